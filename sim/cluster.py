@@ -1,0 +1,280 @@
+"""The machines: node groups that unfold into nodes, GPU types with speed and price, and a dated list of changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from sim.errors import ClusterError
+
+
+@dataclass(frozen=True, slots=True)
+class GpuType:
+    """A kind of GPU.
+
+    Parameters
+    ----------
+    name : str
+        Lower case, e.g. "v100".
+    speed : float, relative
+        Training speed against the reference type (1.0); read by performance models that have no profile.
+    price_per_gpu_hour : float, USD
+        For comparison only until the user enters their own.
+    """
+
+    name: str
+    speed: float = 1.0
+    price_per_gpu_hour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """`count` equal nodes.
+
+    Parameters
+    ----------
+    count : int
+        Nodes.
+    gpus : int
+        GPUs per node; 0 = a CPU node.
+    gpu_type : str
+        Name of a `GpuType`; "" for CPU nodes.
+    cpus : float, cores per node
+        inf = cores are not modelled on these nodes.
+    mem_gb : float, GB per node
+        inf = memory is not modelled on these nodes.
+    rack_size : int, nodes
+        Consecutive nodes that share a rack; 0 = the whole group is one rack.
+    partitions : tuple of str
+        Queues or virtual clusters that may use these nodes; empty = all may.
+    price_per_hour : float or None, USD per node
+        None = GPUs x price of their type.
+    name : str
+        Prefix of the node names.
+    """
+
+    count: int
+    gpus: int
+    gpu_type: str = ""
+    cpus: float = math.inf
+    mem_gb: float = math.inf
+    rack_size: int = 0
+    partitions: tuple[str, ...] = ()
+    price_per_hour: float | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine, unfolded from its group; its number is its place in `Cluster.nodes`."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    cpus: float
+    mem_gb: float
+    rack: str
+    partitions: tuple[str, ...]
+    price_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From `at_s` on, these nodes are present or absent (capacity 0): maintenance, growth, loss, daily VC sizes."""
+
+    at_s: float
+    nodes: tuple[int, ...]
+    present: bool
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A described cluster.
+
+    Parameters
+    ----------
+    groups : tuple of NodeGroup
+        In order; nodes are numbered through.
+    types : tuple of GpuType
+        Every type that a group names. A type left out gets the figures of `KNOWN_TYPES`, or speed 1 and price 0.
+    changes : tuple of Change
+        Dated, in any order.
+    name : str
+        What the user calls it.
+
+    Raises
+    ------
+    ClusterError
+        If there is no node, or a figure is negative, or a change names a node that is not there.
+    """
+
+    groups: tuple[NodeGroup, ...]
+    types: tuple[GpuType, ...] = ()
+    changes: tuple[Change, ...] = ()
+    name: str = field(default="cluster", compare=False)
+
+    def __post_init__(self) -> None:
+        """Check, and complete the list of types."""
+        for at, group in enumerate(self.groups, 1):
+            _check_group(group, at)
+        if not any(group.count for group in self.groups):
+            raise ClusterError("The cluster has no nodes. Add a row with at least one node.")
+        named = {kind.name for kind in self.types}
+        for kind in self.types:
+            if not (kind.speed > 0 and math.isfinite(kind.speed)) or not kind.price_per_gpu_hour >= 0:
+                raise ClusterError(f"GPU type {kind.name}: speed {kind.speed} must be above 0 and the price {kind.price_per_gpu_hour} must not be negative.")
+        if len(named) != len(self.types):
+            raise ClusterError("A GPU type is described twice. Keep one line for each type.")
+        used = dict.fromkeys(group.gpu_type for group in self.groups if group.gpus)
+        extra = tuple(KNOWN_TYPES.get(kind, GpuType(kind)) for kind in used if kind not in named)
+        object.__setattr__(self, "types", self.types + extra)
+        for change in self.changes:
+            if any(not 0 <= node < len(self.nodes) for node in change.nodes) or math.isnan(change.at_s):
+                raise ClusterError(f"The change at {change.at_s} s names a node outside 0..{len(self.nodes) - 1}. Correct the list of changes.")
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes, numbered by their place."""
+        prices = {kind.name: kind.price_per_gpu_hour for kind in self.types}
+        unfolded: list[Node] = []
+        for at, group in enumerate(self.groups):
+            prefix = group.name or f"{group.gpu_type or 'cpu'}-{at + 1}"
+            price = group.price_per_hour
+            if price is None:
+                known = KNOWN_TYPES.get(group.gpu_type, GpuType(group.gpu_type)).price_per_gpu_hour
+                price = group.gpus * prices.get(group.gpu_type, known)
+            for i in range(group.count):
+                rack = f"{prefix}/r{i // group.rack_size + 1}" if group.rack_size else f"{prefix}/r1"
+                name = f"{prefix}-{i + 1:0{len(str(group.count))}d}"
+                unfolded.append(Node(name, group.gpu_type if group.gpus else "", group.gpus, group.cpus, group.mem_gb, rack, group.partitions, price))
+        return tuple(unfolded)
+
+    @cached_property
+    def type_index(self) -> Mapping[str, int]:
+        """Name of a GPU type -> its place in `types`."""
+        return {kind.name: at for at, kind in enumerate(self.types)}
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all nodes, present or not."""
+        return sum(group.count * group.gpus for group in self.groups)
+
+    @property
+    def price_per_hour(self) -> float:
+        """USD per hour for all nodes."""
+        return sum(node.price_per_hour for node in self.nodes)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Names of all partitions, in order of appearance."""
+        return tuple(dict.fromkeys(name for group in self.groups for name in group.partitions))
+
+    @cached_property
+    def digest(self) -> str:
+        """Content hash of everything but the name."""
+        body = json.dumps(self.to_json() | {"name": ""}, sort_keys=True)
+        return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values: what a scenario file holds. Infinite figures are written as null."""
+        groups = [{key: (None if value == math.inf else value) for key, value in asdict(group).items()} for group in self.groups]
+        return {
+            "name": self.name,
+            "groups": [group | {"partitions": list(group["partitions"])} for group in groups],
+            "types": [asdict(kind) for kind in self.types],
+            "changes": [{"at_s": change.at_s, "nodes": list(change.nodes), "present": change.present} for change in self.changes],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Cluster:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        ClusterError
+            If a key is missing, unknown or of the wrong kind.
+        """
+        try:
+            groups = tuple(NodeGroup(**_group_values(group)) for group in data["groups"])
+            types = tuple(GpuType(**kind) for kind in data.get("types", ()))
+            changes = tuple(Change(float(item["at_s"]), tuple(item["nodes"]), bool(item["present"])) for item in data.get("changes", ()))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ClusterError(f"The cluster description cannot be read ({error}). See the reference page on clusters for its keys.") from error
+        return cls(groups, types, changes, str(data.get("name", "cluster")))
+
+    @classmethod
+    def parse(cls, spec: str) -> Cluster:
+        """Read a short description such as ``16x8:v100,4x4:t4,2x0:cpu`` (nodes x GPUs : type).
+
+        A part may go on with ``/96c`` (cores per node) and ``/512g`` (GB per node). CPU nodes have 96 cores and 512 GB where nothing is said (the
+        machines of the PAI trace); on GPU nodes cores and memory are not modelled unless given.
+
+        Raises
+        ------
+        ClusterError
+            If a part does not follow the pattern.
+        """
+        return cls(tuple(_parse_group(part.strip()) for part in spec.split(",")), name=spec)
+
+
+# Speed against one V100 and on-demand price: docs/reference/gpu-types.md names source and date of every figure. For comparison only.
+KNOWN_TYPES: Mapping[str, GpuType] = {
+    kind.name: kind
+    for kind in (
+        GpuType("k80", 0.19, 0.45),
+        GpuType("t4", 0.37, 0.35),
+        GpuType("p100", 0.52, 1.46),
+        GpuType("v100", 1.00, 2.48),
+        GpuType("a100", 2.10, 3.67),
+        GpuType("h100", 4.20, 6.98),
+    )
+}
+
+
+def _group_values(group: Mapping[str, Any]) -> dict[str, Any]:
+    values = dict(group)
+    for key in ("cpus", "mem_gb"):
+        if values.get(key, math.inf) is None:
+            values[key] = math.inf
+    if "partitions" in values:
+        values["partitions"] = tuple(values["partitions"])
+    return values
+
+
+def _check_group(group: NodeGroup, at: int) -> None:
+    figures: Iterable[tuple[str, float | None]] = (
+        ("nodes", group.count),
+        ("GPUs per node", group.gpus),
+        ("cores", group.cpus),
+        ("memory", group.mem_gb),
+        ("rack size", group.rack_size),
+        ("price", group.price_per_hour),
+    )
+    for what, value in figures:
+        if value is not None and not value >= 0:
+            raise ClusterError(f"Row {at} of the cluster: {what} is {value}, but it must be a number that is not negative.")
+    if group.count != int(group.count) or group.gpus != int(group.gpus):
+        raise ClusterError(f"Row {at} of the cluster: {group.count} nodes with {group.gpus} GPUs; both must be whole numbers.")
+    if group.gpus and not group.gpu_type:
+        raise ClusterError(f"Row {at} of the cluster: {group.gpus} GPUs per node but no GPU type. Name the type.")
+
+
+def _parse_group(part: str) -> NodeGroup:
+    body, *extras = part.split("/")
+    shape, _, kind = body.partition(":")
+    count, _, gpus = shape.partition("x")
+    kind = kind.strip().lower()
+    try:
+        nodes, per_node = int(count), int(gpus)
+        limits = {extra[-1]: float(extra[:-1]) for extra in extras}
+    except (ValueError, IndexError):
+        nodes, per_node, limits = -1, -1, {}
+    if nodes < 0 or per_node < 0 or not kind or set(limits) - {"c", "g"}:
+        raise ClusterError(f"Cluster part '{part}' is not of the form nodes x GPUs : type, e.g. 16x8:v100, 2x0:cpu or 4x8:a100/96c/1024g.")
+    cores, memory = (math.inf, math.inf) if per_node else (96.0, 512.0)
+    return NodeGroup(nodes, per_node, kind if per_node else "", limits.get("c", cores), limits.get("g", memory), name="" if per_node else kind)

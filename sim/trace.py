@@ -1,0 +1,217 @@
+"""A validated table of jobs; the number of a row is the id of the job everywhere else."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.errors import TraceError
+
+REQUIRED: Final = ("job_id", "submit_time_s", "num_gpus", "duration_s")
+NUMBERS: Final = (
+    "submit_time_s",
+    "num_gpus",
+    "duration_s",
+    "start_time_s",
+    "end_time_s",
+    "batch_size",
+    "min_gpus",
+    "max_gpus",
+    "cpus",
+    "mem_gb",
+    "time_limit_s",
+    "deadline_s",
+    "priority",
+    "preemptible",
+)
+CATEGORIES: Final = ("status", "user", "vc", "model", "gpu_type", "gpu_types_allowed", "partition")
+TEXTS: Final = ("job_id", "name")
+COLUMNS: Final = (
+    "job_id",
+    "submit_time_s",
+    "num_gpus",
+    "duration_s",
+    "start_time_s",
+    "end_time_s",
+    "status",
+    "user",
+    "vc",
+    "name",
+    "model",
+    "batch_size",
+    "gpu_type",
+    "gpu_types_allowed",
+    "min_gpus",
+    "max_gpus",
+    "cpus",
+    "mem_gb",
+    "time_limit_s",
+    "deadline_s",
+    "priority",
+    "partition",
+    "preemptible",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Jobs in order of submission, second 0 being the first submission.
+
+    Build it with `Trace.of`, which checks; the constructor trusts its arguments.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns of `COLUMNS` only, the required ones always there. Numbers are float64 (NaN = not given), except `num_gpus`, which is int64;
+        `CATEGORIES` are pandas categories ("" never occurs: missing is NaN); `job_id` and `name` are text.
+    name : str
+        What the user calls it.
+    epoch : str
+        The instant of second 0 as an ISO time, or "" where the source has no calendar.
+    """
+
+    frame: pd.DataFrame
+    name: str = "trace"
+    epoch: str = ""
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, *, name: str = "trace", epoch: str = "") -> Trace:
+        """Check a table in the native schema and put it in order.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            The native schema; times in seconds from any zero.
+        name, epoch : str
+            See the class; `epoch` is the instant of the table's own second 0, and is moved along when the clock is shifted.
+
+        Returns
+        -------
+        Trace
+            Sorted by (submission, position), second 0 at the first submission.
+
+        Raises
+        ------
+        TraceError
+            If a required column is missing, no row is left, a value is out of range, or an id occurs twice. Readers clean first and report what they
+            dropped; this is the last border, so it refuses instead of mending.
+        """
+        missing = [column for column in REQUIRED if column not in frame.columns]
+        if missing:
+            found = ", ".join(map(str, frame.columns[:20]))
+            raise TraceError(f"{name}: column {missing[0]} is missing. Columns found: {found}. Map one of them to it.")
+        if frame.empty:
+            raise TraceError(f"{name}: no jobs are left. Choose another file or another window.")
+        typed = pd.DataFrame({column: _typed(frame[column], column, name) for column in COLUMNS if column in frame.columns})
+        _check(typed, name)
+        typed = typed.sort_values("submit_time_s", kind="stable", ignore_index=True)
+        zero = float(typed["submit_time_s"].iloc[0])
+        if zero:
+            for column in ("submit_time_s", "start_time_s", "end_time_s", "deadline_s"):
+                if column in typed:
+                    typed[column] -= zero
+        if epoch and zero:
+            epoch = (pd.Timestamp(epoch) + pd.Timedelta(zero, "s")).isoformat()
+        return cls(typed, name, epoch)
+
+    def __len__(self) -> int:
+        """Return the number of jobs."""
+        return len(self.frame)
+
+    def has(self, column: str) -> bool:
+        """Tell whether an optional column is there with at least one value."""
+        return column in self.frame.columns and bool(self.frame[column].notna().any())
+
+    def numbers(self, column: str, missing: float = np.nan) -> NDArray[np.float64]:
+        """Return a numeric column as a read-only float64 array of shape (jobs,), `missing` standing where nothing is given."""
+        if column not in self.frame.columns:
+            values = np.full(len(self), missing)
+        else:
+            values = self.frame[column].to_numpy(np.float64, copy=True)
+            if not np.isnan(missing):
+                values[np.isnan(values)] = missing
+        values.flags.writeable = False
+        return values
+
+    def texts(self, column: str, missing: str = "") -> pd.Categorical:
+        """Return a text column as a categorical whose categories include `missing`."""
+        if column not in self.frame.columns:
+            return pd.Categorical.from_codes(np.zeros(len(self), np.int8), categories=pd.Index([missing]))
+        values = self.frame[column].astype("category").array
+        assert isinstance(values, pd.Categorical)
+        if missing not in values.categories:
+            values = values.add_categories([missing])
+        return values.fillna(missing)
+
+    @cached_property
+    def digest(self) -> str:
+        """The content hash, of the jobs only: name and epoch do not change a result."""
+        mix = hashlib.blake2b(digest_size=16)
+        for column in self.frame.columns:
+            values = self.frame[column]
+            mix.update(column.encode())
+            if column in NUMBERS:
+                mix.update(np.ascontiguousarray(values.to_numpy()).tobytes())
+            elif isinstance(values.dtype, pd.CategoricalDtype):
+                mix.update("\x1f".join(map(str, values.cat.categories)).encode("utf-8", "surrogatepass"))
+                mix.update(values.cat.codes.to_numpy(np.int32).tobytes())
+            else:
+                mix.update("\x1f".join(values.fillna("").astype(str)).encode("utf-8", "surrogatepass"))
+        return mix.hexdigest()
+
+    @property
+    def span_s(self) -> float:
+        """Seconds from the first to the last submission."""
+        return float(self.frame["submit_time_s"].iloc[-1])
+
+    @property
+    def gpu_seconds(self) -> float:
+        """GPU-seconds asked for in all, at the recorded durations."""
+        return float((self.frame["num_gpus"] * self.frame["duration_s"]).sum())
+
+
+def _typed(values: pd.Series, column: str, name: str) -> pd.Series:
+    values = values.reset_index(drop=True)
+    if column in TEXTS:
+        return values.astype("str")
+    if column in CATEGORIES:
+        text = values.astype("str").where(values.notna() & (values.astype("str") != ""))
+        return text.astype("category")
+    try:
+        numbers = pd.to_numeric(values, errors="raise").astype(np.float64)
+    except (ValueError, TypeError) as error:
+        raise TraceError(f"{name}: column {column} holds something that is not a number ({error}). Correct it or map another column.") from error
+    return numbers
+
+
+def _check(frame: pd.DataFrame, name: str) -> None:
+    rules = {
+        "submit_time_s": (~np.isfinite(frame["submit_time_s"]), "a submission time that is not a finite number"),
+        "duration_s": (~(np.isfinite(frame["duration_s"]) & (frame["duration_s"] > 0)), "a duration that is not a finite number above 0"),
+        "num_gpus": (~(np.isfinite(frame["num_gpus"]) & (frame["num_gpus"] >= 0)), "a GPU count that is negative or not finite"),
+        "job_id": (frame["job_id"].duplicated(), "an id that an earlier row already has"),
+    }
+    for column, (bad, what) in rules.items():
+        if bad.any():
+            row = int(np.flatnonzero(bad.to_numpy())[0])
+            raise TraceError(f"{name}: row {row + 1} has {what} ({column} = {frame[column].iloc[row]}); {int(bad.sum())} such rows. Correct or drop them.")
+    whole = np.ceil(frame["num_gpus"])
+    if (whole != frame["num_gpus"]).any():
+        row = int(np.flatnonzero((whole != frame["num_gpus"]).to_numpy())[0])
+        raise TraceError(f"{name}: row {row + 1} asks for {frame['num_gpus'].iloc[row]} GPUs. Round fractions up before building a trace.")
+    frame["num_gpus"] = frame["num_gpus"].astype(np.int64)
+    for column in ("cpus", "mem_gb", "time_limit_s", "min_gpus", "max_gpus"):
+        if column in frame and (frame[column] < 0).any():
+            row = int(np.flatnonzero((frame[column] < 0).to_numpy())[0])
+            raise TraceError(f"{name}: row {row + 1} has a negative {column} ({frame[column].iloc[row]}). Correct or drop it.")
+    both = frame.reindex(columns=["min_gpus", "max_gpus"])
+    crossed = both["min_gpus"] > both["max_gpus"]
+    if crossed.any():
+        row = int(np.flatnonzero(crossed.to_numpy())[0])
+        raise TraceError(f"{name}: row {row + 1} has min_gpus {both['min_gpus'].iloc[row]:g} above max_gpus {both['max_gpus'].iloc[row]:g}. Swap or correct them.")
