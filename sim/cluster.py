@@ -182,7 +182,7 @@ class Cluster:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values: what a scenario file holds. Infinite figures are written as null."""
-        groups = [{key: (None if value == math.inf else value) for key, value in asdict(group).items()} for group in self.groups]
+        groups: list[dict[str, Any]] = [{key: (None if value == math.inf else value) for key, value in asdict(group).items()} for group in self.groups]
         return {
             "name": self.name,
             "groups": [group | {"partitions": list(group["partitions"])} for group in groups],

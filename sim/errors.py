@@ -17,7 +17,7 @@ class ParameterError(TrainyardError):
     """A parameter is unknown, of the wrong kind or out of its bounds."""
 
 
-class InfeasiblePlan(TrainyardError):
+class InfeasiblePlan(TrainyardError):  # noqa: N818 - the name of the contract
     """An allocator asked for something that the cluster cannot give at that instant.
 
     Parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -139,7 +139,7 @@ class Trace:
         values.flags.writeable = False
         return values
 
-    def texts(self, column: str, missing: str = "") -> pd.Categorical:
+    def texts(self, column: str, missing: str = "") -> pd.Categorical[Any]:
         """Return a text column as a categorical whose categories include `missing`."""
         if column not in self.frame.columns:
             return pd.Categorical.from_codes(np.zeros(len(self), np.int8), categories=pd.Index([missing]))
@@ -214,4 +214,6 @@ def _check(frame: pd.DataFrame, name: str) -> None:
     crossed = both["min_gpus"] > both["max_gpus"]
     if crossed.any():
         row = int(np.flatnonzero(crossed.to_numpy())[0])
-        raise TraceError(f"{name}: row {row + 1} has min_gpus {both['min_gpus'].iloc[row]:g} above max_gpus {both['max_gpus'].iloc[row]:g}. Swap or correct them.")
+        raise TraceError(
+            f"{name}: row {row + 1} has min_gpus {both['min_gpus'].iloc[row]:g} above max_gpus {both['max_gpus'].iloc[row]:g}. Swap or correct them."
+        )

@@ -1,0 +1,265 @@
+"""Parameters declared once as dataclass fields: forms, JSON, command line, sweeps and the reference page are derived from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sim.errors import ParameterError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A name and its parameters: how allocators and models are written down and cross process borders.
+
+    Parameters
+    ----------
+    name : str
+        Key of a registry.
+    params : mapping
+        Only what differs from the defaults; values are plain (numbers, text, booleans, tuples of numbers, nested `Spec`).
+    """
+
+    name: str
+    params: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, name: str, /, **params: Any) -> Spec:
+        """Build a spec from keyword arguments, in canonical order."""
+        return cls(name, tuple(sorted(params.items())))
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The parameters as a dictionary."""
+        return dict(self.params)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for a scenario file."""
+        return {"name": self.name, "params": {key: _plain(value) for key, value in self.params}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | str) -> Spec:
+        """Read what `to_json` wrote, or the text form."""
+        if isinstance(data, str):
+            return cls.parse(data)
+        return cls.of(str(data["name"]), **{key: _revive(value) for key, value in data.get("params", {}).items()})
+
+    @classmethod
+    def parse(cls, text: str) -> Spec:
+        """Read ``name``, ``name:key=value,key=value`` or, nested, ``dlrover:inner=las(thresholds=3250/7200)``.
+
+        Raises
+        ------
+        ParameterError
+            If a part is not of the form key=value or brackets do not match.
+        """
+        name, _, rest = text.strip().partition(":")
+        if "(" in name:
+            return _parse_value(text.strip(), nested=True)  # type: ignore[no-any-return]
+        pairs = _pairs(rest, text) if rest else {}
+        return cls.of(name.strip(), **pairs)
+
+    def __str__(self) -> str:
+        """Write the text form that `parse` reads."""
+        body = ",".join(f"{key}={_write(value)}" for key, value in self.params)
+        return f"{self.name}:{body}" if body else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ParamInfo:
+    """What is known of one parameter; the row that a form, a table of the reference and a sweep axis are made of."""
+
+    name: str
+    kind: str  # "bool" | "int" | "float" | "text" | "choice" | "numbers" | "spec"
+    default: Any
+    unit: str
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...]
+    help: str
+
+
+def param(default: Any, *, unit: str = "", low: float | None = None, high: float | None = None, choices: tuple[str, ...] = (), help: str = "") -> Any:
+    """Declare a dataclass field as a parameter.
+
+    Parameters
+    ----------
+    default : bool, int, float, str, tuple of float, or Spec
+        Also settles the kind of the parameter.
+    unit : str
+        E.g. "s", "GPU-s", "GB"; "" for a pure number.
+    low, high : float or None
+        Bounds, both allowed values.
+    choices : tuple of str
+        The values that a text may have; empty = any.
+    help : str
+        One sentence for the form and the reference.
+    """
+    return field(default=default, metadata={"param": True, "unit": unit, "low": low, "high": high, "choices": choices, "help": help})
+
+
+def parameters(cls: type) -> tuple[ParamInfo, ...]:
+    """List the parameters of a dataclass, in order of declaration."""
+    hints = typing.get_type_hints(cls)
+    return tuple(_info(item, hints[item.name]) for item in dataclasses.fields(cls) if item.metadata.get("param"))
+
+
+def build(cls: type[T], spec: Spec) -> T:
+    """Make an instance from a spec, with every value checked.
+
+    Raises
+    ------
+    ParameterError
+        If a name is unknown, or a value is of the wrong kind or out of its bounds.
+    """
+    known = {info.name: info for info in parameters(cls)}
+    for name in spec.values:
+        if name not in known:
+            raise ParameterError(f"{spec.name} has no parameter '{name}'. It has: {', '.join(known) or 'none'}.")
+    return cls(**{name: _checked(spec.name, known[name], value) for name, value in spec.params})
+
+
+def spec_of(name: str, instance: Any) -> Spec:
+    """Write down an instance: the parameters that differ from their defaults."""
+    values = {info.name: getattr(instance, info.name) for info in parameters(type(instance))}
+    defaults = {info.name: info.default for info in parameters(type(instance))}
+    return Spec.of(name, **{key: value for key, value in values.items() if value != defaults[key]})
+
+
+def _info(item: dataclasses.Field[Any], hint: Any) -> ParamInfo:
+    meta = item.metadata
+    kinds = {bool: "bool", int: "int", float: "float", str: "choice" if meta["choices"] else "text", Spec: "spec"}
+    kind = kinds.get(hint, "numbers" if typing.get_origin(hint) is tuple else "text")
+    return ParamInfo(item.name, kind, item.default, meta["unit"], meta["low"], meta["high"], meta["choices"], meta["help"])
+
+
+def _checked(owner: str, info: ParamInfo, value: Any) -> Any:
+    try:
+        made = _CONVERT[info.kind](value)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ParameterError(f"{owner}: {info.name} = {value} is not {_WANTED[info.kind]}.") from error
+    if info.choices and made not in info.choices:
+        raise ParameterError(f"{owner}: {info.name} = {value} is not one of {', '.join(info.choices)}.")
+    numbers = made if isinstance(made, tuple) else (made,)
+    for number in numbers:
+        if isinstance(number, (int, float)) and not isinstance(number, bool):
+            _check_bounds(owner, info, number)
+    return made
+
+
+def _check_bounds(owner: str, info: ParamInfo, number: float) -> None:
+    low = -math.inf if info.low is None else info.low
+    high = math.inf if info.high is None else info.high
+    if not low <= number <= high:
+        unit = f" {info.unit}" if info.unit else ""
+        raise ParameterError(f"{owner}: {info.name} = {number:g}{unit} is outside {low:g} to {high:g}.")
+
+
+def _to_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    return {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}[str(value).lower()]
+
+
+def _to_int(value: Any) -> int:
+    if isinstance(value, bool) or float(value) != int(float(value)):
+        raise ValueError(value)
+    return int(float(value))
+
+
+def _to_float(value: Any) -> float:
+    if isinstance(value, bool) or math.isnan(float(value)):
+        raise ValueError(value)
+    return float(value)
+
+
+def _to_numbers(value: Any) -> tuple[float, ...]:
+    parts = value.split("/") if isinstance(value, str) else value if isinstance(value, (tuple, list)) else (value,)
+    return tuple(_to_float(part) for part in parts)
+
+
+def _to_spec(value: Any) -> Spec:
+    return value if isinstance(value, Spec) else Spec.from_json(value)
+
+
+_CONVERT: Mapping[str, Any] = {
+    "bool": _to_bool,
+    "int": _to_int,
+    "float": _to_float,
+    "text": str,
+    "choice": str,
+    "numbers": _to_numbers,
+    "spec": _to_spec,
+}
+_WANTED = {
+    "bool": "yes or no",
+    "int": "a whole number",
+    "float": "a number",
+    "text": "text",
+    "choice": "one of the choices",
+    "numbers": "a list of numbers such as 3250/7200",
+    "spec": "the name of an allocator",
+}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Spec):
+        return value.to_json()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _revive(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return Spec.from_json(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _pairs(text: str, whole: str) -> dict[str, Any]:
+    pairs: dict[str, Any] = {}
+    for part in _split(text, whole):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise ParameterError(f"'{part}' in '{whole}' is not of the form key=value.")
+        pairs[key.strip()] = _parse_value(value.strip())
+    return pairs
+
+
+def _split(text: str, whole: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            break
+        if letter == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    if depth != 0:
+        raise ParameterError(f"The brackets in '{whole}' do not match.")
+    return [*parts, text[start:]]
+
+
+def _parse_value(text: str, *, nested: bool = False) -> Any:
+    if text.endswith(")") and "(" in text:
+        name, _, body = text[:-1].partition("(")
+        return Spec.of(name.strip(), **(_pairs(body, text) if body.strip() else {}))
+    if nested:
+        raise ParameterError(f"The brackets in '{text}' do not match.")
+    return text
+
+
+def _write(value: Any) -> str:
+    if isinstance(value, Spec):
+        return f"{value.name}({','.join(f'{key}={_write(item)}' for key, item in value.params)})"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return "/".join(f"{item:g}" for item in value)
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

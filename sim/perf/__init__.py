@@ -1,0 +1,1 @@
+"""True and believed speed of jobs: performance models, and beliefs that wrap them."""

@@ -1,0 +1,99 @@
+"""What a run leaves behind: frames of facts, from which every metric is derived later."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+RESULTS_VERSION: Final = 1
+"""Raised whenever the same scenario may give other numbers than before; part of every store key."""
+
+OUTCOMES: Final = ("completed", "failed", "refused", "impossible", "unfinished")
+ENDINGS: Final = ("finished", "changed", "preempted", "evicted", "open")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What the run cost on this machine; outside the result and its hash.
+
+    Parameters
+    ----------
+    cpu_s, wall_s : float, seconds
+        Of the whole run.
+    allocate_s : float, seconds
+        Wall time inside `Allocator.allocate`, all decisions together.
+    longest_s : float, seconds
+        The longest single decision.
+    peak_rss_mb : float, MB
+        Highest resident memory of the process so far.
+    """
+
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    allocate_s: float = 0.0
+    longest_s: float = 0.0
+    peak_rss_mb: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """The record of one run. Times are seconds since the first submission of the trace.
+
+    Parameters
+    ----------
+    jobs : DataFrame, one row per job of the trace, in its order
+        submit_s, first_start_s (NaN = never), finish_s (NaN = never), gpus, outcome (category of `OUTCOMES`), preemptions (stopped or changed by a plan),
+        evictions (outage, interruption, OOM), held_s (time with a grant), paused_s (of it without progress), served_gpu_s, work, lost_work.
+    segments : DataFrame, one row per job and period of constant grant and rate
+        job, t0, t1, gpus, rate (work per second after the pause), paused_s, batch (-1 = none), ended (category of `ENDINGS`).
+    placements : DataFrame, the only source for where and on which type
+        segment (row of `segments`), gang, role (0 worker, 1 server), node, count, gpus, cpus, mem_gb (per replica).
+    decisions : DataFrame, one row per call of the allocator
+        t, changed, waiting, running (jobs, after the plan).
+    notes : DataFrame
+        decision (row of `decisions`), name, value: the allocator's own numbers.
+    outages : DataFrame
+        node, t0, t1 (NaN = to the end), cause ("outage" or "absent").
+    end_s : float, seconds
+        When the run ended.
+    reason : str
+        Why it ended: "drained", "horizon", "measured", or a sentence on the jobs that can never start.
+    voided : int
+        Entries of plans dropped because their job or node changed while the plan was in flight.
+    overflow : int or None
+        Number of the unpriced overflow node, if the allocator asked for one.
+    timing : Timing
+        Not part of the digest.
+    """
+
+    jobs: pd.DataFrame
+    segments: pd.DataFrame
+    placements: pd.DataFrame
+    decisions: pd.DataFrame
+    notes: pd.DataFrame
+    outages: pd.DataFrame
+    end_s: float
+    reason: str = "drained"
+    voided: int = 0
+    overflow: int | None = None
+    timing: Timing = field(default_factory=Timing)
+
+    def digest(self) -> str:
+        """Return a hash of every byte of the result but `timing`."""
+        mix = hashlib.blake2b(repr((self.end_s, self.reason, self.voided, self.overflow)).encode(), digest_size=16)
+        for frame in (self.jobs, self.segments, self.placements, self.decisions, self.notes, self.outages):
+            for column in frame.columns:
+                values = frame[column]
+                mix.update(f"{column}:{values.dtype}:{len(values)}".encode())
+                if isinstance(values.dtype, pd.CategoricalDtype):
+                    mix.update("\x1f".join(map(str, values.cat.categories)).encode())
+                    values = values.cat.codes
+                if pd.api.types.is_string_dtype(values.dtype):
+                    mix.update("\x1f".join(values).encode())
+                else:
+                    mix.update(np.ascontiguousarray(values.to_numpy()).tobytes())
+        return mix.hexdigest()
