@@ -1,0 +1,27 @@
+"""Run the tests: `python3 scripts/test.py [arguments of pytest]`; without arguments the whole suite on two processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from _venv import DEV, ROOT, prepare
+
+# By file: module-wide fixtures (servers, workers) are made once, and the order inside a file stays as written.
+WHOLE_SUITE = ("-n", "2", "--dist", "loadfile")
+
+
+def test_command(python: Path, arguments: Sequence[str]) -> list[str]:
+    """Return the command line; whatever the user adds goes to pytest as it is, in one process."""
+    return [str(python), "-m", "pytest", *(arguments or WHOLE_SUITE)]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prepare the environment and run pytest in it."""
+    return subprocess.run(test_command(prepare(DEV), arguments), cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

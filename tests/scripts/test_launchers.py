@@ -1,0 +1,120 @@
+"""What each launcher runs, and that the app really starts, answers and stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+Load = Callable[[str], ModuleType]
+
+# The launcher as it is, in the environment that runs the tests.
+START = """
+import sys
+from pathlib import Path
+sys.path.insert(0, "scripts")
+import start
+start.prepare = lambda _: Path(sys.executable)
+sys.exit(start.main(sys.argv[1:]))
+"""
+
+
+def test_test_passes_its_arguments_to_pytest(launcher: Load) -> None:
+    command = launcher("test").test_command(Path("python"), ["-k", "mine"])
+    assert command == ["python", "-m", "pytest", "-k", "mine"]
+
+
+def test_test_without_arguments_runs_everything_on_two_processes(launcher: Load) -> None:
+    assert launcher("test").test_command(Path("python"), [])[3:] == ["-n", "2", "--dist", "loadfile"]
+
+
+def test_bench_passes_its_arguments_on(launcher: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = launcher("bench")
+    seen: list[list[str]] = []
+    monkeypatch.setattr(bench, "prepare", lambda _: Path("python"))
+    monkeypatch.setattr(bench.subprocess, "run", lambda command, **_: seen.append(command) or subprocess.CompletedProcess(command, 3))
+    assert bench.main(["--quick"]) == 3
+    assert seen == [["python", "-m", "benchmarks", "--quick"]]
+
+
+@pytest.mark.parametrize(("codes", "expected"), [([0, 0, 0, 0], 0), ([0, 1, 0, 0], 1), ([1, 1, 1, 1], 1)])
+def test_check_runs_every_step_and_fails_if_one_did(launcher: Load, monkeypatch: pytest.MonkeyPatch, codes: list[int], expected: int) -> None:
+    check = launcher("check")
+    left = list(codes)
+    monkeypatch.setattr(check, "prepare", lambda _: Path("python"))
+    monkeypatch.setattr(check.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, left.pop(0)))
+    assert check.main() == expected
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("platform", "environment", "expected"),
+    [
+        ("linux", {}, False),
+        ("linux", {"DISPLAY": ":0"}, True),
+        ("linux", {"WAYLAND_DISPLAY": "wayland-0"}, True),
+        ("linux", {"DISPLAY": "localhost:10", "SSH_CONNECTION": "a b c d"}, False),
+        ("darwin", {}, True),
+        ("win32", {}, True),
+        ("win32", {"CI": "true"}, False),
+    ],
+)
+def test_browser_is_opened_only_where_there_is_a_screen(launcher: Load, platform: str, environment: dict[str, str], expected: bool) -> None:
+    assert launcher("start").has_screen(platform, environment) is expected
+
+
+def test_port_in_use_is_skipped_unless_it_was_asked_for(launcher: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = launcher("start")
+    with socket.socket() as taken:
+        taken.bind((start.HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit, match=f"Port {port} is in use"):
+            start.choose_port(port)
+    monkeypatch.setattr(start, "is_free", lambda port: port >= start.FIRST_PORT + 2)
+    assert start.choose_port(None) == start.FIRST_PORT + 2
+    monkeypatch.setattr(start, "is_free", lambda _: False)
+    with pytest.raises(SystemExit, match="Ports 8501 to 8520 are in use"):
+        start.choose_port(None)
+
+
+def test_health_of_a_silent_port_is_no(launcher: Load) -> None:
+    start = launcher("start")
+    with socket.socket() as unused:
+        unused.bind((start.HOST, 0))
+        assert start.is_healthy(unused.getsockname()[1]) is False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="signals to one process differ on Windows")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_app_starts_says_where_it_is_and_stops(launcher: Load, tmp_path: Path, stop: signal.Signals) -> None:
+    start = launcher("start")
+    with socket.socket() as probe:
+        probe.bind((start.HOST, 0))
+        port = probe.getsockname()[1]
+    log = tmp_path / "out"
+    with log.open("w") as out:
+        process = subprocess.Popen([sys.executable, "-c", START, "--headless", "--port", str(port)], cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + 60.0
+        while "Ctrl-C stops it" not in log.read_text() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert f"Trainyard is at http://{start.HOST}:{port}" in log.read_text()
+        assert start.is_healthy(port)
+        process.send_signal(stop)
+        assert process.wait(timeout=30.0) == 0
+        assert start.is_free(port)
+        assert "Traceback" not in log.read_text()
+    finally:
+        process.kill()
+        process.wait()
