@@ -1,0 +1,334 @@
+"""The recipe: who submits what when, drawn from a profile with one seed."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.cluster import Cluster
+from sim.errors import ParameterError
+from sim.generate.profiles import DAY_S, HOUR_S, LIMIT_RATIO, LIMITS_S, NO_LIMIT, PROFILES, Profile
+from sim.trace import Trace
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Jobs = dict[str, NDArray[np.int64] | NDArray[np.float64]]
+
+BLOCK: Final = 1000  # jobs that together hold the published mix, so that 10,000 and 1,000,000 jobs are equally hard
+STATES: Final = ("completed", "failed", "killed")
+CRON_S: Final = 600  # the Philly VC 11cb48 submits every 599-601 s, median run time 69 s
+CRON_RUN_S: Final = 69.0
+
+
+def generate(  # noqa: PLR0913 - each is one knob of the command line
+    profile: str, *, jobs: int, seed: int, cluster: Cluster | None = None, load: float | None = 0.9, days: float | None = None
+) -> Trace:
+    """Make a trace that looks like a real one; the same arguments give the same trace.
+
+    Parameters
+    ----------
+    profile : str
+        A key of `PROFILES`.
+    jobs : int
+        Number of jobs, at least 2.
+    seed : int
+        Seed of everything random, 0 or above.
+    cluster : Cluster, optional
+        The machines the jobs are for; None = the profile's. It bounds the sizes, names the GPU types and carries the load.
+    load : float or None
+        GPU-seconds asked for / (GPUs of the cluster x time from first to last submission); met to 0.1 %. None = no scaling.
+    days : float, optional
+        Time from first to last submission. Without it the load decides; with neither, the published rate. With both, the run times are scaled by one
+        factor so that the load is met within these days.
+
+    Returns
+    -------
+    Trace
+        With user, VC, status, GPU type, time limit and, where the profile names them, models and batch sizes.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of range, the cluster has no GPU, or the load cannot be reached in these days.
+
+    Notes
+    -----
+    Arrivals: hour of day x weekday x lognormal noise (lag-1 autocorrelation 0.5, scaled to mean 1 within each day), repeats in the same second, one cron user.
+    The variation within a day keeps its relative size when the rate is scaled. Run time given GPUs: ranks are coupled to the size by a shifted logistic so
+    that the run times of all jobs keep the published distribution and each size its published share of GPU time. Ranks are stratified in blocks of
+    1,000 jobs. Run times are cut at `Profile.cap_s`.
+    """
+    chosen, machines = _checked(profile, jobs, seed, cluster, load, days)
+    # Streams by purpose: a change to one part leaves the draws of the others alone.
+    who, what, when, rest = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(4))
+    cron = round(chosen.cron * jobs) if jobs >= BLOCK else 0
+    made = _draw(chosen, jobs - cron, machines, who, what)
+    made = _append(made, _cron_jobs(chosen, cron, machines, what))
+    span_s = _scale(made, chosen, machines, load, days)
+    submit = np.concatenate((_arrivals(chosen, made["repeat"][: jobs - cron], span_s, when), _cron_times(cron, span_s, when)))
+    order = np.argsort(submit, kind="stable")
+    made = {name: values[order] for name, values in made.items()}
+    frame = _frame(chosen, made, submit[order], machines, rest)
+    return Trace.of(frame, name=f"{profile}-like, {jobs:,} jobs, seed {seed}", epoch=chosen.epoch)
+
+
+def _checked(profile: str, jobs: int, seed: int, cluster: Cluster | None, load: float | None, days: float | None) -> tuple[Profile, Cluster]:  # noqa: PLR0913
+    if profile not in PROFILES:
+        raise ParameterError(f"There is no profile '{profile}'. Choose one of {', '.join(PROFILES)}.")
+    if jobs < 2:
+        raise ParameterError(f"jobs = {jobs}, but a workload has at least 2 jobs.")
+    if seed < 0:
+        raise ParameterError(f"seed = {seed}, but it must be 0 or above.")
+    for name, value in (("load", load), ("days", days)):
+        if value is not None and not 0 < value < np.inf:
+            raise ParameterError(f"{name} = {value}, but it must be a finite number above 0.")
+    machines = cluster or Cluster.parse(PROFILES[profile].cluster)
+    if not machines.gpus:
+        raise ParameterError("The cluster has no GPUs, so no training job fits it. Add a row with GPUs.")
+    return PROFILES[profile], machines
+
+
+def _draw(profile: Profile, jobs: int, cluster: Cluster, who: np.random.Generator, what: np.random.Generator) -> Jobs:
+    """Draw everything but the times for the jobs of people."""
+    shares = np.arange(1, profile.users + 1) ** -profile.zipf
+    user = who.choice(profile.users, jobs, p=shares / shares.sum())
+    habit_size, habit_time = who.standard_normal((2, profile.users))
+    gpus, group, effective = _sizes(profile, _stratified(what, habit_size[user] + what.standard_normal(jobs)), cluster)
+    rank = _ranks(profile, group, effective, habit_time[user] + what.standard_normal(jobs), what)
+    duration = np.minimum(_quantile(profile, rank), profile.cap_s)
+    failed, killed = _state_chances(profile, rank)
+    dice = what.random(jobs)
+    state = np.where(dice < failed, 1, np.where(dice < failed + killed, 2, 0))
+    repeat = what.random(jobs) < profile.repeats
+    repeat[0] = False
+    leader = np.maximum.accumulate(np.where(repeat, 0, np.arange(jobs)))
+    wobble = np.where(repeat, np.exp(0.1 * what.standard_normal(jobs)), 1.0)
+    made: Jobs = {"user": user, "gpus": gpus, "duration": duration, "state": state, "type": _types(gpus, profile, cluster, what)}
+    made = {name: values[leader] for name, values in made.items()}
+    return made | {"duration": np.minimum(made["duration"] * wobble, profile.cap_s), "repeat": repeat.astype(np.int64)}
+
+
+def _cron_jobs(profile: Profile, jobs: int, cluster: Cluster, what: np.random.Generator) -> Jobs:
+    one = np.ones(jobs, np.int64)
+    return {
+        "user": one * profile.users,
+        "gpus": one,
+        "duration": CRON_RUN_S * np.exp(0.3 * what.standard_normal(jobs)),
+        "state": 0 * one,
+        "type": _types(one, profile, cluster, what),
+        "repeat": 0 * one,
+    }
+
+
+def _append(first: Jobs, second: Jobs) -> Jobs:
+    return {name: np.concatenate((values, second[name])) for name, values in first.items()}
+
+
+def _stratified(rng: np.random.Generator, key: Floats) -> Floats:
+    """Return uniform numbers in the order of `key` within each block, every block covering 0..1 evenly."""
+    whole = len(key) // BLOCK * BLOCK
+    parts = [part for part in (key[:whole].reshape(-1, BLOCK), key[whole:].reshape(1, -1)) if part.size]
+    ranks = [np.argsort(np.argsort(part, axis=1), axis=1) for part in parts]
+    even = [((rank + rng.random(rank.shape)) / rank.shape[1]).ravel() for rank in ranks]
+    return np.concatenate(even) if even else np.empty(0)
+
+
+def _sizes(profile: Profile, uniform: Floats, cluster: Cluster) -> tuple[Ints, Ints, Floats]:
+    """Return GPUs and group of each job, and the groups' shares once jobs too big for the cluster are drawn again."""
+    rows = [(gpus, at, group.jobs * weight / sum(group.split.values())) for at, group in enumerate(profile.sizes) for gpus, weight in group.split.items()]
+    limit = max(1, int(max(_capacity(cluster).values()) * profile.largest_share))
+    rows = [row for row in rows if row[0] <= limit]
+    values, groups, shares = (np.array(column) for column in zip(*rows, strict=True))
+    shares = shares / shares.sum()
+    pick = np.minimum(np.searchsorted(np.cumsum(shares), uniform, side="right"), len(rows) - 1)
+    effective = np.bincount(groups, shares, minlength=len(profile.sizes))
+    return values[pick], groups[pick], effective
+
+
+def _ranks(profile: Profile, group: Ints, shares: Floats, key: Floats, rng: np.random.Generator) -> Floats:
+    """Return the rank of each job's run time among all jobs, 0..1, given the group of its size."""
+    shifts = _shifts(profile.durations, tuple(_wanted(profile)), profile.cap_s, tuple(part.jobs for part in profile.sizes))
+    rank = np.empty(len(group))
+    for at in np.unique(group):
+        mine = np.flatnonzero(group == at)
+        inner = np.clip(_stratified(rng, key[mine]), 1e-9, 1 - 1e-9)
+        rank[mine] = _mixture(np.log(inner / (1 - inner)) + shifts[at], np.array(shifts), shares)
+    return rank
+
+
+def _mixture(score: Floats, shifts: Floats, shares: Floats) -> Floats:
+    total = np.zeros(len(score))
+    for shift, share in zip(shifts, shares, strict=True):
+        if share:
+            total += share / (1 + np.exp(shift - score))
+    return total / shares.sum()
+
+
+def _wanted(profile: Profile) -> list[float]:
+    """Return the mean run time of each size group, relative, from its shares of jobs and GPU time."""
+    mean_gpus = [sum(gpus * weight for gpus, weight in group.split.items()) / sum(group.split.values()) for group in profile.sizes]
+    return [group.gpu_time / group.jobs / mean for group, mean in zip(profile.sizes, mean_gpus, strict=True)]
+
+
+@lru_cache(maxsize=32)
+def _shifts(durations: tuple[tuple[float, float], ...], wanted: tuple[float, ...], cap_s: float, jobs: tuple[float, ...]) -> tuple[float, ...]:
+    """Solve for the shift of each group that gives its wanted mean run time while the mixture keeps the published distribution."""
+    inner = (np.arange(1000) + 0.5) / 1000
+    logit = np.log(inner / (1 - inner))
+    shares = np.array(jobs) / sum(jobs)
+    aim = np.array(wanted) / np.dot(shares, wanted)
+    shifts = np.zeros(len(wanted))
+    for _ in range(200):
+        means = np.array([np.minimum(_inverse(durations, _mixture(logit + shift, shifts, shares)), cap_s).mean() for shift in shifts])
+        error = np.log(aim / (means / np.dot(shares, means)))
+        shifts += 0.7 * error
+        if np.abs(error).max() < 1e-3:
+            break
+    return tuple(shifts - shifts[0])
+
+
+def _quantile(profile: Profile, rank: Floats) -> Floats:
+    return _inverse(profile.durations, rank)
+
+
+def _inverse(durations: tuple[tuple[float, float], ...], rank: Floats) -> Floats:
+    """Invert a cumulative distribution, straight between its points on a logarithmic axis of time."""
+    seconds, percent = np.array(durations).T
+    return np.exp(np.interp(rank * 100, percent, np.log(seconds)))
+
+
+def _state_chances(profile: Profile, rank: Floats) -> tuple[Floats, Floats]:
+    at, failed, killed = np.array(profile.states).T
+    return np.interp(rank, at, failed), np.interp(rank, at, killed)
+
+
+def _capacity(cluster: Cluster) -> dict[str, int]:
+    """Return the GPUs of each type."""
+    found: dict[str, int] = {}
+    for group in cluster.groups:
+        if group.gpus:
+            found[group.gpu_type] = found.get(group.gpu_type, 0) + group.gpus * group.count
+    return found
+
+
+def _types(gpus: Ints, profile: Profile, cluster: Cluster, rng: np.random.Generator) -> Ints:
+    """Return the type each job ran on, in proportion to the GPUs of the types that are big enough for it."""
+    counts = np.array(list(_capacity(cluster).values()), np.float64)
+    limits = np.minimum(np.maximum(1, counts * profile.largest_share), counts)
+    limits[np.argmax(counts)] = counts.max()
+    fits = (gpus[:, None] <= limits) * counts
+    edges = np.cumsum(fits, axis=1)
+    return np.asarray((rng.random(len(gpus))[:, None] * edges[:, -1:] >= edges).sum(axis=1), np.int64)
+
+
+def _scale(made: Jobs, profile: Profile, cluster: Cluster, load: float | None, days: float | None) -> float:
+    """Fix the time from first to last submission; with load and days both given, scale the run times instead. Returns seconds."""
+    made["duration"] = np.maximum(np.rint(made["duration"]), 1)
+    if load is None:
+        return max(1.0, round((days if days is not None else len(made["gpus"]) / profile.jobs_per_day) * DAY_S))
+    if days is None:
+        return max(1.0, round(float(np.dot(made["gpus"], made["duration"])) / (load * cluster.gpus)))
+    span_s = max(1.0, round(days * DAY_S))
+    made["duration"] = _stretched(made, load * cluster.gpus * span_s, profile.cap_s)
+    return span_s
+
+
+def _stretched(made: Jobs, wanted_gpu_s: float, cap_s: float) -> Floats:
+    low, high = -12.0, 12.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        tried = np.clip(np.rint(made["duration"] * np.exp(middle)), 1, cap_s)
+        low, high = (middle, high) if np.dot(made["gpus"], tried) < wanted_gpu_s else (low, middle)
+    if abs(np.dot(made["gpus"], tried) / wanted_gpu_s - 1) > 0.01:
+        reached = np.dot(made["gpus"], tried) / wanted_gpu_s
+        raise ParameterError(f"{len(tried)} jobs in these days reach {reached:.2g} times the wanted load at most. Change days, load, jobs or the cluster.")
+    return np.asarray(tried, np.float64)
+
+
+def _arrivals(profile: Profile, repeat: NDArray[np.int64] | Floats, span_s: float, rng: np.random.Generator) -> Floats:
+    """Draw submission times in order, the first at 0, the last at `span_s`, in whole seconds."""
+    intensity = _intensity(profile, int(np.ceil(span_s / HOUR_S)), rng)
+    edges = np.minimum(np.arange(len(intensity) + 1) * HOUR_S, span_s)
+    mass = np.concatenate(([0.0], np.cumsum(intensity * np.diff(edges))))
+    leaders = np.flatnonzero(repeat == 0)
+    uniform = np.sort(rng.random(len(leaders)))
+    uniform[0], uniform[-1] = (0.0, 1.0) if len(leaders) > 1 else (0.0, 0.0)
+    times = np.rint(np.interp(uniform * mass[-1], mass, edges))
+    return np.asarray(times[np.cumsum(repeat == 0) - 1], np.float64)
+
+
+def _intensity(profile: Profile, hours: int, rng: np.random.Generator) -> Floats:
+    """Return the relative rate of each hour."""
+    length = -(-hours // 24) * 24
+    noise = np.empty(length)
+    level = 0.0
+    for hour, step in enumerate(rng.standard_normal(length)):
+        level = 0.5 * level + np.sqrt(0.75) * step
+        noise[hour] = level
+    clock = np.array(profile.hours) / np.mean(profile.hours)
+    shape = np.exp(profile.noise * noise).reshape(-1, 24) * clock
+    week = np.array(profile.weekdays) / np.mean(profile.weekdays)
+    shape *= (week[np.arange(len(shape)) % 7] / shape.mean(axis=1))[:, None]
+    return np.asarray(shape.ravel()[:hours], np.float64)
+
+
+def _cron_times(jobs: int, span_s: float, rng: np.random.Generator) -> Floats:
+    if not jobs:
+        return np.empty(0)
+    streams = max(1, round(jobs * CRON_S / span_s))
+    starts = np.arange(jobs) // streams * (span_s / -(-jobs // streams)) + (np.arange(jobs) % streams) * CRON_S / streams / 2
+    return np.asarray(np.clip(np.rint(starts + rng.uniform(-1, 1, jobs)), 0, span_s), np.float64)
+
+
+def _limits(duration: Floats, rng: np.random.Generator) -> Floats:
+    """Return a round time limit for each job, not below its run time; NaN where the user gave none."""
+    share, ratio = np.array(LIMIT_RATIO).T
+    asked = duration / np.exp(np.interp(rng.random(len(duration)), share, np.log(ratio)))
+    ladder = np.array(LIMITS_S, np.float64)
+    limit = ladder[np.minimum(np.searchsorted(ladder, asked), len(ladder) - 1)]
+    return np.where(rng.random(len(duration)) < NO_LIMIT, np.nan, limit)
+
+
+def _frame(profile: Profile, made: Jobs, submit: Floats, cluster: Cluster, rng: np.random.Generator) -> pd.DataFrame:
+    jobs = len(submit)
+    user = made["user"].astype(np.int64)
+    weights = np.array(list(profile.vcs.values()), np.float64)
+    home = rng.choice(len(weights), profile.users + 1, p=weights / weights.sum())
+    width = len(str(profile.users))
+    names = [f"u{number:0{width}d}" for number in range(1, profile.users + 1)] + ["cron"]
+    columns: dict[str, object] = {
+        "job_id": pd.RangeIndex(1, jobs + 1).astype("str"),
+        "submit_time_s": submit,
+        "num_gpus": made["gpus"],
+        "duration_s": made["duration"],
+        "status": pd.Categorical.from_codes(made["state"].astype(np.int8), list(STATES)),
+        "user": pd.Categorical.from_codes(user.astype(np.int32), names),
+        "vc": pd.Categorical.from_codes(home[user].astype(np.int16), list(profile.vcs)),
+        "gpu_type": pd.Categorical.from_codes(made["type"].astype(np.int8), list(_capacity(cluster))),
+        "time_limit_s": _limits(np.asarray(made["duration"], np.float64), rng),
+    }
+    if profile.models:
+        columns |= _models(profile, made, rng)
+    return pd.DataFrame(columns)
+
+
+def _models(profile: Profile, made: Jobs, rng: np.random.Generator) -> dict[str, object]:
+    """Give each job a model that runs on its number of GPUs: mostly its user's favourite."""
+    assert profile.models
+    names = list(profile.models)
+    most = np.array([limit for _, limit in profile.models.values()])
+    order = np.argsort(-most, kind="stable")
+    usable = np.searchsorted(-most[order], -made["gpus"], side="right")
+    favourite = rng.integers(0, 1 << 30, profile.users + 1)[made["user"].astype(np.int64)]
+    drawn = np.where(rng.random(len(usable)) < 0.6, favourite, rng.integers(0, 1 << 30, len(usable)))
+    model = order[drawn % np.maximum(usable, 1)]
+    sizes = [np.array(batches) for batches, _ in profile.models.values()]
+    dice = rng.integers(0, 1 << 30, len(model))
+    batch = np.empty(len(model))
+    for at, batches in enumerate(sizes):
+        batch[model == at] = batches[dice[model == at] % len(batches)]
+    return {"model": pd.Categorical.from_codes(model.astype(np.int8), names), "batch_size": batch}
