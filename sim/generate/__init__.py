@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from sim.generate.history import with_history
 from sim.generate.profiles import PROFILES, Profile, SizeGroup
 from sim.generate.workload import generate
 
-__all__ = ["PROFILES", "Profile", "SizeGroup", "generate"]
+__all__ = ["PROFILES", "Profile", "SizeGroup", "generate", "with_history"]

@@ -8,7 +8,6 @@ from typing import Final
 
 HOUR_S: Final = 3600
 DAY_S: Final = 86_400
-WEEK_S: Final = 604_800
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,8 @@ class Profile:
     cluster : str
         Cluster used where none is given, in the form of `Cluster.parse`.
     cap_s : float, seconds
-        Longer run times are cut to this.
+        Longer run times are cut to this. Two days by default, as in derived lists of the Venus and PAI jobs: with the full tail (24 days) a workload of
+        100,000 jobs never leaves its warm-up. The cut concerns 2.4 % of Philly's jobs, 2.0 % of Venus', 0.2 % of PAI's.
     largest_share : float
         Jobs bigger than this share of the biggest GPU type are drawn again.
     models : mapping of name to (batch sizes, most GPUs)
@@ -91,7 +91,7 @@ class Profile:
     cron: float
     epoch: str
     cluster: str
-    cap_s: float = WEEK_S
+    cap_s: float = 2 * DAY_S
     largest_share: float = 0.25
     models: Mapping[str, tuple[tuple[int, ...], int]] | None = None
 
@@ -123,7 +123,7 @@ _PHILLY: Final = Profile(
     jobs_per_day=755,
     hours=_PHILLY_HOURS,
     weekdays=(20.7, 19.6, 10.9, 9.8, 11.6, 13.8, 13.7),
-    noise=1.6,
+    noise=2.2,
     dispersion=161,
     durations=tuple(zip(_X, _PHILLY_CDF, strict=True)),
     sizes=(
@@ -136,7 +136,7 @@ _PHILLY: Final = Profile(
     ),
     states=((0.0, 0.62, 0.02), (0.3, 0.48, 0.04), (0.5, 0.22, 0.05), (0.9, 0.16, 0.16), (0.97, 0.35, 0.3), (1.0, 0.48, 0.36)),
     users=136,
-    zipf=1.0,
+    zipf=1.18,
     vcs={"6214e9": 64, "b436b2": 64, "ee9e8c": 64, "7f04ca": 32, "6c71a0": 32, "0e4a51": 32, "11cb48": 16, "e13805": 16, "2869ce": 16, "ed69ec": 8, "103959": 8},
     repeats=0.12,
     cron=0.04,
@@ -152,7 +152,7 @@ _VENUS: Final = Profile(
     jobs_per_day=696,
     hours=_VENUS_HOURS,
     weekdays=(14.7, 15.3, 18.3, 17.3, 13.6, 9.8, 11.1),
-    noise=1.0,
+    noise=0.95,
     dispersion=39,
     durations=tuple(zip(_X, _VENUS_CDF, strict=True)),
     sizes=(
@@ -167,7 +167,7 @@ _VENUS: Final = Profile(
     ),
     states=((0.0, 0.55, 0.18), (0.3, 0.3, 0.25), (0.6, 0.13, 0.28), (0.9, 0.1, 0.32), (1.0, 0.1, 0.36)),
     users=106,
-    zipf=0.95,
+    zipf=1.07,
     vcs={"vc1": 30, "vc2": 20, "vc3": 15, "vc4": 12, "vc5": 9, "vc6": 7, "vc7": 4, "vc8": 3},
     repeats=0.1,
     cron=0.02,
@@ -183,7 +183,7 @@ _PAI: Final = Profile(
     jobs_per_day=11_520,
     hours=_HELIOS_HOURS,
     weekdays=(1, 1, 1, 1, 1, 1, 1),
-    noise=0.42,
+    noise=0.28,
     dispersion=100,
     durations=tuple(zip(_X, _PAI_CDF, strict=True)),
     sizes=(
@@ -226,7 +226,6 @@ _WEEK: Final = Profile(
     cron=0.02,
     epoch="2024-01-01T00:00:00",
     cluster="4x8:a100,4x8:v100",
-    cap_s=2 * DAY_S,
     largest_share=0.5,
     models={
         "ResNet-18": ((32, 64, 128, 256), 16),

@@ -107,19 +107,26 @@ def _draw(profile: Profile, jobs: int, cluster: Cluster, who: np.random.Generato
     repeat[0] = False
     leader = np.maximum.accumulate(np.where(repeat, 0, np.arange(jobs)))
     wobble = np.where(repeat, np.exp(0.1 * what.standard_normal(jobs)), 1.0)
-    made: Jobs = {"user": user, "gpus": gpus, "duration": duration, "state": state, "type": _types(gpus, profile, cluster, what)}
-    made = {name: values[leader] for name, values in made.items()}
-    return made | {"duration": np.minimum(made["duration"] * wobble, profile.cap_s), "repeat": repeat.astype(np.int64)}
+    gpus, duration = gpus[leader], np.minimum(duration[leader] * wobble, profile.cap_s)
+    return {
+        "user": user[leader],
+        "gpus": gpus,
+        "duration": duration,
+        "state": state[leader],
+        "type": _types(gpus, duration, profile, cluster),
+        "repeat": repeat.astype(np.int64),
+    }
 
 
 def _cron_jobs(profile: Profile, jobs: int, cluster: Cluster, what: np.random.Generator) -> Jobs:
     one = np.ones(jobs, np.int64)
+    duration = CRON_RUN_S * np.exp(0.3 * what.standard_normal(jobs))
     return {
         "user": one * profile.users,
         "gpus": one,
-        "duration": CRON_RUN_S * np.exp(0.3 * what.standard_normal(jobs)),
+        "duration": duration,
         "state": 0 * one,
-        "type": _types(one, profile, cluster, what),
+        "type": _types(one, duration, profile, cluster),
         "repeat": 0 * one,
     }
 
@@ -140,7 +147,7 @@ def _stratified(rng: np.random.Generator, key: Floats) -> Floats:
 def _sizes(profile: Profile, uniform: Floats, cluster: Cluster) -> tuple[Ints, Ints, Floats]:
     """Return GPUs and group of each job, and the groups' shares once jobs too big for the cluster are drawn again."""
     rows = [(gpus, at, group.jobs * weight / sum(group.split.values())) for at, group in enumerate(profile.sizes) for gpus, weight in group.split.items()]
-    limit = max(1, int(max(_capacity(cluster).values()) * profile.largest_share))
+    limit = max(1, int(max(gpus_by_type(cluster).values()) * profile.largest_share))
     rows = [row for row in rows if row[0] <= limit]
     values, groups, shares = (np.array(column) for column in zip(*rows, strict=True))
     shares = shares / shares.sum()
@@ -206,7 +213,7 @@ def _state_chances(profile: Profile, rank: Floats) -> tuple[Floats, Floats]:
     return np.interp(rank, at, failed), np.interp(rank, at, killed)
 
 
-def _capacity(cluster: Cluster) -> dict[str, int]:
+def gpus_by_type(cluster: Cluster) -> dict[str, int]:
     """Return the GPUs of each type."""
     found: dict[str, int] = {}
     for group in cluster.groups:
@@ -215,14 +222,21 @@ def _capacity(cluster: Cluster) -> dict[str, int]:
     return found
 
 
-def _types(gpus: Ints, profile: Profile, cluster: Cluster, rng: np.random.Generator) -> Ints:
-    """Return the type each job ran on, in proportion to the GPUs of the types that are big enough for it."""
-    counts = np.array(list(_capacity(cluster).values()), np.float64)
-    limits = np.minimum(np.maximum(1, counts * profile.largest_share), counts)
-    limits[np.argmax(counts)] = counts.max()
-    fits = (gpus[:, None] <= limits) * counts
-    edges = np.cumsum(fits, axis=1)
-    return np.asarray((rng.random(len(gpus))[:, None] * edges[:, -1:] >= edges).sum(axis=1), np.int64)
+def _types(gpus: Ints, duration: Floats, profile: Profile, cluster: Cluster) -> Ints:
+    """Return the type each job ran on: of those big enough for it the one with the least work per GPU so far, so that all carry the same load."""
+    counts = list(gpus_by_type(cluster).values())
+    if len(counts) == 1:
+        return np.zeros(len(gpus), np.int64)
+    limits = [max(1, int(count * profile.largest_share)) for count in counts]
+    biggest = counts.index(max(counts))
+    chosen = np.empty(len(gpus), np.int64)
+    work = [0.0] * len(counts)
+    every = range(len(counts))
+    for job, (wanted, run_s) in enumerate(zip(gpus.tolist(), duration.tolist(), strict=True)):
+        kind = min((at for at in every if limits[at] >= wanted), key=work.__getitem__, default=biggest)
+        work[kind] += wanted * run_s / counts[kind]
+        chosen[job] = kind
+    return chosen
 
 
 def _scale(made: Jobs, profile: Profile, cluster: Cluster, load: float | None, days: float | None) -> float:
@@ -308,7 +322,7 @@ def _frame(profile: Profile, made: Jobs, submit: Floats, cluster: Cluster, rng: 
         "status": pd.Categorical.from_codes(made["state"].astype(np.int8), list(STATES)),
         "user": pd.Categorical.from_codes(user.astype(np.int32), names),
         "vc": pd.Categorical.from_codes(home[user].astype(np.int16), list(profile.vcs)),
-        "gpu_type": pd.Categorical.from_codes(made["type"].astype(np.int8), list(_capacity(cluster))),
+        "gpu_type": pd.Categorical.from_codes(made["type"].astype(np.int8), list(gpus_by_type(cluster))),
         "time_limit_s": _limits(np.asarray(made["duration"], np.float64), rng),
     }
     if profile.models:
