@@ -1,0 +1,143 @@
+"""Trace files in, one `Trace` and an account of what was dropped or altered out; `read` recognises the format by its content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import pandas as pd
+
+from sim.errors import TraceError
+from sim.readers.clean import finish
+from sim.readers.format import Draft, Format, ReadOptions
+from sim.readers.lists import HELIOS_CSV, ITP, PHILLY_CSV
+from sim.readers.mapping import guess_mapping
+from sim.readers.native import NATIVE, TABLE
+from sim.readers.report import Import, Report
+from sim.readers.sniff import Sample, plain
+from sim.readers.source import Content, open_source
+from sim.readers.table import read_table
+from sim.trace import REQUIRED
+
+__all__ = ["FORMATS", "Draft", "Format", "Import", "Peek", "ReadOptions", "Report", "Sample", "detect", "peek", "read"]
+
+# In this order they are asked whether they recognise a file; the table whose columns must be guessed comes last.
+FORMATS: Final[Mapping[str, Format]] = MappingProxyType({fmt.name: fmt for fmt in (NATIVE, PHILLY_CSV, HELIOS_CSV, ITP, TABLE)})
+HEAD_ROWS: Final = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Peek:
+    """The beginning of a source, for choosing a format and mapping columns.
+
+    Parameters
+    ----------
+    fmt, title : str
+        The format that recognises it; "" if none does.
+    columns : tuple of str
+        Plain names of its columns; empty for JSON and Slurm records without header.
+    head : DataFrame
+        First rows as text under those names.
+    mapping : mapping
+        Guess: native column -> plain source column.
+    missing : tuple of str
+        Required native columns for which nothing was found.
+    """
+
+    fmt: str
+    title: str
+    columns: tuple[str, ...]
+    head: pd.DataFrame
+    mapping: Mapping[str, str]
+    missing: tuple[str, ...]
+
+
+def detect(content: Content) -> Format | None:
+    """Return the first format that recognises the beginning of the content."""
+    return next((fmt for fmt in FORMATS.values() if fmt.matches(content.sample)), None)
+
+
+def read(source: Path | bytes, *, name: str = "", fmt: str | None = None, options: ReadOptions = ReadOptions()) -> Import:
+    """Read a trace.
+
+    Parameters
+    ----------
+    source : Path or bytes
+        A file or its bytes, plain or packed with gzip or zip.
+    name : str
+        What to call the trace; "" = the file's name.
+    fmt : str or None
+        Key in `FORMATS`; None = tell it from the content.
+    options : ReadOptions
+        Zone, units, mapping, limits and what to do with CPU jobs and unfinished ones.
+
+    Returns
+    -------
+    Import
+        The trace and the account of how it was read.
+
+    Raises
+    ------
+    TraceError
+        One sentence: what is wrong, where, and what to do.
+    """
+    name = name or _name_of(source)
+    content = open_source(source, name, options)
+    chosen = _choose(content, fmt, options)
+    return finish(chosen.load(content, options), chosen, name, options)
+
+
+def peek(source: Path | bytes, *, name: str = "", options: ReadOptions = ReadOptions()) -> Peek:
+    """Look at the beginning of a source without checking its rows.
+
+    Parameters
+    ----------
+    source, name, options
+        As for `read`; `options.mapping` is kept in the guess.
+
+    Raises
+    ------
+    TraceError
+        If it cannot be opened or is no table.
+    """
+    content = open_source(source, name or _name_of(source), options)
+    found = detect(content)
+    head = _head(content, options)
+    columns = tuple(map(str, head.columns))
+    mapping = guess_mapping(columns, options.mapping)
+    missing = tuple(column for column in REQUIRED[1:] if column not in mapping)
+    return Peek(found.name if found else "", found.title if found else "", columns, head, MappingProxyType(mapping), missing)
+
+
+def _name_of(source: Path | bytes) -> str:
+    return source.name if isinstance(source, Path) else "trace"
+
+
+def _choose(content: Content, fmt: str | None, options: ReadOptions) -> Format:
+    if fmt is not None:
+        if fmt not in FORMATS:
+            raise TraceError(f"{content.name}: the format {fmt!r} is not known. Choose one of {', '.join(FORMATS)}.")
+        return FORMATS[fmt]
+    found = detect(content)
+    if options.mapping and content.sample.kind == "text":
+        return NATIVE if found is NATIVE else TABLE
+    if found is None:
+        shape = "this JSON is no known trace" if content.sample.kind == "json" else _single(content.sample)
+        raise TraceError(f"{content.name}: {shape}. Formats read: {', '.join(FORMATS)}.")
+    return found
+
+
+def _single(sample: Sample) -> str:
+    first = sample.cells[0][:60] if sample.cells else ""
+    return f"the first line has a single column ({first!r}), so the separator cannot be told; use commas, tabs, semicolons or bars (sacct: option -P)"
+
+
+def _head(content: Content, options: ReadOptions) -> pd.DataFrame:
+    if content.sample.kind != "text" or not content.sample.delimiter:
+        return pd.DataFrame()
+    lines = content.text[: 1 << 16].splitlines(keepends=True)[: HEAD_ROWS + 1]
+    beginning = Content(content.name, "".join(lines).encode(), "utf-8")
+    return read_table(beginning, options)[0] if len(lines) > 1 else pd.DataFrame(columns=[plain(cell) for cell in content.sample.cells])

@@ -1,0 +1,141 @@
+"""Turns columns of text into numbers, instants and names, whole columns at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from sim.errors import TraceError
+
+MISSING: Final = frozenset({"", "none", "unknown", "nan", "nat", "null", "na", "n/a", "\\n", "none assigned", "invalid"})
+# A time of day followed by Z, UTC or an offset; the date's own dashes must not be taken for one.
+OFFSET: Final = r":\d\d(?:[.,]\d+)?\s*(?:[zZ]|UTC|GMT|[+-]\d\d(?::?\d\d)?)$"
+UNIX: Final = (946_684_800.0, 4_102_444_800.0)  # the years 2000 to 2100
+
+
+@dataclass(frozen=True)
+class Instants:
+    """A column of instants.
+
+    Parameters
+    ----------
+    seconds : Series of float
+        Unix seconds where `calendar`, else seconds from the source's own zero; NaN = missing or unreadable.
+    calendar : bool
+        Whether a date was written.
+    aware : bool
+        Whether every value carried an offset.
+    doubtful : Series of bool
+        Written times that occur twice or never, because the clocks were changed.
+    """
+
+    seconds: pd.Series
+    calendar: bool
+    aware: bool
+    doubtful: pd.Series
+
+
+def text(values: pd.Series) -> pd.Series:
+    """Return stripped text with "" for everything that stands for nothing (None, Unknown, NaN, \\N and the like)."""
+    if not pd.api.types.is_string_dtype(values.dtype):
+        values = values.astype("str")
+    stripped = values.fillna("").str.strip()
+    return stripped.where(~stripped.str.lower().isin(MISSING), "")
+
+
+def names(values: pd.Series) -> pd.Series:
+    """Return ids and names: like `text`, and a whole number that a spreadsheet turned into ``123.0`` is ``123`` again."""
+    stripped = text(values)
+    return stripped.str.replace(r"^(\d+)\.0+$", r"\1", regex=True)
+
+
+def numbers(values: pd.Series) -> pd.Series:
+    """Return float64, NaN where a cell is missing or no number; infinities are kept for the checks to name."""
+    if pd.api.types.is_bool_dtype(values.dtype) or pd.api.types.is_numeric_dtype(values.dtype):
+        return values.astype(np.float64)
+    stripped = values.astype("str").fillna("").str.strip()
+    found = pd.to_numeric(stripped, errors="coerce").astype(np.float64)
+    if found.isna().all() and stripped.str.fullmatch(r"-?\d+,\d+").any():
+        found = pd.to_numeric(stripped.str.replace(",", "."), errors="coerce").astype(np.float64)
+    return found
+
+
+def booleans(values: pd.Series) -> pd.Series:
+    """Return 1.0 and 0.0 for yes and no in their usual spellings, numbers as they are, NaN else."""
+    words = {"true": 1.0, "yes": 1.0, "y": 1.0, "false": 0.0, "no": 0.0, "n": 0.0}
+    return values.astype("str").str.strip().str.lower().map(words).astype(np.float64).fillna(numbers(values))
+
+
+def each_distinct(values: pd.Series, parse: Callable[[str], float]) -> pd.Series:
+    """Apply a scalar parser once per distinct text: accounting logs repeat theirs a thousandfold."""
+    codes, distinct = pd.factorize(values)
+    parsed = np.fromiter((parse(str(value)) for value in distinct), np.float64, len(distinct))
+    return pd.Series(np.append(parsed, np.nan)[codes], index=values.index)
+
+
+def instants(values: pd.Series, zone: str, unit_s: float = 1.0, where: str = "the trace", not_before: pd.Series | None = None) -> Instants:
+    """Read seconds, or ISO times with or without an offset.
+
+    Parameters
+    ----------
+    values : Series
+        Text, numbers or datetimes.
+    zone : str
+        IANA name, for times without an offset.
+    unit_s : float, seconds
+        Length of one unit of numeric values.
+    where : str
+        For messages: file and column.
+    not_before : Series of float or None, Unix seconds
+        What must have happened earlier; settles times that occur twice when clocks are set back.
+
+    Raises
+    ------
+    TraceError
+        If some times carry an offset and others do not.
+    """
+    never = pd.Series(False, index=values.index)
+    if pd.api.types.is_datetime64_any_dtype(values.dtype):
+        aware = isinstance(values.dtype, pd.DatetimeTZDtype)
+        return _aware(values) if aware else _naive(values, zone, not_before)
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        return Instants(values.astype(np.float64) * unit_s, False, False, never)
+    cells = text(values)
+    figures = numbers(cells)
+    present = cells != ""
+    if figures.notna().sum() * 2 >= present.sum():
+        return Instants(figures * unit_s, False, False, never)
+    carries = cells.str.contains(OFFSET, regex=True)
+    if not carries.any():
+        return _naive(pd.to_datetime(cells.where(present), format="ISO8601", errors="coerce"), zone, not_before)
+    readable = carries | pd.to_datetime(cells.where(present & ~carries), format="ISO8601", errors="coerce").isna()
+    if not readable.all():
+        row = int(np.flatnonzero(~readable.to_numpy())[0])
+        raise TraceError(
+            f"{where}: some times carry an offset and others do not (row {values.index[row]}: {cells.iloc[row]}). Give every time an offset, or none and a zone."
+        )
+    return _aware(pd.to_datetime(cells.where(carries), format="ISO8601", utc=True, errors="coerce"))
+
+
+def _seconds(moments: pd.Series) -> pd.Series:
+    unix = moments.astype("datetime64[us, UTC]")
+    return (unix.astype(np.int64) / 1e6).where(moments.notna())
+
+
+def _aware(moments: pd.Series) -> Instants:
+    return Instants(_seconds(moments), True, True, pd.Series(False, index=moments.index))
+
+
+def _naive(moments: pd.Series, zone: str, not_before: pd.Series | None) -> Instants:
+    first = moments.dt.tz_localize(zone, ambiguous=np.ones(len(moments), bool), nonexistent="shift_forward")
+    second = moments.dt.tz_localize(zone, ambiguous=np.zeros(len(moments), bool), nonexistent="shift_forward")
+    seconds, later = _seconds(first), _seconds(second)
+    doubtful = (seconds != later) & moments.notna()
+    if not_before is not None:
+        seconds = later.where(doubtful & (seconds < not_before), seconds)
+    doubtful |= moments.notna() & (first.dt.tz_localize(None) != moments)
+    return Instants(seconds, True, False, doubtful)

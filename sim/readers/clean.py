@@ -1,0 +1,180 @@
+"""The checks every format shares: what makes a row unusable, what is mended, and the finished trace."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from sim.errors import TraceError
+from sim.readers.format import Draft, Format, ReadOptions
+from sim.readers.report import Import, Report
+from sim.trace import COLUMNS, NUMBERS, REQUIRED, Trace
+
+# Rounding demands up by more than this distorts every comparison.
+ROUNDING_WARNING: Final = 1.1
+WORDS: Final = {"submit_time_s": "submission time", "num_gpus": "GPU count", "duration_s": "duration"}
+NOT_NEGATIVE: Final = ("cpus", "mem_gb", "min_gpus", "max_gpus", "time_limit_s", "batch_size")
+LOST_TIME: Final = "the recorded start is before the submission: moved to the submission"
+
+
+def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import:
+    """Check a draft row by row and build the import.
+
+    Parameters
+    ----------
+    draft : Draft
+        What the format understood.
+    fmt : Format
+        The format.
+    name : str
+        What the user calls the trace.
+    options : ReadOptions
+        What to do with CPU jobs.
+
+    Raises
+    ------
+    TraceError
+        If a required column is missing or no job is left.
+    """
+    report = draft.report
+    jobs = _identify(draft)
+    _require(jobs, name)
+    jobs = _drop_unusable(jobs, draft)
+    jobs = _drop_cpu_jobs(jobs, report, options)
+    before = float((jobs["num_gpus"] * jobs["duration_s"]).sum())
+    jobs = _round_up(jobs, report)
+    after = float((jobs["num_gpus"] * jobs["duration_s"]).sum())
+    if before > 0 and after > ROUNDING_WARNING * before:
+        report.warnings.append(
+            f"Rounding fractions of a GPU up raises the work from {before / 3600:,.0f} to {after / 3600:,.0f} GPU-hours ({after / before:.2f} times): "
+            "waiting times will be longer than with shared GPUs."
+        )
+    jobs = _mend(jobs, report)
+    jobs = _settle_ids(jobs, report, draft.ids_repeat)
+    if jobs.empty:
+        raise TraceError(_nothing_left(report, name))
+    trace = _trace(jobs, draft, name)
+    issues = report.issues(jobs.index)
+    return Import(trace, fmt.name, fmt.title, report.read, len(jobs), issues, tuple(report.guesses), tuple(report.warnings), before, after)
+
+
+def unfinished(jobs: pd.DataFrame, running: pd.Series, so_far_s: pd.Series, report: Report, options: ReadOptions) -> pd.DataFrame:
+    """Drop jobs that still run, or give them the time they had run.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        With `duration_s`.
+    running : Series of bool
+        Which jobs still run.
+    so_far_s : Series of float, seconds
+        What they had run at the snapshot; NaN = not known.
+    report : Report
+        Counts them.
+    options : ReadOptions
+        Says which.
+    """
+    if options.unfinished == "drop":
+        return report.drop(jobs, running, "still running when the trace ends")
+    jobs = report.drop(jobs, running & ~(so_far_s > 0), "still running when the trace ends, and for an unknown time")
+    running, so_far_s = running.reindex(jobs.index), so_far_s.reindex(jobs.index)
+    report.alter(jobs, running, "still running when the trace ends: cut there", so_far_s.map("{:.0f} s".format))
+    return jobs.assign(duration_s=jobs["duration_s"].where(~running, so_far_s))
+
+
+def _identify(draft: Draft) -> pd.DataFrame:
+    jobs = draft.jobs
+    if "job_id" not in jobs:
+        draft.report.guess("There is no column of ids: jobs are named after their row.")
+        return jobs.assign(job_id="row-" + pd.Series(jobs.index.astype("str"), index=jobs.index))
+    blank = jobs["job_id"].fillna("") == ""
+    if blank.any():
+        draft.report.alter(jobs, blank, "there is no id: named after its row")
+        made = "row-" + pd.Series(jobs.index.astype("str"), index=jobs.index)
+        jobs = jobs.assign(job_id=jobs["job_id"].where(~blank, made))
+    return jobs
+
+
+def _require(jobs: pd.DataFrame, name: str) -> None:
+    for column in REQUIRED:
+        if column not in jobs:
+            raise TraceError(f"{name}: column {column} is missing. Columns found: {', '.join(map(str, jobs.columns[:20]))}. Map one of them to it.")
+
+
+def _drop_unusable(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
+    report = draft.report
+    for column, word in WORDS.items():
+        cells = draft.raw.get(column, jobs[column])
+        missing = jobs[column].isna()
+        jobs = report.drop(jobs, missing, f"the {word} is missing or cannot be read", cells)
+        jobs = report.drop(jobs, ~np.isfinite(jobs[column]), f"the {word} is infinite", cells)
+        if column != "submit_time_s":
+            jobs = report.drop(jobs, jobs[column] < 0, f"the {word} is negative", cells)
+    return jobs
+
+
+def _drop_cpu_jobs(jobs: pd.DataFrame, report: Report, options: ReadOptions) -> pd.DataFrame:
+    return jobs if options.cpu_jobs == "keep" else report.drop(jobs, jobs["num_gpus"] == 0, "no GPU: a CPU job")
+
+
+def _round_up(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
+    for column in ("num_gpus", "min_gpus", "max_gpus"):
+        if column not in jobs:
+            continue
+        whole = np.ceil(jobs[column])
+        changed = (whole != jobs[column]) & jobs[column].notna()
+        word = WORDS.get(column, column)
+        report.alter(jobs, changed, f"the {word} is a fraction: rounded up", jobs[column])
+        jobs = jobs.assign(**{column: whole})
+    return jobs
+
+
+def _mend(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
+    zero = jobs["duration_s"] == 0
+    report.alter(jobs, zero, "the duration is 0: taken as 1 s")
+    jobs = jobs.assign(duration_s=jobs["duration_s"].where(~zero, 1.0))
+    for column in NUMBERS:
+        if column in jobs and column not in REQUIRED:
+            values = jobs[column]
+            bad = np.isinf(values) | (values < 0 if column in NOT_NEGATIVE else np.isinf(values))
+            report.alter(jobs, bad, f"{column} is negative or infinite: taken as not given", values)
+            jobs = jobs.assign(**{column: values.where(~bad)})
+    if "start_time_s" in jobs:
+        early = jobs["start_time_s"] < jobs["submit_time_s"]
+        report.alter(jobs, early, LOST_TIME, (jobs["submit_time_s"] - jobs["start_time_s"]).map("{:g} s".format))
+        jobs = jobs.assign(start_time_s=jobs["start_time_s"].where(~early, jobs["submit_time_s"]))
+    if {"min_gpus", "max_gpus"} <= set(jobs.columns):
+        crossed = jobs["min_gpus"] > jobs["max_gpus"]
+        report.alter(jobs, crossed, "min_gpus is above max_gpus: both taken as not given")
+        jobs = jobs.assign(min_gpus=jobs["min_gpus"].where(~crossed), max_gpus=jobs["max_gpus"].where(~crossed))
+    return jobs
+
+
+def _settle_ids(jobs: pd.DataFrame, report: Report, repeat: bool) -> pd.DataFrame:
+    again = jobs["job_id"].duplicated()
+    if not again.any():
+        return jobs
+    if not repeat:
+        return report.drop(jobs, again, "an earlier row has the same id", jobs["job_id"])
+    nth = jobs.groupby("job_id", sort=False).cumcount() + 1
+    made = jobs["job_id"].where(~again, jobs["job_id"] + "#" + nth.astype("str"))
+    clash = made.duplicated()
+    made = made.where(~clash, made + "#row-" + pd.Series(jobs.index.astype("str"), index=jobs.index))
+    report.alter(jobs, again, "the id occurs again (a requeue or a shortened id): made unique", made)
+    return jobs.assign(job_id=made)
+
+
+def _nothing_left(report: Report, name: str) -> str:
+    counts = pd.concat(report.parts)["reason"].value_counts() if report.parts else pd.Series(dtype=int)
+    why = f" (most often: {counts.index[0]}, {counts.iloc[0]:,} rows)" if len(counts) else ""
+    return f"{name}: none of the {report.read:,} rows can be used{why}. Check the format, the units and the mapping."
+
+
+def _trace(jobs: pd.DataFrame, draft: Draft, name: str) -> Trace:
+    zero = float(jobs["submit_time_s"].min())
+    shifted = {column: jobs[column] - zero for column in ("submit_time_s", "start_time_s", "end_time_s", "deadline_s") if column in jobs}
+    kept = [column for column in COLUMNS if column in jobs and (column in REQUIRED or jobs[column].notna().any())]
+    epoch = pd.Timestamp(zero, unit="s", tz=draft.zone).isoformat() if draft.calendar else ""
+    return Trace.of(jobs.assign(**shifted)[kept], name=name, epoch=epoch)

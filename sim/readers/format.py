@@ -1,0 +1,128 @@
+"""What a reader is, what may be chosen when reading, and the half-finished table it hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
+from zoneinfo import ZoneInfo
+
+import pandas as pd
+
+from sim.errors import ParameterError
+
+if TYPE_CHECKING:
+    from sim.readers.report import Report
+    from sim.readers.sniff import Sample
+    from sim.readers.source import Content
+
+SECONDS: Final[Mapping[str, float]] = MappingProxyType({"s": 1.0, "ms": 0.001, "min": 60.0, "h": 3600.0})
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the user may choose when a trace is read.
+
+    Parameters
+    ----------
+    zone : str or None
+        IANA name of the zone of times without an offset; None = the zone of the format (US Pacific for Philly, Asia/Shanghai for Helios, else UTC).
+    cpu_jobs : {"drop", "keep"}
+        Jobs without a GPU.
+    unfinished : {"drop", "cut"}
+        Jobs that still ran when the trace ends: leave them out, or take the time they had run by then.
+    since : {"submit", "eligible"}
+        Slurm only: a job enters at its submission, or when it became eligible (dependencies, holds and --begin over).
+    mapping : mapping of str to str
+        Native column -> column of the table; overrides the guess for native and unknown tables.
+    time_unit, duration_unit : {"s", "ms", "min", "h"}
+        Units of numeric instants, and of durations and time limits, in native and unknown tables.
+    max_bytes : int, bytes
+        Largest size after unpacking.
+    max_rows : int
+        Most rows of a table.
+
+    Raises
+    ------
+    ParameterError
+        If a choice is not one of those offered.
+    """
+
+    zone: str | None = None
+    cpu_jobs: Literal["drop", "keep"] = "drop"
+    unfinished: Literal["drop", "cut"] = "drop"
+    since: Literal["submit", "eligible"] = "submit"
+    mapping: Mapping[str, str] = field(default_factory=dict)
+    time_unit: str = "s"
+    duration_unit: str = "s"
+    max_bytes: int = 2_000_000_000
+    max_rows: int = 2_000_000
+
+    def __post_init__(self) -> None:
+        """Check every choice."""
+        choices = {
+            "cpu_jobs": (self.cpu_jobs, ("drop", "keep")),
+            "unfinished": (self.unfinished, ("drop", "cut")),
+            "since": (self.since, ("submit", "eligible")),
+            "time_unit": (self.time_unit, tuple(SECONDS)),
+            "duration_unit": (self.duration_unit, tuple(SECONDS)),
+        }
+        for name, (value, allowed) in choices.items():
+            if value not in allowed:
+                raise ParameterError(f"Reading a trace: {name} is {value!r}, but it must be one of {', '.join(allowed)}.")
+        if self.zone is not None:
+            try:
+                ZoneInfo(self.zone)
+            except (KeyError, ValueError, OSError) as error:
+                raise ParameterError(f"Reading a trace: the time zone {self.zone!r} is not known; use a name such as UTC or Asia/Shanghai.") from error
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A table of jobs as a format understood it, before the common checks.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Native columns, indexed by the 1-based row of the source. Instants are Unix seconds where `calendar`, else seconds from any zero; unreadable = NaN.
+    report : Report
+        What was dropped, altered and guessed so far.
+    calendar : bool
+        Whether instants are Unix seconds.
+    zone : str
+        Zone in which the first submission is written down.
+    ids_repeat : bool
+        The source is known to repeat ids (Slurm requeues): repeated ones are made unique instead of dropped.
+    raw : mapping of str to Series
+        Native column -> the cells it came from, for the details of the report.
+    """
+
+    jobs: pd.DataFrame
+    report: Report
+    calendar: bool = False
+    zone: str = "UTC"
+    ids_repeat: bool = False
+    raw: Mapping[str, pd.Series] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Format:
+    """One kind of trace file.
+
+    Parameters
+    ----------
+    name : str
+        Key in `FORMATS` and value of ``--format``.
+    title : str
+        What the user reads.
+    matches : callable
+        Tells from the beginning of the content whether it is this format.
+    load : callable
+        Turns the content into a draft.
+    """
+
+    name: str
+    title: str
+    matches: Callable[[Sample], bool]
+    load: Callable[[Content, ReadOptions], Draft]

@@ -1,0 +1,76 @@
+"""Which column of an unknown table probably means what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from sim.readers.sniff import plain
+from sim.trace import COLUMNS
+
+# Names seen in public traces and exports, the most telling first.
+ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
+    "job_id": ("job_id", "jobid", "id", "job", "job_name", "uuid", "jobidraw"),
+    "submit_time_s": (
+        "submit_time_s",
+        "submit_time",
+        "submission_time",
+        "submitted_time",
+        "submit",
+        "arrival_time",
+        "arrival_s",
+        "arrival",
+        "timestamp",
+        "time",
+    ),
+    "num_gpus": ("num_gpus", "num_gpu", "gpu_num", "gpus", "gpu_count", "n_gpus", "ngpus", "gpu", "num_replicas"),
+    "duration_s": ("duration_s", "duration", "run_time", "runtime", "service_sec", "service_time", "elapsed", "elapsedraw", "run_time_s", "runtime_s"),
+    "start_time_s": ("start_time_s", "start_time", "start", "started_at"),
+    "end_time_s": ("end_time_s", "end_time", "end", "finish_time", "finished_at"),
+    "status": ("status", "state", "new_status"),
+    "user": ("user", "user_id", "username", "id_user", "account"),
+    "vc": ("vc", "virtual_cluster", "cluster", "queue", "tenant", "organization"),
+    "name": ("name", "jobname", "job_title"),
+    "model": ("model", "model_name", "application"),
+    "batch_size": ("batch_size", "batchsize"),
+    "gpu_type": ("gpu_type", "gpu_model"),
+    "gpu_types_allowed": ("gpu_types_allowed",),
+    "min_gpus": ("min_gpus", "min_num_gpus"),
+    "max_gpus": ("max_gpus", "max_num_gpus"),
+    "cpus": ("cpus", "num_cpus", "cpu_num", "ncpus", "num_cpu"),
+    "mem_gb": ("mem_gb", "memory_gb"),
+    "time_limit_s": ("time_limit_s", "time_limit", "wall_time", "walltime"),
+    "deadline_s": ("deadline_s", "deadline", "ddl"),
+    "priority": ("priority",),
+    "partition": ("partition",),
+    "preemptible": ("preemptible",),
+}
+
+
+def guess_mapping(columns: Iterable[str], chosen: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Guess which column means what.
+
+    Parameters
+    ----------
+    columns : iterable of str
+        Names of the table, as written or plain.
+    chosen : mapping or None
+        Native -> source, as the user set it; kept, and its sources are not guessed for anything else. "" = leave this one out.
+
+    Returns
+    -------
+    dict
+        Native column -> plain source column; no source occurs twice.
+    """
+    present = list(dict.fromkeys(plain(str(column)) for column in columns))
+    fixed = {native: plain(source) for native, source in (chosen or {}).items()}
+    taken = set(fixed.values())
+    mapping = {native: source for native, source in fixed.items() if source}
+    for native in COLUMNS:
+        if native in fixed:
+            continue
+        found = next((alias for alias in ALIASES[native] if alias in present and alias not in taken), None)
+        if found:
+            mapping[native] = found
+            taken.add(found)
+    return mapping

@@ -1,0 +1,119 @@
+"""The account of an import: every row that was dropped or altered, with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from sim.trace import Trace
+
+ISSUE_COLUMNS: Final = ("row", "job_id", "action", "reason", "detail")
+
+
+@dataclass
+class Report:
+    """Collects what happens to rows while a trace is read; rows are named by the index of the tables passed in.
+
+    Parameters
+    ----------
+    read : int
+        Rows (or jobs) found in the source.
+    """
+
+    read: int
+    guesses: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    parts: list[pd.DataFrame] = field(default_factory=list)
+
+    def drop(self, jobs: pd.DataFrame, bad: pd.Series, reason: str, detail: pd.Series | str = "") -> pd.DataFrame:
+        """Count the rows where `bad` as dropped and return the others."""
+        if not bad.any():
+            return jobs
+        self._note("dropped", jobs, bad, reason, detail)
+        return jobs[~bad]
+
+    def alter(self, jobs: pd.DataFrame, changed: pd.Series, reason: str, detail: pd.Series | str = "") -> None:
+        """Count the rows where `changed` as altered."""
+        if changed.any():
+            self._note("altered", jobs, changed, reason, detail)
+
+    def guess(self, sentence: str) -> None:
+        """Write down an assumption the user may want to correct."""
+        if sentence not in self.guesses:
+            self.guesses.append(sentence)
+
+    def issues(self, used: pd.Index) -> pd.DataFrame:
+        """Return one line per dropped row and per alteration of a row in `used`, in order of the source."""
+        if not self.parts:
+            return pd.DataFrame({column: pd.Series(dtype=np.int64 if column == "row" else "str") for column in ISSUE_COLUMNS})
+        table = pd.concat(self.parts, ignore_index=True)
+        # A row altered first and dropped later is only dropped: the alteration is nowhere to be seen.
+        table = table[(table["action"] == "dropped") | table["row"].isin(used)]
+        return table.sort_values("row", kind="stable", ignore_index=True)
+
+    def _note(self, action: str, jobs: pd.DataFrame, rows: pd.Series, reason: str, detail: pd.Series | str) -> None:
+        index = jobs.index[rows.to_numpy()]
+        ids = jobs.loc[index, "job_id"] if "job_id" in jobs else pd.Series("", index=index)
+        cells = detail.reindex(index) if isinstance(detail, pd.Series) else pd.Series(detail, index=index)
+        part = {
+            "row": index.to_numpy(np.int64),
+            "job_id": ids.astype("str").fillna("").to_numpy(),
+            "action": action,
+            "reason": reason,
+            "detail": cells.astype("str").fillna("").str.slice(0, 200).to_numpy(),
+        }
+        self.parts.append(pd.DataFrame(part, columns=list(ISSUE_COLUMNS)))
+
+
+@dataclass(frozen=True, eq=False)
+class Import:
+    """A trace together with the account of how it was read.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs.
+    fmt, title : str
+        Key and name of the format.
+    read, used : int
+        Rows (or jobs) found and taken over; ``used + dropped = read``.
+    issues : DataFrame
+        Columns row (1-based, the header not counted), job_id, action ("dropped" or "altered"), reason, detail.
+    guesses, warnings : tuple of str
+        Sentences: what was assumed, and what may distort a result.
+    load_before_gpu_s, load_after_gpu_s : float, GPU-seconds
+        Work before and after fractional GPU counts were rounded up; equal where none was.
+    """
+
+    trace: Trace
+    fmt: str
+    title: str
+    read: int
+    used: int
+    issues: pd.DataFrame
+    guesses: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    load_before_gpu_s: float = 0.0
+    load_after_gpu_s: float = 0.0
+
+    @property
+    def dropped(self) -> int:
+        """Rows left out."""
+        return int((self.issues["action"] == "dropped").sum())
+
+    def counts(self) -> list[tuple[str, str, int]]:
+        """Return (action, reason, rows), dropped before altered and the most frequent first."""
+        grouped = self.issues.groupby(["action", "reason"], sort=False).size()
+        found = [(str(action), str(reason), int(count)) for (action, reason), count in grouped.items()]
+        return sorted(found, key=lambda line: (line[0] != "dropped", -line[2], line[1]))
+
+    def issues_csv(self) -> str:
+        """Return the issues as CSV in which no cell is taken for a formula by a spreadsheet."""
+        table = self.issues.copy()
+        for column in ("job_id", "detail"):
+            text = table[column].astype("str")
+            table[column] = text.where(~text.str.match(r"[=+\-@\t\r]"), "'" + text)
+        return str(table.to_csv(index=False))

@@ -1,0 +1,61 @@
+"""Looks at the beginning of a content and describes it, so that a format is told by what it holds and not by its name."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+DELIMITERS: Final = (",", "\t", ";", "|")
+NAMES: Final = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a format is told by.
+
+    Parameters
+    ----------
+    kind : {"text", "json", "parquet"}
+        Outer shape.
+    delimiter : str
+        Of a text table; "" if its first line is a single field.
+    cells : tuple of str
+        Stripped fields of the first line of a text table.
+    keys : frozenset of str
+        For a text table the fields of its first line as `plain` names; for JSON every key that occurs early.
+    """
+
+    kind: Literal["text", "json", "parquet"]
+    delimiter: str = ""
+    cells: tuple[str, ...] = ()
+    keys: frozenset[str] = frozenset()
+
+
+def plain(column: str) -> str:
+    """Return a column name without case, quotes and blanks: `` "Num GPUs"`` -> ``num_gpus``."""
+    return re.sub(r"[\s\-]+", "_", column.strip().strip("\"'").strip().lower())
+
+
+def sample_of(head: str) -> Sample:
+    """Describe the first characters of a text."""
+    stripped = head.lstrip("\r\n ")
+    if stripped[:1] in ("[", "{"):
+        return Sample("json", keys=frozenset(re.findall(r'"(\w+)"\s*:', stripped)))
+    line = stripped.splitlines()[0] if stripped else ""
+    delimiter, cells = _fields(line)
+    return Sample("text", delimiter, cells, frozenset(plain(cell) for cell in cells))
+
+
+def _fields(line: str) -> tuple[str, tuple[str, ...]]:
+    best, found = "", (line.strip(),)
+    # Node lists hold many commas, so a line with as many bars as a Slurm record is taken for one before counting.
+    for delimiter in ("|",) if line.count("|") >= 20 else DELIMITERS:
+        try:
+            cells = next(csv.reader([line], delimiter=delimiter), [])
+        except csv.Error:
+            continue
+        if len(cells) > len(found):
+            best, found = delimiter, tuple(cell.strip() for cell in cells)
+    return best, found

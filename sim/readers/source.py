@@ -1,0 +1,179 @@
+"""From a file or bytes to unpacked content: size limits, archives, encodings and files that are no trace."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Final
+
+from sim.errors import TraceError
+from sim.readers.format import ReadOptions
+from sim.readers.sniff import Sample, sample_of
+
+CHUNK: Final = 1 << 20
+# First bytes of files people upload by mistake, and what to call them.
+FOREIGN: Final = (
+    (b"%PDF", "a PDF document"),
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"\x7fELF", "a program"),
+    (b"MZ", "a program"),
+    (b"BZh", "a bzip2 archive"),
+    (b"\xfd7zXZ", "an xz archive"),
+    (b"7z\xbc\xaf", "a 7z archive"),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive"),
+    (b"\xd0\xcf\x11\xe0", "an old Office document"),
+    (b"SQLite format 3", "an SQLite database"),
+)
+ADVICE: Final = "Use a CSV, TSV, Parquet or JSON file, plain or packed with gzip or zip."
+
+
+@dataclass(frozen=True)
+class Content:
+    """Unpacked bytes with what can be seen at their beginning.
+
+    Parameters
+    ----------
+    name : str
+        What the user calls it.
+    data : bytes
+        After unpacking.
+    encoding : str
+        "" for Parquet.
+    guesses : tuple of str
+        What was assumed while unpacking and decoding.
+    """
+
+    name: str
+    data: bytes
+    encoding: str
+    guesses: tuple[str, ...] = ()
+
+    @cached_property
+    def text(self) -> str:
+        """The content decoded, with a byte-order mark removed and line ends as they are."""
+        return self.data.decode(self.encoding, "replace").removeprefix("\ufeff")
+
+    @cached_property
+    def sample(self) -> Sample:
+        """What sniffing looks at."""
+        if not self.encoding:
+            return Sample("parquet")
+        return sample_of(self.text[: 1 << 16])
+
+
+def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Content:
+    """Read, unpack and decode.
+
+    Parameters
+    ----------
+    source : Path or bytes
+        A file, or its bytes.
+    name : str
+        For messages.
+    options : ReadOptions
+        Holds the limits.
+
+    Raises
+    ------
+    TraceError
+        If the file cannot be opened, is empty, too large, no table, or an archive of several files.
+    """
+    data = source if isinstance(source, bytes) else _file_bytes(source, name, options)
+    _check_size(len(data), name, options)
+    for _ in range(3):
+        unpacked = _unpack(data, name, options)
+        if unpacked is None:
+            break
+        data = unpacked
+    if not data.strip():
+        raise TraceError(f"{name}: the file is empty. Choose another file.")
+    _refuse_foreign(data, name)
+    if data[:4] == b"PAR1":
+        return Content(name, data, "")
+    encoding, guesses = _encoding(data, name)
+    lines = data.count(b"\n")
+    if data.lstrip()[:1] not in (b"[", b"{") and lines > options.max_rows + 1:
+        raise TraceError(f"{name}: the file has {lines:,} lines, more than the limit of {options.max_rows:,} rows. Cut a window out of it.")
+    return Content(name, data, encoding, guesses)
+
+
+def _file_bytes(path: Path, name: str, options: ReadOptions) -> bytes:
+    try:
+        _check_size(path.stat().st_size, name, options)
+        return path.read_bytes()
+    except OSError as error:
+        raise TraceError(f"{name}: the file cannot be opened ({error.strerror or error}). Check the path and the rights.") from error
+
+
+def _check_size(size: int, name: str, options: ReadOptions) -> None:
+    if size > options.max_bytes:
+        raise TraceError(f"{name}: {size / 1e6:,.0f} MB are more than the limit of {options.max_bytes / 1e6:,.0f} MB. Cut a window out of the file.")
+
+
+def _unpack(data: bytes, name: str, options: ReadOptions) -> bytes | None:
+    try:
+        if data[:2] == b"\x1f\x8b":
+            return _unpack_stream(lambda: gzip.GzipFile(fileobj=io.BytesIO(data)), name, options)
+        if data[:4] == b"PK\x03\x04":
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                member = _only_member(archive, name)
+                return _unpack_stream(lambda: archive.open(member), name, options)
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        raise TraceError(f"{name}: the archive is damaged or locked ({error}). Pack it again without a password.") from error
+    return None
+
+
+def _only_member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+    members = [item for item in archive.infolist() if not item.is_dir() and not item.filename.startswith("__MACOSX/")]
+    if any(item.filename == "[Content_Types].xml" for item in members):
+        raise TraceError(f"{name}: this is an Office document. Save the sheet as CSV and use that file.")
+    if len(members) != 1:
+        raise TraceError(f"{name}: the zip archive holds {len(members)} files. Pack exactly one trace.")
+    return members[0]
+
+
+def _unpack_stream(opened: Callable[[], IO[bytes]], name: str, options: ReadOptions) -> bytes:
+    # Counted first and kept second: a bomb must not take the memory that it claims.
+    size = 0
+    with opened() as stream:
+        while chunk := stream.read(CHUNK):
+            size += len(chunk)
+            if size > options.max_bytes:
+                limit = f"{options.max_bytes / 1e6:,.0f} MB"
+                raise TraceError(f"{name}: the archive unpacks to more than the limit of {limit}. Cut a window out of the file.")
+    with opened() as stream:
+        return stream.read()
+
+
+def _refuse_foreign(data: bytes, name: str) -> None:
+    head = data[:4096]
+    for magic, what in FOREIGN:
+        if head.startswith(magic):
+            raise TraceError(f"{name}: this is {what}, not a trace. {ADVICE}")
+    if head[257:262] == b"ustar":
+        raise TraceError(f"{name}: this is a tar archive. Unpack it and use one file of it.")
+    lowered = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:200].lower()
+    if lowered.startswith((b"<!doctype", b"<html", b"<?xml", b"<svg")):
+        raise TraceError(f"{name}: this is a web page or XML, not a trace. {ADVICE}")
+
+
+def _encoding(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16", ("The text is read as UTF-16.",)
+    head = data[: 1 << 16]
+    controls = sum(head.count(bytes([code])) for code in range(32) if code not in (9, 10, 12, 13))
+    if b"\x00" in head or controls > len(head) // 20:
+        raise TraceError(f"{name}: this is a binary file, not a trace. {ADVICE}")
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "latin-1", ("The text is not UTF-8; it is read as Latin-1, so names with accents may look wrong.",)
+    return "utf-8", ()
