@@ -55,11 +55,27 @@ __all__ = [
 JobId = int
 """The row of the job in the trace."""
 
-NEEDS: Final = frozenset({"remaining_work", "rates", "pause", "telemetry", "scaling", "profile", "recorded_start", "overflow"})
+NEEDS: Final = frozenset(
+    {
+        "remaining_work",
+        "rates",
+        "pause",
+        "telemetry",
+        "scaling",
+        "profile",
+        "recorded_start",
+        "overflow",
+        "mixed",
+        "confined_by_vc",
+        "confined_by_partition",
+    }
+)
 """What an allocator may declare in `needs`; a view answers nothing of this kind to one that has not.
 
-``remaining_work`` and ``rates`` and ``pause`` open the belief; ``telemetry`` the measurements of running jobs; ``scaling`` says that jobs must be resizable,
-``profile`` that a measured performance profile must exist; ``recorded_start`` opens the trace's own start times; ``overflow`` asks for an unpriced extra node.
+``remaining_work``, ``rates`` and ``pause`` open the belief; ``telemetry`` the measurements of running jobs; ``scaling`` says that jobs must be resizable,
+``profile`` that a measured performance profile must exist; ``recorded_start`` opens the trace's own start times (column ``recorded_start_s``); ``overflow``
+asks for an unpriced extra node. ``mixed`` says that one gang may span GPU types; without it a job that fits no single type is impossible.
+``confined_by_vc`` and ``confined_by_partition`` restrict every job to the nodes of its virtual cluster or partition, and to nodes that belong to none.
 """
 
 

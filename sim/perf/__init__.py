@@ -1,1 +1,17 @@
 """True and believed speed of jobs: performance models, and beliefs that wrap them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sim.perf.belief import BeliefSpec, Biased, Exact, Noisy, Unknown
+from sim.perf.model import PerfSpec
+from sim.perf.rigid import Rigid
+
+PERF: Final[dict[str, type[PerfSpec]]] = {"rigid": Rigid}
+"""Name -> performance model, a dataclass of parameters."""
+
+BELIEFS: Final[dict[str, type[BeliefSpec]]] = {"exact": Exact, "noisy": Noisy, "biased": Biased, "unknown": Unknown}
+"""Name -> belief, a dataclass of parameters."""
+
+__all__ = ["BELIEFS", "PERF"]

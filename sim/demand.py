@@ -1,0 +1,103 @@
+"""What each job asks for: replicas, and the pools of nodes that may carry them; equal demands are one object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, inf
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.cluster import Cluster, Node
+from sim.contract import Demand, Pool
+from sim.trace import Trace
+
+
+def pools_of(cluster: Cluster) -> tuple[Pool, ...]:
+    """Group the nodes by GPU type and partitions, in order of first appearance."""
+    grouped: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for at, node in enumerate(cluster.nodes):
+        grouped.setdefault((node.gpu_type, node.partitions), []).append(at)
+    return tuple(
+        Pool(tuple(nodes), cluster.type_index.get(kind, -1), partitions, max(cluster.nodes[at].gpus for at in nodes))
+        for (kind, partitions), nodes in grouped.items()
+    )
+
+
+class Demands:
+    """The demand of every job.
+
+    Parameters
+    ----------
+    trace, cluster : Trace, Cluster
+        Jobs and machines.
+    pools : sequence of Pool
+        From `pools_of`.
+    confined_by : str
+        "vc" or "partition": only nodes that belong to the job's own, or to none; "" = all nodes.
+    """
+
+    def __init__(self, trace: Trace, cluster: Cluster, pools: Sequence[Pool], confined_by: str = "") -> None:
+        self._cluster, self._pools = cluster, pools
+        keys = pd.DataFrame(
+            {
+                "gpus": trace.numbers("num_gpus"),
+                "cpus": trace.numbers("cpus", 0.0),
+                "mem": trace.numbers("mem_gb", 0.0),
+                "types": trace.texts("gpu_types_allowed").codes,
+                "home": trace.texts(confined_by).codes if confined_by else 0,
+            }
+        )
+        names = trace.texts("gpu_types_allowed").categories
+        homes = trace.texts(confined_by).categories if confined_by else pd.Index([""])
+        codes, unique = pd.factorize(pd.MultiIndex.from_frame(keys))
+        self.code: memoryview = memoryview(codes.astype(np.int32))  # type: ignore[arg-type]
+        self.unique: list[Demand] = [
+            self._demand(float(gpus), float(cpus), float(mem), str(names[types]), str(homes[home])) for gpus, cpus, mem, types, home in unique
+        ]
+
+    def of(self, job: int) -> Demand:
+        """Return the demand of a job."""
+        return self.unique[self.code[job]]
+
+    def impossible(self, *, mixed: bool) -> NDArray[np.bool_]:
+        """Tell for each job whether even the empty cluster, with every node present, cannot hold it.
+
+        Parameters
+        ----------
+        mixed : bool
+            Whether one gang may span GPU types.
+        """
+        verdicts = np.array([not self._fits(demand, mixed=mixed) for demand in self.unique], bool)
+        return np.asarray(verdicts[np.asarray(self.code)], bool)
+
+    def _demand(self, gpus: float, cpus: float, mem_gb: float, types: str, home: str) -> Demand:
+        replicas, per_replica = (int(gpus), 1) if gpus else (max(1, ceil(cpus)), 0)
+        cores = cpus / replicas if gpus else max(cpus, 1.0) / replicas
+        allowed = frozenset(types.split("|")) if types else None
+        pools = tuple(at for at, pool in enumerate(self._pools) if self._admits(pool, per_replica, allowed, home))
+        return Demand(replicas, per_replica, cores, mem_gb / replicas, pools)
+
+    def _admits(self, pool: Pool, gpus: int, allowed: frozenset[str] | None, home: str) -> bool:
+        kind = self._cluster.types[pool.type_at].name if pool.type_at >= 0 else ""
+        right_type = not gpus or (kind != "" and (allowed is None or kind in allowed))
+        return right_type and (not home or not pool.partitions or home in pool.partitions)
+
+    def _fits(self, demand: Demand, *, mixed: bool) -> bool:
+        most: dict[int, float] = {}
+        for at in demand.pools:
+            pool = self._pools[at]
+            group = 0 if mixed or not demand.gpus else pool.type_at
+            most[group] = most.get(group, 0) + sum(capacity_for(self._cluster.nodes[node], demand) for node in pool.nodes)
+        return any(total >= demand.replicas for total in most.values())
+
+
+def capacity_for(node: Node, demand: Demand) -> float:
+    """Return how many replicas of a demand an empty node holds."""
+    limits = [
+        node.gpus // demand.gpus if demand.gpus else inf,
+        node.cpus // demand.cpus if demand.cpus else inf,
+        node.mem_gb // demand.mem_gb if demand.mem_gb else inf,
+    ]
+    return min(limits)

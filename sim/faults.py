@@ -1,0 +1,140 @@
+"""What breaks: node outages, random or given, interruptions of single jobs, and how often a job is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+import simpy
+
+from sim.cluster import Cluster
+from sim.errors import ParameterError
+from sim.params import param
+
+OUTAGE_STREAM, INTERRUPTION_STREAM = 1, 2
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Failures of machines and jobs; by default nothing fails.
+
+    Notes
+    -----
+    Times between failures and to repair are exponential, drawn from a stream per (seed, node), so they are the same for every allocator. Interruptions
+    are drawn per (seed, job, attempt) with a rate of ``interruptions_per_node_h`` for each node that the job spans.
+    """
+
+    mtbf_h: float = param(0.0, unit="h", low=0, high=1e9, help="Mean time between failures of one node; 0 = nodes do not fail at random.")
+    mttr_h: float = param(4.0, unit="h", low=0, high=1e6, help="Mean time to repair a node.")
+    interruptions_per_node_h: float = param(0.0, unit="1/h", low=0, high=1e3, help="Interruptions of a job per node and hour that leave the node intact.")
+    retries: int = param(-1, low=-1, high=1_000_000, help="How often a job is tried again after it lost its grant; then it has failed. -1 = always.")
+    outages: str = param("", help="Known outages as node:from_s:to_s, separated by semicolons.")
+
+    def given(self, cluster: Cluster) -> list[tuple[int, float, float]]:
+        """Return the known outages as (node, from_s, to_s), sorted by time.
+
+        Raises
+        ------
+        ParameterError
+            If an entry is malformed or names a node that is not there.
+        """
+        found = []
+        for entry in filter(None, (part.strip() for part in self.outages.split(";"))):
+            fields = entry.split(":")
+            try:
+                node, start, end = int(fields[0]), float(fields[1]), float(fields[2])
+            except (ValueError, IndexError) as error:
+                raise ParameterError(f"faults: outage '{entry}' is not of the form node:from_s:to_s, e.g. 3:3600:7200.") from error
+            if not (0 <= node < len(cluster.nodes) and 0 <= start < end and len(fields) == 3):
+                raise ParameterError(f"faults: outage '{entry}' must name a node from 0 to {len(cluster.nodes) - 1} and times that grow.")
+            found.append((node, start, end))
+        return sorted(found, key=lambda outage: outage[1:])
+
+    def interruption_s(self, seed: int, job: int, attempt: int, nodes: int) -> float:
+        """Return after how many seconds with a grant on this many nodes the job is interrupted; inf = never."""
+        if not self.interruptions_per_node_h or not nodes:
+            return inf
+        rng = np.random.default_rng([seed, INTERRUPTION_STREAM, job, attempt])
+        return float(rng.exponential(3600 / (self.interruptions_per_node_h * nodes)))
+
+
+class Outages:
+    """Takes nodes out of service and back, as SimPy processes; a node out for two reasons returns when both are over.
+
+    Parameters
+    ----------
+    env : simpy.Environment
+        The clock.
+    down, up : callable
+        Called with (node, cause) when a node stops, and with (node,) when it returns.
+    """
+
+    def __init__(self, env: simpy.Environment, down: Callable[[int, str], None], up: Callable[[int], None]) -> None:
+        self._env, self._down, self._up = env, down, up
+        self._reasons: dict[int, int] = {}
+        self._returns = 0
+
+    @property
+    def repairs_pending(self) -> bool:
+        """Whether a node that is out now will come back, or a planned one will appear."""
+        return self._returns > 0
+
+    def start(self, faults: Faults, cluster: Cluster, seed: int) -> None:
+        """Start all processes; changes dated at or before 0 act at once."""
+        for node, start, end in faults.given(cluster):
+            self._env.process(self._given(node, start, end))
+        absent_first: dict[int, bool] = {}
+        for change in sorted(cluster.changes, key=lambda change: change.at_s):
+            for node in change.nodes:
+                if change.at_s <= 0:
+                    absent_first[node] = not change.present
+        for node in (node for node, absent in sorted(absent_first.items()) if absent):
+            self._stop(node, "absent")
+        later = [change for change in sorted(cluster.changes, key=lambda change: change.at_s) if change.at_s > 0]
+        self._returns += sum(change.present for change in later)
+        if later:
+            self._env.process(self._dated(later, dict(absent_first)))
+        if faults.mtbf_h:
+            for node in range(len(cluster.nodes)):
+                self._env.process(self._random(node, faults, np.random.default_rng([seed, OUTAGE_STREAM, node])))
+
+    def _given(self, node: int, start: float, end: float) -> Generator[Any, None, None]:
+        yield self._env.timeout(start)
+        self._stop(node, "outage")
+        self._returns += 1
+        yield self._env.timeout(end - start)
+        self._returns -= 1
+        self._resume(node)
+
+    def _random(self, node: int, faults: Faults, rng: np.random.Generator) -> Generator[Any, None, None]:
+        while True:
+            yield self._env.timeout(rng.exponential(faults.mtbf_h * 3600))
+            self._stop(node, "outage")
+            self._returns += 1
+            yield self._env.timeout(rng.exponential(faults.mttr_h * 3600))
+            self._returns -= 1
+            self._resume(node)
+
+    def _dated(self, changes: list[Any], absent: dict[int, bool]) -> Generator[Any, None, None]:
+        for change in changes:
+            yield self._env.timeout(max(change.at_s - self._env.now, 0))
+            self._returns -= change.present
+            for node in change.nodes:
+                if change.present and absent.get(node, False):
+                    self._resume(node)
+                elif not change.present and not absent.get(node, False):
+                    self._stop(node, "absent")
+                absent[node] = not change.present
+
+    def _stop(self, node: int, cause: str) -> None:
+        self._reasons[node] = self._reasons.get(node, 0) + 1
+        if self._reasons[node] == 1:
+            self._down(node, cause)
+
+    def _resume(self, node: int) -> None:
+        self._reasons[node] -= 1
+        if not self._reasons[node]:
+            self._up(node)

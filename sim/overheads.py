@@ -1,0 +1,71 @@
+"""What changes cost: pauses at start and restart, checkpoints, lost work, and the time a decision takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from sim.contract import Grant, JobId
+from sim.params import param
+
+
+class Transitions(Protocol):
+    """The price of a change of grant, where a model of its own replaces `Overheads.transition`."""
+
+    def transition(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> tuple[float, float]:
+        """Return (overlap_s, pause_s)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """Costs of starting, stopping, saving and deciding. All are assumptions of the user; by default there are none.
+
+    Notes
+    -----
+    A running job whose grant changes pays ``restart_s``; with ``overlap_s`` it first runs on at its old rate while old and new holdings are both charged.
+    A job saves itself every ``checkpoint_every_s`` seconds of progress, each taking ``checkpoint_s``, which lowers its rate by the factor
+    ``every / (every + cost)``; an outage costs the work since the last one. A planned stop under "checkpoint" saves first and loses nothing.
+    """
+
+    start_s: float = param(0.0, unit="s", low=0, high=86_400, help="Pause at the first start, e.g. to load data.")
+    restart_s: float = param(0.0, unit="s", low=0, high=86_400, help="Pause when a job resumes or its grant changes.")
+    checkpoint_every_s: float = param(1800.0, unit="s", low=0, high=1e7, help="Progress between two checkpoints; 0 = never saved, an outage loses everything.")
+    checkpoint_s: float = param(0.0, unit="s", low=0, high=86_400, help="Time that one periodic checkpoint takes.")
+    overlap_s: float = param(0.0, unit="s", low=0, high=86_400, help="Time a changed job runs on at its old rate while both holdings are charged.")
+    on_preempt: str = param(
+        "checkpoint",
+        choices=("checkpoint", "lose_all", "forbidden"),
+        help="A stopped job keeps its work, loses all of it, or must not be stopped. A trace column 'preemptible' overrides it per job.",
+    )
+    latency_s: float = param(0.0, unit="s", low=0, high=86_400, help="Time from a decision to its effect.")
+    latency_per_job_s: float = param(0.0, unit="s", low=0, high=3600, help="The same, for every active job.")
+
+    def transition(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> tuple[float, float]:
+        """Return how long old and new holdings overlap, and how long the job then makes no progress.
+
+        Parameters
+        ----------
+        job : int
+            The job.
+        old : Grant or None
+            What a running job holds; None = it was waiting.
+        new : Grant
+            What it will hold.
+        restarted : bool
+            Whether a waiting job has run before.
+        """
+        del job, new
+        if old is None:
+            return 0.0, self.restart_s if restarted else self.start_s
+        return self.overlap_s, self.restart_s
+
+    @property
+    def efficiency(self) -> float:
+        """Share of the rate that is left after periodic checkpoints."""
+        every = self.checkpoint_every_s
+        return every / (every + self.checkpoint_s) if every else 1.0
+
+    def latency(self, active: int) -> float:
+        """Return seconds from decision to effect for this many active jobs."""
+        return self.latency_s + self.latency_per_job_s * active

@@ -1,0 +1,152 @@
+"""What an allocator may think of sizes and speeds: exact, noisy, biased or unknown. Prediction error is a knob, not a code path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from sim.contract import Floats, Grant, Ints, JobId, Shape
+from sim.overheads import Transitions
+from sim.params import param
+from sim.perf.model import PerfModel
+
+BELIEF_STREAM = 3
+
+
+class BoundBelief(Protocol):
+    """A belief as the simulator uses it; allocators see only the part named in `sim.contract.Belief`."""
+
+    def rate(self, job: JobId, grant: Grant) -> float:
+        """Return the believed work per second under a grant."""
+        ...
+
+    def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
+        """Return believed work per second, of shape (jobs, shapes)."""
+        ...
+
+    def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
+        """Return the believed pause of a change."""
+        ...
+
+    def remaining(self, ids: Ints, done: Floats) -> Floats:
+        """Return the believed work left, given the work done; both of shape (jobs,)."""
+        ...
+
+    def remaining_one(self, job: JobId, done: float) -> float:
+        """Return the believed work left of one job."""
+        ...
+
+    def observe(self, job: JobId, finish_s: float) -> None:
+        """Learn from a finished job, before the decision of that instant."""
+        ...
+
+
+class BeliefSpec(Protocol):
+    """A belief as chosen by the user: a dataclass of parameters."""
+
+    def bind(self, model: PerfModel, transitions: Transitions, seed: int) -> BoundBelief:
+        """Bind the belief to the truth it distorts."""
+        ...
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The allocator knows every size and speed."""
+
+    def bind(self, model: PerfModel, transitions: Transitions, seed: int) -> SizedBelief:
+        """Bind to the truth."""
+        del seed
+        return SizedBelief(model, transitions, model.work().copy())
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Believed size = true size x a log-normal factor of median 1, drawn once per (seed, job)."""
+
+    sigma: float = param(0.3, low=0, high=5, help="Standard deviation of the natural logarithm of the factor.")
+
+    def bind(self, model: PerfModel, transitions: Transitions, seed: int) -> SizedBelief:
+        """Bind to the truth, with the noise of this seed."""
+        work = model.work()
+        noise = np.random.default_rng([seed, BELIEF_STREAM]).standard_normal(len(work))
+        return SizedBelief(model, transitions, work * np.exp(self.sigma * noise))
+
+
+@dataclass(frozen=True)
+class Biased:
+    """Believed size = true size x one factor: every job is over- or underestimated alike."""
+
+    factor: float = param(1.5, low=0.001, high=1000, help="Believed size over true size.")
+
+    def bind(self, model: PerfModel, transitions: Transitions, seed: int) -> SizedBelief:
+        """Bind to the truth."""
+        del seed
+        return SizedBelief(model, transitions, model.work() * self.factor)
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Nothing is known of sizes: every job is believed equally long until it has proved longer."""
+
+    guess_s: float = param(3600.0, unit="s", low=1, high=1e7, help="Believed size of every job, in work on its requested GPUs.")
+
+    def bind(self, model: PerfModel, transitions: Transitions, seed: int) -> SizedBelief:
+        """Bind to the truth, of which only speeds are kept."""
+        del seed
+        return SizedBelief(model, transitions, np.full(len(model.work()), self.guess_s))
+
+
+class SizedBelief:
+    """A believed total per job over the true speeds; when a job outlives its believed total, the total doubles.
+
+    Parameters
+    ----------
+    model : PerfModel
+        Where speeds come from.
+    transitions : Transitions
+        Where pauses come from.
+    totals : array of shape (jobs,)
+        Believed total work; changed in place as jobs outlive it.
+    """
+
+    def __init__(self, model: PerfModel, transitions: Transitions, totals: Floats) -> None:
+        self._model, self._transitions = model, transitions
+        self._totals = totals
+        self._total = memoryview(totals)  # type: ignore[arg-type]
+
+    def rate(self, job: JobId, grant: Grant) -> float:
+        """Return the true rate at the start of such a grant."""
+        return self._model.rate(job, grant, 0.0, 0.0).work_per_s
+
+    def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
+        """Return the true rates."""
+        return self._model.rates(ids, shapes)
+
+    def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
+        """Return the true pause of a change."""
+        return self._transitions.transition(job, old, new, restarted=True)[1]
+
+    def remaining(self, ids: Ints, done: Floats) -> Floats:
+        """Return believed total minus work done, after doubling the totals that are used up."""
+        left: Floats = self._totals[ids] - done
+        for at in np.flatnonzero(left <= 0):
+            left[at] = self.remaining_one(int(ids[at]), float(done[at]))
+        return left
+
+    def remaining_one(self, job: JobId, done: float) -> float:
+        """Return the same for one job."""
+        total: float = self._total[job]
+        if total <= done:
+            # A true size is outlived only by rounding, within a microsecond of work: that is "about to finish", not "twice as long".
+            if done - total < 1e-6:
+                return 1e-6
+            while total <= done:
+                total *= 2
+            self._total[job] = total
+        return total - done
+
+    def observe(self, job: JobId, finish_s: float) -> None:
+        """Learn nothing."""
