@@ -1,0 +1,1 @@
+"""The application layer: scenarios, runs, results, comparison and the command line, without a browser."""

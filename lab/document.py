@@ -1,0 +1,117 @@
+"""Plain documents: canonical JSON, the short form for addresses, and values read from them with a sentence for each mistake."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from sim.errors import ParameterError
+
+MAX_BYTES: Final = 2_000_000
+
+
+def canonical_json(data: Mapping[str, Any]) -> str:
+    """Return JSON with sorted keys and nothing superfluous."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def parse_json(text: str, name: str) -> dict[str, Any]:
+    """Read one JSON table.
+
+    Raises
+    ------
+    ParameterError
+        If the text is no JSON, or no table.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ParameterError(f"{name}: this is not JSON ({error}). Use a file that Save wrote.") from error
+    if not isinstance(data, dict):
+        raise ParameterError(f"{name}: this JSON holds no table of settings. Use a file that Save wrote.")
+    return data
+
+
+def pack_document(data: Mapping[str, Any]) -> str:
+    """Return a document as URL-safe text."""
+    packed = zlib.compress(canonical_json(data).encode(), 9)
+    return base64.urlsafe_b64encode(packed).decode().rstrip("=")
+
+
+def unpack_document(text: str) -> dict[str, Any]:
+    """Read what `pack_document` wrote.
+
+    Raises
+    ------
+    ParameterError
+        If the text is damaged.
+    """
+    damaged = "The scenario in the address is damaged. Copy the whole address again."
+    try:
+        packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        opened = zlib.decompressobj()
+        body = opened.decompress(packed, MAX_BYTES)
+        if not opened.eof:
+            raise ParameterError(damaged)
+        return parse_json(body.decode(), "address")
+    except (binascii.Error, ValueError, zlib.error) as error:
+        raise ParameterError(damaged) from error
+
+
+def number(name: str, value: Any) -> float:
+    """Return a float; NaN and yes/no are none.
+
+    Raises
+    ------
+    ParameterError
+        If it is no number.
+    """
+    try:
+        made = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ParameterError(f"{name} = {value} is not a number.") from error
+    if math.isnan(made) or isinstance(value, bool):
+        raise ParameterError(f"{name} = {value} is not a number.")
+    return made
+
+
+def whole(name: str, value: Any) -> int:
+    """Return an int from 0.
+
+    Raises
+    ------
+    ParameterError
+        If it is no whole number, or negative.
+    """
+    made = number(name, value)
+    if not 0 <= made < 2**53 or made != int(made):
+        raise ParameterError(f"{name} = {value} is not a whole number from 0.")
+    return int(made)
+
+
+def finite(value: Any) -> Any:
+    """Return null for an infinite number, which JSON cannot hold."""
+    return None if isinstance(value, float) and math.isinf(value) else value
+
+
+def settings(what: str, data: Any, cls: type) -> dict[str, Any]:
+    """Return a table whose keys are fields of a dataclass.
+
+    Raises
+    ------
+    ParameterError
+        If it is no table, or has another key.
+    """
+    if not isinstance(data, Mapping):
+        raise ParameterError(f"The {what} is not a table of settings but {str(data)[:60]!r}.")
+    names = [item.name for item in fields(cls)]
+    for key in data:
+        if key not in (*names, "kind"):
+            raise ParameterError(f"The {what} has no setting '{key}'. It has: {', '.join(names)}.")
+    return {str(key): value for key, value in data.items() if key != "kind"}

@@ -1,0 +1,208 @@
+"""The recipe of a comparison: one scenario under several allocators, repeated over seeds; what Run, Save and the address hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from lab import catalog
+from lab.document import canonical_json, pack_document, settings, unpack_document, whole
+from lab.scenario import Scenario, as_spec
+from sim.errors import ParameterError
+from sim.params import Spec
+
+MAX_REPEATS: Final = 1000
+
+
+@dataclass(frozen=True)
+class Study:
+    """One comparison: the same jobs and machines under several allocators, repeated over seeds.
+
+    Parameters
+    ----------
+    base : Scenario
+        All but the allocator; its allocator is set to that of the baseline.
+    allocators : tuple of Spec
+        What is compared, in order.
+    baseline : int
+        Place in `allocators` of the one that others are compared with.
+    repeats : int
+        Runs per allocator, with seeds ``base.seed``, ``base.seed + 1``, ...
+    """
+
+    base: Scenario
+    allocators: tuple[Spec, ...]
+    baseline: int = 0
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        """Check and bring into canonical form."""
+        object.__setattr__(self, "allocators", tuple(catalog.canonical("allocator", spec) for spec in self.allocators))
+        object.__setattr__(self, "baseline", whole("baseline", self.baseline))
+        object.__setattr__(self, "repeats", whole("repeats", self.repeats))
+        if not self.allocators:
+            raise ParameterError("No allocator is chosen. Choose at least one.")
+        if not 0 <= self.baseline < len(self.allocators):
+            raise ParameterError(f"baseline = {self.baseline} is not a place in the list of {len(self.allocators)} allocators, counted from 0.")
+        if not 1 <= self.repeats <= MAX_REPEATS:
+            raise ParameterError(f"repeats = {self.repeats} is outside 1 to {MAX_REPEATS}.")
+        object.__setattr__(self, "base", replace(self.base, allocator=self.allocators[self.baseline]))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A short name per allocator, unique in this study and safe as a file name."""
+        return labels(self.allocators)
+
+    def repeated(self, at: int) -> list[Scenario]:
+        """Return the scenarios of the allocator at this place, one per seed."""
+        return [replace(self.base, allocator=self.allocators[at], seed=self.base.seed + turn) for turn in range(self.repeats)]
+
+    def scenarios(self) -> list[Scenario]:
+        """Return all scenarios: first seed for every allocator, then the next seed, so that a first comparison is complete early."""
+        columns = [self.repeated(at) for at in range(len(self.allocators))]
+        return [column[turn] for turn in range(self.repeats) for column in columns]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values: what Save writes and the address holds."""
+        base = {key: value for key, value in self.base.to_json().items() if key not in ("allocator", "kind")}
+        return {
+            "kind": "study",
+            "base": base,
+            "allocators": [spec.to_json() for spec in self.allocators],
+            "baseline": self.baseline,
+            "repeats": self.repeats,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Study:
+        """Read what `to_json` of a study or of a scenario wrote; a scenario becomes a study of one allocator.
+
+        Raises
+        ------
+        TrainyardError
+            If a key is missing or unknown, or a value cannot be used.
+        """
+        if not isinstance(data, Mapping):
+            raise ParameterError("This is not a scenario: it holds no table of settings. Use a file that Save wrote.")
+        if "allocators" not in data:
+            scenario = Scenario.from_json(data)
+            return cls(scenario, (scenario.allocator,))
+        known = settings("study", data, cls)
+        chosen = known.pop("allocators")
+        if not isinstance(chosen, Sequence) or isinstance(chosen, str) or not isinstance(known.get("base"), Mapping):
+            raise ParameterError("A study needs 'base' (a scenario) and 'allocators' (a list). Use a file that Save wrote.")
+        specs = tuple(as_spec(spec) for spec in chosen)
+        base = Scenario.from_json({**known.pop("base"), "allocator": specs[0] if specs else "fifo"})
+        return cls(base, specs, **known)
+
+    def canonical(self) -> str:
+        """Return the JSON text that is the same for equal studies, byte for byte."""
+        return canonical_json(self.to_json())
+
+    def pack(self) -> str:
+        """Return a short form for an address: URL-safe text of some hundred characters."""
+        return pack_document(self.to_json())
+
+    @classmethod
+    def unpack(cls, text: str) -> Study:
+        """Read what `pack` wrote.
+
+        Raises
+        ------
+        TrainyardError
+            If the text is damaged or does not hold a study.
+        """
+        return cls.from_json(unpack_document(text))
+
+
+def labels(self) -> tuple[str, ...]:
+        """A short name per allocator, unique in this study and safe as a file name."""
+        return labels(self.allocators)
+
+    def repeated(self, at: int) -> list[Scenario]:
+        """Return the scenarios of the allocator at this place, one per seed."""
+        return [replace(self.base, allocator=self.allocators[at], seed=self.base.seed + turn) for turn in range(self.repeats)]
+
+    def scenarios(self) -> list[Scenario]:
+        """Return all scenarios: first seed for every allocator, then the next seed, so that a first comparison is complete early."""
+        columns = [self.repeated(at) for at in range(len(self.allocators))]
+        return [column[turn] for turn in range(self.repeats) for column in columns]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values: what Save writes and the address holds."""
+        base = {key: value for key, value in self.base.to_json().items() if key not in ("allocator", "kind")}
+        return {
+            "kind": "study",
+            "base": base,
+            "allocators": [spec.to_json() for spec in self.allocators],
+            "baseline": self.baseline,
+            "repeats": self.repeats,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Study:
+        """Read what `to_json` of a study or of a scenario wrote; a scenario becomes a study of one allocator.
+
+        Raises
+        ------
+        TrainyardError
+            If a key is missing or unknown, or a value cannot be used.
+        """
+        if not isinstance(data, Mapping):
+            raise ParameterError("This is not a scenario: it holds no table of settings. Use a file that Save wrote.")
+        if "allocators" not in data:
+            scenario = Scenario.from_json(data)
+            return cls(scenario, (scenario.allocator,))
+        known = _known("study", data, cls)
+        chosen = known.pop("allocators")
+        if not isinstance(chosen, Sequence) or isinstance(chosen, str) or not isinstance(known.get("base"), Mapping):
+            raise ParameterError("A study needs 'base' (a scenario) and 'allocators' (a list). Use a file that Save wrote.")
+        specs = tuple(_spec(spec) for spec in chosen)
+        base = Scenario.from_json({**known.pop("base"), "allocator": specs[0] if specs else "fifo"})
+        return cls(base, specs, **known)
+
+    def canonical(self) -> str:
+        """Return the JSON text that is the same for equal studies, byte for byte."""
+        return canonical_json(self.to_json())
+
+    def pack(self) -> str:
+        """Return a short form for an address: URL-safe text of some hundred characters."""
+        return pack_document(self.to_json())
+
+    @classmethod
+    def unpack(cls, text: str) -> Study:
+        """Read what `pack` wrote.
+
+        Raises
+        ------
+        TrainyardError
+            If the text is damaged or does not hold a study.
+        """
+        return cls.from_json(unpack_document(text))
+
+
+def canonical_json(data: Mapping[str, Any]) -> str:
+    """Return JSON with sorted keys and nothing superfluous."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def labels(specs: Sequence[Spec]) -> tuple[str, ...]:
+    """Name allocators: variants of one policy get their difference as name, exact repetitions a number."""
+    made: list[str] = []
+    for spec in specs:
+        alike = [other for other in specs if other.name == spec.name]
+        shared = set.intersection(*(set(other.params) for other in alike))
+        differing = [f"{key}={_plain_text(value)}" for key, value in spec.params if (key, value) not in shared]
+        label = _safe(" ".join([spec.name, *differing]))
+        number = sum(taken == label or taken.startswith(f"{label} #") for taken in made) + 1
+        made.append(label if number == 1 else f"{label} #{number}")
+    return tuple(made)
+
+
+def _plain_text(value: Any) -> str:
+    return str(Spec.of("x", value=value)).removeprefix("x:value=")
+
+
+def _safe(text: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in " ._=,()+-" else "-" for letter in text)[:100].strip(" .")
