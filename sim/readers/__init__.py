@@ -13,10 +13,14 @@ import pandas as pd
 from sim.errors import TraceError
 from sim.readers.clean import finish
 from sim.readers.format import Draft, Format, ReadOptions
+from sim.readers.helios import HELIOS
 from sim.readers.lists import HELIOS_CSV, ITP, PHILLY_CSV
 from sim.readers.mapping import guess_mapping
 from sim.readers.native import NATIVE, TABLE
+from sim.readers.philly_json import PHILLY_JSON
 from sim.readers.report import Import, Report
+from sim.readers.sacct import SACCT
+from sim.readers.slurm_db import SLURM_DB
 from sim.readers.sniff import Sample, plain
 from sim.readers.source import Content, open_source
 from sim.readers.table import read_table
@@ -25,8 +29,10 @@ from sim.trace import REQUIRED
 __all__ = ["FORMATS", "Draft", "Format", "Import", "Peek", "ReadOptions", "Report", "Sample", "detect", "peek", "read"]
 
 # In this order they are asked whether they recognise a file; the table whose columns must be guessed comes last.
-FORMATS: Final[Mapping[str, Format]] = MappingProxyType({fmt.name: fmt for fmt in (NATIVE, PHILLY_CSV, HELIOS_CSV, ITP, TABLE)})
+_ORDER: Final = (NATIVE, PHILLY_JSON, PHILLY_CSV, HELIOS, HELIOS_CSV, SACCT, SLURM_DB, ITP, TABLE)
+FORMATS: Final[Mapping[str, Format]] = MappingProxyType({fmt.name: fmt for fmt in _ORDER})
 HEAD_ROWS: Final = 20
+DEFAULTS: Final = ReadOptions()
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +66,7 @@ def detect(content: Content) -> Format | None:
     return next((fmt for fmt in FORMATS.values() if fmt.matches(content.sample)), None)
 
 
-def read(source: Path | bytes, *, name: str = "", fmt: str | None = None, options: ReadOptions = ReadOptions()) -> Import:
+def read(source: Path | bytes, *, name: str = "", fmt: str | None = None, options: ReadOptions = DEFAULTS) -> Import:
     """Read a trace.
 
     Parameters
@@ -90,7 +96,7 @@ def read(source: Path | bytes, *, name: str = "", fmt: str | None = None, option
     return finish(chosen.load(content, options), chosen, name, options)
 
 
-def peek(source: Path | bytes, *, name: str = "", options: ReadOptions = ReadOptions()) -> Peek:
+def peek(source: Path | bytes, *, name: str = "", options: ReadOptions = DEFAULTS) -> Peek:
     """Look at the beginning of a source without checking its rows.
 
     Parameters

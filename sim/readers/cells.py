@@ -40,7 +40,7 @@ class Instants:
 
 
 def text(values: pd.Series) -> pd.Series:
-    """Return stripped text with "" for everything that stands for nothing (None, Unknown, NaN, \\N and the like)."""
+    """Return stripped text with "" for everything that stands for nothing (None, Unknown, NaN, the NULL of MySQL and the like)."""
     if not pd.api.types.is_string_dtype(values.dtype):
         values = values.astype("str")
     stripped = values.fillna("").str.strip()
@@ -114,10 +114,9 @@ def instants(values: pd.Series, zone: str, unit_s: float = 1.0, where: str = "th
         return _naive(pd.to_datetime(cells.where(present), format="ISO8601", errors="coerce"), zone, not_before)
     readable = carries | pd.to_datetime(cells.where(present & ~carries), format="ISO8601", errors="coerce").isna()
     if not readable.all():
-        row = int(np.flatnonzero(~readable.to_numpy())[0])
-        raise TraceError(
-            f"{where}: some times carry an offset and others do not (row {values.index[row]}: {cells.iloc[row]}). Give every time an offset, or none and a zone."
-        )
+        at = int(np.flatnonzero(~readable.to_numpy())[0])
+        first = f"row {values.index[at]}: {cells.iloc[at]}"
+        raise TraceError(f"{where}: some times carry an offset and others do not ({first}). Give every time an offset, or none and choose a zone.")
     return _aware(pd.to_datetime(cells.where(carries), format="ISO8601", utc=True, errors="coerce"))
 
 

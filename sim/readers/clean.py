@@ -169,7 +169,8 @@ def _settle_ids(jobs: pd.DataFrame, report: Report, repeat: bool) -> pd.DataFram
 def _nothing_left(report: Report, name: str) -> str:
     counts = pd.concat(report.parts)["reason"].value_counts() if report.parts else pd.Series(dtype=int)
     why = f" (most often: {counts.index[0]}, {counts.iloc[0]:,} rows)" if len(counts) else ""
-    return f"{name}: none of the {report.read:,} rows can be used{why}. Check the format, the units and the mapping."
+    advice = "Keep CPU jobs, or choose another file." if "CPU job" in why else "Check the format, the units and the mapping."
+    return f"{name}: none of the {report.read:,} rows can be used{why}. {advice}"
 
 
 def _trace(jobs: pd.DataFrame, draft: Draft, name: str) -> Trace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -106,8 +107,8 @@ class Import:
 
     def counts(self) -> list[tuple[str, str, int]]:
         """Return (action, reason, rows), dropped before altered and the most frequent first."""
-        grouped = self.issues.groupby(["action", "reason"], sort=False).size()
-        found = [(str(action), str(reason), int(count)) for (action, reason), count in grouped.items()]
+        lines = Counter(zip(self.issues["action"], self.issues["reason"], strict=True))
+        found = [(str(action), str(reason), count) for (action, reason), count in lines.items()]
         return sorted(found, key=lambda line: (line[0] != "dropped", -line[2], line[1]))
 
     def issues_csv(self) -> str:

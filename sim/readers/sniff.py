@@ -49,7 +49,8 @@ def sample_of(head: str) -> Sample:
 
 
 def _fields(line: str) -> tuple[str, tuple[str, ...]]:
-    best, found = "", (line.strip(),)
+    best = ""
+    found: tuple[str, ...] = (line.strip(),)
     # Node lists hold many commas, so a line with as many bars as a Slurm record is taken for one before counting.
     for delimiter in ("|",) if line.count("|") >= 20 else DELIMITERS:
         try:

@@ -7,10 +7,11 @@ import io
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Final
+from typing import Final, Protocol
 
 from sim.errors import TraceError
 from sim.readers.format import ReadOptions
@@ -33,6 +34,13 @@ FOREIGN: Final = (
     (b"SQLite format 3", "an SQLite database"),
 )
 ADVICE: Final = "Use a CSV, TSV, Parquet or JSON file, plain or packed with gzip or zip."
+
+
+class BinaryStream(Protocol):
+    """What gzip and zip members have in common."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return up to `size` bytes; all that are left if it is negative."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,7 @@ def _only_member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
     return members[0]
 
 
-def _unpack_stream(opened: Callable[[], IO[bytes]], name: str, options: ReadOptions) -> bytes:
+def _unpack_stream(opened: Callable[[], AbstractContextManager[BinaryStream]], name: str, options: ReadOptions) -> bytes:
     # Counted first and kept second: a bomb must not take the memory that it claims.
     size = 0
     with opened() as stream:

@@ -131,9 +131,10 @@ def _parse(content: Content, delimiter: str, width: int) -> pd.DataFrame:
 
 
 def _parse_slowly(body: str, delimiter: str, columns: list[str], name: str) -> pd.DataFrame:
-    quoting = csv.QUOTE_NONE if body.count('"') % 2 else csv.QUOTE_MINIMAL
+    # A quote that is never closed would swallow the rest of the file as one cell.
+    lone = body.count('"') % 2 == 1
     try:
-        reader = csv.reader(io.StringIO(body), delimiter=delimiter, quoting=quoting)
+        reader = csv.reader(io.StringIO(body), delimiter=delimiter, quoting=csv.QUOTE_NONE if lone else csv.QUOTE_MINIMAL)
         next(reader, None)
         rows = [_fit(row, len(columns)) for row in reader if row]
     except csv.Error as error:
