@@ -1,0 +1,35 @@
+"""Metrics: pure functions from the record of a run to numbers and frames; a new metric needs no new run."""
+
+from sim.metrics.jobs import SIZE_CLASSES, Window, change_histogram, group_summary, jct_cdf, job_table, measured, outcome_counts, size_class
+from sim.metrics.series import capacity_series, fragmentation_series, littles_law, presence, queue_series, utilisation_series
+from sim.metrics.steps import Steps, bins_for, integral, reduce_frame, reduce_steps
+from sim.metrics.summary import summary
+from sim.metrics.usage import Usage, capacity_gpu_s, cost_cluster_usd, downtimes
+
+__all__ = [
+    "SIZE_CLASSES",
+    "Steps",
+    "Usage",
+    "Window",
+    "bins_for",
+    "capacity_gpu_s",
+    "capacity_series",
+    "change_histogram",
+    "cost_cluster_usd",
+    "downtimes",
+    "fragmentation_series",
+    "group_summary",
+    "integral",
+    "jct_cdf",
+    "job_table",
+    "littles_law",
+    "measured",
+    "outcome_counts",
+    "presence",
+    "queue_series",
+    "reduce_frame",
+    "reduce_steps",
+    "size_class",
+    "summary",
+    "utilisation_series",
+]

@@ -1,0 +1,196 @@
+"""Per job and per group of jobs: completion time, queueing delay, waiting time, and their distribution."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.errors import ParameterError
+from sim.metrics.steps import Floats
+from sim.result import OUTCOMES, RunResult
+from sim.trace import Trace
+
+Mask = NDArray[np.bool_]
+
+SIZE_CLASSES: Final = ("1", "2-4", "5-8", "9-16", ">16")
+"""GPUs asked for; jobs without GPUs are in the first class."""
+_SIZE_EDGES: Final = np.array([1, 4, 8, 16])
+_GROUPS: Final = ("size", "user", "vc", "model", "gpu_type", "partition")
+
+
+class Window(Protocol):
+    """Which jobs count for the metrics: those submitted in a period, in a range of rows. `Measure` of the simulator is one."""
+
+    @property
+    def from_s(self) -> float:
+        """Earliest submission that counts, in seconds."""
+
+    @property
+    def to_s(self) -> float:
+        """Latest submission that counts, in seconds."""
+
+    @property
+    def first_job(self) -> int:
+        """First row that counts."""
+
+    @property
+    def last_job(self) -> int | None:
+        """Last row that counts; None = the last of the trace."""
+
+
+def measured(result: RunResult, measure: Window | None = None) -> Mask:
+    """Return which jobs count: from_s <= submission <= to_s and first_job <= row <= last_job; without a window all of them."""
+    if measure is None:
+        return np.ones(len(result.jobs), np.bool_)
+    submit, row = result.jobs["submit_s"].to_numpy(), np.arange(len(result.jobs))
+    last = len(row) - 1 if measure.last_job is None else measure.last_job
+    return np.asarray((submit >= measure.from_s) & (submit <= measure.to_s) & (row >= measure.first_job) & (row <= last))
+
+
+def size_class(gpus: NDArray[np.int64]) -> pd.Categorical[str]:
+    """Return the class of `SIZE_CLASSES` of each number of GPUs."""
+    return pd.Categorical.from_codes(np.searchsorted(_SIZE_EDGES, gpus).astype(np.int8), categories=pd.Index(SIZE_CLASSES), ordered=True)
+
+
+def completed(result: RunResult) -> Mask:
+    """Return which jobs were completed."""
+    return np.asarray(result.jobs["outcome"] == "completed")
+
+
+def outcome_counts(result: RunResult, mask: Mask) -> dict[str, int]:
+    """Return how many of the chosen jobs ended in each way of `OUTCOMES`."""
+    counts = result.jobs["outcome"][mask].value_counts()
+    return {outcome: int(counts.get(outcome, 0)) for outcome in OUTCOMES}
+
+
+def job_table(result: RunResult, trace: Trace, measure: Window | None = None) -> pd.DataFrame:
+    """Return one row per measured job with everything that is said about a single job.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by the job's row in the trace: `job_id`, `submit_s`, `first_start_s`, `finish_s`, `gpus`, `outcome`, `jct_s`, `queue_s`, `wait_s`, `held_s`,
+        `preemptions`, `evictions`, `size`, and the trace's `user`, `vc`, `model`, `gpu_type`, `partition` where it has them.
+
+    Notes
+    -----
+    jct = finish - submit; queue = first start - submit; wait = jct - time held. `jct_s` and `wait_s` are NaN unless the job was completed, `queue_s` is
+    NaN if it never started.
+    """
+    jobs = result.jobs
+    done = completed(result)
+    jct = np.where(done, jobs["finish_s"] - jobs["submit_s"], np.nan)
+    columns: dict[str, object] = {
+        "job_id": trace.frame["job_id"].to_numpy(),
+        **{name: jobs[name].to_numpy() for name in ("submit_s", "first_start_s", "finish_s", "gpus")},
+        "outcome": jobs["outcome"].array,
+        "jct_s": jct,
+        "queue_s": (jobs["first_start_s"] - jobs["submit_s"]).to_numpy(),
+        "wait_s": waits(result, jct),
+        **{name: jobs[name].to_numpy() for name in ("held_s", "preemptions", "evictions")},
+        "size": size_class(jobs["gpus"].to_numpy(np.int64)),
+        **{name: trace.frame[name].array for name in _GROUPS if name in trace.frame},
+    }
+    table = pd.DataFrame(columns)
+    return table if measure is None else table[measured(result, measure)]
+
+
+def waits(result: RunResult, jct_s: Floats) -> Floats:
+    """Return JCT minus the time a job held something, never below 0: rounding and overlapping grants could make it so."""
+    return np.asarray(np.maximum(jct_s - result.jobs["held_s"].to_numpy(), 0.0))
+
+
+def group_summary(table: pd.DataFrame, by: str = "size") -> pd.DataFrame:
+    """Summarise a `job_table` per group.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `job_table`.
+    by : str
+        A column of it: "size", "user", "vc", "model", "gpu_type" or "partition".
+
+    Returns
+    -------
+    DataFrame
+        One row per group: `group`, `jobs`, `completed`, and over the completed ones `jct_mean_s`, `jct_p95_s`, `queue_mean_s`, `wait_mean_s`, `wait_p95_s`.
+
+    Raises
+    ------
+    ParameterError
+        If the table has no such column.
+    """
+    if by not in table:
+        groups = ", ".join(name for name in _GROUPS if name in table)
+        raise ParameterError(f"This trace cannot be grouped by {by}. Choose one of: {groups}.")
+    done = table["outcome"] == "completed"
+    counts = done.groupby(table[by], observed=True).agg(["size", "sum"]).set_axis(["jobs", "completed"], axis=1)
+    means = table[done].groupby(by, observed=True)
+    parts = {
+        "jct_mean_s": means["jct_s"].mean(),
+        "jct_p95_s": means["jct_s"].quantile(0.95),
+        "queue_mean_s": means["queue_s"].mean(),
+        "wait_mean_s": means["wait_s"].mean(),
+        "wait_p95_s": means["wait_s"].quantile(0.95),
+    }
+    return counts.join(pd.DataFrame(parts)).rename_axis("group").reset_index()
+
+
+def jct_cdf(result: RunResult, measure: Window | None = None, most: int = 400) -> pd.DataFrame:
+    """Return the distribution of completion times as at most `most` quantiles.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run.
+    measure : Window or None
+        Which jobs count.
+    most : int
+        Points; with fewer completed jobs every one of them is a point.
+
+    Returns
+    -------
+    DataFrame
+        `share` (of the completed jobs, above 0 and up to 1) and `jct_s` (that share of them took at most so long). Empty if none was completed. Show
+        `outcome_counts` beside it: jobs that were not completed are not in the curve.
+
+    Notes
+    -----
+    Quantile of the empirical distribution: the ceil(share x n)-th smallest value, with share = 1/k .. k/k and k = min(n, most).
+    """
+    chosen = completed(result) & measured(result, measure)
+    jobs = result.jobs
+    ordered = np.sort((jobs["finish_s"] - jobs["submit_s"]).to_numpy()[chosen])
+    points = min(len(ordered), most)
+    ranks = np.arange(1, points + 1)
+    at = (ranks * len(ordered) + points - 1) // max(points, 1) - 1
+    return pd.DataFrame({"share": ranks / max(points, 1), "jct_s": ordered[at]})
+
+
+def change_histogram(before_s: Floats, after_s: Floats, bins: int = 40) -> pd.DataFrame:
+    """Return how many jobs became how many times faster or slower, from paired times of the same jobs.
+
+    Parameters
+    ----------
+    before_s, after_s : arrays, seconds
+        Of the same jobs, all above 0: under the baseline and under the other policy.
+    bins : int
+        Even, so that "unchanged" is an edge of two bins.
+
+    Returns
+    -------
+    DataFrame
+        `low`, `high` (ratio after / before, edges of the bin) and `jobs`. Ratios beyond 32 times are in the outermost bins.
+
+    Notes
+    -----
+    Bins are equal in log2(after / before) from -m to m, m the greatest absolute value, at least 1 and at most 5. Unchanged jobs count in the bin from 1
+    upwards, as in every half-open bin.
+    """
+    ratio = np.log2(np.asarray(after_s) / np.asarray(before_s))
+    most = min(5.0, max(1.0, float(np.ceil(np.abs(ratio).max(initial=0.0)))))
+    counts, edges = np.histogram(np.clip(ratio, -most, most), bins=bins, range=(-most, most))
+    return pd.DataFrame({"low": 2.0 ** edges[:-1], "high": 2.0 ** edges[1:], "jobs": counts})

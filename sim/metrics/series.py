@@ -1,0 +1,162 @@
+"""What happens over time, as step functions: jobs waiting, GPUs busy, capacity, fragmentation."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from sim.cluster import Cluster
+from sim.metrics.steps import Floats, Ints, accumulate, integral, merged
+from sim.metrics.usage import Usage, downtimes, node_gpus
+from sim.result import RunResult
+
+
+class Presence(NamedTuple):
+    """When each job enters and leaves the system; equal where it never counts as being there."""
+
+    enter_s: Floats
+    leave_s: Floats
+
+
+def presence(result: RunResult) -> Presence:
+    """Return from when to when each job is in the system.
+
+    Notes
+    -----
+    From submission to finish for completed and failed jobs, to the end of the run for unfinished ones. Impossible and refused jobs were never waited for:
+    they are in the system only until the end of what they ran, which is as a rule nothing. Jobs submitted after the end of the run never enter.
+    """
+    jobs = result.jobs
+    submit, finish = jobs["submit_s"].to_numpy(np.float64), jobs["finish_s"].to_numpy(np.float64)
+    ran_until = submit.copy()
+    np.maximum.at(ran_until, result.segments["job"].to_numpy(np.int64), result.segments["t1"].to_numpy(np.float64))
+    outcome = jobs["outcome"]
+    leave = np.where(np.asarray(outcome == "unfinished"), np.maximum(submit, result.end_s), np.where(np.isnan(finish), ran_until, finish))
+    leave = np.where(np.asarray(outcome.isin(["refused", "impossible"])), ran_until, leave)
+    return Presence(submit, np.where(submit < result.end_s, leave, submit))
+
+
+def _frame(t: Floats, columns: dict[str, Floats], end_s: float) -> pd.DataFrame:
+    """Add the first and the last point, so that a series always spans the run."""
+    lead = not len(t) or t[0] > 0.0
+    tail = len(t) and t[-1] < end_s
+    times = np.concatenate(([0.0] if lead else [], t, [end_s] if tail else []))
+    padded = {name: np.concatenate(([0.0] if lead else [], values, [values[-1]] if tail else [])) for name, values in columns.items()}
+    return pd.DataFrame({"t_s": times, **padded})
+
+
+def queue_series(result: RunResult) -> pd.DataFrame:
+    """Return how many jobs wait and run at each instant.
+
+    Returns
+    -------
+    DataFrame
+        `t_s` (each instant at which something changes, from 0 to the end of the run), `waiting` (jobs in the system that hold nothing, also preempted
+        and evicted ones), `gpus_wanted` (GPUs those jobs asked for) and `running` (jobs with a grant). Steps: a row holds until the next.
+
+    Notes
+    -----
+    waiting(t) = jobs entered by t - jobs left by t - jobs holding a grant at t; see `presence` for who is in the system. An unfinished job waits until the
+    end of the run, a refused or impossible one does not wait at all.
+    """
+    enter, leave = presence(result)
+    inside = np.flatnonzero(leave > enter)
+    job, t0, t1 = merged(*_held(result))
+    gpus = result.jobs["gpus"].to_numpy(np.float64)
+    times = np.concatenate((enter[inside], leave[inside], t0, t1))
+    signs = np.repeat([1.0, -1.0, -1.0, 1.0], [len(inside), len(inside), len(job), len(job)])
+    wanted = signs * gpus[np.concatenate((inside, inside, job, job))]
+    running = np.concatenate((np.zeros(2 * len(inside)), -signs[2 * len(inside) :]))
+    t, (waiting, gpus_wanted, held) = accumulate(times, (signs, wanted, running))
+    return _frame(t, {"waiting": waiting, "gpus_wanted": gpus_wanted, "running": held}, result.end_s)
+
+
+def _held(result: RunResult) -> tuple[Ints, Floats, Floats]:
+    segments = result.segments
+    return segments["job"].to_numpy(np.int64), segments["t0"].to_numpy(np.float64), segments["t1"].to_numpy(np.float64)
+
+
+def littles_law(result: RunResult) -> tuple[float, float]:
+    """Return both sides of Little's law: the integral of jobs in the system, and the sum of their sojourn times, in job-seconds.
+
+    Notes
+    -----
+    L = lambda W holds exactly on a finite run: the left side is summed over instants (`queue_series`), the right side over jobs (`presence`).
+    """
+    series = queue_series(result)
+    enter, leave = presence(result)
+    inside = (series["waiting"] + series["running"]).to_numpy(np.float64)
+    return integral(series["t_s"].to_numpy(), inside, 0.0, result.end_s), float((leave - enter).sum())
+
+
+def utilisation_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
+    """Return the GPUs held at each instant, per type and in all.
+
+    Returns
+    -------
+    DataFrame
+        `t_s`, one column per name in `cluster.types`, `total`, and `overflow` if the run had an overflow node, which is in no other column.
+    """
+    usage = Usage(result, cluster)
+    kinds = usage.node_type[np.minimum(usage.node, len(cluster.nodes))]
+    held = usage.held_gpus > 0
+    segment, gpus, kinds = usage.segment[held], usage.held_gpus[held], kinds[held]
+    names = [kind.name for kind in cluster.types]
+    if result.overflow is not None:
+        names.append("overflow")
+    masks = [(kinds == at) * gpus for at in range(len(names))]
+    times = np.concatenate((usage.t0[segment], usage.t1[segment]))
+    t, values = accumulate(times, [np.concatenate((change, -change)) for change in masks])
+    columns = dict(zip(names, values, strict=True))
+    total = np.sum(values[: len(cluster.types)], axis=0) if cluster.types else np.zeros(len(t))
+    frame = _frame(t, {**columns, "total": total}, result.end_s)
+    return frame[["t_s", *(kind.name for kind in cluster.types), "total", *names[len(cluster.types) :]]]
+
+
+def capacity_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
+    """Return the GPUs that are there and up at each instant: `t_s`, one column per type, `total`. Outages and dated absences are taken off once."""
+    node, begin, end = downtimes(result, cluster)
+    gpus, usage = node_gpus(cluster), Usage(result, cluster)
+    kinds, lost = usage.node_type[node], gpus[node]
+    full = usage.by_type(gpus)
+    times = np.concatenate(([0.0], np.maximum(begin, 0.0), np.maximum(end, 0.0)))
+    changes = []
+    for at in range(len(full)):
+        mine = np.where(kinds == at, lost, 0.0)
+        changes.append(np.concatenate((full[at : at + 1], -mine, mine)))
+    t, values = accumulate(times, [*changes, np.concatenate((full.sum(keepdims=True), -lost, lost))])
+    inside = t <= max(result.end_s, 0.0)
+    columns = dict(zip([*(kind.name for kind in cluster.types), "total"], (column[inside] for column in values), strict=True))
+    return _frame(t[inside], columns, result.end_s)
+
+
+def fragmentation_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
+    """Return the free GPUs on nodes that are partly used, which a gang that wants whole nodes cannot have: `t_s`, `fragmented`, `partial_nodes`.
+
+    Notes
+    -----
+    fragmented(t) = sum over nodes with 0 < held < GPUs of (GPUs - held). A node that is down holds nothing and does not count.
+    """
+    usage = Usage(result, cluster)
+    mine = (usage.held_gpus > 0) & (usage.node < len(cluster.nodes))
+    segment, gpus = usage.segment[mine], usage.held_gpus[mine]
+    times = np.concatenate((usage.t0[segment], usage.t1[segment]))
+    node = np.tile(usage.node[mine], 2)
+    order = np.lexsort((times, node))
+    times, node, delta = times[order], node[order], np.concatenate((gpus, -gpus))[order]
+    # Every node's changes sum to 0, so one running sum over all nodes is the running sum within each.
+    held = np.cumsum(delta)
+    last = np.append((times[1:] != times[:-1]) | (node[1:] != node[:-1]), True) if len(times) else np.zeros(0, np.bool_)
+    times, node, held = times[last], node[last], held[last]
+    size = node_gpus(cluster)[node]
+    partial = (held > 0) & (held < size)
+    free = np.where(partial, size - held, 0.0)
+    first = np.append(True, node[1:] != node[:-1])[: len(node)]
+    t, values = accumulate(times, [_changes(free, first), _changes(partial.astype(np.float64), first)])
+    return _frame(t, dict(zip(("fragmented", "partial_nodes"), values, strict=True)), result.end_s)
+
+
+def _changes(level: Floats, first: Floats) -> Floats:
+    return np.where(first, level, np.diff(level, prepend=0.0))

@@ -1,0 +1,177 @@
+"""Step functions: sums of intervals as cumulative sums, exact integrals, and their reduction to what a screen can show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.errors import ParameterError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST_POINTS = 1000
+"""Points per line that a browser redraws at once; bins are one less, because a step line needs a closing point."""
+
+
+class Steps(NamedTuple):
+    """A reduced step function: `mean[i]` holds from `t_s[i]` to `t_s[i + 1]`; the last point only closes the line.
+
+    `low` and `high` are the least and greatest value taken in that bin. `bin_s` is the width of a bin in seconds, 0 where nothing had to be reduced.
+    """
+
+    t_s: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+    bin_s: float
+
+
+def accumulate(times: Floats, deltas: Sequence[Floats]) -> tuple[Floats, list[Floats]]:
+    """Return the distinct instants in order and, for each column of changes, the value after each of them.
+
+    Parameters
+    ----------
+    times : array, seconds
+        When something changes, in any order.
+    deltas : sequence of arrays of the same length
+        By how much; whole numbers stay exact.
+
+    Notes
+    -----
+    v(t) = sum of the changes at or before t. All changes of one instant count as one, so a job that starts when it is submitted is never seen waiting.
+    """
+    order = np.argsort(times)
+    ordered = times[order]
+    last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(ordered) else np.zeros(0, np.int64)
+    return ordered[last], [np.cumsum(delta[order])[last] for delta in deltas]
+
+
+def merged(owner: Ints, t0: Floats, t1: Floats) -> tuple[Ints, Floats, Floats]:
+    """Return the intervals so that those of one owner no longer overlap, covering the same instants.
+
+    Notes
+    -----
+    Sorted by (owner, t0), each interval is cut at the latest end of those before it: [max(t0, max earlier t1), t1), empty ones dropped.
+    """
+    keep = t1 > t0
+    owner, t0, t1 = owner[keep], t0[keep], t1[keep]
+    order = np.lexsort((t0, owner))
+    owner, t0, t1 = owner[order], t0[order], t1[order]
+    same = owner[1:] == owner[:-1]
+    if not (same & (t0[1:] < t1[:-1])).any():
+        return owner, t0, t1
+    reach = pd.Series(t1).groupby(owner, sort=False).cummax().to_numpy()
+    cut = t0.copy()
+    cut[1:] = np.where(same, np.maximum(t0[1:], reach[:-1]), t0[1:])
+    keep = t1 > cut
+    return owner[keep], cut[keep], t1[keep]
+
+
+def integral(t: Floats, v: Floats, t0: float, t1: float) -> float:
+    """Return the integral of a step function from `t0` to `t1`, 0 before its first point and constant after its last.
+
+    Notes
+    -----
+    sum of v[i] x (min(t[i + 1], t1) - max(t[i], t0)) over the steps that meet the window.
+    """
+    if not len(t):
+        return 0.0
+    ends = np.append(t[1:], max(t1, t[-1]))
+    return float(np.dot(v, np.clip(np.minimum(ends, t1) - np.maximum(t, t0), 0.0, None)))
+
+
+def reduce_steps(t: Floats, v: Floats, t0: float, t1: float, bins: int = MOST_POINTS - 1) -> Steps:
+    """Reduce a step function to at most `bins` bins of equal width: exact time-weighted mean, minimum and maximum of each.
+
+    Parameters
+    ----------
+    t : array, seconds
+        Increasing; `v[i]` holds from `t[i]` to `t[i + 1]`, 0 before the first and the last one for ever.
+    v : array
+        The values.
+    t0, t1 : float, seconds
+        The window; `t1` must be above `t0`.
+    bins : int
+        At least 1. A function with fewer steps than that in the window comes back as it is.
+
+    Returns
+    -------
+    Steps
+        At most `bins + 1` points. sum(mean[:-1] x diff(t_s)) equals the integral over the window, up to rounding.
+
+    Raises
+    ------
+    ParameterError
+        If the window is empty or `bins` is below 1.
+
+    Notes
+    -----
+    With I(x) the integral from the first point to x, a running sum, mean = (I(b) - I(a)) / (b - a) for the bin [a, b): O(n + bins log n).
+    """
+    if not t1 > t0 or bins < 1:
+        raise ParameterError(f"A series cannot be drawn from {t0} s to {t1} s in {bins} bins. Choose a window that ends after it begins.")
+    if not len(t) or t[0] > t0:
+        t, v = np.append(min(t0, t[0] if len(t) else t0), t), np.append(0.0, v)
+    first, last = np.searchsorted(t, t0, "right") - 1, np.searchsorted(t, t1, "left")
+    inside, values = np.maximum(t[first:last], t0), np.asarray(v[first:last], np.float64)
+    if len(inside) <= bins:
+        mean = np.append(values, values[-1])
+        return Steps(np.append(inside, t1), mean, mean, mean, 0.0)
+    edges = np.linspace(t0, t1, bins + 1)
+    start = np.searchsorted(inside, edges[:-1], "right") - 1
+    stop = np.searchsorted(inside, edges[1:], "left")
+    stop[-1] = len(inside)
+    running = np.concatenate(([0.0], np.cumsum(values[:-1] * np.diff(inside))))
+    at = np.append(start, len(inside) - 1)
+    total = running[at] + values[at] * (edges - inside[at])
+    mean = np.diff(total) / np.diff(edges)
+    low, high = _extremes(values, start, stop)
+    mean = np.clip(mean, low, high)  # rounding must not leave the band
+    mean, low, high = (np.append(column, column[-1]) for column in (mean, low, high))
+    return Steps(edges, mean, low, high, (t1 - t0) / bins)
+
+
+def _extremes(values: Floats, start: Ints, stop: Ints) -> tuple[Floats, Floats]:
+    pairs = np.column_stack((start, stop)).ravel()
+    padded = np.append(values, values[-1])
+    return np.minimum.reduceat(padded, pairs)[::2], np.maximum.reduceat(padded, pairs)[::2]
+
+
+def reduce_frame(frame: pd.DataFrame, t0: float, t1: float, bins: int = MOST_POINTS - 1) -> pd.DataFrame:
+    """Reduce every column of a series frame, ready to be drawn.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        `t_s` and step columns, as the series functions return it.
+    t0, t1 : float, seconds
+        The window.
+    bins : int
+        See `reduce_steps`.
+
+    Returns
+    -------
+    DataFrame
+        `t_s`, and for each column `x` its mean `x` with `x_low` and `x_high`; at most `bins + 1` rows, the last one closing the lines.
+    """
+    t = frame["t_s"].to_numpy(np.float64)
+    columns: dict[str, Floats] = {}
+    for name in frame.columns:
+        if name == "t_s":
+            continue
+        steps = reduce_steps(t, frame[name].to_numpy(np.float64), t0, t1, bins)
+        columns |= {"t_s": steps.t_s, name: steps.mean, f"{name}_low": steps.low, f"{name}_high": steps.high}
+    return pd.DataFrame(columns)
+
+
+def bins_for(lines: int, budget: int = 24_000) -> int:
+    """Return how many bins each of `lines` lines may have so that all together stay within `budget` points, between 100 and 999.
+
+    A page may send at most 32,000 points; the default leaves room for its other charts.
+    """
+    return max(100, min(MOST_POINTS - 1, budget // max(1, lines) - 1))

@@ -1,0 +1,147 @@
+"""One run in one dictionary of plain numbers: what tables, the command line and the store show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sim.cluster import Cluster
+from sim.metrics.jobs import Mask, Window, completed, measured, outcome_counts, waits
+from sim.metrics.steps import Floats
+from sim.metrics.usage import Usage, capacity_gpu_s, cost_cluster_usd
+from sim.result import RunResult
+from sim.trace import Trace
+
+Summary = dict[str, Any]
+
+
+def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window | None = None) -> Summary:
+    """Summarise a run.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run.
+    trace : Trace
+        Its jobs.
+    cluster : Cluster
+        The machines it ran on.
+    measure : Window or None
+        Which jobs count; None = all. Means, quantiles, counts and events are over these jobs, GPU-seconds and costs over the whole run.
+
+    Returns
+    -------
+    dict
+        Plain numbers, NaN where there is nothing to average, and one dictionary, `utilisation_by_type`.
+
+    Notes
+    -----
+    JCT, queueing delay and waiting time are averaged over the completed jobs; those that failed, were refused, impossible or unfinished are counted beside.
+
+    - jct = finish - submit; queue = first start - submit; wait = jct - time held; makespan = last finish - first submission.
+    - utilisation = GPU-seconds held / integral of GPU capacity, from the first to the last submission that counts: the same window for every policy.
+      If all jobs come at one instant there is no such window, and it runs to the end. `utilisation_from_s`, `utilisation_to_s` say which it was.
+    - utilisation_to_end = the same from the first submission to the end of the run.
+    - utilisation_productive = without pauses and lost work.
+    - cost_held = GPU-hours held x price (chargeback); cost_cluster = price of the cluster x time (owner).
+    - The overflow node of a recorded schedule counts in `overflow_gpu_s` only.
+    """
+    mask = measured(result, measure)
+    return {
+        "jobs": int(mask.sum()),
+        **outcome_counts(result, mask),
+        **_times(result, mask),
+        **_use(result, cluster, mask),
+        **_events(result, mask),
+        **_timing(result),
+        "end_s": float(result.end_s),
+        "reason": result.reason,
+    }
+
+
+def _times(result: RunResult, mask: Mask) -> Summary:
+    jobs = result.jobs
+    submit, finish = jobs["submit_s"].to_numpy(), jobs["finish_s"].to_numpy()
+    done = completed(result) & mask
+    jct = (finish - submit)[done]
+    queue = (jobs["first_start_s"].to_numpy() - submit)[done]
+    wait = waits(result, finish - submit)[done]
+    ran = mask & np.isfinite(finish) & np.asarray(jobs["outcome"].isin(["completed", "failed"]))
+    return {
+        **_spread("jct", jct, (50, 95, 99)),
+        **_spread("queue", queue, (50, 95, 99)),
+        **_spread("wait", wait, (50, 95, 99)),
+        "makespan_s": float(finish[ran].max() - submit[mask].min()) if ran.any() else np.nan,
+    }
+
+
+def _spread(name: str, values: Floats, quantiles: tuple[int, ...]) -> Summary:
+    if not len(values):
+        return {f"{name}_mean_s": np.nan, **{f"{name}_p{q}_s": np.nan for q in quantiles}}
+    at = np.percentile(values, quantiles)
+    return {f"{name}_mean_s": float(values.mean()), **{f"{name}_p{q}_s": float(value) for q, value in zip(quantiles, at, strict=True)}}
+
+
+def _use(result: RunResult, cluster: Cluster, mask: Mask) -> Summary:
+    usage = Usage(result, cluster)
+    begin, last = utilisation_window(result, mask)
+    cost = usage.cost_held_usd()
+    whole = usage.held_gpu_s(-np.inf, np.inf)
+    overflow = float(whole[result.overflow]) if result.overflow is not None else 0.0
+    held = usage.by_type(usage.held_gpu_s(begin, last))
+    room = usage.by_type(capacity_gpu_s(result, cluster, begin, last))
+    to_end = usage.by_type(usage.held_gpu_s(begin, result.end_s)).sum()
+    done = completed(result) & mask
+    return {
+        "utilisation": _ratio(held.sum(), room.sum()),
+        "utilisation_productive": _ratio(usage.by_type(usage.productive_gpu_s(begin, last)).sum(), room.sum()),
+        "utilisation_to_end": _ratio(to_end, usage.by_type(capacity_gpu_s(result, cluster, begin, result.end_s)).sum()),
+        "utilisation_by_type": {kind.name: _ratio(held[at], room[at]) for at, kind in enumerate(cluster.types)},
+        "utilisation_from_s": begin,
+        "utilisation_to_s": last,
+        "held_gpu_s": float(whole.sum()) - overflow,
+        "overflow_gpu_s": overflow,
+        "paused_gpu_s": usage.paused_gpu_s,
+        "lost_gpu_s": usage.lost_gpu_s,
+        "cost_held_usd": float(cost.sum()),
+        "cost_held_per_job_usd": float(cost[done].mean()) if done.any() else np.nan,
+        "cost_cluster_usd": cost_cluster_usd(result, cluster),
+    }
+
+
+def utilisation_window(result: RunResult, mask: Mask) -> tuple[float, float]:
+    """Return the headline window: first to last submission that counts, cut at the horizon, or to the end if that is a single instant."""
+    submit = result.jobs["submit_s"].to_numpy()[mask]
+    if not len(submit):
+        return 0.0, float(result.end_s)
+    begin, last = float(submit[0]), float(submit[-1])
+    if result.reason == "horizon":
+        last = min(last, float(result.end_s))
+    return begin, last if last > begin else float(result.end_s)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole > 0 else np.nan
+
+
+def _events(result: RunResult, mask: Mask) -> Summary:
+    jobs = result.jobs
+    return {
+        "preemptions": int(jobs["preemptions"].to_numpy()[mask].sum()),
+        "evictions": int(jobs["evictions"].to_numpy()[mask].sum()),
+        "lost_work": float(jobs["lost_work"].to_numpy()[mask].sum()),
+        "voided": int(result.voided),
+        "decisions": len(result.decisions),
+    }
+
+
+def _timing(result: RunResult) -> Summary:
+    timing = result.timing
+    return {
+        "decision_ms_mean": 1000.0 * timing.allocate_s / len(result.decisions) if len(result.decisions) else np.nan,
+        "decision_ms_max": 1000.0 * timing.longest_s,
+        "cpu_s": timing.cpu_s,
+        "wall_s": timing.wall_s,
+        "peak_rss_mb": timing.peak_rss_mb,
+    }

@@ -1,0 +1,203 @@
+"""GPU-seconds: held, productive, paused, lost; capacity; and what both cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.cluster import Cluster
+from sim.metrics.steps import Floats, Ints, merged
+from sim.result import RunResult
+
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, eq=False)
+class Usage:
+    """A run's segments and placements as plain arrays, so that every window costs one pass.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run.
+    cluster : Cluster
+        The one it ran on; gives types and prices. The overflow node, if there is one, follows its last node.
+    """
+
+    result: RunResult
+    cluster: Cluster
+
+    @cached_property
+    def t0(self) -> Floats:
+        """Begin of each segment, in seconds."""
+        return _floats(self.result.segments["t0"])
+
+    @cached_property
+    def t1(self) -> Floats:
+        """End of each segment, in seconds."""
+        return _floats(self.result.segments["t1"])
+
+    @cached_property
+    def resume(self) -> Floats:
+        """When each segment begins to make progress: t0 + paused, at most t1."""
+        return np.asarray(np.minimum(self.t0 + _floats(self.result.segments["paused_s"]), self.t1))
+
+    @cached_property
+    def segment(self) -> Ints:
+        """Row of `segments` of each placement."""
+        return self.result.placements["segment"].to_numpy(np.int64)
+
+    @cached_property
+    def node(self) -> Ints:
+        """Node of each placement."""
+        return self.result.placements["node"].to_numpy(np.int64)
+
+    @cached_property
+    def held_gpus(self) -> Floats:
+        """GPUs of each placement: replicas x GPUs per replica."""
+        placements = self.result.placements
+        return np.asarray(_floats(placements["count"]) * _floats(placements["gpus"]))
+
+    @cached_property
+    def node_type(self) -> Ints:
+        """Place in `cluster.types` of each node's GPU type; CPU nodes and the overflow node come last, at len(types)."""
+        index, none = self.cluster.type_index, len(self.cluster.types)
+        kinds = [index[node.gpu_type] if node.gpus else none for node in self.cluster.nodes]
+        return np.array([*kinds, none], np.int64)
+
+    @cached_property
+    def useful(self) -> Floats:
+        """Share of each job's work that was not lost.
+
+        Notes
+        -----
+        1 - lost work / work done in all its segments (rate x productive time). Lost work is recorded per job, so a job's loss is spread over its
+        segments in proportion to the work done there: our reading, exact in the sum over the run.
+        """
+        result = self.result
+        work = _floats(result.segments["rate"]) * (self.t1 - self.resume)
+        done = _sums(result.segments["job"].to_numpy(np.int64), work, len(result.jobs))
+        lost = np.divide(_floats(result.jobs["lost_work"]), done, out=np.zeros_like(done), where=done > 0)
+        return np.asarray(1.0 - np.clip(lost, 0.0, 1.0))
+
+    def held_gpu_s(self, t0: float, t1: float) -> Floats:
+        """Return the GPU-seconds held on each node in a window; the overflow node comes last."""
+        return self._per_node(np.clip(np.minimum(self.t1, t1) - np.maximum(self.t0, t0), 0.0, None))
+
+    def productive_gpu_s(self, t0: float, t1: float) -> Floats:
+        """Return the GPU-seconds on each node that made progress that was kept: without pauses and without lost work."""
+        useful = self.useful[self.result.segments["job"].to_numpy(np.int64)]
+        return self._per_node(np.clip(np.minimum(self.t1, t1) - np.maximum(self.resume, t0), 0.0, None) * useful)
+
+    @property
+    def paused_gpu_s(self) -> float:
+        """GPU-seconds held without progress, over the whole run."""
+        return float(np.dot(self.held_gpus, (self.resume - self.t0)[self.segment]))
+
+    @property
+    def lost_gpu_s(self) -> float:
+        """GPU-seconds of progress that was lost again, over the whole run; see `useful`."""
+        lost = (self.t1 - self.resume) * (1.0 - self.useful)[self.result.segments["job"].to_numpy(np.int64)]
+        return float(np.dot(self.held_gpus, lost[self.segment]))
+
+    def _per_node(self, seconds: Floats) -> Floats:
+        return _sums(self.node, self.held_gpus * seconds[self.segment], len(self.cluster.nodes) + 1)
+
+    def by_type(self, per_node: Floats) -> Floats:
+        """Sum a figure per node to one per GPU type, in the order of `cluster.types`; CPU nodes and overflow are left out."""
+        kinds = self.node_type[np.minimum(np.arange(len(per_node)), len(self.node_type) - 1)]
+        return _sums(kinds, per_node, len(self.cluster.types) + 1)[:-1]
+
+    def cost_held_usd(self) -> Floats:
+        """Return for each job what it held, at the price of the nodes it held it on: chargeback.
+
+        Notes
+        -----
+        GPU-hours x (price of the node per hour / its GPUs). On a node without GPUs the price is shared by cores: core-hours x price / cores.
+        Overflow is free.
+        """
+        result, nodes = self.result, self.cluster.nodes
+        per_gpu = np.array([*(node.price_per_hour / node.gpus if node.gpus else 0.0 for node in nodes), 0.0])
+        shared = ((node.price_per_hour / node.cpus) if not node.gpus and node.cpus > 0 else 0.0 for node in nodes)
+        per_core = np.array([*shared, 0.0])
+        at = np.minimum(self.node, len(nodes))
+        price = per_gpu[at] * self.held_gpus
+        if per_core.any():
+            placements = result.placements
+            price = price + per_core[at] * _floats(placements["count"]) * _floats(placements["cpus"])
+        hours = (self.t1 - self.t0)[self.segment] / _HOUR_S
+        owner = result.segments["job"].to_numpy(np.int64)[self.segment]
+        return _sums(owner, price * hours, len(result.jobs))
+
+
+def downtimes(result: RunResult, cluster: Cluster) -> tuple[Ints, Floats, Floats]:
+    """Return node, begin and end of the times without capacity, not overlapping: outages of the run and dated absences of the cluster.
+
+    Parameters
+    ----------
+    result : RunResult
+        Its `outages` name what happened; an open one lasts to the end of the run.
+    cluster : Cluster
+        Its `changes` name what was planned, of which the run may have recorded the same.
+    """
+    frame, planned = result.outages, absences(cluster, result.end_s)
+    ends = frame["t1"].to_numpy(np.float64)
+    return merged(
+        np.concatenate((frame["node"].to_numpy(np.int64), planned[0])),
+        np.concatenate((frame["t0"].to_numpy(np.float64), planned[1])),
+        np.concatenate((np.where(np.isnan(ends), result.end_s, ends), planned[2])),
+    )
+
+
+def absences(cluster: Cluster, end_s: float) -> tuple[Ints, Floats, Floats]:
+    """Return node, begin and end of the times at which the cluster's dated list says that a node is not there, up to the end of the run."""
+    since: dict[int, float] = {}
+    rows: list[tuple[int, float, float]] = []
+    for change in sorted(cluster.changes, key=lambda change: change.at_s):
+        for node in change.nodes:
+            if not change.present:
+                since.setdefault(node, change.at_s)
+            elif node in since:
+                rows.append((node, since.pop(node), change.at_s))
+    rows += [(node, begin, max(begin, end_s)) for node, begin in since.items()]
+    table = np.array(rows, np.float64).reshape(-1, 3)
+    return table[:, 0].astype(np.int64), table[:, 1], table[:, 2]
+
+
+def capacity_gpu_s(result: RunResult, cluster: Cluster, t0: float, t1: float) -> Floats:
+    """Return the GPU-seconds each node could have given in a window: its GPUs x the time it was there and up."""
+    return node_gpus(cluster) * _up_s(downtimes(result, cluster), len(cluster.nodes), t0, t1)
+
+
+def cost_cluster_usd(result: RunResult, cluster: Cluster) -> float:
+    """Return what the cluster cost its owner from the first submission to the end of the run.
+
+    Notes
+    -----
+    sum over nodes of price per hour x hours there. A broken node is paid for, one that is absent by the list of changes is not.
+    """
+    hours = _up_s(absences(cluster, result.end_s), len(cluster.nodes), 0.0, result.end_s) / _HOUR_S
+    return float(np.dot([node.price_per_hour for node in cluster.nodes], hours))
+
+
+def _up_s(down: tuple[Ints, Floats, Floats], nodes: int, t0: float, t1: float) -> Floats:
+    node, begin, end = down
+    lost = np.clip(np.minimum(end, t1) - np.maximum(begin, t0), 0.0, None)
+    return np.asarray(max(t1 - t0, 0.0) - _sums(node, lost, nodes)[:nodes])
+
+
+def node_gpus(cluster: Cluster) -> NDArray[np.float64]:
+    """Return the GPUs of each node."""
+    return np.array([node.gpus for node in cluster.nodes], np.float64)
+
+
+def _floats(column: pd.Series) -> Floats:
+    return np.asarray(column.to_numpy(np.float64))
+
+
+def _sums(at: Ints, values: Floats, length: int) -> Floats:
+    return np.asarray(np.bincount(at, values, minlength=length), np.float64)
