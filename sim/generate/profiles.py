@@ -202,12 +202,12 @@ _PAI: Final = Profile(
 _WEEK: Final = Profile(
     title="A teaching week",
     source=(
-        "Made for teaching: hours and weekdays of Venus, run times of Philly scaled to the wanted load, GPU counts and models of our own "
+        "Made for teaching: hours of Venus, run times of Philly scaled to the wanted load and cut at 12 hours, weekdays, GPU counts and models of our own "
         "(the model names of Gavel's throughput tables, drawn at random as Gavel did for the Philly jobs)."
     ),
     jobs_per_day=171.4,
     hours=_VENUS_HOURS,
-    weekdays=(14.7, 15.3, 18.3, 17.3, 13.6, 9.8, 11.1),
+    weekdays=(15.5, 15.5, 15.5, 15.5, 14.5, 12.0, 11.5),
     noise=0.6,
     dispersion=6,
     durations=tuple(zip(_X, _PHILLY_CDF, strict=True)),
@@ -226,6 +226,7 @@ _WEEK: Final = Profile(
     cron=0.02,
     epoch="2024-01-01T00:00:00",
     cluster="4x8:a100,4x8:v100",
+    cap_s=43_200,
     largest_share=0.5,
     models={
         "ResNet-18": ((32, 64, 128, 256), 16),
