@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import allocators
+from lab.samples import SAMPLES
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType
 from sim.contract import Card
 from sim.errors import ParameterError
@@ -16,11 +17,6 @@ from sim.params import ParamInfo, Spec, build, parameters, spec_of
 from sim.perf import BELIEFS, PERF
 from sim.readers import FORMATS
 from sim.trace import Trace
-
-try:  # until lab/samples.py has landed
-    from lab import samples as sample_traces
-except ImportError:
-    sample_traces = None  # type: ignore[assignment]
 
 KINDS: Final = ("allocator", "perf", "belief", "overheads", "faults")
 """The parts of a scenario that are written as a `Spec`."""
@@ -108,7 +104,7 @@ def allocator_choices(trace: Trace | None = None, cluster: Cluster | None = None
 
 def samples() -> tuple[Choice, ...]:
     """List the sample traces."""
-    return tuple(Choice(name, sample.title, sample.help) for name, sample in sample_traces.SAMPLES.items())
+    return tuple(Choice(name, sample.title, sample.description) for name, sample in SAMPLES.items())
 
 
 def formats() -> tuple[Choice, ...]:

@@ -15,6 +15,10 @@ from sim.errors import ParameterError
 from sim.params import Spec
 from sim.result import RESULTS_VERSION
 
+RIGID: Final = Spec("rigid")
+EXACT: Final = Spec("exact")
+NO_OVERHEADS: Final = Spec("overheads")
+NO_FAULTS: Final = Spec("faults")
 STOPS: Final = ("drained", "horizon", "measured")
 _READ: Final = {"zone": None, "cpu_jobs": "drop", "unfinished": "drop", "since": "submit", "mapping": (), "time_unit": "s", "duration_unit": "s"}
 
@@ -88,7 +92,8 @@ class TraceSpec:
             raise ParameterError(f"trace.read = {read} is not a table of choices.")
         if known.get("to_s", 0) is None:
             known["to_s"] = math.inf
-        return cls(**{key: str(value) if key in ("source", "fmt") else value for key, value in known.items()}, read=tuple(read.items()))
+        given: dict[str, Any] = {key: str(value) if key in ("source", "fmt") else value for key, value in known.items()}
+        return cls(**given, read=tuple(read.items()))
 
 
 @dataclass(frozen=True)
@@ -143,10 +148,10 @@ class Scenario:
     trace: TraceSpec
     cluster: Cluster
     allocator: Spec
-    perf: Spec = Spec("rigid")
-    belief: Spec = Spec("exact")
-    overheads: Spec = Spec("overheads")
-    faults: Spec = Spec("faults")
+    perf: Spec = RIGID
+    belief: Spec = EXACT
+    overheads: Spec = NO_OVERHEADS
+    faults: Spec = NO_FAULTS
     seed: int = 0
     horizon_s: float = math.inf
     measure: Measure = field(default_factory=Measure)

@@ -13,6 +13,7 @@ from sim.errors import ParameterError
 from sim.params import Spec
 
 MAX_REPEATS: Final = 1000
+_NONE: Final = "No allocator is chosen. Choose at least one."
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Study:
         object.__setattr__(self, "baseline", whole("baseline", self.baseline))
         object.__setattr__(self, "repeats", whole("repeats", self.repeats))
         if not self.allocators:
-            raise ParameterError("No allocator is chosen. Choose at least one.")
+            raise ParameterError(_NONE)
         if not 0 <= self.baseline < len(self.allocators):
             raise ParameterError(f"baseline = {self.baseline} is not a place in the list of {len(self.allocators)} allocators, counted from 0.")
         if not 1 <= self.repeats <= MAX_REPEATS:
@@ -93,7 +94,9 @@ class Study:
         if not isinstance(chosen, Sequence) or isinstance(chosen, str) or not isinstance(known.get("base"), Mapping):
             raise ParameterError("A study needs 'base' (a scenario) and 'allocators' (a list). Use a file that Save wrote.")
         specs = tuple(as_spec(spec) for spec in chosen)
-        base = Scenario.from_json({**known.pop("base"), "allocator": specs[0] if specs else "fifo"})
+        if not specs:
+            raise ParameterError(_NONE)
+        base = Scenario.from_json({**known.pop("base"), "allocator": specs[0]})
         return cls(base, specs, **known)
 
     def canonical(self) -> str:
@@ -114,77 +117,6 @@ class Study:
             If the text is damaged or does not hold a study.
         """
         return cls.from_json(unpack_document(text))
-
-
-def labels(self) -> tuple[str, ...]:
-        """A short name per allocator, unique in this study and safe as a file name."""
-        return labels(self.allocators)
-
-    def repeated(self, at: int) -> list[Scenario]:
-        """Return the scenarios of the allocator at this place, one per seed."""
-        return [replace(self.base, allocator=self.allocators[at], seed=self.base.seed + turn) for turn in range(self.repeats)]
-
-    def scenarios(self) -> list[Scenario]:
-        """Return all scenarios: first seed for every allocator, then the next seed, so that a first comparison is complete early."""
-        columns = [self.repeated(at) for at in range(len(self.allocators))]
-        return [column[turn] for turn in range(self.repeats) for column in columns]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values: what Save writes and the address holds."""
-        base = {key: value for key, value in self.base.to_json().items() if key not in ("allocator", "kind")}
-        return {
-            "kind": "study",
-            "base": base,
-            "allocators": [spec.to_json() for spec in self.allocators],
-            "baseline": self.baseline,
-            "repeats": self.repeats,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Study:
-        """Read what `to_json` of a study or of a scenario wrote; a scenario becomes a study of one allocator.
-
-        Raises
-        ------
-        TrainyardError
-            If a key is missing or unknown, or a value cannot be used.
-        """
-        if not isinstance(data, Mapping):
-            raise ParameterError("This is not a scenario: it holds no table of settings. Use a file that Save wrote.")
-        if "allocators" not in data:
-            scenario = Scenario.from_json(data)
-            return cls(scenario, (scenario.allocator,))
-        known = _known("study", data, cls)
-        chosen = known.pop("allocators")
-        if not isinstance(chosen, Sequence) or isinstance(chosen, str) or not isinstance(known.get("base"), Mapping):
-            raise ParameterError("A study needs 'base' (a scenario) and 'allocators' (a list). Use a file that Save wrote.")
-        specs = tuple(_spec(spec) for spec in chosen)
-        base = Scenario.from_json({**known.pop("base"), "allocator": specs[0] if specs else "fifo"})
-        return cls(base, specs, **known)
-
-    def canonical(self) -> str:
-        """Return the JSON text that is the same for equal studies, byte for byte."""
-        return canonical_json(self.to_json())
-
-    def pack(self) -> str:
-        """Return a short form for an address: URL-safe text of some hundred characters."""
-        return pack_document(self.to_json())
-
-    @classmethod
-    def unpack(cls, text: str) -> Study:
-        """Read what `pack` wrote.
-
-        Raises
-        ------
-        TrainyardError
-            If the text is damaged or does not hold a study.
-        """
-        return cls.from_json(unpack_document(text))
-
-
-def canonical_json(data: Mapping[str, Any]) -> str:
-    """Return JSON with sorted keys and nothing superfluous."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def labels(specs: Sequence[Spec]) -> tuple[str, ...]:
