@@ -17,6 +17,7 @@ from sim.readers.helios import HELIOS
 from sim.readers.lists import HELIOS_CSV, ITP, PHILLY_CSV
 from sim.readers.mapping import guess_mapping
 from sim.readers.native import NATIVE, TABLE
+from sim.readers.parquet import parquet_head
 from sim.readers.philly_json import PHILLY_JSON
 from sim.readers.report import Import, Report
 from sim.readers.sacct import SACCT
@@ -111,7 +112,7 @@ def peek(source: Path | bytes, *, name: str = "", options: ReadOptions = DEFAULT
     """
     content = open_source(source, name or _name_of(source), options)
     found = detect(content)
-    head = _head(content, options)
+    head = pd.DataFrame() if found is SACCT and "submit" not in content.sample.keys else _head(content, options)
     columns = tuple(map(str, head.columns))
     mapping = guess_mapping(columns, options.mapping)
     missing = tuple(column for column in REQUIRED[1:] if column not in mapping)
@@ -142,8 +143,13 @@ def _single(sample: Sample) -> str:
 
 
 def _head(content: Content, options: ReadOptions) -> pd.DataFrame:
+    if content.sample.kind == "parquet":
+        return parquet_head(content, options, HEAD_ROWS)
     if content.sample.kind != "text" or not content.sample.delimiter:
         return pd.DataFrame()
-    lines = content.text[: 1 << 16].splitlines(keepends=True)[: HEAD_ROWS + 1]
+    beginning_of_text = content.text[: 1 << 16]
+    whole = len(content.text) == len(beginning_of_text)
+    lines = beginning_of_text.splitlines(keepends=True)
+    lines = (lines if whole else lines[:-1])[: HEAD_ROWS + 1]
     beginning = Content(content.name, "".join(lines).encode(), "utf-8")
     return read_table(beginning, options)[0] if len(lines) > 1 else pd.DataFrame(columns=[plain(cell) for cell in content.sample.cells])

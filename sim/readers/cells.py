@@ -58,10 +58,7 @@ def numbers(values: pd.Series) -> pd.Series:
     if pd.api.types.is_bool_dtype(values.dtype) or pd.api.types.is_numeric_dtype(values.dtype):
         return values.astype(np.float64)
     stripped = values.astype("str").fillna("").str.strip()
-    found = pd.to_numeric(stripped, errors="coerce").astype(np.float64)
-    if found.isna().all() and stripped.str.fullmatch(r"-?\d+,\d+").any():
-        found = pd.to_numeric(stripped.str.replace(",", "."), errors="coerce").astype(np.float64)
-    return found
+    return pd.to_numeric(stripped, errors="coerce").astype(np.float64)
 
 
 def booleans(values: pd.Series) -> pd.Series:
@@ -118,6 +115,12 @@ def instants(values: pd.Series, zone: str, unit_s: float = 1.0, where: str = "th
         first = f"row {values.index[at]}: {cells.iloc[at]}"
         raise TraceError(f"{where}: some times carry an offset and others do not ({first}). Give every time an offset, or none and choose a zone.")
     return _aware(pd.to_datetime(cells.where(carries), format="ISO8601", utc=True, errors="coerce"))
+
+
+def is_unix(seconds: pd.Series) -> bool:
+    """Tell whether all known values lie between the years 2000 and 2100 when read as Unix seconds."""
+    known = seconds.dropna()
+    return bool(len(known)) and bool(known.between(*UNIX).all())
 
 
 def _seconds(moments: pd.Series) -> pd.Series:

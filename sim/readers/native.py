@@ -8,7 +8,7 @@ from typing import Final
 import pandas as pd
 
 from sim.errors import TraceError
-from sim.readers.cells import UNIX, Instants, booleans, instants, names, numbers, text
+from sim.readers.cells import Instants, booleans, instants, is_unix, names, numbers, text
 from sim.readers.format import SECONDS, Draft, Format, ReadOptions
 from sim.readers.mapping import ALIASES, guess_mapping
 from sim.readers.parquet import read_parquet
@@ -19,6 +19,7 @@ from sim.readers.table import ignored, read_table
 from sim.trace import COLUMNS, NUMBERS, REQUIRED
 
 TIMES: Final = ("submit_time_s", "start_time_s", "end_time_s", "deadline_s")
+LONG_S: Final = 1e7
 LENGTHS: Final = ("duration_s", "time_limit_s")
 
 
@@ -96,6 +97,11 @@ def draft_of(frame: pd.DataFrame, mapping: Mapping[str, str], report: Report, na
                 report.alter(jobs, unreadable, f"{native} is not a number: taken as not given", raw[native])
         else:
             jobs[native] = names(raw[native]) if native == "job_id" else text(raw[native])
+    median_s = float(jobs["duration_s"].median()) if "duration_s" in jobs else 0.0
+    if median_s > LONG_S:
+        report.warnings.append(
+            f"The median duration is {median_s / 86_400:,.0f} days when read in {options.duration_unit}; choose another unit if that is absurd."
+        )
     calendar, zone = _clock(times, report, options)
     return Draft(jobs, report, calendar, zone, raw=raw)
 
@@ -140,13 +146,12 @@ def _clock(times: Mapping[str, Instants], report: Report, options: ReadOptions) 
         else:
             report.guess(f"Times have no offset; they are read as {zone}{f' ({doubtful} of them around a change of clocks)' if doubtful else ''}.")
         return True, "UTC" if submit.aware else zone
-    known = submit.seconds.dropna()
     if options.time_unit != "s":
         report.guess(f"Numeric times are in {options.time_unit}.")
-    if len(known) and known.between(*UNIX).all():
+    if is_unix(submit.seconds):
         report.guess("Submission times are read as Unix seconds.")
         return True, zone
-    if len(known) and known.between(1000 * UNIX[0], 1000 * UNIX[1]).all():
+    if is_unix(submit.seconds / 1000):
         report.guess("Submission times look like Unix milliseconds but are read as seconds; choose the unit ms if so.")
     return False, "UTC"
 

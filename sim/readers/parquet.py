@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 import pandas as pd
 import pyarrow as pa
@@ -42,10 +43,8 @@ def read_parquet(content: Content, options: ReadOptions, wanted: Collection[str]
     TraceError
         If the file is damaged or unfolds to more than the limits.
     """
-    try:
-        file = pq.ParquetFile(io.BytesIO(content.data))
-        check_rows(file.metadata.num_rows, content.name, options)
-        flat = {field.name: plain(field.name) for field in file.schema_arrow if not pa.types.is_nested(field.type)}
+    with _opened(content) as file:
+        flat = _flat(file)
         columns = [name for name, key in flat.items() if key in wanted]
         _refuse_bomb(file, columns, content.name, options)
         texts = [field.name for field in file.schema_arrow if field.name in columns and _is_text(field.type)]
@@ -53,8 +52,6 @@ def read_parquet(content: Content, options: ReadOptions, wanted: Collection[str]
         folded = pq.read_table(io.BytesIO(content.data), columns=columns, read_dictionary=texts, use_threads=False)
         _refuse_wide(folded, content.name, options)
         frame = folded.to_pandas(ignore_metadata=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise TraceError(f"{content.name}: the Parquet file is damaged ({str(error).splitlines()[0][:120]}). Write it again.") from error
     for name in texts:
         frame[name] = frame[name].astype("str")
     frame.columns = pd.Index([flat[name] for name in columns])
@@ -66,12 +63,51 @@ def read_parquet(content: Content, options: ReadOptions, wanted: Collection[str]
     return frame, report
 
 
+def parquet_head(content: Content, options: ReadOptions, rows: int) -> pd.DataFrame:
+    """Return the first rows of all flat columns as text, under plain names.
+
+    Parameters
+    ----------
+    content : Content
+        The file.
+    options : ReadOptions
+        Holds the limits.
+    rows : int
+        How many.
+
+    Raises
+    ------
+    TraceError
+        As `read_parquet`.
+    """
+    with _opened(content) as file:
+        flat = _flat(file)
+        _refuse_bomb(file, flat, content.name, options)
+        batch = next(file.iter_batches(batch_size=rows, columns=list(flat)), None)
+        head = batch.to_pandas() if batch is not None else pd.DataFrame(columns=list(flat))
+    return head.astype("str").set_axis(list(flat.values()), axis=1)
+
+
+@contextmanager
+def _opened(content: Content) -> Iterator[pq.ParquetFile]:
+    try:
+        yield pq.ParquetFile(io.BytesIO(content.data))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        first = (str(error).splitlines() or [""])[0][:120]
+        raise TraceError(f"{content.name}: the Parquet file is damaged ({first}). Write it again.") from error
+
+
+def _flat(file: pq.ParquetFile) -> dict[str, str]:
+    return {field.name: plain(field.name) for field in file.schema_arrow if not pa.types.is_nested(field.type)}
+
+
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _refuse_bomb(file: pq.ParquetFile, columns: Collection[str], name: str, options: ReadOptions) -> None:
     meta = file.metadata
+    check_rows(meta.num_rows, name, options)
     claimed = sum(meta.row_group(at).total_byte_size for at in range(meta.num_row_groups))
     unfolded = max(claimed, meta.num_rows * max(1, len(columns)) * 8)
     if unfolded > options.max_bytes:

@@ -114,7 +114,7 @@ def _hold(jobs: pd.DataFrame, attempts: pd.DataFrame, report: Report, options: R
     jobs["num_gpus"] = placed.first().reindex(jobs.index).fillna(0).astype(np.float64)
     last = attempts.groupby("row").tail(1).set_index("row")
     running = (last["start_s"].notna() & last["end_s"].isna()).reindex(jobs.index)
-    snapshot = float(np.nanmax([attempts["start_s"].max(), attempts["end_s"].max()]))
+    snapshot = float(attempts[["start_s", "end_s"]].max().max())
     so_far = jobs["duration_s"].fillna(0) + snapshot - last["start_s"].reindex(jobs.index)
     jobs.loc[running, "end_time_s"] = np.nan
     differ = (placed.nunique() > 1).reindex(jobs.index, fill_value=False)
@@ -127,7 +127,7 @@ def _hold(jobs: pd.DataFrame, attempts: pd.DataFrame, report: Report, options: R
     none = jobs["duration_s"].isna()
     jobs = report.drop(jobs, none, "no attempt has both a start and an end", jobs["status"])
     part = (lost > 0).reindex(jobs.index)
-    report.alter(jobs, part, "an attempt lacks its start or end: left out of the duration", lost.map("{:.0f} attempts".format))
+    report.alter(jobs, part, "an attempt lacks a usable start or end: left out of the duration", lost.map("{:.0f} attempts".format))
     return jobs
 
 

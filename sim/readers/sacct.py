@@ -11,7 +11,7 @@ import pandas as pd
 
 from sim.errors import TraceError
 from sim.readers import slurm_fields as slurm
-from sim.readers.cells import each_distinct, instants, names, numbers, text
+from sim.readers.cells import each_distinct, instants, is_unix, names, numbers, text
 from sim.readers.clean import unfinished
 from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.report import Report
@@ -135,7 +135,8 @@ def _jobs(cells: pd.DataFrame, report: Report, name: str, options: ReadOptions) 
     jobs.loc[alive, "end_time_s"] = np.nan
     jobs = unfinished(jobs, alive, so_far, report, options)
     raw = {"submit_time_s": cells["submit"], "duration_s": cells.get("elapsedraw", cells.get("elapsed", cells["submit"]))}
-    return Draft(jobs, report, submit.calendar, zone if not submit.aware else "UTC", ids_repeat=True, raw=raw)
+    calendar = submit.calendar or is_unix(submit.seconds)
+    return Draft(jobs, report, calendar, zone if not submit.aware else "UTC", ids_repeat=True, raw=raw)
 
 
 def _entered(jobs: pd.DataFrame, eligible: pd.Series, report: Report, options: ReadOptions) -> None:

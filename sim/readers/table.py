@@ -57,7 +57,18 @@ def read_table(content: Content, options: ReadOptions) -> tuple[pd.DataFrame, Re
     frame.index = pd.RangeIndex(1, len(frame) + 1)
     extra = frame.pop(frame.columns[-1]).fillna("").str.strip() != ""
     frame.columns = pd.Index(header)
+    if sample.delimiter == ";":
+        frame = _decimal_points(frame, report)
     return report.drop(frame, extra, "the row has more fields than the header"), report
+
+
+def _decimal_points(frame: pd.DataFrame, report: Report) -> pd.DataFrame:
+    # Spreadsheets that separate by semicolons do so because their decimals have commas.
+    pattern = r"^(-?\d+),(\d+)$"
+    if any(frame[column].str.contains(pattern).any() for column in frame):
+        report.guess("Numbers are read with a decimal comma.")
+        return frame.apply(lambda cells: cells.str.replace(pattern, r"\1.\2", regex=True))
+    return frame
 
 
 def check_rows(rows: int, name: str, options: ReadOptions) -> None:
