@@ -23,6 +23,13 @@ from typing import NamedTuple
 
 import pytest
 
+from sim.faults import Faults
+from sim.overheads import Overheads
+from sim.params import parameters
+from sim.perf import BELIEFS, PERF
+from sim.readers import FORMATS
+from sim.trace import COLUMNS
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -70,7 +77,7 @@ def commands(block: Block) -> list[Command]:
 
 def run(command: Command, code: int, folder: Path) -> None:
     assert command.words[:3] == ["python", "-m", "lab"], f"only `python -m lab` can be run here: {command.words}"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "TRAINYARD_HOME": str(folder / ".trainyard")}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "TRAINYARD_STORE": str(folder / "store")}
     done = subprocess.run(
         [sys.executable, *command.words[1:]], cwd=folder, env=environment, capture_output=True, text=True, encoding="utf-8", timeout=120, check=False
     )
@@ -126,3 +133,18 @@ def test_every_page_is_reachable_from_the_readme() -> None:
         links = re.findall(r"\]\(([^)#\s]+\.md)", page.read_text(encoding="utf-8"))
         todo += [target for link in links if (target := (page.parent / link).resolve()) not in seen and target.exists()]
     assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md") if path not in seen} == set()
+
+
+def named_in(page: str) -> set[str]:
+    return set(re.findall(r"`([^`\s]+)`", (ROOT / "docs" / page).read_text(encoding="utf-8")))
+
+
+def test_reference_names_all_models_and_their_parameters() -> None:
+    kinds = {**PERF, **BELIEFS}
+    known = kinds.keys() | {info.name for kind in (*kinds.values(), Overheads, Faults) for info in parameters(kind)}
+    assert known - named_in("reference/models.md") == set()
+
+
+def test_reference_names_all_columns_and_formats() -> None:
+    assert set(COLUMNS) - named_in("reference/native-schema.md") == set()
+    assert FORMATS.keys() - named_in("how-to/import-a-trace.md") == set()
