@@ -113,7 +113,7 @@ SAMPLES: Final[Mapping[str, Sample]] = {
             "About three weeks that look like SenseTime's Venus cluster of 2020 on 512 GPUs: half the jobs short, a quarter on eight GPUs, jobs of up to 128.",
             _GENERATED,
             "Venus 512",
-            recipe=Recipe("venus", 10_000, 2, "64x8:v100", 0.8),
+            recipe=Recipe("venus", 10_000, 2, "64x8:v100", 0.82),
         ),
         Sample(
             "pai-like",

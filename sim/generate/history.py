@@ -71,12 +71,14 @@ def with_history(trace: Trace, cluster: Cluster, seed: int) -> Trace:
     most = max(sizes.values(), default=0)
     if gpus.max() > most:
         job = trace.frame["job_id"].iloc[int(gpus.argmax())]
-        raise TraceError(f"{trace.name}: job {job} asks for {gpus.max()} GPUs, but no type of the cluster has more than {most}. Use the cluster the jobs were made for.")
+        raise TraceError(
+            f"{trace.name}: job {job} asks for {gpus.max()} GPUs, but no type of the cluster has more than {most}. Use the cluster the jobs were made for."
+        )
     submit, duration = trace.numbers("submit_time_s"), trace.numbers("duration_s")
     delay = np.rint(DELAY_MEDIAN_S * np.exp(DELAY_SIGMA * np.random.default_rng(seed).standard_normal(len(trace))))
     start, kind = _schedule(submit, gpus, duration + delay, list(sizes.values()))
     start += delay
-    types = pd.Categorical.from_codes(kind, list(sizes))
+    types = pd.Categorical.from_codes(kind, pd.Index(list(sizes)))
     return Trace.of(trace.frame.assign(start_time_s=start, end_time_s=start + duration, gpu_type=types), name=trace.name, epoch=trace.epoch)
 
 

@@ -60,7 +60,7 @@ class Profile:
     repeats : float
         Share of submissions that repeat the previous one within the same second.
     cron : float
-        Share of submissions by a user whose script submits at fixed intervals.
+        Share of submissions by one user whose script submits at fixed intervals (every 600 s in a VC of Philly; here as often as the share demands).
     epoch : str
         Local time of the first submission, a Monday at midnight.
     cluster : str
@@ -137,7 +137,19 @@ _PHILLY: Final = Profile(
     states=((0.0, 0.62, 0.02), (0.3, 0.48, 0.04), (0.5, 0.22, 0.05), (0.9, 0.16, 0.16), (0.97, 0.35, 0.3), (1.0, 0.48, 0.36)),
     users=136,
     zipf=1.18,
-    vcs={"6214e9": 64, "b436b2": 64, "ee9e8c": 64, "7f04ca": 32, "6c71a0": 32, "0e4a51": 32, "11cb48": 16, "e13805": 16, "2869ce": 16, "ed69ec": 8, "103959": 8},
+    vcs={
+        "6214e9": 64,
+        "b436b2": 64,
+        "ee9e8c": 64,
+        "7f04ca": 32,
+        "6c71a0": 32,
+        "0e4a51": 32,
+        "11cb48": 16,
+        "e13805": 16,
+        "2869ce": 16,
+        "ed69ec": 8,
+        "103959": 8,
+    },
     repeats=0.12,
     cron=0.04,
     epoch="2017-10-02T00:00:00",
@@ -178,7 +190,7 @@ _PAI: Final = Profile(
     title="PAI-like (Alibaba, 2020)",
     source=(
         "Run times: AcmeTrace figures. GPUs per gang, burstiness, rate: measured on terminated tasks of the task table, fractions rounded up to one GPU. "
-        "Machines: the machine table. Own: hours (the four Helios clusters together stand in), weekdays equal, GPU counts that the source does not list, users, VCs."
+        "Machines: the machine table. Own: hours (the four Helios clusters together stand in), weekdays equal, GPU counts the source does not list, users, VCs."
     ),
     jobs_per_day=11_520,
     hours=_HELIOS_HOURS,
