@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import nan
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ FLOATS: Final = {
     "resume": 0.0,  # end of the current pause
     "rate": 0.0,  # true work per second after the pause; 0 without a grant
     "unsaved": 0.0,  # work since the last checkpoint, up to `asof`
+    "unsaved_s": 0.0,  # seconds of progress since then
     "segment_t0": 0.0,  # start of the open segment
     "held_gpus": 0.0,
     "held_cpus": 0.0,
@@ -34,28 +35,29 @@ class Columns:
     ``columns.left`` is the memoryview (scalars), ``columns.array("left")`` the array (vectors).
     """
 
-    left: memoryview
-    asof: memoryview
-    resume: memoryview
-    rate: memoryview
-    unsaved: memoryview
-    segment_t0: memoryview
-    held_gpus: memoryview
-    held_cpus: memoryview
-    served_gpu_s: memoryview
-    served_cpu_s: memoryview
-    held_s: memoryview
-    paused_s: memoryview
-    lost_work: memoryview
-    first_start_s: memoryview
-    finish_s: memoryview
-    generation: memoryview
-    outcome: memoryview
-    preemptions: memoryview
-    evictions: memoryview
+    left: memoryview[float]
+    asof: memoryview[float]
+    resume: memoryview[float]
+    rate: memoryview[float]
+    unsaved: memoryview[float]
+    unsaved_s: memoryview[float]
+    segment_t0: memoryview[float]
+    held_gpus: memoryview[float]
+    held_cpus: memoryview[float]
+    served_gpu_s: memoryview[float]
+    served_cpu_s: memoryview[float]
+    held_s: memoryview[float]
+    paused_s: memoryview[float]
+    lost_work: memoryview[float]
+    first_start_s: memoryview[float]
+    finish_s: memoryview[float]
+    generation: memoryview[int]
+    outcome: memoryview[int]
+    preemptions: memoryview[int]
+    evictions: memoryview[int]
 
     def __init__(self, jobs: int) -> None:
-        self._arrays: dict[str, NDArray[np.generic]] = {}
+        self._arrays: dict[str, NDArray[Any]] = {}
         for name, value in FLOATS.items():
             self._arrays[name] = np.full(jobs, value)
         for name in COUNTS:
@@ -63,7 +65,7 @@ class Columns:
         for name, array in self._arrays.items():
             setattr(self, name, memoryview(array))  # type: ignore[arg-type]
 
-    def array(self, name: str) -> NDArray[np.generic]:
+    def array(self, name: str) -> NDArray[Any]:
         """Return the array behind a column."""
         return self._arrays[name]
 

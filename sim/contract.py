@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sim.params import ParamInfo, Spec, param, parameters
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from sim.cluster import Cluster
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 __all__ = [
     "EMPTY",
@@ -33,8 +33,10 @@ __all__ = [
     "Delta",
     "Demand",
     "Eviction",
+    "Floats",
     "Gang",
     "Grant",
+    "Ints",
     "JobId",
     "JobTable",
     "ParamInfo",

@@ -1,0 +1,60 @@
+"""First in, first out: jobs start in order of submission, or of priority."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from allocators._backlog import Backlog, Key
+from allocators.placement import Placer, mix_param, placement_param, types_param
+from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View, param
+
+
+@dataclass
+class Fifo:
+    """Start waiting jobs in order; with ``head=block`` the first that has no room holds up all behind it.
+
+    Notes
+    -----
+    Non-preemptive. An evicted job queues at its original place. The rule of thumb of every cluster; "YARN-CS" of the literature is this with ``head=block``.
+    """
+
+    order: str = param("submit", choices=("submit", "priority"), help="Order of the queue: submission, or priority first and submission within it.")
+    head: str = param("block", choices=("block", "skip"), help="block: the first job that has no room holds up those behind it. skip: they may pass.")
+    placement: str = placement_param()
+    types: str = types_param()
+    mix: bool = mix_param()
+    _queue: Backlog = field(init=False, repr=False)
+    _place: Placer = field(init=False, repr=False)
+
+    cadence = Cadence()
+    card = Card(
+        title="FIFO",
+        what="First come, first served.",
+        cost="One large job at the head holds up everybody behind it.",
+        limits="Knows nothing of run times; never stops a job.",
+        source="Folklore",
+        certainty="exact",
+        goals=("baseline",),
+    )
+
+    def __post_init__(self) -> None:
+        """Prepare an empty queue."""
+        self._queue = Backlog(self._key)
+        self._place = Placer(self.placement, self.types, self.mix)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Nothing but the public columns."""
+        return frozenset({"mixed"}) if self.mix else frozenset()
+
+    def allocate(self, view: View, /) -> Plan:
+        """Start what has room, in order."""
+        self._queue.feed(view)
+        if not self._queue:
+            return EMPTY
+        started = self._queue.start(view, self._place) if self.head == "block" else self._queue.start_past(view, self._place)
+        return Plan(started) if started else EMPTY
+
+    def _key(self, view: View, job: JobId) -> Key:
+        arrival = view.one("arrival_s", job)
+        return (-view.one("priority", job), arrival) if self.order == "priority" else (arrival,)

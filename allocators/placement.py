@@ -1,0 +1,243 @@
+"""Where a gang goes: plain rules over the free room, chosen by a parameter of every allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from typing import Any, Final
+
+from sim.contract import Demand, Gang, Grant, Part, Room, View, param
+
+Spot = tuple[int, int]
+"""(node, replicas on it)"""
+
+PLACEMENTS: Final = ("pack", "fewest", "consolidate", "spread", "anywhere")
+TYPES: Final = ("fastest", "slowest_that_fits", "cheapest")
+
+
+def placement_param() -> Any:
+    """Declare the parameter ``placement``."""
+    return param(
+        "fewest",
+        choices=PLACEMENTS,
+        help="pack: fullest nodes first. fewest: fewest nodes possible now. consolidate: only on the fewest nodes that could ever hold the gang, else wait. "
+        "spread: emptiest nodes first, evenly. anywhere: count only, lowest node number first.",
+    )
+
+
+def types_param() -> Any:
+    """Declare the parameter ``types``."""
+    return param("fastest", choices=TYPES, help="Which GPU type to try first on a mixed cluster: by speed or by price.")
+
+
+def mix_param() -> Any:
+    """Declare the parameter ``mix``."""
+    return param(False, help="Whether one gang may span GPU types when no single type has room.")
+
+
+class Placer:
+    """Finds nodes for a demand on the sketch of free room, and reserves them there.
+
+    Parameters
+    ----------
+    how : str
+        One of `PLACEMENTS`.
+    types : str
+        One of `TYPES`.
+    mix : bool
+        Whether a gang may span types.
+
+    Notes
+    -----
+    Ties go to the node with the lowest number. Where nodes do not limit cores and memory, only bit sets of free GPUs are looked at and the cost does not
+    grow with the number of nodes that do not matter; otherwise every node of the admitted pools is asked what it can still take.
+    """
+
+    def __init__(self, how: str, types: str, mix: bool) -> None:
+        self._how, self._types, self._mix = how, types, mix
+        self._find: Callable[[Room, Sequence[int], int], list[Spot] | None] = _BY_MASK[how]
+        self._groups: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {}
+        self._counts_only: bool | None = None
+
+    def __call__(self, view: View, demand: Demand) -> Grant | None:
+        """Return a grant of one gang, reserved on ``view.room``, or None if there is no room now."""
+        room = view.room
+        if self._counts_only is None:
+            self._counts_only = all(node.cpus == inf and node.mem_gb == inf for node in view.cluster.nodes)
+        for pools in self._groups.get(demand.pools) or self._group(view, demand):
+            spots = self._spots(room, pools, demand)
+            if spots is not None:
+                nodes, count = zip(*spots, strict=True) if len(spots) > 1 else ((spots[0][0],), (spots[0][1],))
+                grant = Grant((Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb)),))
+                room.take(grant)
+                return grant
+        return None
+
+    def _spots(self, room: Room, pools: Sequence[int], demand: Demand) -> list[Spot] | None:
+        if demand.gpus == 1 and room.gpus_free(pools) < demand.replicas:
+            return None
+        if self._counts_only and demand.gpus == 1:
+            return self._find(room, pools, demand.replicas)
+        return _by_fit(room, pools, demand, self._how)
+
+    def _group(self, view: View, demand: Demand) -> tuple[tuple[int, ...], ...]:
+        types = view.cluster.types
+        keys: dict[str, Callable[[int], float]] = {
+            "fastest": lambda at: -types[at].speed,
+            "slowest_that_fits": lambda at: types[at].speed,
+            "cheapest": lambda at: types[at].price_per_gpu_hour,
+        }
+        by_type: dict[int, list[int]] = {}
+        for at in demand.pools:
+            by_type.setdefault(view.room.pools[at].type_at, []).append(at)
+        order = sorted(by_type, key=lambda at: (at >= 0, keys[self._types](at) if at >= 0 else 0.0, at))
+        groups = [tuple(by_type[at]) for at in order]
+        if (self._mix or not demand.gpus) and len(groups) > 1:
+            groups.append(tuple(at for group in groups for at in group))
+        self._groups[demand.pools] = tuple(groups)
+        return self._groups[demand.pools]
+
+
+def _bits(mask: int) -> Iterable[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _fill(room: Room, order: Iterable[tuple[int, int]], need: int) -> list[Spot]:
+    spots: list[Spot] = []
+    for pool, free in order:
+        nodes = room.pools[pool].nodes
+        for place in _bits(room.masks[pool][free]):
+            took = min(free, need)
+            spots.append((nodes[place], took))
+            need -= took
+            if not need:
+                return spots
+    return spots
+
+
+def _one_node(room: Room, pools: Sequence[int], need: int) -> list[Spot] | None:
+    best, where = inf, -1
+    for pool in pools:
+        masks = room.masks[pool]
+        for free in range(need, len(masks)):
+            if masks[free]:
+                if free < best:
+                    best, where = free, pool
+                break
+    if where < 0:
+        return None
+    mask = room.masks[where][int(best)]
+    return [(room.pools[where].nodes[(mask & -mask).bit_length() - 1], need)]
+
+
+def _levels(room: Room, pools: Sequence[int], *, emptiest_first: bool) -> list[tuple[int, int]]:
+    levels = [(pool, free) for pool in pools for free in range(1, len(room.masks[pool])) if room.masks[pool][free]]
+    return sorted(levels, key=lambda level: (-level[1] if emptiest_first else level[1], level[0]))
+
+
+def _pack(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
+    if need == 1:
+        return _one_node(room, pools, 1) or []
+    return _fill(room, _levels(room, pools, emptiest_first=False), need)
+
+
+def _fewest(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
+    alone = _one_node(room, pools, need)
+    if alone:
+        return alone
+    spots = _fill(room, _levels(room, pools, emptiest_first=True), need)
+    # The last node only takes the rest: the fullest node that has room for it does as well and leaves the emptier one whole.
+    rest, used = spots[-1][1], {node for node, _ in spots[:-1]}
+    for pool, free in _levels(room, pools, emptiest_first=False):
+        if free >= rest:
+            nodes = room.pools[pool].nodes
+            place = next((place for place in _bits(room.masks[pool][free]) if nodes[place] not in used), None)
+            if place is not None:
+                return [*spots[:-1], (nodes[place], rest)]
+    return spots
+
+
+def _consolidate(room: Room, pools: Sequence[int], need: int) -> list[Spot] | None:
+    widest = max(room.pools[pool].gpus_per_node for pool in pools)
+    spots = _fewest(room, pools, need)
+    return spots if len(spots) <= -(-need // widest) else None
+
+
+def _spread(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
+    levels = {(free, -pool): room.masks[pool][free] for pool in pools for free in range(1, len(room.masks[pool]))}
+    taken: dict[tuple[int, int], int] = {}
+    while need:
+        free, key = max(level for level, mask in levels.items() if mask)
+        mask = levels[free, key]
+        low = mask & -mask
+        levels[free, key] = mask ^ low
+        levels[free - 1, key] = levels.get((free - 1, key), 0) | low if free > 1 else 0
+        spot = (-key, low.bit_length() - 1)
+        taken[spot] = taken.get(spot, 0) + 1
+        need -= 1
+    return [(room.pools[pool].nodes[place], count) for (pool, place), count in sorted(taken.items())]
+
+
+def _anywhere(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
+    found: list[Spot] = []
+    for pool in pools:
+        nodes, masks = room.pools[pool].nodes, room.masks[pool]
+        found += [(nodes[place], free) for free in range(1, len(masks)) for place in _bits(masks[free])]
+    spots: list[Spot] = []
+    for node, free in sorted(found):
+        took = min(free, need)
+        spots.append((node, took))
+        need -= took
+        if not need:
+            break
+    return spots
+
+
+_BY_MASK: Final[dict[str, Callable[[Room, Sequence[int], int], list[Spot] | None]]] = {
+    "pack": _pack,
+    "fewest": _fewest,
+    "consolidate": _consolidate,
+    "spread": _spread,
+    "anywhere": _anywhere,
+}
+
+
+def _by_fit(room: Room, pools: Sequence[int], demand: Demand, how: str) -> list[Spot] | None:
+    fits = [(room.replicas_that_fit(node, demand), node) for pool in pools for node in room.pools[pool].nodes]
+    fits = [(fit, node) for fit, node in fits if fit]
+    if sum(fit for fit, _ in fits) < demand.replicas:
+        return None
+    if how == "spread":
+        return _evenly(fits, demand.replicas)
+    if how in {"fewest", "consolidate"}:
+        alone = min(((fit, node) for fit, node in fits if fit >= demand.replicas), default=None)
+        fits = [alone] if alone else sorted(fits, key=lambda item: (-item[0], item[1]))
+    else:
+        fits.sort(key=lambda item: item[1] if how == "anywhere" else item[0])
+    spots: list[Spot] = []
+    need = demand.replicas
+    for fit, node in fits:
+        took = min(fit, need)
+        spots.append((node, took))
+        need -= took
+        if not need:
+            break
+    if how == "consolidate":
+        widest = max(room.pools[pool].gpus_per_node for pool in pools)
+        ever = -(-demand.replicas // widest) if demand.gpus else 1
+        return spots if len(spots) <= ever else None
+    return spots
+
+
+def _evenly(fits: list[tuple[int, int]], need: int) -> list[Spot]:
+    taken = dict.fromkeys((node for _, node in fits), 0)
+    left = {node: fit for fit, node in fits}
+    while need:
+        node = min(left, key=lambda node: (-left[node], node))
+        left[node] -= 1
+        taken[node] += 1
+        need -= 1
+    return [(node, count) for node, count in sorted(taken.items()) if count]

@@ -1,0 +1,278 @@
+"""What running jobs do between decisions: progress, pauses, segments, checkpoints and losses. Knows no clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isnan
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.columns import Columns
+from sim.contract import Grant, JobId
+from sim.errors import ContractError
+from sim.ledger import Ledger, parts_of, size_of
+from sim.overheads import Overheads
+from sim.record import CHANGED, EVICTED, FINISHED, PREEMPTED, Record
+
+if TYPE_CHECKING:
+    from sim.demand import Demands
+    from sim.faults import Faults
+    from sim.perf.model import PerfModel
+
+FINISH, ASK, OOM, INTERRUPTION, OVERLAP_END = range(5)
+
+
+class Next(NamedTuple):
+    """What happens next to a running job if nobody interferes."""
+
+    at_s: float
+    kind: int
+
+
+NEVER = Next(inf, FINISH)
+
+
+class Execution:
+    """The running jobs.
+
+    Parameters
+    ----------
+    columns, ledger, record, demands
+        State, holdings, record and demands of the run; the execution writes the first three.
+    model : PerfModel
+        True speeds and sizes.
+    overheads, faults : Overheads, Faults
+        Costs of changes; interruptions.
+    preemptible : array of bool, shape (jobs,)
+        Whether a job may be stopped or changed once it runs.
+    seed : int
+        Of the run.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the one place where truth, holdings and record meet
+        self,
+        columns: Columns,
+        ledger: Ledger,
+        record: Record,
+        demands: Demands,
+        model: PerfModel,
+        overheads: Overheads,
+        faults: Faults,
+        preemptible: NDArray[np.bool_],
+        seed: int,
+    ) -> None:
+        self._columns, self._ledger, self._record, self._demands = columns, ledger, record, demands
+        self._model, self._overheads, self._faults, self._seed = model, overheads, faults, seed
+        self._preemptible: Sequence[bool] = memoryview(preemptible)  # type: ignore[arg-type]
+        self._work: memoryview[float] = memoryview(np.ascontiguousarray(model.work(), np.float64))  # type: ignore[arg-type]
+        self._efficiency = overheads.efficiency
+        self._loses_all = overheads.on_preempt == "lose_all"
+        self._breaks: dict[JobId, Next] = {}  # next break point of the rate, where there is one
+        self._interruptions: dict[JobId, float] = {}
+        self._overlaps: dict[JobId, tuple[Next, float, Grant]] = {}  # end, pause after it, what is charged until then
+        self._changing: dict[JobId, tuple[float, float]] = {}  # overlap and pause of jobs between `leave` and `enter`
+        self.transition = overheads.transition
+
+    def leave(self, job: JobId, grant: Grant | None, now_s: float) -> None:
+        """End what a running job holds because the plan stops it (None) or gives it another grant, which `enter` must then bring.
+
+        Raises
+        ------
+        ContractError
+            If the job must not be stopped or changed.
+        """
+        if not self._preemptible[job]:
+            raise ContractError("it must not be stopped or changed once it runs")
+        if job in self._overlaps:
+            self.end_overlap(job, now_s)
+        columns = self._columns
+        columns.preemptions[job] += 1
+        if grant is not None:
+            self._changing[job] = cost = self.transition(job, self._ledger.grants[job], grant, restarted=True)
+            if cost[0] > 0:
+                return
+        self._close(job, now_s, PREEMPTED if grant is None else CHANGED)
+        if self._loses_all:
+            self._lose(job, self._work[job] - columns.left[job])
+        self._ledger.release(job)
+        if grant is None:
+            self._settle_down(job)
+
+    def enter(self, job: JobId, grant: Grant, now_s: float) -> Next:
+        """Give a job its grant: a waiting one starts, a running one goes on with it.
+
+        Raises
+        ------
+        ContractError
+            If the ledger or the performance model refuses the grant.
+        """
+        overlap_s, pause_s = self._changing.pop(job, (0.0, -1.0)) if self._changing else (0.0, -1.0)
+        if overlap_s > 0:
+            return self._overlap(job, grant, now_s, Next(now_s + overlap_s, OVERLAP_END), pause_s)
+        self._ledger.take(job, grant, self._demands.of(job))
+        if pause_s < 0:
+            pause_s = self._begin(job, grant, now_s)
+        return self._run(job, grant, now_s, pause_s)
+
+    def end_overlap(self, job: JobId, now_s: float) -> Next:
+        """End an overlap: the old holding goes back, and the pause of the change begins."""
+        self._close(job, now_s, CHANGED)
+        _, pause_s, _ = self._overlaps.pop(job)
+        self._ledger.end_overlap(job)
+        return self._run(job, self._ledger.grants[job], now_s, pause_s)
+
+    def finish(self, job: JobId, now_s: float) -> None:
+        """End a job that has done its work."""
+        columns = self._columns
+        self._close(job, now_s, FINISHED)
+        columns.left[job] = 0.0
+        columns.finish_s[job] = now_s
+        self._ledger.release(job)
+        self._settle_down(job)
+
+    def evict(self, job: JobId, now_s: float) -> float:
+        """Take a job off its nodes against everybody's will; return the work lost since its last checkpoint."""
+        columns = self._columns
+        self._save_up_to(job, now_s)
+        self._close(job, now_s, EVICTED)
+        lost = columns.unsaved[job]
+        self._lose(job, lost)
+        columns.evictions[job] += 1
+        self._ledger.release(job)
+        self._settle_down(job)
+        return lost
+
+    def ask(self, job: JobId, now_s: float) -> Next:
+        """Ask the performance model again at a break point of the rate."""
+        self._save_up_to(job, now_s)
+        self._close(job, now_s, CHANGED)
+        grant = self._charged(job)
+        self._open(job, grant, now_s)
+        self._set_rate(job, self._ledger.grants[job], now_s)
+        self._columns.generation[job] += 1
+        return self._next(job, now_s)
+
+    def close_open(self, job: JobId, now_s: float, ended: int) -> None:
+        """Close the segment of a job that still runs when the run ends."""
+        self._close(job, now_s, ended)
+
+    def done(self, job: JobId) -> float:
+        """Return the work done up to the last settlement."""
+        return self._work[job] - self._columns.left[job]
+
+    def _begin(self, job: JobId, grant: Grant, now_s: float) -> float:
+        restarted = not isnan(self._columns.first_start_s[job])
+        if not restarted:
+            self._columns.first_start_s[job] = now_s
+        if self._faults.interruptions_per_node_h:
+            nodes = len({node for _, _, part in parts_of(grant) for node in part.nodes})
+            after = self._faults.interruption_s(self._seed, job, self._columns.evictions[job], nodes)
+            self._interruptions[job] = now_s + after
+        return self.transition(job, None, grant, restarted=restarted)[1]
+
+    def _overlap(self, job: JobId, grant: Grant, now_s: float, end: Next, pause_s: float) -> Next:
+        self._close(job, now_s, CHANGED)
+        both = self._ledger.overlap(job, grant, self._demands.of(job))
+        self._overlaps[job] = (end, pause_s, both)
+        self._open(job, both, now_s)
+        self._columns.generation[job] += 1
+        return self._next(job, now_s)
+
+    def _run(self, job: JobId, grant: Grant, now_s: float, pause_s: float) -> Next:
+        columns = self._columns
+        columns.resume[job] = now_s + pause_s
+        columns.unsaved[job] = columns.unsaved_s[job] = 0.0
+        self._open(job, grant, now_s)
+        self._set_rate(job, grant, now_s)
+        columns.generation[job] += 1
+        return self._next(job, now_s)
+
+    def _open(self, job: JobId, grant: Grant, now_s: float) -> None:
+        columns = self._columns
+        columns.segment_t0[job] = columns.asof[job] = now_s
+        columns.held_gpus[job], columns.held_cpus[job] = size_of(grant)
+
+    def _set_rate(self, job: JobId, grant: Grant, now_s: float) -> None:
+        done = self._work[job] - self._columns.left[job]
+        rate, until_work, until_s, then = self._model.rate(job, grant, done, now_s)
+        if self._efficiency != 1.0:
+            rate *= self._efficiency
+        self._columns.rate[job] = rate
+        if until_work < inf or until_s < inf:
+            start = max(now_s, self._columns.resume[job])
+            at = min(start + (until_work - done) / rate if rate > 0 else inf, until_s)
+            self._breaks[job] = Next(max(at, now_s), OOM if then == "oom" else ASK)
+        elif job in self._breaks:
+            del self._breaks[job]
+
+    def _next(self, job: JobId, now_s: float) -> Next:
+        columns = self._columns
+        rate, start = columns.rate[job], columns.resume[job]
+        if start < now_s:  # noqa: PLR1730 - max() costs a call, once per job
+            start = now_s
+        found = Next(start + columns.left[job] / rate, FINISH) if rate > 0 else NEVER
+        if self._breaks or self._interruptions or self._overlaps:
+            found = self._earlier(job, found)
+        return found
+
+    def _earlier(self, job: JobId, found: Next) -> Next:
+        at = self._breaks.get(job, NEVER)
+        if at.at_s < found.at_s:
+            found = at
+        interrupted = self._interruptions.get(job, inf)
+        if interrupted < found.at_s:
+            found = Next(interrupted, INTERRUPTION)
+        if job in self._overlaps and self._overlaps[job][0].at_s < found.at_s:
+            found = self._overlaps[job][0]
+        return found
+
+    def _close(self, job: JobId, now_s: float, ended: int) -> None:
+        columns = self._columns
+        since = columns.resume[job]
+        if since < columns.asof[job]:  # noqa: PLR1730
+            since = columns.asof[job]
+        if now_s > since:
+            columns.left[job] -= columns.rate[job] * (now_s - since)
+        held_s = now_s - columns.segment_t0[job]
+        self._record.segment(job, now_s, columns, self._charged(job), ended)
+        columns.held_s[job] += held_s
+        columns.served_gpu_s[job] += columns.held_gpus[job] * held_s
+        cpus = columns.held_cpus[job]
+        if cpus:
+            columns.served_cpu_s[job] += cpus * held_s
+        columns.asof[job] = columns.segment_t0[job] = now_s
+
+    def _charged(self, job: JobId) -> Grant:
+        if job in self._overlaps:
+            return self._overlaps[job][2]
+        return self._ledger.grants[job]
+
+    def _settle_down(self, job: JobId) -> None:
+        columns = self._columns
+        columns.generation[job] += 1
+        columns.rate[job] = columns.held_gpus[job] = columns.held_cpus[job] = 0.0
+        if self._breaks or self._interruptions or self._overlaps:
+            self._breaks.pop(job, None)
+            self._interruptions.pop(job, None)
+            self._overlaps.pop(job, None)
+
+    def _save_up_to(self, job: JobId, now_s: float) -> None:
+        columns = self._columns
+        moving = now_s - max(columns.asof[job], columns.resume[job])
+        if moving <= 0:
+            return
+        every, before = self._overheads.checkpoint_every_s, columns.unsaved_s[job]
+        since_save = before + moving
+        if every and since_save >= every:
+            since_save %= every
+            columns.unsaved[job] = columns.rate[job] * since_save
+        else:
+            columns.unsaved[job] += columns.rate[job] * moving
+        columns.unsaved_s[job] = since_save
+
+    def _lose(self, job: JobId, work: float) -> None:
+        if work > 0:
+            self._columns.left[job] += work
+            self._columns.lost_work[job] += work

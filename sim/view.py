@@ -1,0 +1,275 @@
+"""What an allocator sees: tables gathered lazily from the columns, for active jobs only, and only what it declared to need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.columns import Columns, IdSet
+from sim.contract import Belief, Delta, Demand, Floats, Grant, Ints, JobId, Shape, Telemetry
+from sim.errors import ContractError
+from sim.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sim.cluster import Cluster
+    from sim.demand import Demands
+    from sim.ledger import FreeRoom
+    from sim.perf.belief import BoundBelief
+
+# Name in a table -> (column of the trace, value where nothing is given).
+PUBLIC_NUMBERS: Final[dict[str, tuple[str, float]]] = {
+    "arrival_s": ("submit_time_s", 0.0),
+    "gpus": ("num_gpus", 0.0),
+    "min_gpus": ("min_gpus", np.nan),
+    "max_gpus": ("max_gpus", np.nan),
+    "priority": ("priority", 0.0),
+    "deadline_s": ("deadline_s", np.inf),
+    "time_limit_s": ("time_limit_s", np.inf),
+    "batch_size": ("batch_size", np.nan),
+    "cpus": ("cpus", 0.0),
+    "mem_gb": ("mem_gb", 0.0),
+}
+PUBLIC_TEXTS: Final = ("user", "vc", "model", "partition")
+GATED: Final = {"remaining_work": "remaining_work", "recorded_start_s": "recorded_start"}
+
+
+class Jobs:
+    """Columns of the trace and of the state, under their public names, for any ids at any instant.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs.
+    columns : Columns
+        Their state.
+    work, preemptible : arrays of shape (jobs,)
+        True total work, and whether a job may be stopped once it runs.
+    belief : BoundBelief
+        Where the remaining work comes from.
+    needs : frozenset of str
+        What the allocator declared.
+    """
+
+    def __init__(self, trace: Trace, columns: Columns, work: Floats, preemptible: NDArray[np.bool_], belief: BoundBelief, needs: frozenset[str]) -> None:
+        self.now_s = 0.0
+        self._trace, self._columns, self._work, self._belief, self._needs = trace, columns, work, belief, needs
+        self._static: dict[str, NDArray[Any]] = {"preemptible": preemptible}
+        self._scalars: dict[str, memoryview[float]] = {}
+        self._live: dict[str, Callable[[Ints], Floats]] = {
+            "rate": self._rate,
+            "held_gpus": lambda ids: columns.array("held_gpus")[ids].astype(np.int64),
+            "served_gpu_s": lambda ids: self._served(ids, "served_gpu_s", "held_gpus"),
+            "served_cpu_s": lambda ids: self._served(ids, "served_cpu_s", "held_cpus"),
+            "remaining_work": lambda ids: self._belief.remaining(ids, self._done(ids)),
+        }
+
+    def gather(self, name: str, ids: Ints) -> NDArray[Any]:
+        """Return one column for these jobs, as a fresh read-only array."""
+        self._check(name)
+        live = self._live.get(name)
+        values: NDArray[Any] = live(ids) if live else self._column(name)[ids]
+        values.flags.writeable = False
+        return values
+
+    def one(self, name: str, job: JobId) -> float:
+        """Return one value, without building arrays."""
+        known = self._scalars.get(name)
+        if known is not None:
+            return known[job]
+        self._check(name)
+        columns, now = self._columns, self.now_s
+        if name == "served_gpu_s":
+            return columns.served_gpu_s[job] + columns.held_gpus[job] * (now - columns.segment_t0[job])
+        if name == "remaining_work":
+            return self._belief.remaining_one(job, self.done_one(job))
+        if name == "held_gpus":
+            return columns.held_gpus[job]
+        if name in self._live:
+            return float(self.gather(name, np.array([job]))[0])
+        self._scalars[name] = memoryview(np.ascontiguousarray(self._column(name), np.float64))  # type: ignore[arg-type]
+        return self._scalars[name][job]
+
+    def done_one(self, job: JobId) -> float:
+        """Return the true work that a job has done by now."""
+        columns = self._columns
+        moving = self.now_s - max(columns.asof[job], columns.resume[job])
+        left = columns.left[job] - (columns.rate[job] * moving if moving > 0 else 0.0)
+        return float(self._work[job]) - left
+
+    def names(self, column: str) -> tuple[str, ...]:
+        """Return the texts behind the codes of a text column."""
+        return tuple(map(str, self._trace.texts(column).categories))
+
+    def _check(self, name: str) -> None:
+        need = GATED.get(name)
+        if need and need not in self._needs:
+            raise ContractError(f"the allocator reads '{name}' but does not declare '{need}' in its needs")
+
+    def _column(self, name: str) -> NDArray[Any]:
+        known = self._static.get(name)
+        if known is None:
+            known = self._static[name] = self._read(name)
+        return known
+
+    def _read(self, name: str) -> NDArray[Any]:
+        if name in PUBLIC_NUMBERS:
+            values = self._trace.numbers(*PUBLIC_NUMBERS[name])
+            return values.astype(np.int64) if name == "gpus" else values
+        if name in PUBLIC_TEXTS:
+            return np.asarray(self._trace.texts(name).codes, np.int64)
+        if name == "recorded_start_s":
+            return self._trace.numbers("start_time_s")
+        raise ContractError(f"there is no column '{name}' that an allocator may read")
+
+    def _rate(self, ids: Ints) -> Floats:
+        columns = self._columns
+        rate: Floats = np.where(columns.array("resume")[ids] <= self.now_s, columns.array("rate")[ids], 0.0)
+        return rate
+
+    def _done(self, ids: Ints) -> Floats:
+        columns = self._columns
+        since = np.maximum(columns.array("asof")[ids], columns.array("resume")[ids])
+        left = columns.array("left")[ids] - columns.array("rate")[ids] * np.maximum(self.now_s - since, 0.0)
+        done: Floats = self._work[ids] - left
+        return done
+
+    def _served(self, ids: Ints, total: str, held: str) -> Floats:
+        columns = self._columns
+        served: Floats = columns.array(total)[ids] + columns.array(held)[ids] * (self.now_s - columns.array("segment_t0")[ids])
+        return served
+
+
+class Table:
+    """The columns of one set of jobs: `sim.contract.JobTable`."""
+
+    __slots__ = ("_cache", "_jobs", "_sets")
+
+    def __init__(self, jobs: Jobs, *sets: IdSet) -> None:
+        self._jobs, self._sets = jobs, sets
+        self._cache: dict[str, NDArray[Any]] = {}
+
+    def forget(self) -> None:
+        """Drop what was gathered: a new instant has begun."""
+        if self._cache:
+            self._cache = {}
+
+    def __len__(self) -> int:
+        return sum(ids.size for ids in self._sets)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column by name, gathered once per instant."""
+        known = self._cache.get(name)
+        if known is None:
+            known = self._cache[name] = self._jobs.gather(name, self.ids)
+        return known
+
+    @property
+    def ids(self) -> Ints:
+        """Job ids, ascending."""
+        known = self._cache.get("ids")
+        if known is None:
+            parts = [ids.ids() for ids in self._sets]
+            known = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
+            known.flags.writeable = False
+            self._cache["ids"] = known
+        return known
+
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self.column(name)
+
+
+class GatedBelief:
+    """The belief, as far as the allocator declared that it uses it."""
+
+    def __init__(self, belief: Belief, needs: frozenset[str]) -> None:
+        self._belief, self._needs = belief, needs
+
+    def rate(self, job: JobId, grant: Grant) -> float:
+        """See `sim.contract.Belief`."""
+        self._check("rates")
+        return self._belief.rate(job, grant)
+
+    def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
+        """See `sim.contract.Belief`."""
+        self._check("rates")
+        return self._belief.rates(ids, shapes)
+
+    def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
+        """See `sim.contract.Belief`."""
+        self._check("pause")
+        return self._belief.pause_s(job, old, new)
+
+    def _check(self, need: str) -> None:
+        if need not in self._needs:
+            raise ContractError(f"the allocator asks its belief for '{need}' but does not declare that in its needs")
+
+
+class LiveView:
+    """One object for the whole run: `sim.contract.View`."""
+
+    def __init__(self, jobs: Jobs, waiting: IdSet, running: IdSet, room: FreeRoom, demands: Demands) -> None:
+        self._jobs = jobs
+        self.now_s = 0.0
+        self.delta = Delta()
+        self.waiting = Table(jobs, waiting)
+        self.running = Table(jobs, running)
+        self.active = Table(jobs, waiting, running)
+        self.room = room
+        self.one = jobs.one
+        self.done_one = jobs.done_one
+        self.demand = demands.of
+        self.names = jobs.names
+        self.grants: Mapping[JobId, Grant] = {}
+        self.cluster: Cluster
+        self.belief: Belief
+        self.rng: np.random.Generator
+        self.telemetry: Callable[[JobId], Telemetry]
+
+    def at(self, now_s: float, delta: Delta) -> None:
+        """Move to a new instant."""
+        self.now_s = self._jobs.now_s = now_s
+        self.delta = delta
+        self.waiting.forget()
+        self.running.forget()
+        self.active.forget()
+
+    @property
+    def free_gpus(self) -> Ints:
+        """Free GPUs per node."""
+        return np.array([self.room.free_on(node)[0] for node in range(self.room.nodes)], np.int64)
+
+    @property
+    def free_cpus(self) -> Floats:
+        """Free cores per node."""
+        return np.array([self.room.free_on(node)[1] for node in range(self.room.nodes)], np.float64)
+
+    @property
+    def free_mem_gb(self) -> Floats:
+        """Free memory per node."""
+        return np.array([self.room.free_on(node)[2] for node in range(self.room.nodes)], np.float64)
+
+    @property
+    def capacity(self) -> Ints:
+        """GPUs per node in service."""
+        nodes = self.cluster.nodes
+        return np.array([node.gpus if self.room.is_present(at) else 0 for at, node in enumerate(nodes)], np.int64)
+
+
+def snapshot(view: LiveView) -> dict[str, Any]:
+    """Reduce a view to plain values, for the report of an infeasible plan."""
+    return {
+        "now_s": view.now_s,
+        "waiting": view.waiting.ids.tolist(),
+        "running": {job: grant.gangs for job, grant in sorted(view.grants.items())},
+        "free_gpus": view.free_gpus.tolist(),
+        "delta": view.delta._asdict(),
+    }
+
+
+__all__ = ["Demand", "GatedBelief", "Jobs", "LiveView", "Table", "snapshot"]
