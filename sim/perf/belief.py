@@ -115,7 +115,7 @@ class SizedBelief:
     def __init__(self, model: PerfModel, transitions: Transitions, totals: Floats) -> None:
         self._model, self._transitions = model, transitions
         self._totals = totals
-        self._total = memoryview(totals)  # type: ignore[arg-type]
+        self._total: memoryview[float] = memoryview(totals)  # type: ignore[arg-type]
 
     def rate(self, job: JobId, grant: Grant) -> float:
         """Return the true rate at the start of such a grant."""
@@ -138,7 +138,7 @@ class SizedBelief:
 
     def remaining_one(self, job: JobId, done: float) -> float:
         """Return the same for one job."""
-        total: float = self._total[job]
+        total = self._total[job]
         if total <= done:
             # A true size is outlived only by rounding, within a microsecond of work: that is "about to finish", not "twice as long".
             if done - total < 1e-6:

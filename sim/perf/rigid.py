@@ -53,13 +53,13 @@ class RigidModel:
         reference = speeds.get(spec.reference or next(iter(speeds), ""), 1.0)
         measured = trace.texts("gpu_type")
         at = np.array([speeds.get(str(name), reference) for name in measured.categories])
-        self._work = trace.numbers("duration_s") * at[measured.codes]
+        self._work: Floats = trace.numbers("duration_s") * at[measured.codes]
         # CPU jobs are measured on CPUs: their recorded time is their time here.
         self._work[self._asked == 0] = trace.numbers("duration_s")[self._asked == 0]
         self._type_speeds = [kind.speed for kind in cluster.types]
         self._speed = [speeds.get(node.gpu_type, 1.0) for node in cluster.nodes] + [reference]
         self._racks = [node.rack for node in cluster.nodes] + [""]
-        self._sizes = memoryview(self._asked)  # type: ignore[arg-type]
+        self._sizes: memoryview[float] = memoryview(self._asked)  # type: ignore[arg-type]
         self._rates: dict[float, Rate] = {}
 
     def work(self) -> Floats:
@@ -75,7 +75,8 @@ class RigidModel:
             If a gang has another size than the job asked for.
         """
         del done, now_s
-        speed = sum([self._gang_speed(job, gang) for gang in grant.gangs])
+        gangs = grant.gangs
+        speed = self._gang_speed(job, gangs[0]) if len(gangs) == 1 else sum([self._gang_speed(job, gang) for gang in gangs])
         known = self._rates.get(speed)
         if known is None:
             known = self._rates[speed] = Rate(speed)
