@@ -5,31 +5,37 @@ from sim.metrics.series import capacity_series, fragmentation_series, littles_la
 from sim.metrics.steps import Steps, bins_for, integral, reduce_frame, reduce_steps
 from sim.metrics.summary import summary
 from sim.metrics.usage import Usage, capacity_gpu_s, cost_cluster_usd, downtimes
+from sim.metrics.workload import arrivals, durations, heaviest, node_table, sizes
 
 __all__ = [
     "SIZE_CLASSES",
     "Steps",
     "Usage",
     "Window",
+    "arrivals",
     "bins_for",
     "capacity_gpu_s",
     "capacity_series",
     "change_histogram",
     "cost_cluster_usd",
     "downtimes",
+    "durations",
     "fragmentation_series",
     "group_summary",
+    "heaviest",
     "integral",
     "jct_cdf",
     "job_table",
     "littles_law",
     "measured",
+    "node_table",
     "outcome_counts",
     "presence",
     "queue_series",
     "reduce_frame",
     "reduce_steps",
     "size_class",
+    "sizes",
     "summary",
     "utilisation_series",
 ]

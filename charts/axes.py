@@ -1,0 +1,92 @@
+"""Time on an axis: hours or days since the first submission, the calendar where it is known, and durations on a log scale."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_UNITS: Final = ((2 * 3600.0, 60.0, "minutes"), (4 * 86_400.0, 3600.0, "hours"), (math.inf, 86_400.0, "days"))
+_COARSE: Final = (1, 10, 60, 600, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400)
+_FINE: Final = tuple(count * unit for unit, counts in ((1, (1, 2, 5, 10, 20, 30)), (60, (1, 2, 5, 10, 20, 30))) for count in counts) + tuple(
+    count * unit for unit, counts in ((3600, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20)), (86_400, (1, 2, 3, 4, 5, 7, 14, 30, 60, 120, 365))) for count in counts
+)
+_FEWEST_MARKS: Final = 3
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """How the time of a run is shown; the same for all figures of a page.
+
+    Parameters
+    ----------
+    t0_s, t1_s : float, seconds
+        The window that is seen.
+    epoch : str
+        ISO instant of second 0: the calendar is shown. "" = minutes, hours or days since the first submission, whichever suits the window.
+    """
+
+    t0_s: float
+    t1_s: float
+    epoch: str = ""
+
+    @property
+    def unit(self) -> tuple[float, str]:
+        """Seconds in one unit, and its name."""
+        span = self.t1_s - self.t0_s
+        return next((seconds, name) for limit, seconds, name in _UNITS if span <= limit)
+
+    def place(self, t_s: NDArray[np.float64]) -> NDArray[Any]:
+        """Return where instants are on the axis: a number of units, or milliseconds of the calendar."""
+        if self.epoch:
+            return t_s * 1000.0 + self._epoch_ms
+        return (t_s / self.unit[0]).astype(np.float32)
+
+    @property
+    def _epoch_ms(self) -> float:
+        instant = datetime.fromisoformat(self.epoch)
+        # A date axis has no zone: the wall clock of the trace is shown as it is.
+        return instant.replace(tzinfo=UTC).timestamp() * 1000.0
+
+    def layout(self) -> dict[str, Any]:
+        """Return the properties of the x axis."""
+        ends = np.array([self.t0_s, self.t1_s])
+        if self.epoch:
+            return {"type": "date", "range": [float(at) for at in self.place(ends)]}
+        unit_s, name = self.unit
+        header = f"%{{x:.2f}} {name}"
+        return {"range": [float(at) for at in ends / unit_s], "title": {"text": f"{name} since the first submission"}, "unifiedhovertitle": {"text": header}}
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration in the unit a person would use: "45 s", "12 min", "3.4 h", "2.1 days"."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.3g} min"
+    if seconds < 86_400:
+        return f"{seconds / 3600:.3g} h"
+    days = f"{seconds / 86_400:.3g}" if seconds < 1000 * 86_400 else f"{seconds / 86_400:,.0f}"
+    return f"{days} day" if days == "1" else f"{days} days"
+
+
+def log_duration(low_s: float, high_s: float) -> dict[str, Any]:
+    """Return the properties of a log axis from `low_s` to `high_s` seconds, labelled in seconds, minutes, hours and days."""
+    low = max(low_s, 1e-3)
+    high = max(high_s, low * 1.01)
+    marks: list[float] = []
+    for candidates in (_COARSE, _FINE, [float(at) for at in np.geomspace(low, high, 4)]):
+        marks = [at for at in candidates if low / 1.001 <= at <= high * 1.001]
+        if len(marks) >= _FEWEST_MARKS:
+            break
+    return {
+        "type": "log",
+        "range": [math.log10(low), math.log10(high)],
+        "tickmode": "array",
+        "tickvals": marks,
+        "ticktext": [duration_text(at) for at in marks],
+    }

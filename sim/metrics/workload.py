@@ -1,0 +1,132 @@
+"""What a trace and a cluster look like before anything is simulated: arrivals, sizes, durations, users, nodes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from sim.cluster import Cluster
+from sim.errors import ParameterError
+from sim.trace import Trace
+
+_WIDTHS_S: Final = (1, 10, 60, 600, 3600, 4 * 3600, 86_400, 7 * 86_400, 28 * 86_400)
+_HOUR_S: Final = 3600.0
+
+
+def arrivals(trace: Trace, most: int = 400) -> pd.DataFrame:
+    """Return how many jobs arrive over time, in bins of a round width.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs.
+    most : int
+        Bins at most; the width is the smallest of 1 s, 10 s, 1 min, 10 min, 1 h, 4 h, 1 d, 7 d, 28 d (and their doubles) that keeps to it.
+
+    Returns
+    -------
+    DataFrame
+        `t_s` (begin of the bin), `width_s`, `jobs` (submitted in it), `jobs_per_hour` and `gpus_per_hour` (GPUs asked for per hour).
+    """
+    submit = trace.numbers("submit_time_s")
+    width = next((float(width) for width in _WIDTHS_S if trace.span_s < width * most), float(_WIDTHS_S[-1]))
+    while trace.span_s >= width * most:
+        width *= 2
+    at = (submit // width).astype(np.int64)
+    jobs = np.bincount(at)
+    gpus = np.bincount(at, trace.frame["num_gpus"])
+    hours = width / _HOUR_S
+    return pd.DataFrame({"t_s": np.arange(len(jobs)) * width, "width_s": width, "jobs": jobs, "jobs_per_hour": jobs / hours, "gpus_per_hour": gpus / hours})
+
+
+def sizes(trace: Trace) -> pd.DataFrame:
+    """Return the GPU demand by powers of two.
+
+    Returns
+    -------
+    DataFrame
+        `gpus` (label: "0", "1", "2", "3-4", "5-8", ...; classes without a job in between are kept), `jobs`, `gpu_hours` (at the recorded durations).
+    """
+    asked = trace.frame["num_gpus"].to_numpy(np.int64)
+    exponent = np.ceil(np.log2(np.maximum(asked, 1))).astype(np.int64)
+    at = np.where(asked == 0, 0, exponent + 1)
+    hours = asked * trace.numbers("duration_s") / _HOUR_S
+    labels = [_power_label(index) for index in range(int(at.max()) + 1)]
+    table = pd.DataFrame({"gpus": labels, "jobs": np.bincount(at), "gpu_hours": np.bincount(at, hours)})
+    return table if (asked == 0).any() else table.iloc[1:].reset_index(drop=True)
+
+
+def _power_label(index: int) -> str:
+    if index <= 2:
+        return str(index)
+    return f"{2 ** (index - 2) + 1}-{2 ** (index - 1)}"
+
+
+def durations(trace: Trace, bins: int = 40) -> pd.DataFrame:
+    """Return the recorded run times in bins of equal ratio: `low_s`, `high_s`, `jobs`, `gpu_hours`."""
+    run_s = trace.numbers("duration_s")
+    low, high = np.log10(run_s.min()), np.log10(run_s.max())
+    if high - low < 1e-6:
+        low, high = low - 0.5, high + 0.5
+    jobs, edges = np.histogram(np.log10(run_s), bins=bins, range=(low, high))
+    hours, _ = np.histogram(np.log10(run_s), bins=edges, weights=run_s * trace.frame["num_gpus"].to_numpy() / _HOUR_S)
+    return pd.DataFrame({"low_s": 10.0 ** edges[:-1], "high_s": 10.0 ** edges[1:], "jobs": jobs, "gpu_hours": hours})
+
+
+def heaviest(trace: Trace, by: str = "user", most: int = 15) -> pd.DataFrame:
+    """Return who asks for most.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs.
+    by : str
+        A text column: "user", "vc", "model", "partition", "gpu_type" or "status".
+    most : int
+        Rows; everybody else is one more row, "n others".
+
+    Returns
+    -------
+    DataFrame
+        `name`, `jobs`, `gpu_hours`, most GPU-hours first. Jobs that name nobody are "not given".
+
+    Raises
+    ------
+    ParameterError
+        If the trace does not have the column.
+    """
+    if not trace.has(by):
+        raise ParameterError(f"{trace.name}: no job has a {by}, so there is nothing to show by {by}. Map a column to it when importing.")
+    names = trace.texts(by, "not given")
+    hours = trace.frame["num_gpus"].to_numpy() * trace.numbers("duration_s") / _HOUR_S
+    codes = np.asarray(names.codes)
+    table = pd.DataFrame(
+        {
+            "name": np.asarray(names.categories, dtype=object),
+            "jobs": np.bincount(codes, minlength=len(names.categories)),
+            "gpu_hours": np.bincount(codes, hours, minlength=len(names.categories)),
+        }
+    )
+    table = table[table["jobs"] > 0].sort_values(["gpu_hours", "jobs"], ascending=False, kind="stable", ignore_index=True)
+    rest = table.iloc[most:]
+    if rest.empty:
+        return table
+    others = pd.DataFrame({"name": [f"{len(rest)} others"], "jobs": [rest["jobs"].sum()], "gpu_hours": [rest["gpu_hours"].sum()]})
+    return pd.concat([table.iloc[:most], others], ignore_index=True)
+
+
+def node_table(cluster: Cluster) -> pd.DataFrame:
+    """Return one row per node: `node`, `name`, `gpu_type` ("" = CPU node), `gpus`, `rack`, `partitions` (joined by commas), `price_per_hour` in USD."""
+    return pd.DataFrame(
+        {
+            "node": np.arange(len(cluster.nodes)),
+            "name": [node.name for node in cluster.nodes],
+            "gpu_type": [node.gpu_type for node in cluster.nodes],
+            "gpus": np.array([node.gpus for node in cluster.nodes], np.int64),
+            "rack": [node.rack for node in cluster.nodes],
+            "partitions": [", ".join(node.partitions) for node in cluster.nodes],
+            "price_per_hour": np.array([node.price_per_hour for node in cluster.nodes], np.float64),
+        }
+    )
