@@ -170,8 +170,6 @@ def canonical(kind: str, spec: Spec) -> Spec:
     ParameterError
         As `instance`.
     """
-    if kind == "allocator" and not hasattr(allocators, "make"):
-        return spec  # until allocators/__init__.py has landed
     made = instance(kind, spec)
     tidy = spec_of(kind if kind in _SINGLE else spec.name, made)
     return Spec.of(tidy.name, **{key: canonical("allocator", value) if isinstance(value, Spec) else value for key, value in tidy.params})

@@ -14,6 +14,7 @@ from sim.cluster import Cluster, NodeGroup
 from sim.errors import ParameterError
 from sim.params import Spec
 from sim.result import RESULTS_VERSION
+from sim.simulator import Measure
 
 RIGID: Final = Spec("rigid")
 EXACT: Final = Spec("exact")
@@ -94,24 +95,6 @@ class TraceSpec:
             known["to_s"] = math.inf
         given: dict[str, Any] = {key: str(value) if key in ("source", "fmt") else value for key, value in known.items()}
         return cls(**given, read=tuple(read.items()))
-
-
-@dataclass(frozen=True)
-class Measure:
-    """Which jobs count for the metrics: all conditions together, by submission and by row.
-
-    Parameters
-    ----------
-    from_s, to_s : float, seconds
-        Submitted in [from_s, to_s).
-    first_job, last_job : int
-        Rows of the trace, both included; None = to the end.
-    """
-
-    from_s: float = -math.inf
-    to_s: float = math.inf
-    first_job: int = 0
-    last_job: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,278 @@
+"""Results side by side: differences against a baseline, paired job by job, with intervals only where runs were repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.errors import ParameterError
+
+Floats = NDArray[np.float64]
+Goal = Literal["lower", "higher", ""]
+
+SAME_S: Final = 0.001
+"""Completion times that differ by less count as equal."""
+CLEAR: Final = 0.01
+"""Without repeats a relative difference below this is not called one."""
+_RESAMPLES: Final = 2000
+_LEVEL: Final = (2.5, 97.5)
+_FEWEST_REPEATS: Final = 3
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One column of the comparison.
+
+    Parameters
+    ----------
+    name : str
+        Key in the summary of a run.
+    title, unit : str
+        For headers.
+    better : {"lower", "higher", ""}
+        Which direction is good; "" = neither.
+    help : str
+        One sentence.
+    """
+
+    name: str
+    title: str
+    unit: str
+    better: Goal
+    help: str
+
+
+METRICS: Final[tuple[Metric, ...]] = (
+    Metric("jct_mean_s", "Mean JCT", "s", "lower", "Finish minus submission, mean over completed jobs."),
+    Metric("jct_p50_s", "Median JCT", "s", "lower", "Half of the completed jobs took no longer."),
+    Metric("jct_p95_s", "P95 JCT", "s", "lower", "95 % of the completed jobs took no longer."),
+    Metric("jct_p99_s", "P99 JCT", "s", "lower", "99 % of the completed jobs took no longer."),
+    Metric("queue_mean_s", "Mean queueing delay", "s", "lower", "First start minus submission."),
+    Metric("queue_p95_s", "P95 queueing delay", "s", "lower", "First start minus submission, 95th percentile."),
+    Metric("wait_mean_s", "Mean wait", "s", "lower", "JCT minus time holding GPUs; counts time after a preemption too."),
+    Metric("makespan_s", "Makespan", "s", "lower", "From the first submission to the last finish."),
+    Metric("utilisation", "GPUs busy", "1", "higher", "GPU-seconds held over capacity, from the first to the last submission."),
+    Metric("utilisation_productive", "GPUs busy, productive", "1", "higher", "The same without pauses and lost work."),
+    Metric("preemptions", "Preemptions", "", "lower", "Running jobs stopped or changed by the policy."),
+    Metric("cost_held_per_job_usd", "Cost per job", "USD", "lower", "GPU-hours held at the price of their nodes, mean over completed jobs."),
+    Metric("cost_cluster_usd", "Cost of the cluster", "USD", "lower", "Price of all nodes from the first submission to the end."),
+)
+COUNTS: Final = ("jobs", "completed", "failed", "impossible", "refused", "unfinished")
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What one policy gave, once or repeated over seeds.
+
+    Parameters
+    ----------
+    label : str
+        What the user reads.
+    summaries : tuple of mapping
+        One `sim.metrics.summary` per repeat.
+    jobs : tuple of DataFrame
+        The `jobs` frame of each repeat; rows are the jobs of the trace.
+    replays : bool
+        Whether it repeats the recorded schedule (it needs "recorded_start") instead of simulating one.
+    """
+
+    label: str
+    summaries: tuple[Mapping[str, Any], ...]
+    jobs: tuple[pd.DataFrame, ...]
+    replays: bool = False
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with the bounds within which 95 % of resamples over the repeats lie; no bounds without enough differing repeats."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def clear(self) -> bool:
+        """Whether it differs from 0 clearly: bounds on one side, or without bounds at least `CLEAR`."""
+        if self.low is None or self.high is None:
+            return bool(abs(self.value) >= CLEAR)
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True, eq=False)
+class Paired:
+    """One policy against another, job by job.
+
+    Parameters
+    ----------
+    both : int
+        Jobs completed under both, over all repeats; only these are compared.
+    only_base, only_other : int
+        Jobs completed under one of them only.
+    change : Interval
+        Relative change of the mean JCT.
+    slower, faster : float
+        Share of the compared jobs, 0 to 1.
+    before_s, after_s : array, seconds
+        JCT of the compared jobs.
+    """
+
+    both: int
+    only_base: int
+    only_other: int
+    change: Interval
+    slower: float
+    faster: float
+    before_s: Floats
+    after_s: Floats
+
+
+def paired(base: Outcome, other: Outcome) -> Paired:
+    """Compare completion times job by job, same seed with same seed.
+
+    Raises
+    ------
+    ParameterError
+        If the two do not have the same jobs and repeats.
+
+    Notes
+    -----
+    change = sum of JCT under `other` / sum of JCT under `base` - 1, over jobs completed under both; a ratio of pooled means.
+    """
+    if len(base.jobs) != len(other.jobs) or any(len(a) != len(b) for a, b in zip(base.jobs, other.jobs, strict=False)):
+        raise ParameterError(f"{other.label} and {base.label} were not run on the same jobs and seeds. Run both again.")
+    before, after, only = [], [], np.zeros(2, np.int64)
+    for a, b in zip(base.jobs, other.jobs, strict=True):
+        done_a, done_b = np.asarray(a["outcome"] == "completed"), np.asarray(b["outcome"] == "completed")
+        both = done_a & done_b
+        only += [int((done_a & ~done_b).sum()), int((done_b & ~done_a).sum())]
+        before.append(_jct(a)[both])
+        after.append(_jct(b)[both])
+    change = _ratio([float(x.sum()) for x in before], [float(x.sum()) for x in after])
+    old, new = np.concatenate(before), np.concatenate(after)
+    count = max(len(old), 1)
+    slower, faster = float((new > old + SAME_S).sum() / count), float((new < old - SAME_S).sum() / count)
+    return Paired(len(old), int(only[0]), int(only[1]), change, slower, faster, old, new)
+
+
+def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
+    """Return one row per policy and metric.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        All on the same jobs.
+    baseline : int
+        Place of the one that others are compared with.
+
+    Returns
+    -------
+    DataFrame
+        label, baseline (bool), metric, value (mean over repeats), change (relative to the baseline; NaN for itself and where it is 0), low, high (its
+        interval; NaN without one), best (bool; of no metric where all are equal), verdict ("better", "worse" or ""). `slower` is a metric too: the share of
+        jobs that take longer than under the baseline.
+    """
+    rows = [_row(outcome, outcomes[baseline], metric) for outcome in outcomes for metric in METRICS]
+    rows += [_slower_row(outcome, outcomes[baseline]) for outcome in outcomes]
+    frame = pd.DataFrame(rows)
+    frame.insert(1, "baseline", frame["label"] == outcomes[baseline].label)
+    frame["best"] = False
+    directions: dict[str, Goal] = {metric.name: metric.better for metric in METRICS}
+    for name, group in frame.groupby("metric", sort=False):
+        frame.loc[_best(group["value"], directions.get(str(name), "")), "best"] = True
+    return frame
+
+
+def counts(outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    """Return how many jobs ended how, one row per policy, summed over repeats: what stands beside every mean."""
+    return pd.DataFrame([{"label": outcome.label} | {name: sum(int(one[name]) for one in outcome.summaries) for name in COUNTS} for outcome in outcomes])
+
+
+def headline(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
+    """Return the sentence above the table: the largest clear effect on the mean JCT, then what it costs; it never says "best".
+
+    Notes
+    -----
+    The largest clear reduction; if there is none, the largest clear increase; if there is none either, "No clear difference." Recorded schedules are no
+    candidates: they are history.
+    """
+    base = outcomes[baseline]
+    found = [(paired(base, other), other) for at, other in enumerate(outcomes) if at != baseline and not other.replays]
+    clear = [(pair, other) for pair, other in found if pair.both and pair.change.clear]
+    if not found:
+        return f"{base.label} alone: add another policy to compare."
+    if not clear:
+        return "No clear difference."
+    pair, other = min(clear, key=lambda item: item[0].change.value)
+    if pair.change.value >= 0:
+        pair, other = max(clear, key=lambda item: item[0].change.value)
+    verb = "cuts" if pair.change.value < 0 else "raises"
+    return f"{other.label} {verb} mean JCT by {percent(abs(pair.change.value))} against {base.label}; {_cost(pair)}."
+
+
+def percent(share: float) -> str:
+    """Return a share as whole percent, as words below 1 %."""
+    return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
+def _cost(pair: Paired) -> str:
+    if pair.only_base > pair.only_other:
+        missing = pair.only_base - pair.only_other
+        return f"{missing} job{'s' if missing > 1 else ''} fewer complete{'s' if missing == 1 else ''}"
+    if pair.change.value >= 0:
+        return f"{percent(pair.faster)} of jobs get faster"
+    return f"{percent(pair.slower)} of jobs get slower" if pair.slower else "no job gets slower"
+
+
+def _jct(jobs: pd.DataFrame) -> Floats:
+    return np.asarray(jobs["finish_s"].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64))
+
+
+def _ratio(base: Sequence[float], other: Sequence[float]) -> Interval:
+    """Return pooled other / pooled base - 1, with an interval from resampling the repeats in pairs."""
+    old, new = np.asarray(base, np.float64), np.asarray(other, np.float64)
+    if not np.isfinite(old).all() or not np.isfinite(new).all() or old.sum() == 0:
+        return Interval(float("nan"))
+    value = float(new.sum() / old.sum() - 1.0)
+    differ = len(old) >= _FEWEST_REPEATS and (np.ptp(old) > 0 or np.ptp(new) > 0)
+    if not differ or (old <= 0).any():
+        return Interval(value)
+    pick = np.random.default_rng(0).integers(0, len(old), (_RESAMPLES, len(old)))
+    low, high = np.percentile(new[pick].sum(axis=1) / old[pick].sum(axis=1) - 1.0, _LEVEL)
+    return Interval(value, float(low), float(high))
+
+
+def _numbers(outcome: Outcome, name: str) -> list[float]:
+    return [float("nan") if one.get(name) is None else float(one[name]) for one in outcome.summaries]
+
+
+def _row(outcome: Outcome, base: Outcome, metric: Metric) -> dict[str, object]:
+    values = _numbers(outcome, metric.name)
+    change = Interval(float("nan")) if outcome is base else _ratio(_numbers(base, metric.name), values)
+    return _line(outcome.label, metric.name, float(np.mean(values)), change, metric.better)
+
+
+def _slower_row(outcome: Outcome, base: Outcome) -> dict[str, object]:
+    value = float("nan") if outcome is base else paired(base, outcome).slower
+    return _line(outcome.label, "slower", value, Interval(float("nan")), "")
+
+
+def _line(label: str, metric: str, value: float, change: Interval, better: Goal) -> dict[str, object]:
+    verdict = ""
+    if better and np.isfinite(change.value) and change.clear:
+        verdict = "better" if (change.value < 0) == (better == "lower") else "worse"
+    low = float("nan") if change.low is None else change.low
+    high = float("nan") if change.high is None else change.high
+    return {"label": label, "metric": metric, "value": value, "change": change.value, "low": low, "high": high, "verdict": verdict}
+
+
+def _best(values: pd.Series, better: Goal) -> pd.Index:
+    known = values.dropna()
+    if not better or known.nunique() < 2:
+        return known.index[:0]
+    best = known[known == (known.min() if better == "lower" else known.max())]
+    return best.index

@@ -1,0 +1,55 @@
+"""Frames for charts: full series of a run, reduced to what a screen can show, for the whole run or a window of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pandas as pd
+
+from sim import metrics
+from sim.cluster import Cluster
+from sim.errors import ParameterError
+from sim.metrics import reduce_frame
+from sim.result import RunResult
+from sim.simulator import Measure
+
+SERIES: Final[Mapping[str, Callable[[RunResult, Cluster], pd.DataFrame]]] = {
+    "queue": lambda result, cluster: metrics.queue_series(result),
+    "utilisation": metrics.utilisation_series,
+    "capacity": metrics.capacity_series,
+}
+"""Name of a step series -> function; each frame has ``t_s`` and its values, a row holding until the next."""
+
+
+def series(name: str, result: RunResult, cluster: Cluster, window: tuple[float, float] | None = None, bins: int = 999) -> pd.DataFrame:
+    """Return one reduced step series.
+
+    Parameters
+    ----------
+    name : str
+        Key of `SERIES`.
+    result : RunResult
+        The run.
+    cluster : Cluster
+        The machines it ran on.
+    window : (float, float) or None, seconds
+        None = the whole run.
+    bins : int
+        At most this many.
+
+    Raises
+    ------
+    ParameterError
+        If the name is unknown or the window empty.
+    """
+    if name not in SERIES:
+        raise ParameterError(f"There is no series '{name}'. Choose one of {', '.join(SERIES)}.")
+    t0, t1 = window or (0.0, max(result.end_s, 1.0))
+    return reduce_frame(SERIES[name](result, cluster), t0, t1, bins)
+
+
+def chart_frames(result: RunResult, cluster: Cluster, measure: Measure) -> dict[str, pd.DataFrame]:
+    """Return everything the first view of a result draws: the series of `SERIES` over the whole run, and ``cdf``."""
+    frames = {name: series(name, result, cluster) for name in SERIES}
+    return frames | {"cdf": metrics.jct_cdf(result, measure)}

@@ -1,0 +1,141 @@
+"""Runs a scenario: pure, in this process; or in a worker process, with the result and its charts written to the store."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from lab import catalog
+from lab.frames import chart_frames
+from lab.scenario import Scenario
+from lab.sources import load_trace, source_digest
+from lab.store import Entry, Store
+from sim import metrics
+from sim.errors import ParameterError
+from sim.result import RESULTS_VERSION, RunResult
+from sim.simulator import Conditions, Progress, Simulator
+from sim.trace import Trace
+
+_PACKAGES: Final = ("numpy", "pandas", "simpy", "pulp", "pyarrow")
+
+
+def run(scenario: Scenario, *, trace: Trace | None = None, store: Store | None = None, progress: Callable[[Progress], None] | None = None) -> RunResult:
+    """Run a scenario in this process.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The recipe.
+    trace : Trace or None
+        Its jobs, if they are at hand; None = loaded as the scenario says.
+    store : Store or None
+        Where ``store:`` traces lie.
+    progress : callable or None
+        Called now and then from inside the run.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be loaded, the allocator cannot run on it, or the run was stopped by a fault of the allocator.
+    """
+    jobs = load_trace(scenario.trace, store) if trace is None else trace
+    reason = catalog.allocator(scenario.allocator, jobs, scenario.cluster).reason
+    if reason:
+        raise ParameterError(f"{scenario.allocator.name} cannot run here: {reason}")
+    return Simulator(jobs, scenario.cluster, catalog.instance("allocator", scenario.allocator), conditions(scenario), progress=progress).run()
+
+
+def conditions(scenario: Scenario) -> Conditions:
+    """Return everything of a scenario but jobs, machines and allocator, as the simulator takes it."""
+    return Conditions(
+        perf=catalog.instance("perf", scenario.perf),
+        belief=catalog.instance("belief", scenario.belief),
+        overheads=catalog.instance("overheads", scenario.overheads),
+        faults=catalog.instance("faults", scenario.faults),
+        seed=scenario.seed,
+        horizon_s=scenario.horizon_s,
+        measure=scenario.measure,
+        stop=scenario.stop,
+    )
+
+
+def key_of(scenario: Scenario, store: Store | None = None) -> str:
+    """Return the store's key of a scenario, reading the trace if its digest is not known yet.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be loaded.
+    """
+    return scenario.key(source_digest(scenario.trace, store))
+
+
+def summarise(scenario: Scenario, result: RunResult, trace: Trace) -> dict[str, Any]:
+    """Return the numbers of a run, see `sim.metrics.summary`."""
+    return metrics.summary(result, trace, scenario.cluster, scenario.measure)
+
+
+def run_to_store(document: Mapping[str, Any], root: str, progress: Callable[[Progress], None] | None = None) -> str:
+    """Run a scenario and keep the result, unless it is kept already; the function that worker processes execute.
+
+    Parameters
+    ----------
+    document : mapping
+        `Scenario.to_json`.
+    root : str
+        Folder of the store.
+    progress : callable or None
+        As for `run`.
+
+    Returns
+    -------
+    str
+        The key of the result.
+
+    Raises
+    ------
+    TrainyardError
+        As `run`; also if the store cannot be written.
+    """
+    scenario, store = Scenario.from_json(document), Store(Path(root))
+    key = key_of(scenario, store)
+    if store.has(key):
+        return key
+    trace = load_trace(scenario.trace, store)
+    result = run(scenario, trace=trace, progress=progress)
+    keep(store, key, scenario, result, trace)
+    return key
+
+
+def keep(store: Store, key: str, scenario: Scenario, result: RunResult, trace: Trace) -> None:
+    """Write a result with its summary and charts.
+
+    Raises
+    ------
+    StoreError
+        If the store cannot be written.
+    """
+    charts = chart_frames(result, scenario.cluster, scenario.measure)
+    about = {"scenario": scenario.to_json(), "versions": versions()}
+    store.put(key, result, summarise(scenario, result, trace), charts, about)
+
+
+def stored(scenario: Scenario, store: Store) -> Entry | None:
+    """Return the kept result of a scenario, or None.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be loaded.
+    """
+    return store.get(key_of(scenario, store))
+
+
+@lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """Return what a result depends on beyond its scenario: versions of Python, the packages and the results."""
+    return {"results": str(RESULTS_VERSION), "python": platform.python_version()} | {name: version(name) for name in _PACKAGES}

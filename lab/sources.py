@@ -1,0 +1,180 @@
+"""From a `TraceSpec` to jobs: finds, reads and caches the source, then cuts the window and scales the load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from lab.samples import load_sample
+from lab.scenario import TraceSpec
+from lab.store import Store
+from sim.cluster import Cluster
+from sim.errors import TraceError
+from sim.readers import Import, ReadOptions, read
+from sim.trace import Trace
+
+FILE_LIMIT_MB: Final = 1000.0
+"""Largest file that is read from a path, unless told otherwise."""
+_HISTORY: Final = ("start_time_s", "end_time_s")
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A trace as read, before window and load.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs.
+    account : mapping
+        Plain counts: read, used, dropped, altered, reasons, guesses, warnings.
+    cluster : Cluster or None
+        The one that comes with a sample.
+    """
+
+    trace: Trace
+    account: Mapping[str, Any]
+    cluster: Cluster | None = None
+
+
+def account_of(imported: Import) -> dict[str, Any]:
+    """Return what a reader reported as plain values; read = used + dropped."""
+    counts = imported.counts()
+    return {
+        "format": imported.fmt,
+        "read": imported.read,
+        "used": imported.used,
+        "dropped": imported.dropped,
+        "altered": sum(rows for action, _, rows in counts if action == "altered"),
+        "reasons": [{"action": action, "reason": reason, "rows": rows} for action, reason, rows in counts],
+        "guesses": list(imported.guesses),
+        "warnings": list(imported.warnings),
+        "load_before_gpu_s": imported.load_before_gpu_s,
+        "load_after_gpu_s": imported.load_after_gpu_s,
+    }
+
+
+def load_source(spec: TraceSpec, store: Store | None = None, *, max_mb: float = FILE_LIMIT_MB) -> Source:
+    """Find and read the jobs of a scenario; the last few are kept in memory.
+
+    Parameters
+    ----------
+    spec : TraceSpec
+        Only source, format and reading choices matter here.
+    store : Store or None
+        Where ``store:`` sources lie; None = the default store.
+    max_mb : float, MB
+        Largest file that is read from a path.
+
+    Raises
+    ------
+    TrainyardError
+        If there is no such sample, stored trace or file, or it cannot be read.
+    """
+    kind, _, name = spec.source.partition(":")
+    if kind == "sample" and name:
+        return _sample(name)
+    if kind == "store" and name:
+        return _stored(name, store or Store())
+    return _file(spec, max_mb)
+
+
+def source_digest(spec: TraceSpec, store: Store | None = None) -> str:
+    """Return the content digest of the source without reading more than needed.
+
+    Raises
+    ------
+    TrainyardError
+        As `load_source`.
+    """
+    kind, _, name = spec.source.partition(":")
+    return name if kind == "store" and name else load_source(spec, store).trace.digest
+
+
+def load_trace(spec: TraceSpec, store: Store | None = None) -> Trace:
+    """Return the jobs of a scenario, with window and load applied.
+
+    Raises
+    ------
+    TrainyardError
+        As `load_source`; also if no job was submitted in the window.
+    """
+    return changed(load_source(spec, store).trace, spec)
+
+
+def changed(trace: Trace, spec: TraceSpec) -> Trace:
+    """Cut the window out of a trace and compress its arrivals.
+
+    Raises
+    ------
+    TraceError
+        If no job was submitted in the window.
+
+    Notes
+    -----
+    Submissions are divided by the load, so the same work arrives in less time; deadlines keep their distance from the submission. Recorded starts and ends
+    belong to the load at which they happened, so they are left out when it is changed.
+    """
+    return trace if spec.unchanged else _changed(trace, spec.from_s, spec.to_s, spec.load)
+
+
+@lru_cache(maxsize=8)
+def _changed(trace: Trace, from_s: float, to_s: float, load: float) -> Trace:
+    submit = trace.frame["submit_time_s"]
+    frame = trace.frame[(submit >= from_s) & (submit < to_s)]
+    if frame.empty:
+        end = "the end" if math.isinf(to_s) else f"{to_s:g} s"
+        raise TraceError(f"{trace.name}: no job was submitted between {from_s:g} s and {end}; the last came at {trace.span_s:g} s. Choose another window.")
+    if load != 1.0:
+        moved = frame["submit_time_s"] / load
+        frame = frame.drop(columns=[column for column in _HISTORY if column in frame])
+        if "deadline_s" in frame:
+            frame = frame.assign(deadline_s=frame["deadline_s"] - frame["submit_time_s"] + moved)
+        frame = frame.assign(submit_time_s=moved)
+    return Trace.of(frame.reset_index(drop=True), name=trace.name, epoch=trace.epoch)
+
+
+@lru_cache(maxsize=8)
+def _sample(name: str) -> Source:
+    trace, cluster = load_sample(name)
+    jobs = len(trace)
+    account: dict[str, Any] = {"format": "sample", "read": jobs, "used": jobs, "dropped": 0, "altered": 0, "reasons": [], "guesses": [], "warnings": []}
+    return Source(trace, MappingProxyType(account), cluster)
+
+
+def _stored(digest: str, store: Store) -> Source:
+    about = store.trace_info(digest)
+    return Source(_stored_trace(digest, str(store.root)), about.account if about else {})
+
+
+@lru_cache(maxsize=4)
+def _stored_trace(digest: str, root: str) -> Trace:
+    return Store(Path(root)).get_trace(digest)
+
+
+def _file(spec: TraceSpec, max_mb: float) -> Source:
+    path = Path(spec.source).expanduser()
+    try:
+        if path.is_dir():
+            raise TraceError(f"{path}: this is a folder, not a trace. Name one file of it.")
+        facts = path.stat()
+    except OSError as error:
+        raise TraceError(f"{path}: the file cannot be opened ({error.strerror or error}). Check the path and the rights.") from error
+    except ValueError as error:
+        raise TraceError(f"{spec.source!r:.80} is not the path of a file ({error}). Check the path.") from error
+    if facts.st_size > max_mb * 1e6:
+        size = f"{facts.st_size / 1e6:,.0f} MB"
+        raise TraceError(f"{path.name}: {size} are more than the limit of {max_mb:,.0f} MB. Cut a window out of the file, or raise the limit (--max-mb).")
+    return _read(str(path.absolute()), facts.st_mtime_ns, facts.st_size, spec.fmt, spec.read)
+
+
+@lru_cache(maxsize=4)
+def _read(path: str, _changed_ns: int, _size: int, fmt: str, choices: tuple[tuple[str, Any], ...]) -> Source:
+    given: dict[str, Any] = {name: dict(value) if name == "mapping" else value for name, value in choices}
+    imported = read(Path(path), fmt=fmt or None, options=ReadOptions(**given))
+    return Source(imported.trace, MappingProxyType(account_of(imported)))
