@@ -160,7 +160,7 @@ def _daily(table: pd.DataFrame, shape: NodeShape, epoch: str, name: str) -> Clus
     except ValueError as error:
         raise ClusterError(f"{name}: the epoch {epoch!r} is not an ISO time. Give one such as 2020-09-01T00:00:00+08:00.") from error
     zero = zero.tz_localize(ZONE) if zero.tz is None else zero
-    at_s = (local - zero).dt.total_seconds().to_numpy(np.float64)
+    at_s: NDArray[np.float64] = np.array((local - zero).dt.total_seconds(), np.float64)
     counts = np.ceil(sizes.iloc[order].to_numpy() / shape.gpus).astype(np.int64)
     most = counts.max(axis=0)
     groups = tuple(shape.group(int(count), home) for home, count in zip(homes, most, strict=True))

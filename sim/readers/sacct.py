@@ -11,7 +11,7 @@ import pandas as pd
 
 from sim.errors import TraceError
 from sim.readers import slurm_fields as slurm
-from sim.readers.cells import each_distinct, instants, is_unix, names, numbers, text
+from sim.readers.cells import each_distinct, instants, is_unix, numbers, text
 from sim.readers.clean import unfinished
 from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.report import Report
@@ -66,7 +66,7 @@ def load(content: Content, options: ReadOptions) -> Draft:
     for column in ("submit", "start"):
         if column not in cells:
             raise TraceError(f"{content.name}: the sacct column {column} is missing. Export it with sacct --format=JobID,Submit,Start,End,ElapsedRaw,....")
-    cells["job_id"] = names(cells["jobid"] if "jobid" in cells else cells["jobidraw"])
+    cells["job_id"] = cells["jobid"] if "jobid" in cells else cells["jobidraw"]
     cells = report.drop(cells, cells["job_id"].str.contains(".", regex=False), "a step of a job, not a job", cells["job_id"])
     return _jobs(cells, report, content.name, options)
 
@@ -99,7 +99,7 @@ def _rejoin(row: list[str], width: int, at: int) -> list[str]:
 
 def _layout(rows: list[list[str]], name: str) -> list[str]:
     width = Counter(map(len, rows[:1000])).most_common(1)[0][0]
-    qos = not TIME.match(rows[0][SUBMIT_WITHOUT_QOS])
+    qos = width > SUBMIT_WITHOUT_QOS and not TIME.match(rows[0][SUBMIT_WITHOUT_QOS])
     columns = [column for column in XDMOD if qos or column != "qos"]
     bar = rows[0][-1] == "" and len(rows[0]) > len(columns)
     spare = width - bar - len(columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -133,7 +134,7 @@ def _unpack(data: bytes, name: str, options: ReadOptions) -> bytes | None:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 member = _only_member(archive, name)
                 return _unpack_stream(lambda: archive.open(member), name, options)
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError, ValueError, struct.error) as error:
         raise TraceError(f"{name}: the archive is damaged or locked ({error}). Pack it again without a password.") from error
     return None
 

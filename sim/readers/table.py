@@ -65,9 +65,9 @@ def read_table(content: Content, options: ReadOptions) -> tuple[pd.DataFrame, Re
 def _decimal_points(frame: pd.DataFrame, report: Report) -> pd.DataFrame:
     # Spreadsheets that separate by semicolons do so because their decimals have commas.
     pattern = r"^(-?\d+),(\d+)$"
-    if any(frame[column].str.contains(pattern).any() for column in frame):
+    if any(frame[column].str.match(pattern).any() for column in frame):
         report.guess("Numbers are read with a decimal comma.")
-        return frame.apply(lambda cells: cells.str.replace(pattern, r"\1.\2", regex=True))
+        return pd.DataFrame({column: frame[column].str.replace(pattern, r"\1.\2", regex=True) for column in frame})
     return frame
 
 
@@ -129,16 +129,25 @@ def _header(cells: tuple[str, ...]) -> list[str]:
 def _parse(content: Content, delimiter: str, width: int) -> pd.DataFrame:
     columns = [str(at) for at in range(width)] + [OVERFLOW]
     body = content.text.lstrip("\r\n \t") if delimiter != "\t" else content.text.lstrip("\r\n")
+    # A first row of full width makes the fast parser accept rows of any length, so that those that are too long can be counted.
+    full = delimiter.join("x" * len(columns)) + "\n"
     try:
         frame = pd.read_csv(
-            io.StringIO(body), sep=delimiter, header=None, names=columns, skiprows=1, index_col=False, dtype="str", keep_default_na=False, low_memory=False
+            io.StringIO(full + body),
+            sep=delimiter,
+            header=None,
+            names=columns,
+            usecols=columns,
+            skiprows=[1],
+            index_col=False,
+            dtype="str",
+            keep_default_na=False,
+            low_memory=False,
         )
-    except pd.errors.EmptyDataError:
-        return pd.DataFrame(columns=columns, dtype="str")
     except pd.errors.ParserError:
-        # The fast parser stops at the first row that is too long or at a lone quote; the slow one goes on, so that such rows can be counted.
-        frame = _parse_slowly(body, delimiter, columns, content.name)
-    return frame
+        # It stops at a quote that is never closed; the slow parser goes on.
+        return _parse_slowly(body, delimiter, columns, content.name)
+    return frame.iloc[1:].reset_index(drop=True)
 
 
 def _parse_slowly(body: str, delimiter: str, columns: list[str], name: str) -> pd.DataFrame:
