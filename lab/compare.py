@@ -270,9 +270,9 @@ def _line(label: str, metric: str, value: float, change: Interval, better: Goal)
     return {"label": label, "metric": metric, "value": value, "change": change.value, "low": low, "high": high, "verdict": verdict}
 
 
-def _best(values: pd.Series, better: Goal) -> pd.Index:
+def _best(values: pd.Series, better: Goal) -> pd.Index[Any]:
     known = values.dropna()
     if not better or known.nunique() < 2:
         return known.index[:0]
-    best = known[known == (known.min() if better == "lower" else known.max())]
-    return best.index
+    best: pd.Index[Any] = known.index[known == (known.min() if better == "lower" else known.max())]
+    return best

@@ -35,11 +35,14 @@ class Source:
         Plain counts: read, used, dropped, altered, reasons, guesses, warnings.
     cluster : Cluster or None
         The one that comes with a sample.
+    imported : Import or None
+        The full account of a file that was read.
     """
 
     trace: Trace
     account: Mapping[str, Any]
     cluster: Cluster | None = None
+    imported: Import | None = None
 
 
 def account_of(imported: Import) -> dict[str, Any]:
@@ -177,4 +180,4 @@ def _file(spec: TraceSpec, max_mb: float) -> Source:
 def _read(path: str, _changed_ns: int, _size: int, fmt: str, choices: tuple[tuple[str, Any], ...]) -> Source:
     given: dict[str, Any] = {name: dict(value) if name == "mapping" else value for name, value in choices}
     imported = read(Path(path), fmt=fmt or None, options=ReadOptions(**given))
-    return Source(imported.trace, MappingProxyType(account_of(imported)))
+    return Source(imported.trace, MappingProxyType(account_of(imported)), imported=imported)

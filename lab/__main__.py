@@ -1,0 +1,221 @@
+"""The command line: ``python -m lab run | generate | convert | list``; bad input ends with exit code 2 and one sentence."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from lab import catalog
+from lab.cli import UsageError, cluster_of, command_run, trace_spec
+from lab.samples import write_sample, write_trace
+from lab.sources import FILE_LIMIT_MB, load_source
+from sim.errors import ContractError, InfeasiblePlan, TrainyardError
+from sim.generate import PROFILES, generate, with_history
+from sim.params import ParamInfo
+
+T = TypeVar("T")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a mistake as one sentence, like every other bad input."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message[:1].upper()}{message[1:].rstrip('.')}. See {self.prog} --help.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 a run was stopped, 2 bad input, 130 interrupted."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    try:
+        args = _parser().parse_args(arguments)
+        args.command(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _pipe_closed()
+    except (TrainyardError, KeyboardInterrupt, MemoryError) as error:
+        return _say(*_verdict(error))
+    except Exception as error:  # the border of the process: a user never sees a traceback
+        if os.environ.get("TRAINYARD_DEBUG"):
+            raise
+        return _say(f"A fault in Trainyard stopped the command ({type(error).__name__}: {error}). Set TRAINYARD_DEBUG=1 for details and report it.", 1)
+    return 0
+
+
+def _verdict(error: BaseException) -> tuple[str, int]:
+    if isinstance(error, KeyboardInterrupt):
+        return "Interrupted.", 130
+    if isinstance(error, MemoryError):
+        return "Memory ran out. Choose fewer jobs, or a shorter window.", 1
+    return str(error), 1 if isinstance(error, (InfeasiblePlan, ContractError)) else 2
+
+
+def _pipe_closed() -> int:
+    # The reader went away, e.g. `head`; without this Python complains once more when it flushes at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
+
+
+def _say(sentence: str, code: int) -> int:
+    print(" ".join(sentence.split()), file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m lab", description="What would another scheduler have done? The app's core without a browser.", allow_abbrev=False)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="run | generate | convert | list")
+    _add_run(commands.add_parser("run", help="simulate a trace under one or more allocators", allow_abbrev=False))
+    _add_generate(commands.add_parser("generate", help="make a look-alike workload, or a sample again", allow_abbrev=False))
+    _add_convert(commands.add_parser("convert", help="write any trace in the native schema", allow_abbrev=False))
+    _add_list(commands.add_parser("list", help="show what can be chosen", allow_abbrev=False))
+    return parser
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=command_run)
+    parser.add_argument("--trace", metavar="FILE|sample:NAME", help="the jobs; formats are recognised by content")
+    _add_reading(parser)
+    parser.add_argument("--cluster", metavar="SPEC|FILE.json", help="the machines, e.g. 16x8:v100,4x4:t4; else the sample's own, or one built from the trace")
+    parser.add_argument("--allocator", metavar="NAME[:key=value,...]", action="append", help="a policy; repeat to compare")
+    parser.add_argument("--perf", metavar="NAME[:key=value,...]", help="the performance model")
+    parser.add_argument("--seed", metavar="N", help="of everything random (default 0)")
+    parser.add_argument("--horizon-s", metavar="S", help="stop at this simulated second")
+    parser.add_argument("--scenario", metavar="FILE.json", help="repeat exactly what a page saved")
+    parser.add_argument("--set", metavar="path=value", action="append", help="change one value, e.g. faults.mtbf_h=500; repeat for more")
+    parser.add_argument("--jobs-out", metavar="DIR", help="write DIR/<label>.csv, one row per job")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+
+
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", metavar="F", help="read the file as this format; see: list formats")
+    reading = parser.add_argument_group("reading a file")
+    reading.add_argument("--zone", metavar="NAME", help="zone of times without an offset, e.g. Asia/Shanghai")
+    reading.add_argument("--cpu-jobs", choices=("drop", "keep"), help="jobs without a GPU")
+    reading.add_argument("--unfinished", choices=("drop", "cut"), help="jobs that still ran at the end of the trace")
+    reading.add_argument("--since", choices=("submit", "eligible"), help="when a Slurm job enters")
+    reading.add_argument("--time-unit", choices=("s", "ms", "min", "h"), help="unit of numeric times")
+    reading.add_argument("--duration-unit", choices=("s", "ms", "min", "h"), help="unit of durations")
+    reading.add_argument("--map", metavar="NATIVE=COLUMN", action="append", help="which column is which, e.g. num_gpus=GPUs")
+    reading.add_argument("--max-mb", metavar="MB", type=float, default=FILE_LIMIT_MB, help=f"largest file that is read (default {FILE_LIMIT_MB:g})")
+
+
+def _add_generate(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_generate)
+    parser.add_argument("what", metavar="PROFILE|sample:NAME", nargs="?", help=f"one of {', '.join(PROFILES)}, or a sample that ships")
+    parser.add_argument("--profile", metavar="PROFILE", help="the same as the first argument")
+    parser.add_argument("--jobs", metavar="N", type=int, default=1000, help="number of jobs (default 1000)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same file (default 0)")
+    parser.add_argument("--load", metavar="L", type=float, default=0.9, help="GPU-seconds asked for over those there are (default 0.9)")
+    parser.add_argument("--days", metavar="D", type=float, help="from first to last submission")
+    parser.add_argument("--cluster", metavar="SPEC|FILE.json", help="the machines the jobs are for; without it the profile's")
+    parser.add_argument("--history", action="store_true", help="add made start times; needs --cluster")
+    parser.add_argument("--out", metavar="FILE|DIR", required=True, help="FILE.csv or FILE.parquet; a folder for a sample")
+
+
+def _add_convert(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_convert)
+    parser.add_argument("--trace", metavar="FILE|sample:NAME", required=True, help="the trace to read")
+    _add_reading(parser)
+    parser.add_argument("--out", metavar="FILE", required=True, help="FILE.csv or FILE.parquet")
+    parser.add_argument("--report", metavar="FILE.csv", help="write every dropped or altered row with its reason")
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_list)
+    parser.add_argument("what", choices=("allocators", "formats", "samples", "profiles", "models", "beliefs", "params"), help="what to show")
+    parser.add_argument("name", nargs="?", help="for params: an allocator, a model, overheads or faults")
+
+
+def _generate(args: argparse.Namespace) -> None:
+    what = args.what or args.profile
+    if not what:
+        raise UsageError(f"Nothing to generate: name a profile ({', '.join(PROFILES)}) or sample:NAME.")
+    out = Path(args.out)
+    if what.startswith("sample:"):
+        _folder_of(out / "x")
+        jobs, machines = _writing(out, lambda: write_sample(what.removeprefix("sample:"), out))
+        print(f"{jobs}\n{machines}")
+        return
+    _table_name(out)
+    cluster = cluster_of(args.cluster) if args.cluster else None
+    if args.history and cluster is None:
+        raise UsageError("--history needs --cluster, because the made start times depend on its GPUs.")
+    trace = generate(what, jobs=args.jobs, seed=args.seed, cluster=cluster, load=args.load, days=args.days)
+    if cluster is not None and args.history:
+        trace = with_history(trace, cluster, args.seed)
+    _folder_of(out)
+    _writing(out, lambda: write_trace(trace, out))
+    print(f"{out}: {len(trace):,} jobs over {trace.span_s / 86_400:.1f} days, {trace.gpu_seconds / 3600:,.0f} GPU-hours")
+
+
+def _convert(args: argparse.Namespace) -> None:
+    out = Path(args.out)
+    _table_name(out)
+    found = load_source(trace_spec(args), max_mb=args.max_mb)
+    _folder_of(out)
+    _writing(out, lambda: write_trace(found.trace, out))
+    account = found.account
+    if args.report:
+        report = Path(args.report)
+        _folder_of(report)
+        text = found.imported.issues_csv() if found.imported else "row,job_id,action,reason,detail\n"
+        _writing(report, lambda: report.write_text(text, encoding="utf-8", newline=""))
+    print(f"{out}: {account['read']:,} rows read, {account['used']:,} used, {account['dropped']:,} left out")
+    for item in account["reasons"]:
+        print(f"  {item['rows']:,} {item['action']}: {item['reason']}")
+    for sentence in (*account["warnings"], *account["guesses"]):
+        print(f"  {sentence}")
+
+
+def _list(args: argparse.Namespace) -> None:
+    if args.what == "params":
+        if not args.name:
+            raise UsageError("list params wants a name, e.g. python -m lab list params fifo.")
+        for info in catalog.choice_params(args.name):
+            print(_describe(info))
+        return
+    if args.what == "profiles":
+        for name in PROFILES:
+            print(name)
+        return
+    lists = {
+        "allocators": catalog.allocator_choices,
+        "formats": catalog.formats,
+        "samples": catalog.samples,
+        "models": catalog.perf_models,
+        "beliefs": catalog.beliefs,
+    }
+    for choice in lists[args.what]():
+        print(f"{choice.name:<14} {choice.title}{': ' + choice.help if choice.help else ''}")
+
+
+def _describe(info: ParamInfo) -> str:
+    bounds = f"{'' if info.low is None else f'{info.low:g}'}..{'' if info.high is None else f'{info.high:g}'}" if (info.low, info.high) != (None, None) else ""
+    allowed = "|".join(info.choices) or bounds
+    default = "/".join(f"{item:g}" for item in info.default) if isinstance(info.default, tuple) else info.default
+    return f"{info.name:<24} {info.kind:<8} default {default} {info.unit}  {allowed}  {info.help}".rstrip()
+
+
+def _table_name(path: Path) -> None:
+    if path.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"{path}: the name must end in .csv or .parquet.")
+
+
+def _folder_of(path: Path) -> None:
+    _writing(path.parent, lambda: path.parent.mkdir(parents=True, exist_ok=True))
+
+
+def _writing(path: Path, write: Callable[[], T]) -> T:
+    try:
+        return write()
+    except OSError as error:
+        raise UsageError(f"{path}: this cannot be written ({error.strerror or error}). Choose another place.") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

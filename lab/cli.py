@@ -1,0 +1,307 @@
+"""The ``run`` command: from arguments to a study, through the simulator, to a table, a JSON document and CSV files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import pandas as pd
+
+from lab import catalog
+from lab.compare import Outcome, headline
+from lab.document import parse_json
+from lab.run import key_of, run, summarise
+from lab.scenario import RIGID, Scenario, TraceSpec
+from lab.settings import with_settings
+from lab.sources import Source, changed, load_source
+from lab.store import plain
+from lab.study import Study
+from lab.trust import duration
+from sim.cluster import Cluster
+from sim.errors import ParameterError, TrainyardError
+from sim.params import Spec
+from sim.readers.capacity import cluster_from_trace
+from sim.result import RunResult
+from sim.simulator import Progress
+from sim.trace import Trace
+
+RUN_KEYS: Final = (
+    "jobs",
+    "completed",
+    "failed",
+    "impossible",
+    "refused",
+    "unfinished",
+    "jct_mean_s",
+    "jct_p50_s",
+    "jct_p95_s",
+    "jct_p99_s",
+    "queue_mean_s",
+    "queue_p95_s",
+    "wait_mean_s",
+    "makespan_s",
+    "utilisation",
+    "preemptions",
+    "decisions",
+    "decision_ms_mean",
+    "cpu_s",
+    "peak_rss_mb",
+)
+JOB_COLUMNS: Final = ("job_id", "submit_s", "first_start_s", "finish_s", "gpus", "outcome")
+READ_CHOICES: Final = ("zone", "cpu_jobs", "unfinished", "since", "time_unit", "duration_unit")
+
+
+class UsageError(TrainyardError):
+    """The arguments contradict each other or something is missing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """One run with its numbers."""
+
+    label: str
+    scenario: Scenario
+    result: RunResult
+    summary: Mapping[str, Any]
+
+
+def command_run(args: argparse.Namespace) -> None:
+    """Execute ``python -m lab run``.
+
+    Raises
+    ------
+    TrainyardError
+        If the input cannot be used or a run was stopped.
+    """
+    study, source = _study(args)
+    trace = changed(source.trace, study.base.trace)
+    names = _run_labels(study)
+    for spec in study.allocators:
+        if reason := catalog.allocator(spec, trace, study.base.cluster).reason:
+            raise ParameterError(f"{spec.name} cannot run here: {reason}")
+    folder = _folder(args.jobs_out) if args.jobs_out else None
+    done = []
+    for label, scenario in names:
+        with Bar(label, sys.stderr) as bar:
+            result = run(scenario, trace=trace, progress=bar)
+        done.append(Finished(label, scenario, result, summarise(scenario, result, trace)))
+        if folder:
+            _write_jobs(folder / f"{label}.csv", result, trace)
+    text = json.dumps(_document(source, trace, study, done), indent=2, ensure_ascii=False, allow_nan=False) if args.json else _table(source, trace, study, done)
+    sys.stdout.write(text + "\n")
+
+
+def read_text(path: Path, what: str) -> str:
+    """Return the text of a small file.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read.
+    """
+    try:
+        if path.stat().st_size > 50_000_000:
+            raise UsageError(f"{path}: this file is too large to be {what}. Check the path.")
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path}: {what} cannot be read ({error.strerror or error}). Check the path and the rights.") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: this is not {what}, but something that is no text. Check the path.") from error
+
+
+def cluster_of(text: str) -> Cluster:
+    """Return a cluster from ``FILE.json`` or a short description; the suffix decides.
+
+    Raises
+    ------
+    TrainyardError
+        If it cannot be read.
+    """
+    if not text.lower().endswith(".json"):
+        return Cluster.parse(text)
+    data = parse_json(read_text(Path(text), "a cluster description"), text)
+    return Cluster.from_json(data["cluster"] if "groups" not in data and isinstance(data.get("cluster"), dict) else data)
+
+
+def trace_spec(args: argparse.Namespace) -> TraceSpec:
+    """Return the trace that the arguments name, with the choices for reading it.
+
+    Raises
+    ------
+    TrainyardError
+        If a choice is unknown.
+    """
+    given = {name: getattr(args, name) for name in READ_CHOICES if getattr(args, name, None) is not None}
+    pairs = [pair.partition("=") for pair in args.map or ()]
+    if any(not (native and equals and column) for native, equals, column in pairs):
+        raise UsageError("--map wants NATIVE=COLUMN, e.g. --map num_gpus=GPUs.")
+    if pairs:
+        given["mapping"] = {native: column for native, _, column in pairs}
+    return TraceSpec.of(args.trace, fmt=args.format or "", read=given)
+
+
+def _study(args: argparse.Namespace) -> tuple[Study, Source]:
+    if args.scenario is None:
+        return _study_of_arguments(args)
+    if args.cluster or args.allocator or args.perf:
+        raise UsageError("--scenario holds cluster, allocators and models already; change them with --set, e.g. --set cluster=16x8:v100.")
+    document = parse_json(read_text(Path(args.scenario), "a scenario file"), args.scenario)
+    if args.trace:
+        place = document.get("base", document)
+        if isinstance(place, dict):
+            place["trace"] = {**(place["trace"] if isinstance(place.get("trace"), dict) else {}), "source": args.trace, "fmt": args.format or ""}
+    study = Study.from_json(with_settings(document, _settings(args)))
+    return study, load_source(study.base.trace, max_mb=args.max_mb)
+
+
+def _study_of_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
+    if not args.trace:
+        raise UsageError("Nothing to run: give --trace FILE, --trace sample:NAME or --scenario FILE.json.")
+    if not args.allocator:
+        raise UsageError("No allocator is chosen: give --allocator NAME, as often as you like. python -m lab list allocators names them.")
+    specs = tuple(Spec.parse(text) for text in args.allocator)
+    for spec in specs:
+        catalog.canonical("allocator", spec)
+    given = cluster_of(args.cluster) if args.cluster else None
+    where = trace_spec(args)
+    source = load_source(where, max_mb=args.max_mb)
+    cluster = given or _own_cluster(source)
+    study = Study(Scenario(where, cluster, specs[0], Spec.parse(args.perf) if args.perf else RIGID), specs)
+    document = with_settings(study.to_json(), _settings(args))
+    changed_study = Study.from_json(document)
+    if changed_study.base.trace != where:
+        source = load_source(changed_study.base.trace, max_mb=args.max_mb)
+    return changed_study, source
+
+
+def _settings(args: argparse.Namespace) -> list[str]:
+    seed = [] if args.seed is None else [f"seed={args.seed}"]
+    horizon = [] if args.horizon_s is None else [f"horizon_s={args.horizon_s}"]
+    return [*seed, *horizon, *(args.set or ())]
+
+
+def _own_cluster(source: Source) -> Cluster:
+    if source.cluster is not None:
+        return source.cluster
+    types = source.trace.texts("gpu_type")
+    kind = str(pd.Series(types).mode().iloc[0]) or "v100"
+    built = cluster_from_trace(source.trace, gpu_type=kind.lower())
+    sys.stderr.write(f"No --cluster is given, so one was built from the trace: {len(built.nodes)} nodes with 8 {kind.lower()} each, {built.gpus} GPUs.\n")
+    return built
+
+
+def _run_labels(study: Study) -> list[tuple[str, Scenario]]:
+    if study.repeats == 1:
+        return list(zip(study.labels, study.scenarios(), strict=True))
+    return [(f"{label} seed={scenario.seed}", scenario) for at, label in enumerate(study.labels) for scenario in study.repeated(at)]
+
+
+def _folder(text: str) -> Path:
+    path = Path(text)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path}: the folder cannot be made ({error.strerror}). Choose another one.") from error
+    return path
+
+
+def _write_jobs(path: Path, result: RunResult, trace: Trace) -> None:
+    table = result.jobs.assign(job_id=trace.frame["job_id"].to_numpy())[list(JOB_COLUMNS)]
+    try:
+        table.to_csv(path, index=False, lineterminator="\n")
+    except OSError as error:
+        raise UsageError(f"{path}: the jobs cannot be written ({error.strerror}). Choose another folder.") from error
+
+
+def _document(source: Source, trace: Trace, study: Study, done: Sequence[Finished]) -> dict[str, Any]:
+    about = {
+        "name": trace.name,
+        "source": study.base.trace.source,
+        **source.account,
+        "jobs": len(trace),
+        "span_s": trace.span_s,
+        "gpu_hours": trace.gpu_seconds / 3600,
+        "epoch": trace.epoch,
+        "digest": source.trace.digest,
+    }
+    rows = []
+    for one in done:
+        spec = one.scenario.allocator
+        name = {"allocator": spec.name, "label": one.label, "params": spec.to_json()["params"], "key": key_of(one.scenario), "seed": one.scenario.seed}
+        rows.append(name | {key: one.summary[key] for key in RUN_KEYS})
+    document: dict[str, Any] = plain({"trace": about, "runs": rows})
+    return document
+
+
+def _table(source: Source, trace: Trace, study: Study, done: Sequence[Finished]) -> str:
+    account, cluster = source.account, study.base.cluster
+    lines = [
+        f"{trace.name}: {account.get('read', len(trace)):,} rows read, {account.get('used', len(trace)):,} used, {account.get('dropped', 0):,} left out; "
+        f"{len(trace):,} jobs on {cluster.gpus:,} GPUs of {len(cluster.nodes):,} nodes.",
+        *(f"  {item['rows']:,} {item['action']}: {item['reason']}" for item in account.get("reasons", ())),
+        *(f"  {sentence}" for sentence in account.get("warnings", ())),
+        "",
+    ]
+    titles = ("allocator", "done", "not done", "mean JCT", "P95 JCT", "mean wait", "makespan", "GPUs busy", "preempted")
+    rows = [titles, *(_cells(one) for one in done)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(titles))]
+    lines += ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]) for row in rows]
+    outcomes = [_outcome(study, at, done) for at in range(len(study.allocators))]
+    if len(outcomes) > 1:
+        lines += ["", headline(outcomes, study.baseline)]
+    return "\n".join(lines)
+
+
+def _outcome(study: Study, at: int, done: Sequence[Finished]) -> Outcome:
+    spec = study.allocators[at]
+    # Repetitions of one allocator are told apart by their labels only, so the place decides.
+    mine = [one for turn, one in enumerate(done) if turn // study.repeats == at]
+    replays = "recorded_start" in catalog.allocator(spec).needs
+    return Outcome(study.labels[at], tuple(one.summary for one in mine), tuple(one.result.jobs for one in mine), replays)
+
+
+def _cells(one: Finished) -> tuple[str, ...]:
+    numbers = one.summary
+    others = [f"{numbers[name]:,} {name}" for name in ("failed", "impossible", "refused", "unfinished") if numbers[name]]
+    times = [_time(numbers[name]) for name in ("jct_mean_s", "jct_p95_s", "wait_mean_s", "makespan_s")]
+    busy = "-" if math.isnan(numbers["utilisation"]) else f"{100 * numbers['utilisation']:.1f} %"
+    return (one.label, f"{numbers['completed']:,}", ", ".join(others) or "0", *times, busy, f"{numbers['preemptions']:,}")
+
+
+def _time(seconds: float) -> str:
+    return "-" if math.isnan(seconds) else duration(seconds)
+
+
+class Bar:
+    """A progress bar on a terminal; silent when the output is piped."""
+
+    def __init__(self, label: str, stream: TextIO) -> None:
+        self._label, self._stream = label, stream
+        self._on = stream.isatty()
+        self._due_s = 0.0
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __call__(self, progress: Progress) -> None:
+        """Draw, at most five times a second."""
+        now = time.monotonic()
+        if not self._on or now < self._due_s:
+            return
+        self._due_s = now + 0.2
+        share = progress.done / max(progress.jobs, 1)
+        full = round(30 * share)
+        self._stream.write(f"\r{self._label[:30]} [{'#' * full}{'.' * (30 - full)}] {100 * share:3.0f} %, {duration(progress.now_s)} simulated\x1b[K")
+        self._stream.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self._on:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()

@@ -1,0 +1,104 @@
+"""``--set path=value``: changes single values of a scenario or study written as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Final
+
+from lab.document import number
+from sim.errors import ParameterError
+from sim.params import Spec
+
+_SPECS: Final = ("allocator", "perf", "belief")
+_STUDY: Final = ("base", "allocators", "baseline", "repeats")
+
+
+def with_settings(document: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Return a document with values replaced; whether they make sense is checked when the scenario is built.
+
+    Parameters
+    ----------
+    document : mapping
+        `Scenario.to_json` or `Study.to_json`.
+    settings : sequence of str
+        Each ``path=value``, e.g. ``faults.mtbf_h=500``, ``seed=3``, ``belief=noisy:sigma=0.3``, ``cluster=16x8:v100``, ``cluster.groups.0.count=20``. In a
+        study a path into the scenario needs no prefix, and ``allocator.head=skip`` changes every allocator.
+
+    Raises
+    ------
+    ParameterError
+        If a setting is not of that form or leads nowhere.
+    """
+    changed: dict[str, Any] = deepcopy(dict(document))
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        keys = path.strip().split(".")
+        if not equals or not all(keys):
+            raise ParameterError(f"--set {setting}: this is not of the form path=value, e.g. faults.mtbf_h=500.")
+        for root, rest in _places(changed, keys):
+            _put(root, rest, _value(text.strip()), setting)
+    return changed
+
+
+def _places(document: dict[str, Any], keys: list[str]) -> list[tuple[Any, list[str]]]:
+    if "allocators" not in document or keys[0] in _STUDY:
+        return [(document, keys)]
+    if keys[0] == "allocator":
+        return [(document, ["allocators", str(at), *keys[1:]]) for at in range(len(document["allocators"]))]
+    return [(document["base"], keys)]
+
+
+def _put(root: Any, keys: list[str], value: Any, setting: str) -> None:
+    node = root
+    for key in keys[:-1]:
+        node = _step(node, key, setting)
+    last = keys[-1]
+    if isinstance(node, list):
+        node[_index(node, last, setting)] = value
+    elif isinstance(node, dict):
+        _params_of(node, last)[last] = value
+    else:
+        raise ParameterError(f"--set {setting}: {keys[-2] if len(keys) > 1 else last} is a single value and has no parts.")
+
+
+def _step(node: Any, key: str, setting: str) -> Any:
+    if isinstance(node, list):
+        at = _index(node, key, setting)
+        node[at] = _opened(key, node[at])
+        return node[at]
+    if not isinstance(node, dict):
+        raise ParameterError(f"--set {setting}: there is nothing to change inside {key}.")
+    home = _params_of(node, key)
+    if key not in home:
+        raise ParameterError(f"--set {setting}: there is no '{key}'. There are: {', '.join(map(str, home)) or 'none'}.")
+    home[key] = _opened(key, home[key])
+    return home[key]
+
+
+def _opened(key: str, value: Any) -> Any:
+    """Return the table behind an allocator or a model that is written as text."""
+    return Spec.parse(value).to_json() if isinstance(value, str) and (key in _SPECS or key.isdigit()) else value
+
+
+def _params_of(node: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return where a key belongs: a table of name and params keeps all but these two in params."""
+    if set(node) <= {"name", "params"} and "name" in node and key not in ("name", "params"):
+        inner: dict[str, Any] = node.setdefault("params", {})
+        return inner
+    return node
+
+
+def _index(node: list[Any], key: str, setting: str) -> int:
+    at = number(f"--set {setting}: {key}", key)
+    if at != int(at) or not 0 <= at < len(node):
+        raise ParameterError(f"--set {setting}: there are {len(node)} entries, numbered from 0; {key} is none of them.")
+    return int(at)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=str)
+    except (ValueError, RecursionError):
+        return text
