@@ -1,0 +1,38 @@
+"""Who gets what, where, from now on: one module for each policy, and the registry of them all."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from allocators.fifo import Fifo
+from allocators.recorded import Recorded
+from allocators.sjf import Sjf
+from sim.contract import Allocator, ParameterError, Spec, build
+
+REGISTRY: Final[dict[str, type[Allocator]]] = {
+    "recorded": Recorded,
+    "fifo": Fifo,
+    "sjf": Sjf,
+}
+"""Name -> allocator, a dataclass of parameters. The only list of allocators there is: forms, command line, sweeps and tests are derived from it."""
+
+
+def make(spec: Spec) -> Allocator:
+    """Build a fresh allocator.
+
+    Parameters
+    ----------
+    spec : Spec
+        Name and parameters.
+
+    Raises
+    ------
+    ParameterError
+        If the name or a parameter is unknown, or a value is out of its bounds; also for the allocators inside.
+    """
+    if spec.name not in REGISTRY:
+        raise ParameterError(f"There is no allocator '{spec.name}'. Choose one of {', '.join(REGISTRY)}.")
+    return build(REGISTRY[spec.name], spec)
+
+
+__all__ = ["REGISTRY", "make"]

@@ -56,5 +56,5 @@ class Fifo:
         return Plan(started) if started else EMPTY
 
     def _key(self, view: View, job: JobId) -> Key:
-        arrival = view.one("arrival_s", job)
-        return (-view.one("priority", job), arrival) if self.order == "priority" else (arrival,)
+        # Job ids are in order of submission.
+        return (-view.one("priority", job),) if self.order == "priority" else ()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import Any, Final
 
-from sim.contract import Demand, Gang, Grant, Part, Room, View, param
+from sim.contract import Demand, Gang, Grant, JobId, Part, Room, View, param
 
 Spot = tuple[int, int]
 """(node, replicas on it)"""
@@ -55,33 +55,67 @@ class Placer:
 
     def __init__(self, how: str, types: str, mix: bool) -> None:
         self._how, self._types, self._mix = how, types, mix
-        self._find: Callable[[Room, Sequence[int], int], list[Spot] | None] = _BY_MASK[how]
-        self._groups: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {}
-        self._counts_only: bool | None = None
+        self._find = _BY_MASK[how]
+        self._groups: dict[int, tuple[tuple[int, ...], ...]] = {}
+        self._alone: dict[tuple[int, int], Grant] = {}
+        self._whole: dict[tuple[int, int], Grant] = {}
+        self._counts_only = False
 
     def __call__(self, view: View, demand: Demand) -> Grant | None:
         """Return a grant of one gang, reserved on ``view.room``, or None if there is no room now."""
         room = view.room
-        if self._counts_only is None:
-            self._counts_only = all(node.cpus == inf and node.mem_gb == inf for node in view.cluster.nodes)
-        for pools in self._groups.get(demand.pools) or self._group(view, demand):
-            spots = self._spots(room, pools, demand)
+        groups = self._groups.get(id(demand))
+        if groups is None:
+            groups = self._group(view, demand)
+        for pools in groups:
+            if demand.gpus and (room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)) < demand.replicas:
+                continue
+            by_mask = self._counts_only and demand.gpus == 1
+            spots = self._find(room, pools, demand.replicas) if by_mask else _by_fit(room, pools, demand, self._how)
             if spots is not None:
-                nodes, count = zip(*spots, strict=True) if len(spots) > 1 else ((spots[0][0],), (spots[0][1],))
-                grant = Grant((Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb)),))
+                grant = self._grant(demand, spots)
                 room.take(grant)
                 return grant
         return None
 
-    def _spots(self, room: Room, pools: Sequence[int], demand: Demand) -> list[Spot] | None:
-        if demand.gpus == 1 and room.gpus_free(pools) < demand.replicas:
-            return None
-        if self._counts_only and demand.gpus == 1:
-            return self._find(room, pools, demand.replicas)
-        return _by_fit(room, pools, demand, self._how)
+    def run_time_s(self, view: View, job: JobId, at: int = 0) -> float:
+        """Return the believed seconds that a waiting job needs at the requested size; needs "remaining_work" and "rates".
+
+        Parameters
+        ----------
+        view : View
+            The instant.
+        job : int
+            A waiting job.
+        at : int
+            Which of its `groups` it would run on; 0 = the preferred type.
+        """
+        demand = view.demand(job)
+        whole = self._whole.get((id(demand), at))
+        if whole is None:
+            whole = self._whole[id(demand), at] = whole_cluster_grant(view, demand, self.groups(view, demand)[at:])
+        rate = view.belief.rate(job, whole)
+        return view.one("remaining_work", job) / rate if rate > 0 else inf
+
+    def groups(self, view: View, demand: Demand) -> tuple[tuple[int, ...], ...]:
+        """Return the sets of pools that are tried for a demand, in order: one for each GPU type, then the mix if that is allowed."""
+        return self._groups.get(id(demand)) or self._group(view, demand)
+
+    def _grant(self, demand: Demand, spots: list[Spot]) -> Grant:
+        if len(spots) > 1:
+            nodes, count = zip(*spots, strict=True)
+            return Grant((Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb)),))
+        # Most grants are one node's: the same object again costs nothing to build, check or add up.
+        node = spots[0][0]
+        known = self._alone.get((node, id(demand)))
+        if known is None:
+            part = Part((node,), (demand.replicas,), demand.gpus, demand.cpus, demand.mem_gb)
+            known = self._alone[node, id(demand)] = Grant((Gang(part),))
+        return known
 
     def _group(self, view: View, demand: Demand) -> tuple[tuple[int, ...], ...]:
         types = view.cluster.types
+        self._counts_only = all(node.cpus == inf and node.mem_gb == inf for node in view.cluster.nodes)
         keys: dict[str, Callable[[int], float]] = {
             "fastest": lambda at: -types[at].speed,
             "slowest_that_fits": lambda at: types[at].speed,
@@ -94,8 +128,35 @@ class Placer:
         groups = [tuple(by_type[at]) for at in order]
         if (self._mix or not demand.gpus) and len(groups) > 1:
             groups.append(tuple(at for group in groups for at in group))
-        self._groups[demand.pools] = tuple(groups)
-        return self._groups[demand.pools]
+        self._groups[id(demand)] = tuple(groups)
+        return self._groups[id(demand)]
+
+
+def whole_cluster_grant(view: View, demand: Demand, groups: Iterable[Sequence[int]]) -> Grant:
+    """Return what a job would hold if it were alone: the fewest nodes of the first of these groups of pools that could hold it, free or not.
+
+    Where no group could, everything that there is.
+    """
+    spots: list[Spot] = []
+    for pools in groups:
+        fits = [(-capacity_for(view, node, demand), node) for at in pools for node in view.room.pools[at].nodes]
+        spots, need = [], demand.replicas
+        for fit, node in sorted(fits):
+            if need and fit:
+                spots.append((node, min(-fit, need)))
+                need -= spots[-1][1]
+        if not need:
+            break
+    taken, count = zip(*sorted(spots), strict=True) if spots else ((), ())
+    return Grant((Gang(Part(taken, count, demand.gpus, demand.cpus, demand.mem_gb)),))
+
+
+def capacity_for(view: View, at: int, demand: Demand) -> int:
+    """Return how many replicas of a demand a node holds when it is empty and in service."""
+    node = view.cluster.nodes[at]
+    fit = node.gpus // demand.gpus if demand.gpus else inf
+    fit = min(fit, (node.cpus + 1e-9) // demand.cpus if demand.cpus else inf, (node.mem_gb + 1e-9) // demand.mem_gb if demand.mem_gb else inf)
+    return int(min(fit, demand.replicas))
 
 
 def _bits(mask: int) -> Iterable[int]:

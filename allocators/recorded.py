@@ -1,0 +1,78 @@
+"""Replays the start times that the trace itself recorded: what happened, beside what if."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf, isnan
+
+from allocators.placement import Placer, mix_param, placement_param, types_param
+from sim.contract import EMPTY, Cadence, Card, Demand, Gang, Grant, JobId, Part, Plan, View
+
+
+@dataclass
+class Recorded:
+    """Start every job exactly when the trace says that it started.
+
+    Notes
+    -----
+    Where the described cluster has no room, the whole gang goes to the unpriced overflow node; the time spent there says when and by how much the described
+    cluster would not have done. A start before the submission happens at the submission; an evicted job, whose start is over, starts again at once; a job
+    without a recorded start is refused. The start is exact, the end follows the performance model. Starts less than 1 ms apart may be 1 ms late, because no
+    allocator is woken more often than that.
+    """
+
+    placement: str = placement_param()
+    types: str = types_param()
+    mix: bool = mix_param()
+    _due: list[tuple[float, JobId]] = field(init=False, repr=False, default_factory=list)
+    _place: Placer = field(init=False, repr=False)
+
+    cadence = Cadence(on_finish=True, on_capacity=False)
+    card = Card(
+        title="Recorded",
+        what="Starts every job when the trace says that it started.",
+        cost="Nobody decides anything: it shows what was, not what could be.",
+        limits="Needs recorded start times; jobs without one are refused. Uses an overflow node where the described cluster is too small.",
+        source="The trace",
+        certainty="exact",
+        goals=("baseline",),
+    )
+
+    def __post_init__(self) -> None:
+        """Prepare the placement."""
+        self._place = Placer(self.placement, self.types, self.mix)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Recorded starts, and somewhere to go where the cluster is too small."""
+        return frozenset({"recorded_start", "overflow", "mixed"} if self.mix else {"recorded_start", "overflow"})
+
+    def allocate(self, view: View, /) -> Plan:
+        """Start what is due."""
+        delta, due, now_s = view.delta, self._due, view.now_s
+        without: list[JobId] = []
+        for job in delta.arrived:
+            start_s = view.one("recorded_start_s", job)
+            if isnan(start_s):
+                without.append(job)
+            else:
+                heappush(due, (start_s, job))
+        for eviction in delta.evicted:
+            if eviction.job not in delta.finished:
+                heappush(due, (now_s, eviction.job))
+        started: dict[JobId, Grant] = {}
+        while due and due[0][0] <= now_s:
+            job = heappop(due)[1]
+            demand = view.demand(job)
+            started[job] = self._place(view, demand) or _overflowing(view, demand)
+        wake_at_s = due[0][0] if due else inf
+        if not started and not without and wake_at_s == inf:
+            return EMPTY
+        return Plan(started, frozenset(without), wake_at_s)
+
+
+def _overflowing(view: View, demand: Demand) -> Grant:
+    node = view.room.overflow
+    assert node is not None, "the simulator appends an overflow node for those that declare it"
+    return Grant((Gang(Part((node,), (demand.replicas,), demand.gpus, demand.cpus, demand.mem_gb)),))

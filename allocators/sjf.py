@@ -1,0 +1,59 @@
+"""Shortest job first: the waiting job with the least believed run time goes first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from allocators._backlog import Backlog, Key
+from allocators.placement import Placer, mix_param, placement_param, types_param
+from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View, param
+
+
+@dataclass
+class Sjf:
+    """Start waiting jobs in order of their believed run time; ties go to the earlier submission.
+
+    Notes
+    -----
+    Non-preemptive. The run time is the believed work left over the believed rate at the requested size, on the type that ``types`` prefers; it is asked
+    when a job begins to wait, so an evicted job queues with what it has left. With exact beliefs and rigid jobs it is the recorded duration.
+    """
+
+    head: str = param("block", choices=("block", "skip"), help="block: the first job that has no room holds up those behind it. skip: they may pass.")
+    placement: str = placement_param()
+    types: str = types_param()
+    mix: bool = mix_param()
+    _queue: Backlog = field(init=False, repr=False)
+    _place: Placer = field(init=False, repr=False)
+
+    cadence = Cadence()
+    card = Card(
+        title="SJF",
+        what="The job with the shortest believed run time goes first.",
+        cost="Long jobs wait, without end while enough short ones arrive.",
+        limits="As good as its belief of run times; never stops a job.",
+        source="W. E. Smith, Various optimizers for single-stage production, 1956 (shortest processing time)",
+        certainty="exact",
+        goals=("short waits", "baseline"),
+    )
+
+    def __post_init__(self) -> None:
+        """Prepare an empty queue."""
+        self._queue = Backlog(self._key)
+        self._place = Placer(self.placement, self.types, self.mix)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The believed run time."""
+        return frozenset({"remaining_work", "rates", "mixed"} if self.mix else {"remaining_work", "rates"})
+
+    def allocate(self, view: View, /) -> Plan:
+        """Start what has room, shortest first."""
+        self._queue.feed(view)
+        if not self._queue:
+            return EMPTY
+        started = self._queue.start(view, self._place) if self.head == "block" else self._queue.start_past(view, self._place)
+        return Plan(started) if started else EMPTY
+
+    def _key(self, view: View, job: JobId) -> Key:
+        return (self._place.run_time_s(view, job), view.one("arrival_s", job))
