@@ -97,7 +97,7 @@ def capacity_for(node: Node, demand: Demand) -> float:
     """Return how many replicas of a demand an empty node holds."""
     limits = [
         node.gpus // demand.gpus if demand.gpus else inf,
-        node.cpus // demand.cpus if demand.cpus else inf,
-        node.mem_gb // demand.mem_gb if demand.mem_gb else inf,
+        (node.cpus + 1e-9) // demand.cpus if demand.cpus else inf,
+        (node.mem_gb + 1e-9) // demand.mem_gb if demand.mem_gb else inf,
     ]
     return min(limits)
