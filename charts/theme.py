@@ -109,8 +109,12 @@ def figure(traces: Sequence[Mapping[str, Any]], title: str, height: int, *, lege
         "hoverlabel": {"font": {"size": TEXT_PX}},
     }
     lines = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "tickfont": {"size": TEXT_PX}}
-    axes = {name: lines | value for name, value in layout.items() if name.startswith(("xaxis", "yaxis"))}
+    axes = {name: lines | value | _sized(value) for name, value in layout.items() if name.startswith(("xaxis", "yaxis"))}
     return go.Figure(list(traces), common | layout | axes)
+
+
+def _sized(axis: Mapping[str, Any]) -> dict[str, Any]:
+    return {"title": {"font": {"size": TEXT_PX}, **axis["title"]}} if "title" in axis else {}
 
 
 def legend_px(labels: Sequence[str], width: int = 700) -> int:

@@ -40,11 +40,11 @@ def presence(result: RunResult) -> Presence:
 
 def _frame(t: Floats, columns: dict[str, Floats], end_s: float) -> pd.DataFrame:
     """Add the first and the last point, so that a series always spans the run."""
-    lead = not len(t) or t[0] > 0.0
-    tail = len(t) and t[-1] < end_s
-    times = np.concatenate(([0.0] if lead else [], t, [end_s] if tail else []))
-    padded = {name: np.concatenate(([0.0] if lead else [], values, [values[-1]] if tail else [])) for name, values in columns.items()}
-    return pd.DataFrame({"t_s": times, **padded})
+    if not len(t) or t[0] > 0.0:
+        t, columns = np.append(0.0, t), {name: np.append(0.0, values) for name, values in columns.items()}
+    if t[-1] < end_s:
+        t, columns = np.append(t, end_s), {name: np.append(values, values[-1]) for name, values in columns.items()}
+    return pd.DataFrame({"t_s": t, **columns})
 
 
 def queue_series(result: RunResult) -> pd.DataFrame:

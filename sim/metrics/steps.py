@@ -32,7 +32,7 @@ class Steps(NamedTuple):
 
 
 def accumulate(times: Floats, deltas: Sequence[Floats]) -> tuple[Floats, list[Floats]]:
-    """Return the distinct instants in order and, for each column of changes, the value after each of them.
+    """Return the instants at which a sum of changes takes a new value, in order, and for each column the value after each of them.
 
     Parameters
     ----------
@@ -48,7 +48,12 @@ def accumulate(times: Floats, deltas: Sequence[Floats]) -> tuple[Floats, list[Fl
     order = np.argsort(times)
     ordered = times[order]
     last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(ordered) else np.zeros(0, np.int64)
-    return ordered[last], [np.cumsum(delta[order])[last] for delta in deltas]
+    values = [np.cumsum(delta[order])[last] for delta in deltas]
+    changed = np.zeros(len(last), np.bool_)
+    for value in values:
+        changed[:1] = True
+        changed[1:] |= value[1:] != value[:-1]
+    return ordered[last][changed], [value[changed] for value in values]
 
 
 def merged(owner: Ints, t0: Floats, t1: Floats) -> tuple[Ints, Floats, Floats]:
