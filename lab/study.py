@@ -127,8 +127,7 @@ def labels(specs: Sequence[Spec]) -> tuple[str, ...]:
         shared = set.intersection(*(set(other.params) for other in alike))
         differing = [f"{key}={_plain_text(value)}" for key, value in spec.params if (key, value) not in shared]
         label = _safe(" ".join([spec.name, *differing]))
-        number = sum(taken == label or taken.startswith(f"{label} #") for taken in made) + 1
-        made.append(label if number == 1 else f"{label} #{number}")
+        made.append(next(name for turn in range(1, len(specs) + 1) if (name := label if turn == 1 else f"{label} +{turn}") not in made))
     return tuple(made)
 
 

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lab.compare import METRICS, Outcome, counts, headline, paired, percent, table
+from sim.errors import ParameterError
+
+
+def jobs_of(*jct: float) -> pd.DataFrame:
+    """Jobs submitted at 0, 10, 20, ...; NaN = unfinished."""
+    submit = 10.0 * np.arange(len(jct))
+    outcome = ["unfinished" if np.isnan(one) else "completed" for one in jct]
+    return pd.DataFrame({"submit_s": submit, "finish_s": submit + np.array(jct), "outcome": pd.Categorical(outcome)})
+
+
+def outcome_of(label: str, *repeats: tuple[float, ...], replays: bool = False, **summary: float) -> Outcome:
+    numbers = tuple(
+        {metric.name: 1.0 for metric in METRICS}
+        | dict.fromkeys(("failed", "impossible", "refused"), 0)
+        | {
+            "jobs": len(jct),
+            "completed": int(np.isfinite(jct).sum()),
+            "unfinished": int(np.isnan(jct).sum()),
+            "jct_mean_s": float(np.nanmean(jct)) if np.isfinite(jct).any() else None,
+        }
+        | summary
+        for jct in repeats
+    )
+    return Outcome(label, numbers, tuple(jobs_of(*jct) for jct in repeats), replays)
+
+
+def test_pairs_only_jobs_completed_under_both_and_counts_the_others() -> None:
+    nan = float("nan")
+    pair = paired(outcome_of("A", (10.0, 20.0, 30.0, nan, 5.0)), outcome_of("B", (5.0, 40.0, nan, 7.0, 5.0005)))
+    # Jobs 0, 1 and 4: 35 s before, 50.0005... s after. Job 2 completes under A only, job 3 under B only.
+    assert (pair.both, pair.only_base, pair.only_other) == (3, 1, 1)
+    assert pair.change.value == pytest.approx(50.0005 / 35 - 1)
+    assert (pair.slower, pair.faster) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    assert list(pair.before_s) == [10.0, 20.0, 5.0]
+
+
+def test_one_run_has_no_interval() -> None:
+    pair = paired(outcome_of("A", (10.0, 20.0)), outcome_of("B", (5.0, 10.0)))
+    assert (pair.change.value, pair.change.low, pair.change.high) == (-0.5, None, None)
+
+
+def test_repeats_that_do_not_differ_have_no_interval() -> None:
+    pair = paired(outcome_of("A", *[(10.0, 20.0)] * 5), outcome_of("B", *[(5.0, 10.0)] * 5))
+    assert pair.change.low is None
+
+
+def test_interval_comes_from_resampled_pairs_of_seeds() -> None:
+    base = outcome_of("A", (10.0,), (20.0,), (40.0,), (80.0,))
+    half = outcome_of("B", (5.0,), (10.0,), (20.0,), (40.0,))
+    # The same half on every seed: pairing leaves no spread at all, though the seeds differ eightfold.
+    assert paired(base, half).change.low == paired(base, half).change.high == -0.5
+    mixed = outcome_of("C", (20.0,), (10.0,), (80.0,), (40.0,))
+    change = paired(base, mixed).change
+    assert change.low is not None
+    assert change.high is not None
+    assert change.low < change.value == 0.0 < change.high
+    assert not change.clear
+
+
+def test_different_jobs_cannot_be_compared() -> None:
+    with pytest.raises(ParameterError, match="not run on the same jobs"):
+        paired(outcome_of("A", (1.0,)), outcome_of("B", (1.0, 2.0)))
+    with pytest.raises(ParameterError, match="not run on the same jobs"):
+        paired(outcome_of("A", (1.0,)), outcome_of("B", (1.0,), (2.0,)))
+
+
+def value(frame: pd.DataFrame, label: str, metric: str, column: str) -> object:
+    return frame[(frame["label"] == label) & (frame["metric"] == metric)][column].iloc[0]
+
+
+def test_best_and_verdict_follow_the_direction_of_the_metric() -> None:
+    a, b = outcome_of("A", (10.0, 20.0), utilisation=0.5), outcome_of("B", (5.0, 10.0), utilisation=0.8)
+    frame = table([a, b])
+    assert value(frame, "B", "jct_mean_s", "best")
+    assert not value(frame, "A", "jct_mean_s", "best")
+    assert value(frame, "B", "jct_mean_s", "verdict") == "better"
+    assert value(frame, "B", "utilisation", "best")
+    assert value(frame, "B", "utilisation", "change") == pytest.approx(0.6)
+    assert value(frame, "B", "utilisation", "verdict") == "better"
+    swapped = table([a, b], baseline=1)
+    assert value(swapped, "A", "utilisation", "verdict") == value(swapped, "A", "jct_mean_s", "verdict") == "worse"
+    assert value(swapped, "B", "jct_mean_s", "baseline")
+
+
+def test_nothing_is_best_where_all_are_equal() -> None:
+    frame = table([outcome_of("A", (10.0,)), outcome_of("B", (10.0,))])
+    assert not frame["best"].any()
+    assert (frame["verdict"] == "").all()
+
+
+def test_baseline_has_no_change_and_missing_numbers_stay_missing() -> None:
+    nan = float("nan")
+    frame = table([outcome_of("A", (10.0,)), outcome_of("B", (nan,))])
+    assert np.isnan(value(frame, "A", "jct_mean_s", "change"))  # type: ignore[call-overload]
+    assert np.isnan(value(frame, "B", "jct_mean_s", "value"))  # type: ignore[call-overload]
+    assert value(frame, "B", "jct_mean_s", "verdict") == ""
+
+
+def test_share_of_slower_jobs_is_a_row() -> None:
+    frame = table([outcome_of("A", (10.0, 20.0, 30.0, 40.0)), outcome_of("B", (11.0, 20.0, 10.0, 10.0))])
+    assert value(frame, "B", "slower", "value") == 0.25
+    assert np.isnan(value(frame, "A", "slower", "value"))  # type: ignore[call-overload]
+
+
+def test_counts_add_up_over_repeats() -> None:
+    frame = counts([outcome_of("A", (10.0, float("nan")), (10.0, 5.0))])
+    assert frame.iloc[0].to_dict() == {"label": "A", "jobs": 4, "completed": 3, "failed": 0, "impossible": 0, "refused": 0, "unfinished": 1}
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([("B", (5.9, 6.1, 6.0, 5.6))], "B cuts mean JCT by 41 % against A; no job gets slower."),
+        ([("B", (5.0, 5.0, 5.0, 11.0))], "B cuts mean JCT by 35 % against A; 25 % of jobs get slower."),
+        ([("B", (9.0, 9.0, 9.0, 9.0)), ("C", (8.0, 8.0, 8.0, 8.0))], "C cuts mean JCT by 20 % against A; no job gets slower."),
+        ([("B", (20.0, 20.0, 20.0, 5.0)), ("C", (11.0, 11.0, 11.0, 11.0))], "B raises mean JCT by 62 % against A; 25 % of jobs get faster."),
+        ([("B", (30.0, 30.0, 30.0, 30.0)), ("C", (9.0, 9.0, 9.0, 9.0))], "C cuts mean JCT by 10 % against A; no job gets slower."),
+        ([("B", (10.01, 10.0, 10.0, 10.0))], "No clear difference."),
+        ([("B", (5.0, 5.0, 5.0, float("nan")))], "B cuts mean JCT by 50 % against A; 1 job fewer completes."),
+        ([("B", (float("nan"),) * 4)], "No clear difference."),
+        ([], "A alone: add another policy to compare."),
+    ],
+)
+def test_headline(others: list[tuple[str, tuple[float, ...]]], expected: str) -> None:
+    made = headline([outcome_of("A", (10.0, 10.0, 10.0, 10.0)), *(outcome_of(label, jct) for label, jct in others)])
+    assert made == expected
+    assert "best" not in made.lower()
+
+
+def test_headline_wants_an_interval_clear_of_zero() -> None:
+    base = outcome_of("A", (10.0,), (20.0,), (40.0,), (80.0,))
+    assert headline([base, outcome_of("C", (20.0,), (10.0,), (40.0,), (60.0,))]) == "No clear difference."
+
+
+def test_headline_never_praises_the_recording() -> None:
+    assert "alone" in headline([outcome_of("A", (10.0,)), outcome_of("history", (1.0,), replays=True)])
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.0, "0 %"), (0.001, "less than 1 %"), (0.009, "1 %"), (0.41, "41 %"), (1.0, "100 %")])
+def test_percent(share: float, text: str) -> None:
+    assert percent(share) == text
