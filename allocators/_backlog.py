@@ -1,68 +1,131 @@
-"""A queue that knows what arrived, left and came back: shared by the policies that start waiting jobs in some order."""
+"""Queues that know what arrived and came back: shared by the policies that start waiting jobs in some order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Mapping
+from heapq import heapify, heappop, heappush, heapreplace
+from types import MappingProxyType
+from typing import Any, Final
 
-from sim.contract import Demand, Grant, JobId, View
+from sim.contract import Delta, Demand, Grant, JobId, View, param
 
 Key = tuple[float, ...]
+KeyOf = Callable[[View, JobId], Key]
 Place = Callable[[View, Demand], Grant | None]
 
+_NOBODY: Final[Mapping[JobId, Grant | None]] = MappingProxyType({})
 
-class Backlog:
-    """Waiting jobs by falling urgency, fed by ``view.delta``.
+
+def head_param(default: str = "block") -> Any:
+    """Declare the parameter ``head``."""
+    return param(default, choices=("block", "skip"), help="block: the first job that has no room holds up those behind it. skip: they may pass.")
+
+
+def backlog(head: str, key: KeyOf) -> Backlog | Lanes:
+    """Return the queue for a value of the parameter ``head``.
 
     Parameters
     ----------
+    head : str
+        "block" or "skip".
     key : callable
         (view, job) -> numbers; smaller goes first, ties go to the lower job id. Asked once, when the job begins to wait.
     """
+    return Backlog(key) if head == "block" else Lanes(key)
 
-    def __init__(self, key: Callable[[View, JobId], Key]) -> None:
+
+def newly_waiting(delta: Delta) -> tuple[JobId, ...]:
+    """Return the jobs that began to wait: arrivals, and those that lost their grant and were not given up."""
+    if not delta.evicted:
+        return delta.arrived
+    return (*delta.arrived, *(eviction.job for eviction in delta.evicted if eviction.job not in delta.finished))
+
+
+def only_arrivals(delta: Delta) -> bool:
+    """Tell whether nothing can have become free: what had no room at the last call has none now."""
+    return bool(delta.arrived) and not (delta.finished or delta.evicted or delta.nodes)
+
+
+class Backlog:
+    """Waiting jobs by falling urgency, of which the first that has no room holds up the others."""
+
+    def __init__(self, key: KeyOf) -> None:
         self._key = key
         self._heap: list[tuple[Key, JobId]] = []
+        self._stuck = -1
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def feed(self, view: View) -> None:
         """Take in the jobs that began to wait since the last call."""
-        delta = view.delta
-        for job in delta.arrived:
+        for job in newly_waiting(view.delta):
             heappush(self._heap, (self._key(view, job), job))
-        for eviction in delta.evicted:
-            if eviction.job not in delta.finished:
-                heappush(self._heap, (self._key(view, eviction.job), eviction.job))
 
-    def start(self, view: View, place: Place) -> dict[JobId, Grant]:
+    def start(self, view: View, place: Place) -> Mapping[JobId, Grant | None]:
         """Start jobs in order until the first that has no room."""
-        started: dict[JobId, Grant] = {}
         heap = self._heap
+        if not heap or (heap[0][1] == self._stuck and only_arrivals(view.delta)):
+            return _NOBODY
+        started: dict[JobId, Grant | None] = {}
         while heap:
             job = heap[0][1]
             grant = place(view, view.demand(job))
             if grant is None:
+                self._stuck = job
                 break
             started[job] = grant
             heappop(heap)
         return started
 
-    def start_past(self, view: View, place: Place) -> dict[JobId, Grant]:
-        """Start jobs in order, passing over those that have no room; of equal demands only the first is tried."""
-        started: dict[JobId, Grant] = {}
-        full: set[int] = set()
-        kept: list[tuple[Key, JobId]] = []
-        for key, job in sorted(self._heap):
-            demand = view.demand(job)
-            grant = None if id(demand) in full else place(view, demand)
+
+class Lanes:
+    """Waiting jobs by falling urgency, which pass those that have no room.
+
+    One queue for each demand: where its first job has no room, no other of that demand has any, until something becomes free.
+    """
+
+    def __init__(self, key: KeyOf) -> None:
+        self._key = key
+        self._lanes: dict[int, list[tuple[Key, JobId]]] = {}
+        self._full: set[int] = set()
+        self._fed: set[int] = set()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lanes.values()))
+
+    def feed(self, view: View) -> None:
+        """Take in the jobs that began to wait since the last call."""
+        for job in newly_waiting(view.delta):
+            lane = id(view.demand(job))
+            heappush(self._lanes.setdefault(lane, []), (self._key(view, job), job))
+            self._fed.add(lane)
+
+    def start(self, view: View, place: Place) -> Mapping[JobId, Grant | None]:
+        """Start jobs in order, passing over those that have no room."""
+        lanes, full = self._lanes, self._full
+        if not only_arrivals(view.delta):
+            full.clear()
+            hopeful = list(lanes)
+        else:
+            hopeful = [lane for lane in self._fed if lane not in full]
+        self._fed.clear()
+        first = [(*lanes[lane][0], lane) for lane in hopeful]
+        heapify(first)
+        started: dict[JobId, Grant | None] = {}
+        while first:
+            _, job, lane = first[0]
+            grant = place(view, view.demand(job))
             if grant is None:
-                full.add(id(demand))
-                kept.append((key, job))
+                full.add(lane)
+                heappop(first)
+                continue
+            started[job] = grant
+            queue = lanes[lane]
+            heappop(queue)
+            if queue:
+                heapreplace(first, (*queue[0], lane))
             else:
-                started[job] = grant
-        if started:
-            heapify(kept)
-            self._heap = kept
+                del lanes[lane]
+                heappop(first)
         return started

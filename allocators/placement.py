@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sim.contract import Demand, Gang, Grant, JobId, Part, Room, View, param
 
@@ -35,6 +35,21 @@ def mix_param() -> Any:
     return param(False, help="Whether one gang may span GPU types when no single type has room.")
 
 
+class Ways(NamedTuple):
+    """Where a demand may go.
+
+    Parameters
+    ----------
+    groups : tuple of tuples of int
+        Sets of pools in the order in which they are tried: one for each GPU type, then all together if a gang may span types.
+    by_mask : bool
+        Whether GPUs are all that matters there: the job asks for no cores and memory, or no node limits them.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    by_mask: bool
+
+
 class Placer:
     """Finds nodes for a demand on the sketch of free room, and reserves them there.
 
@@ -56,27 +71,51 @@ class Placer:
     def __init__(self, how: str, types: str, mix: bool) -> None:
         self._how, self._types, self._mix = how, types, mix
         self._find = _BY_MASK[how]
-        self._groups: dict[int, tuple[tuple[int, ...], ...]] = {}
-        self._alone: dict[tuple[int, int], Grant] = {}
+        self._ways: dict[int, Ways] = {}
+        self._on_one: dict[tuple[int, int], Grant] = {}
+        self._ever: dict[tuple[int, int, int], int] = {}
         self._whole: dict[tuple[int, int], Grant] = {}
-        self._counts_only = False
 
     def __call__(self, view: View, demand: Demand) -> Grant | None:
         """Return a grant of one gang, reserved on ``view.room``, or None if there is no room now."""
         room = view.room
-        groups = self._groups.get(id(demand))
-        if groups is None:
-            groups = self._group(view, demand)
+        groups, by_mask = self._ways.get(id(demand)) or self.ways(view, demand)
         for pools in groups:
             if demand.gpus and (room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)) < demand.replicas:
                 continue
-            by_mask = self._counts_only and demand.gpus == 1
-            spots = self._find(room, pools, demand.replicas) if by_mask else _by_fit(room, pools, demand, self._how)
-            if spots is not None:
-                grant = self._grant(demand, spots)
-                room.take(grant)
+            grant = self._within(view, demand, pools, by_mask=by_mask)
+            if grant is not None:
                 return grant
         return None
+
+    def within(self, view: View, demand: Demand, pools: tuple[int, ...]) -> Grant | None:
+        """Do the same in one of the groups of `ways` only."""
+        if demand.gpus and view.room.gpus_free(pools) < demand.replicas:
+            return None
+        return self._within(view, demand, pools, by_mask=self.ways(view, demand).by_mask)
+
+    def _within(self, view: View, demand: Demand, pools: tuple[int, ...], *, by_mask: bool) -> Grant | None:
+        room = view.room
+        spots = self._find(room, pools, demand.replicas) if by_mask else _by_fit(room, pools, demand, self._how)
+        if spots is None or (self._how == "consolidate" and len(spots) > self._fewest_ever(view, demand, pools)):
+            return None
+        grant = self._grant(demand, spots)
+        room.take(grant)
+        return grant
+
+    def counts(self, view: View, demand: Demand) -> bool:
+        """Tell whether enough free GPUs are all that a demand needs in order to be placed."""
+        return self.ways(view, demand).by_mask and self._how != "consolidate"
+
+    def ways(self, view: View, demand: Demand) -> Ways:
+        """Return where a demand may go, in order, and whether GPUs are all that matters there."""
+        known = self._ways.get(id(demand))
+        if known is None:
+            nodes, pools = view.cluster.nodes, view.room.pools
+            here = [nodes[node] for at in demand.pools for node in pools[at].nodes]
+            unlimited = not (demand.cpus or demand.mem_gb) or all(node.cpus == inf and node.mem_gb == inf for node in here)
+            known = self._ways[id(demand)] = Ways(self._groups(view, demand), demand.gpus == 1 and unlimited)
+        return known
 
     def run_time_s(self, view: View, job: JobId, at: int = 0) -> float:
         """Return the believed seconds that a waiting job needs at the requested size; needs "remaining_work" and "rates".
@@ -88,18 +127,20 @@ class Placer:
         job : int
             A waiting job.
         at : int
-            Which of its `groups` it would run on; 0 = the preferred type.
+            Which of the groups of `ways` it would run on; 0 = the preferred type.
         """
         demand = view.demand(job)
         whole = self._whole.get((id(demand), at))
         if whole is None:
-            whole = self._whole[id(demand), at] = whole_cluster_grant(view, demand, self.groups(view, demand)[at:])
+            whole = self._whole[id(demand), at] = alone(view, demand, self.ways(view, demand).groups[at:])
         rate = view.belief.rate(job, whole)
         return view.one("remaining_work", job) / rate if rate > 0 else inf
 
-    def groups(self, view: View, demand: Demand) -> tuple[tuple[int, ...], ...]:
-        """Return the sets of pools that are tried for a demand, in order: one for each GPU type, then the mix if that is allowed."""
-        return self._groups.get(id(demand)) or self._group(view, demand)
+    def _fewest_ever(self, view: View, demand: Demand, pools: Sequence[int]) -> int:
+        key = (id(demand), pools[0], len(pools))
+        if key not in self._ever:
+            self._ever[key] = len(alone(view, demand, [pools]).gangs[0].workers.nodes)
+        return self._ever[key]
 
     def _grant(self, demand: Demand, spots: list[Spot]) -> Grant:
         if len(spots) > 1:
@@ -107,15 +148,14 @@ class Placer:
             return Grant((Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb)),))
         # Most grants are one node's: the same object again costs nothing to build, check or add up.
         node = spots[0][0]
-        known = self._alone.get((node, id(demand)))
+        known = self._on_one.get((node, id(demand)))
         if known is None:
             part = Part((node,), (demand.replicas,), demand.gpus, demand.cpus, demand.mem_gb)
-            known = self._alone[node, id(demand)] = Grant((Gang(part),))
+            known = self._on_one[node, id(demand)] = Grant((Gang(part),))
         return known
 
-    def _group(self, view: View, demand: Demand) -> tuple[tuple[int, ...], ...]:
+    def _groups(self, view: View, demand: Demand) -> tuple[tuple[int, ...], ...]:
         types = view.cluster.types
-        self._counts_only = all(node.cpus == inf and node.mem_gb == inf for node in view.cluster.nodes)
         keys: dict[str, Callable[[int], float]] = {
             "fastest": lambda at: -types[at].speed,
             "slowest_that_fits": lambda at: types[at].speed,
@@ -128,11 +168,10 @@ class Placer:
         groups = [tuple(by_type[at]) for at in order]
         if (self._mix or not demand.gpus) and len(groups) > 1:
             groups.append(tuple(at for group in groups for at in group))
-        self._groups[id(demand)] = tuple(groups)
-        return self._groups[id(demand)]
+        return tuple(groups)
 
 
-def whole_cluster_grant(view: View, demand: Demand, groups: Iterable[Sequence[int]]) -> Grant:
+def alone(view: View, demand: Demand, groups: Iterable[Sequence[int]]) -> Grant:
     """Return what a job would hold if it were alone: the fewest nodes of the first of these groups of pools that could hold it, free or not.
 
     Where no group could, everything that there is.
@@ -179,7 +218,7 @@ def _fill(room: Room, order: Iterable[tuple[int, int]], need: int) -> list[Spot]
     return spots
 
 
-def _one_node(room: Room, pools: Sequence[int], need: int) -> list[Spot] | None:
+def _one_node(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
     best, where = inf, -1
     for pool in pools:
         masks = room.masks[pool]
@@ -189,7 +228,7 @@ def _one_node(room: Room, pools: Sequence[int], need: int) -> list[Spot] | None:
                     best, where = free, pool
                 break
     if where < 0:
-        return None
+        return []
     mask = room.masks[where][int(best)]
     return [(room.pools[where].nodes[(mask & -mask).bit_length() - 1], need)]
 
@@ -201,7 +240,7 @@ def _levels(room: Room, pools: Sequence[int], *, emptiest_first: bool) -> list[t
 
 def _pack(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
     if need == 1:
-        return _one_node(room, pools, 1) or []
+        return _one_node(room, pools, 1)
     return _fill(room, _levels(room, pools, emptiest_first=False), need)
 
 
@@ -219,12 +258,6 @@ def _fewest(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
             if place is not None:
                 return [*spots[:-1], (nodes[place], rest)]
     return spots
-
-
-def _consolidate(room: Room, pools: Sequence[int], need: int) -> list[Spot] | None:
-    widest = max(room.pools[pool].gpus_per_node for pool in pools)
-    spots = _fewest(room, pools, need)
-    return spots if len(spots) <= -(-need // widest) else None
 
 
 def _spread(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
@@ -257,40 +290,61 @@ def _anywhere(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
     return spots
 
 
-_BY_MASK: Final[dict[str, Callable[[Room, Sequence[int], int], list[Spot] | None]]] = {
+_BY_MASK: Final[dict[str, Callable[[Room, Sequence[int], int], list[Spot]]]] = {
     "pack": _pack,
     "fewest": _fewest,
-    "consolidate": _consolidate,
+    "consolidate": _fewest,
     "spread": _spread,
     "anywhere": _anywhere,
 }
 
 
 def _by_fit(room: Room, pools: Sequence[int], demand: Demand, how: str) -> list[Spot] | None:
-    fits = [(room.replicas_that_fit(node, demand), node) for pool in pools for node in room.pools[pool].nodes]
-    fits = [(fit, node) for fit, node in fits if fit]
-    if sum(fit for fit, _ in fits) < demand.replicas:
+    fits = [(fit, node) for node in _with_gpus(room, pools, demand.gpus) if (fit := room.replicas_that_fit(node, demand))]
+    if sum([fit for fit, _ in fits]) < demand.replicas:
         return None
     if how == "spread":
         return _evenly(fits, demand.replicas)
-    if how in {"fewest", "consolidate"}:
-        alone = min(((fit, node) for fit, node in fits if fit >= demand.replicas), default=None)
-        fits = [alone] if alone else sorted(fits, key=lambda item: (-item[0], item[1]))
-    else:
-        fits.sort(key=lambda item: item[1] if how == "anywhere" else item[0])
+    fits.sort(key=_ORDERS[how])
+    spots = _walk(fits, demand.replicas)
+    if how in {"fewest", "consolidate"} and len(spots) > 1:
+        spots = _top_off(fits, spots)
+    elif how in {"fewest", "consolidate"}:
+        spots = [(min((fit, node) for fit, node in fits if fit >= demand.replicas)[1], demand.replicas)]
+    return spots
+
+
+_ORDERS: Final[dict[str, Callable[[Spot], tuple[int, int]]]] = {
+    "pack": lambda fit: (fit[0], fit[1]),
+    "anywhere": lambda fit: (fit[1], 0),
+    "fewest": lambda fit: (-fit[0], fit[1]),
+    "consolidate": lambda fit: (-fit[0], fit[1]),
+}
+
+
+def _with_gpus(room: Room, pools: Sequence[int], gpus: int) -> Iterable[int]:
+    for pool in pools:
+        nodes, masks = room.pools[pool].nodes, room.masks[pool]
+        for free in range(gpus, len(masks)):
+            for place in _bits(masks[free]):
+                yield nodes[place]
+
+
+def _walk(fits: Iterable[tuple[int, int]], need: int) -> list[Spot]:
     spots: list[Spot] = []
-    need = demand.replicas
     for fit, node in fits:
-        took = min(fit, need)
-        spots.append((node, took))
-        need -= took
+        spots.append((node, min(fit, need)))
+        need -= spots[-1][1]
         if not need:
             break
-    if how == "consolidate":
-        widest = max(room.pools[pool].gpus_per_node for pool in pools)
-        ever = -(-demand.replicas // widest) if demand.gpus else 1
-        return spots if len(spots) <= ever else None
     return spots
+
+
+def _top_off(fits: list[tuple[int, int]], spots: list[Spot]) -> list[Spot]:
+    # The last node only takes the rest: the fullest node that has room for it does as well and leaves the emptier one whole.
+    rest, used = spots[-1][1], {node for node, _ in spots[:-1]}
+    _, node = min((fit, node) for fit, node in fits if fit >= rest and node not in used)
+    return [*spots[:-1], (node, rest)]
 
 
 def _evenly(fits: list[tuple[int, int]], need: int) -> list[Spot]:

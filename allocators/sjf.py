@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from allocators._backlog import Backlog, Key
+from allocators._backlog import Backlog, Key, Lanes, backlog, head_param
 from allocators.placement import Placer, mix_param, placement_param, types_param
-from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View, param
+from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View
 
 
 @dataclass
@@ -19,11 +19,11 @@ class Sjf:
     when a job begins to wait, so an evicted job queues with what it has left. With exact beliefs and rigid jobs it is the recorded duration.
     """
 
-    head: str = param("block", choices=("block", "skip"), help="block: the first job that has no room holds up those behind it. skip: they may pass.")
+    head: str = head_param()
     placement: str = placement_param()
     types: str = types_param()
     mix: bool = mix_param()
-    _queue: Backlog = field(init=False, repr=False)
+    _queue: Backlog | Lanes = field(init=False, repr=False)
     _place: Placer = field(init=False, repr=False)
 
     cadence = Cadence()
@@ -39,7 +39,7 @@ class Sjf:
 
     def __post_init__(self) -> None:
         """Prepare an empty queue."""
-        self._queue = Backlog(self._key)
+        self._queue = backlog(self.head, self._key)
         self._place = Placer(self.placement, self.types, self.mix)
 
     @property
@@ -50,9 +50,7 @@ class Sjf:
     def allocate(self, view: View, /) -> Plan:
         """Start what has room, shortest first."""
         self._queue.feed(view)
-        if not self._queue:
-            return EMPTY
-        started = self._queue.start(view, self._place) if self.head == "block" else self._queue.start_past(view, self._place)
+        started = self._queue.start(view, self._place)
         return Plan(started) if started else EMPTY
 
     def _key(self, view: View, job: JobId) -> Key:
