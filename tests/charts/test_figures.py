@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import charts
+from charts import TimeAxis, policy_style, type_style
+from charts.cluster import MOST_CELLS
+
+STYLE = policy_style(["fifo", "sjf", "las"], "fifo")
+
+
+def test_jct_curves():
+    curves = {label: pd.DataFrame({"share": [0.5, 1.0], "jct_s": [60.0 * factor, 7200.0 * factor]}) for label, factor in (("fifo", 3), ("sjf", 1))}
+    figure = charts.jct_cdf(curves, STYLE, "SJF is faster.", {"fifo": 12, "sjf": 0})
+    assert [trace.name for trace in figure.data] == ["fifo", "sjf"]
+    assert [(trace.line.color, trace.line.dash) for trace in figure.data] == [STYLE["fifo"], STYLE["sjf"]]
+    assert {trace.line.shape for trace in figure.data} == {"hv"}
+    assert figure.data[1].x.tolist() == [60, 7200]
+    assert figure.data[1].y.tolist() == [50, 100]
+    assert list(figure.data[1].text) == ["1 min", "2 h"]
+    assert figure.layout.xaxis.type == "log"
+    assert figure.layout.xaxis.ticktext == ("1 min", "10 min", "1 h", "6 h")
+    assert figure.layout.hovermode == "y unified"
+    assert [note.text for note in figure.layout.annotations] == ["Not completed, so not in the curve: fifo 12"]
+
+
+def test_jct_curves_of_nothing():
+    empty = pd.DataFrame({"share": np.zeros(0), "jct_s": np.zeros(0)})
+    figure = charts.jct_cdf({"fifo": empty}, STYLE)
+    assert np.isfinite(figure.layout.xaxis.range).all()
+    assert charts.jct_cdf({}, STYLE).data == ()
+    assert charts.jct_cdf({}, STYLE).layout.annotations == ()
+
+
+def test_change_histogram():
+    table = pd.DataFrame({"low": [0.5, 1.0], "high": [1.0, 2.0], "jobs": [3, 4]})
+    figure = charts.change_histogram({"sjf": table, "las": table}, STYLE)
+    assert figure.data[0].x.tolist() == [0.5, 1, 2]
+    assert figure.data[0].y.tolist() == [3, 4, 4]
+    assert [trace.line.dash for trace in figure.data] == [STYLE["sjf"][1], STYLE["las"][1]]
+    assert (figure.layout.shapes[0].x0, figure.layout.shapes[0].x1) == (1, 1)
+    assert [note.text for note in figure.layout.annotations] == ["← faster", "slower →"]
+
+
+def test_dumbbell_joins_baseline_and_policy():
+    table = pd.DataFrame({"group": ["1", "2-4"], "fifo": [100.0, 200.0], "sjf": [50.0, np.nan], "las": [80.0, 90.0]})
+    figure = charts.dumbbell(table, STYLE, "fifo")
+    lines = [trace for trace in figure.data if trace.mode == "lines"]
+    marks = [trace for trace in figure.data if trace.mode == "markers"]
+    assert lines[0].x.tolist()[:2] == [100, 50]
+    assert np.isnan(lines[0].x[2])
+    assert (lines[0].y[0], lines[0].y[1]) == (-0.24, -0.24)
+    assert np.isnan(lines[0].y[2])
+    assert lines[1].y[3] == pytest.approx(1.24)
+    assert [(mark.name, mark.marker.symbol) for mark in marks] == [("sjf", "circle"), ("las", "circle"), ("fifo", "circle-open")]
+    assert marks[2].y.tolist() == [0, 1]
+    assert figure.layout.yaxis.ticktext == ("1", "2-4")
+    assert charts.dumbbell(table[["group", "fifo", "sjf"]], STYLE, "fifo").data[0].y[0] == 0
+    assert charts.dumbbell(table.iloc[:0], STYLE, "fifo").layout.xaxis.type == "log"
+
+
+def test_arrivals_are_steps():
+    table = pd.DataFrame({"t_s": [0.0, 3600.0], "width_s": 3600.0, "jobs_per_hour": [5.0, 7.0]})
+    figure = charts.arrivals(table, TimeAxis(0, 10 * 3600))
+    assert figure.data[0].x.tolist() == [0, 1, 2]
+    assert figure.data[0].y.tolist() == [5, 7, 7]
+    assert figure.data[0].line.shape == "hv"
+    assert "over 1 h" in figure.data[0].hovertemplate
+
+
+def test_sizes_compare_jobs_with_gpu_hours():
+    figure = charts.sizes(pd.DataFrame({"gpus": ["1", "2"], "jobs": [3, 1], "gpu_hours": [10.0, 30.0]}))
+    assert figure.data[0].y.tolist() == [75, 25]
+    assert figure.data[1].y.tolist() == [25, 75]
+    assert figure.data[1].customdata.tolist() == [10, 30]
+    assert figure.layout.xaxis.type == "category"
+    nothing = charts.sizes(pd.DataFrame({"gpus": ["0"], "jobs": [1], "gpu_hours": [0.0]}))
+    assert nothing.data[1].y.tolist() == [0]
+
+
+def test_durations_name_their_bins():
+    figure = charts.durations(pd.DataFrame({"low_s": [60.0, 600.0], "high_s": [600.0, 6000.0], "jobs": [2, 3]}))
+    assert figure.data[0].x.tolist() == [60, 600, 6000]
+    assert list(figure.data[0].text) == ["1 min to 10 min", "10 min to 1.67 h", ""]
+    assert figure.layout.xaxis.type == "log"
+
+
+def test_heaviest_has_the_heaviest_on_top_and_short_names():
+    figure = charts.heaviest(pd.DataFrame({"name": ["a user with a very long name", "bob"], "jobs": [4, 1], "gpu_hours": [9.0, 3.0]}))
+    assert figure.layout.yaxis.ticktext == ("a user with a ver…", "bob")
+    assert figure.layout.yaxis.range == (1.5, -0.5)
+    assert list(figure.data[0].hovertext) == ["a user with a very long name", "bob"]
+
+
+def nodes(sizes: list[int], kinds: list[str]) -> pd.DataFrame:
+    rows = [(f"{kind}-{i}", kind, 4 if kind else 0, f"r{at}") for at, (size, kind) in enumerate(zip(sizes, kinds, strict=True)) for i in range(size)]
+    return pd.DataFrame(rows, columns=["name", "gpu_type", "gpus", "rack"])
+
+
+def test_racks_are_columns_of_cells():
+    style = type_style(["v100", "t4"])
+    figure = charts.racks(nodes([3, 20, 2], ["v100", "t4", ""]), style, "A cluster")
+    z = figure.data[0].z
+    # Rack 0 in column 0, rack 1 goes on in a second column after 16 nodes: columns 2 and 3, rack 2 in column 5.
+    assert z.shape == (16, 6)
+    assert (~np.isnan(z)).sum(axis=0).tolist() == [3, 0, 16, 4, 0, 2]
+    assert set(z[:, 2]) == {1.0}
+    assert list(figure.layout.xaxis.tickvals) == [0, 2.5, 5]
+    assert figure.layout.xaxis.ticktext == ("r0", "r1", "r2")
+    scale = figure.data[0].colorscale
+    assert [scale[0][1], scale[2][1], scale[4][1]] == [style["v100"], style["t4"], style[""]]
+    assert figure.data[0].text[0, 0] == "v100-0: 4 x v100, rack r0"
+    assert [trace.name for trace in figure.data[1:]] == ["v100 · 3 nodes · 12 GPUs", "t4 · 20 nodes · 80 GPUs", "no GPU · 2 nodes · 0 GPUs"]
+
+
+def test_a_large_cluster_stays_within_the_limits():
+    figure = charts.racks(nodes([40] * 100, ["v100"] * 100), type_style(["v100"]))
+    assert figure.data[0].z.size <= MOST_CELLS
+    assert len(figure.layout.xaxis.tickvals) <= 24
+    assert charts.racks(nodes([5], ["v100"]), type_style(["v100"])).data[0].z.shape == (5, 1)
