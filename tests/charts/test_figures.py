@@ -11,7 +11,7 @@ from charts.cluster import MOST_CELLS
 STYLE = policy_style(["fifo", "sjf", "las"], "fifo")
 
 
-def test_jct_curves():
+def test_jct_curves() -> None:
     curves = {label: pd.DataFrame({"share": [0.5, 1.0], "jct_s": [60.0 * factor, 7200.0 * factor]}) for label, factor in (("fifo", 3), ("sjf", 1))}
     figure = charts.jct_cdf(curves, STYLE, "SJF is faster.", {"fifo": 12, "sjf": 0})
     assert [trace.name for trace in figure.data] == ["fifo", "sjf"]
@@ -26,7 +26,7 @@ def test_jct_curves():
     assert [note.text for note in figure.layout.annotations] == ["Not completed, so not in the curve: fifo 12"]
 
 
-def test_jct_curves_of_nothing():
+def test_jct_curves_of_nothing() -> None:
     empty = pd.DataFrame({"share": np.zeros(0), "jct_s": np.zeros(0)})
     figure = charts.jct_cdf({"fifo": empty}, STYLE)
     assert np.isfinite(figure.layout.xaxis.range).all()
@@ -34,7 +34,7 @@ def test_jct_curves_of_nothing():
     assert charts.jct_cdf({}, STYLE).layout.annotations == ()
 
 
-def test_change_histogram():
+def test_change_histogram() -> None:
     table = pd.DataFrame({"low": [0.5, 1.0], "high": [1.0, 2.0], "jobs": [3, 4]})
     figure = charts.change_histogram({"sjf": table, "las": table}, STYLE)
     assert figure.data[0].x.tolist() == [0.5, 1, 2]
@@ -44,7 +44,7 @@ def test_change_histogram():
     assert [note.text for note in figure.layout.annotations] == ["← faster", "slower →"]
 
 
-def test_dumbbell_joins_baseline_and_policy():
+def test_dumbbell_joins_baseline_and_policy() -> None:
     table = pd.DataFrame({"group": ["1", "2-4"], "fifo": [100.0, 200.0], "sjf": [50.0, np.nan], "las": [80.0, 90.0]})
     figure = charts.dumbbell(table, STYLE, "fifo")
     lines = [trace for trace in figure.data if trace.mode == "lines"]
@@ -61,7 +61,7 @@ def test_dumbbell_joins_baseline_and_policy():
     assert charts.dumbbell(table.iloc[:0], STYLE, "fifo").layout.xaxis.type == "log"
 
 
-def test_arrivals_are_steps():
+def test_arrivals_are_steps() -> None:
     table = pd.DataFrame({"t_s": [0.0, 3600.0], "width_s": 3600.0, "jobs_per_hour": [5.0, 7.0]})
     figure = charts.arrivals(table, TimeAxis(0, 10 * 3600))
     assert figure.data[0].x.tolist() == [0, 1, 2]
@@ -70,7 +70,7 @@ def test_arrivals_are_steps():
     assert "over 1 h" in figure.data[0].hovertemplate
 
 
-def test_sizes_compare_jobs_with_gpu_hours():
+def test_sizes_compare_jobs_with_gpu_hours() -> None:
     figure = charts.sizes(pd.DataFrame({"gpus": ["1", "2"], "jobs": [3, 1], "gpu_hours": [10.0, 30.0]}))
     assert figure.data[0].y.tolist() == [75, 25]
     assert figure.data[1].y.tolist() == [25, 75]
@@ -80,14 +80,14 @@ def test_sizes_compare_jobs_with_gpu_hours():
     assert nothing.data[1].y.tolist() == [0]
 
 
-def test_durations_name_their_bins():
+def test_durations_name_their_bins() -> None:
     figure = charts.durations(pd.DataFrame({"low_s": [60.0, 600.0], "high_s": [600.0, 6000.0], "jobs": [2, 3]}))
     assert figure.data[0].x.tolist() == [60, 600, 6000]
     assert list(figure.data[0].text) == ["1 min to 10 min", "10 min to 1.67 h", ""]
     assert figure.layout.xaxis.type == "log"
 
 
-def test_heaviest_has_the_heaviest_on_top_and_short_names():
+def test_heaviest_has_the_heaviest_on_top_and_short_names() -> None:
     figure = charts.heaviest(pd.DataFrame({"name": ["a user with a very long name", "bob"], "jobs": [4, 1], "gpu_hours": [9.0, 3.0]}))
     assert figure.layout.yaxis.ticktext == ("a user with a ver…", "bob")
     assert figure.layout.yaxis.range == (1.5, -0.5)
@@ -99,7 +99,7 @@ def nodes(sizes: list[int], kinds: list[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["name", "gpu_type", "gpus", "rack"])
 
 
-def test_racks_are_columns_of_cells():
+def test_racks_are_columns_of_cells() -> None:
     style = type_style(["v100", "t4"])
     figure = charts.racks(nodes([3, 20, 2], ["v100", "t4", ""]), style, "A cluster")
     z = figure.data[0].z
@@ -115,7 +115,7 @@ def test_racks_are_columns_of_cells():
     assert [trace.name for trace in figure.data[1:]] == ["v100 · 3 nodes · 12 GPUs", "t4 · 20 nodes · 80 GPUs", "no GPU · 2 nodes · 0 GPUs"]
 
 
-def test_a_large_cluster_stays_within_the_limits():
+def test_a_large_cluster_stays_within_the_limits() -> None:
     figure = charts.racks(nodes([40] * 100, ["v100"] * 100), type_style(["v100"]))
     assert figure.data[0].z.size <= MOST_CELLS
     assert len(figure.layout.xaxis.tickvals) <= 24

@@ -26,7 +26,7 @@ def series(points: int = 1000, *, reduced: bool = True, **columns: float) -> pd.
     return pd.DataFrame(found)
 
 
-def parts(labels: list[str], points: int = 1000) -> tuple[dict, dict, dict]:
+def parts(labels: list[str], points: int = 1000) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
     queue = {label: series(points, waiting=50) for label in labels}
     busy = {label: series(points, v100=8, t4=4, total=12) for label in labels}
     capacity = {label: pd.DataFrame({"t_s": [0, 4e5, 8e5], "total": [16.0, 12, 12]}) for label in labels}
@@ -38,7 +38,7 @@ def whole(labels: list[str] = LABELS, points: int = 1000) -> go.Figure:
     return timeline(queue, busy, (policy_style(labels, labels[0]), TYPES), X, capacity=capacity, title="SJF halves the queue.")
 
 
-def test_all_rows_share_the_lowest_x_axis():
+def test_all_rows_share_the_lowest_x_axis() -> None:
     figure = whole()
     assert {trace.xaxis for trace in figure.data} == {"x"}
     assert {trace.yaxis for trace in figure.data} == {"y", "y2", "y3", "y4", "y5"}
@@ -53,7 +53,7 @@ def test_all_rows_share_the_lowest_x_axis():
     assert figure.layout.title.text == "SJF halves the queue."
 
 
-def test_a_policy_has_one_colour_and_dash_in_every_row_and_one_legend_entry():
+def test_a_policy_has_one_colour_and_dash_in_every_row_and_one_legend_entry() -> None:
     figure = whole()
     for label in LABELS:
         lines = [trace for trace in figure.data if trace.name == label and trace.fill is None and trace.line.width]
@@ -62,7 +62,7 @@ def test_a_policy_has_one_colour_and_dash_in_every_row_and_one_legend_entry():
         assert sum(trace.showlegend for trace in figure.data if trace.name == label) == 1
 
 
-def test_gpu_types_are_stacked_per_policy_with_their_own_legend():
+def test_gpu_types_are_stacked_per_policy_with_their_own_legend() -> None:
     figure = whole()
     for row, label in enumerate(LABELS, 3):
         stack = [trace for trace in figure.data if trace.stackgroup == label]
@@ -75,7 +75,7 @@ def test_gpu_types_are_stacked_per_policy_with_their_own_legend():
     assert titles[2:] == ["<b>GPU utilisation by type · fifo</b>", "<b>sjf</b>", "<b>las</b>"]
 
 
-def test_utilisation_is_in_per_cent_of_the_full_cluster():
+def test_utilisation_is_in_per_cent_of_the_full_cluster() -> None:
     figure = whole()
     busy = parts(LABELS)[1]["sjf"]
     drawn = next(trace for trace in figure.data if trace.stackgroup == "sjf" and trace.name == "t4")
@@ -86,7 +86,7 @@ def test_utilisation_is_in_per_cent_of_the_full_cluster():
     assert ceiling[1].y.tolist() == [100, 75, 75]
 
 
-def test_without_capacity_gpus_are_shown():
+def test_without_capacity_gpus_are_shown() -> None:
     row = type_row("sjf", series(v100=8, t4=4, total=12), {"v100": "#44AA99", "t4": "#DDCC77", "h100": "#999933"}, X)
     assert [trace["name"] for trace in row.traces] == ["v100", "t4"]
     assert "GPUs" in row.traces[0]["hovertemplate"]
@@ -95,7 +95,7 @@ def test_without_capacity_gpus_are_shown():
     assert not [trace for trace in timeline(queue, busy, (STYLE, TYPES), X).data if trace.name == "capacity"]
 
 
-def test_lines_are_steps_of_arrays_never_webgl_and_within_the_limits():
+def test_lines_are_steps_of_arrays_never_webgl_and_within_the_limits() -> None:
     figure = whole([*LABELS, "easy", "srtf", "recorded"], 667)
     assert {trace.type for trace in figure.data} == {"scatter"}
     assert {trace.line.shape for trace in figure.data} == {"hv"}
@@ -105,7 +105,7 @@ def test_lines_are_steps_of_arrays_never_webgl_and_within_the_limits():
     assert len(figure.to_json()) <= 500_000
 
 
-def test_bands_show_the_bins_of_a_few_lines_only():
+def test_bands_show_the_bins_of_a_few_lines_only() -> None:
     few = waiting_row({label: series(waiting=9) for label in LABELS}, STYLE, X)
     bands = [trace for trace in few.traces if trace.get("fill") == "tonexty"]
     assert len(bands) == 3
@@ -117,13 +117,13 @@ def test_bands_show_the_bins_of_a_few_lines_only():
     assert many.title.endswith("each point = 14.4 min, mean")
 
 
-def test_an_exact_series_has_no_note_and_no_band():
+def test_an_exact_series_has_no_note_and_no_band() -> None:
     row = waiting_row({"fifo": series(20, reduced=False, waiting=3)}, STYLE, X)
     assert row.title == "Jobs waiting"
     assert len(row.traces) == 1
 
 
-def test_only_the_first_row_is_in_the_legend():
+def test_only_the_first_row_is_in_the_legend() -> None:
     queue, busy, _ = parts(LABELS)
     assert [trace["showlegend"] for trace in waiting_row(queue, STYLE, X).traces if "fill" not in trace and trace["line"]["width"]] == [True] * 3
     assert not any(trace["showlegend"] for trace in busy_row(busy, STYLE, X).traces)
@@ -131,7 +131,7 @@ def test_only_the_first_row_is_in_the_legend():
     assert row.traces[-1]["line"]["color"] == STYLE["las"][0]
 
 
-def test_rows_can_be_chosen_freely():
+def test_rows_can_be_chosen_freely() -> None:
     row = fragmentation_row({"las": series(fragmented=4)}, STYLE, X)
     figure = linked_rows([row], X, "")
     assert figure.layout.xaxis.anchor == "y"
@@ -139,14 +139,14 @@ def test_rows_can_be_chosen_freely():
     assert linked_rows([Row("nothing", [])], X, "").data == ()
 
 
-def test_the_calendar_reaches_every_trace():
+def test_the_calendar_reaches_every_trace() -> None:
     queue, busy, _ = parts(["fifo"], 10)
     figure = timeline(queue, busy, (STYLE, TYPES), TimeAxis(0, 864_000, "2017-10-03T00:00:00"))
     assert figure.layout.xaxis.type == "date"
     assert all(trace.x[0] == 1_506_988_800_000 for trace in figure.data)
 
 
-def test_figures_are_transparent_and_leave_text_colours_to_the_page():
+def test_figures_are_transparent_and_leave_text_colours_to_the_page() -> None:
     layout = json.loads(whole().to_json())["layout"]
     assert layout["paper_bgcolor"] == layout["plot_bgcolor"] == "rgba(0,0,0,0)"
     assert "color" not in layout["font"]

@@ -21,30 +21,30 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_the_baseline_is_grey_and_solid_and_the_others_follow_okabe_and_ito():
+def test_the_baseline_is_grey_and_solid_and_the_others_follow_okabe_and_ito() -> None:
     style = policy_style(SIX, "fifo")
     assert style["fifo"] == (BASELINE_COLOUR, "solid")
     assert [style[label][0] for label in SIX[1:]] == list(POLICY_COLOURS[:5])
     assert [style[label][1] for label in SIX[1:]] == list(DASHES[1:])
 
 
-def test_another_baseline_recolours_two_policies_only():
+def test_another_baseline_recolours_two_policies_only() -> None:
     first, second = policy_style(SIX, "fifo"), policy_style(SIX, "srtf")
     assert {label for label in SIX if first[label] != second[label]} == {"fifo", "srtf"}
     assert len(set(second.values())) == len(SIX)
 
 
-def test_another_policy_at_the_end_recolours_nobody():
+def test_another_policy_at_the_end_recolours_nobody() -> None:
     assert policy_style([*SIX, "new"], "fifo").items() >= policy_style(SIX, "fifo").items()
 
 
-def test_thirty_six_policies_differ():
+def test_thirty_six_policies_differ() -> None:
     labels = [str(at) for at in range(36)]
     assert len(set(policy_style(labels, "0").values())) == 36
     assert len(set(policy_style(labels, "").values())) == 36
 
 
-def test_types_and_policies_share_no_colour():
+def test_types_and_policies_share_no_colour() -> None:
     assert not set(TYPE_COLOURS) & {*POLICY_COLOURS, BASELINE_COLOUR}
     style = type_style(["v100", "", "t4"])
     assert (style["v100"], style["t4"]) == TYPE_COLOURS[:2]
@@ -53,16 +53,16 @@ def test_types_and_policies_share_no_colour():
 
 @pytest.mark.parametrize("colour", [BASELINE_COLOUR, *POLICY_COLOURS])
 @pytest.mark.parametrize("ground", ["#FFFFFF", "#0E1117"])
-def test_lines_are_visible_in_light_and_dark(colour, ground):
+def test_lines_are_visible_in_light_and_dark(colour: str, ground: str) -> None:
     assert contrast(colour, ground) >= 2.2
 
 
-def test_grey_text_is_readable_in_light_and_dark():
+def test_grey_text_is_readable_in_light_and_dark() -> None:
     assert contrast(BASELINE_COLOUR, "#FFFFFF") >= 3.5
     assert contrast(BASELINE_COLOUR, "#0E1117") >= 4.5
 
 
-def test_small_things():
+def test_small_things() -> None:
     assert faded("#0072B2", 0.25) == "rgba(0, 114, 178, 0.25)"
     assert image_config("compare")["toImageButtonOptions"] == {"format": "png", "scale": 2, "filename": "compare"}
     assert wrapped("") == ("", 0)
@@ -76,12 +76,12 @@ def test_small_things():
     ("seconds", "text"),
     [(0.25, "0.25 s"), (45, "45 s"), (60, "1 min"), (5400, "1.5 h"), (3600, "1 h"), (86_400, "1 day"), (7 * 86_400, "7 days"), (86_400 * 4000, "4,000 days")],
 )
-def test_durations_are_told_as_a_person_would(seconds, text):
+def test_durations_are_told_as_a_person_would(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
 
 
 @pytest.mark.parametrize(("span", "unit", "place"), [(3600, "minutes", 60), (3 * 86_400, "hours", 3600), (30 * 86_400, "days", 86_400)])
-def test_the_unit_follows_the_span(span, unit, place):
+def test_the_unit_follows_the_span(span: float, unit: str, place: float) -> None:
     axis = TimeAxis(0, span)
     assert axis.unit == (place, unit)
     assert axis.layout()["range"] == [0, span / place]
@@ -89,13 +89,13 @@ def test_the_unit_follows_the_span(span, unit, place):
     assert axis.place(np.array([0.0, 2.0 * place])).tolist() == [0, 2]
 
 
-def test_the_calendar_is_in_milliseconds_of_the_wall_clock():
+def test_the_calendar_is_in_milliseconds_of_the_wall_clock() -> None:
     axis = TimeAxis(0, 3600, "1970-01-02T00:00:00+08:00")
     assert axis.layout() == {"type": "date", "range": [86_400_000.0, 86_400_000.0 + 3_600_000]}
     assert axis.place(np.array([1.0])).tolist() == [86_401_000.0]
 
 
-def test_log_axes_are_labelled_in_words():
+def test_log_axes_are_labelled_in_words() -> None:
     wide = log_duration(1, 10 * 86_400)
     assert wide["ticktext"] == ["1 s", "10 s", "1 min", "10 min", "1 h", "6 h", "1 day", "7 days"]
     assert wide["range"] == pytest.approx([0, np.log10(864_000)])

@@ -15,7 +15,7 @@ T = np.array([0.0, 1, 3, 4, 8])
 V = np.array([2.0, 4, 0, 1, 0])  # 2 on 0..1, 4 on 1..3, 0 on 3..4, 1 on 4..8, then 0
 
 
-def test_few_steps_come_back_as_they_are():
+def test_few_steps_come_back_as_they_are() -> None:
     steps = reduce_steps(T, V, 0, 10)
     assert steps.bin_s == 0
     assert steps.t_s.tolist() == [0, 1, 3, 4, 8, 10]
@@ -23,7 +23,7 @@ def test_few_steps_come_back_as_they_are():
     assert (steps.low.tolist(), steps.high.tolist()) == (steps.mean.tolist(), steps.mean.tolist())
 
 
-def test_bins_worked_out_by_hand():
+def test_bins_worked_out_by_hand() -> None:
     steps = reduce_steps(T, V, 0, 8, bins=2)
     assert steps.bin_s == 4
     assert steps.t_s.tolist() == [0, 4, 8]
@@ -33,7 +33,7 @@ def test_bins_worked_out_by_hand():
     assert steps.high.tolist() == [4, 1, 1]
 
 
-def test_window_inside_the_series():
+def test_window_inside_the_series() -> None:
     steps = reduce_steps(T, V, 2, 5)
     assert steps.t_s.tolist() == [2, 3, 4, 5]
     assert steps.mean.tolist() == [4, 0, 1, 1]
@@ -44,14 +44,14 @@ def test_window_inside_the_series():
     assert binned.high.tolist() == [4, 1, 1]
 
 
-def test_zero_before_the_first_point():
+def test_zero_before_the_first_point() -> None:
     assert reduce_steps(np.array([5.0]), np.array([3.0]), 0, 10).mean.tolist() == [0, 3, 3]
     assert reduce_steps(np.zeros(0), np.zeros(0), 0, 10).mean.tolist() == [0, 0]
     assert integral(np.zeros(0), np.zeros(0), 0, 10) == 0
     assert integral(np.array([5.0]), np.array([3.0]), 0, 10) == 15
 
 
-def test_an_empty_window_is_refused():
+def test_an_empty_window_is_refused() -> None:
     with pytest.raises(ParameterError, match="ends after it begins"):
         reduce_steps(T, V, 5, 5)
     with pytest.raises(ParameterError, match="in 0 bins"):
@@ -65,7 +65,7 @@ def test_an_empty_window_is_refused():
     start=st.floats(-10, 900),
     span=st.floats(0.5, 500),
 )
-def test_reduction_keeps_the_integral_and_the_band(times, data, bins, start, span):
+def test_reduction_keeps_the_integral_and_the_band(times: list[float], data: st.DataObject, bins: int, start: float, span: float) -> None:
     t = np.sort(np.array(times))
     v = np.array(data.draw(st.lists(st.integers(0, 50), min_size=len(t), max_size=len(t))), np.float64)
     steps = reduce_steps(t, v, start, start + span, bins)
@@ -80,7 +80,7 @@ def test_reduction_keeps_the_integral_and_the_band(times, data, bins, start, spa
         assert (low, high) == (min(taken), max(taken))
 
 
-def test_frames_are_reduced_column_by_column():
+def test_frames_are_reduced_column_by_column() -> None:
     frame = pd.DataFrame({"t_s": T, "a": V, "b": V * 2})
     found = reduce_frame(frame, 0, 8, bins=2)
     assert list(found) == ["t_s", "a", "a_low", "a_high", "b", "b_low", "b_high"]
@@ -88,14 +88,14 @@ def test_frames_are_reduced_column_by_column():
     assert found["a_high"].tolist() == [4, 1, 1]
 
 
-def test_bins_share_a_budget():
+def test_bins_share_a_budget() -> None:
     assert bins_for(1) == MOST_POINTS - 1
     assert bins_for(48, 24_000) == 499
     assert 48 * (bins_for(48, 24_000) + 1) == 24_000
     assert bins_for(100_000) == 100
 
 
-def test_changes_of_one_instant_are_one():
+def test_changes_of_one_instant_are_one() -> None:
     t, (a, b) = accumulate(np.array([3.0, 1, 3, 1, 2]), [np.array([5.0, 1, -5, 1, 0]), np.ones(5)])
     assert t.tolist() == [1, 2, 3]
     assert a.tolist() == [2, 2, 2]  # kept, because the other column does change
@@ -103,7 +103,7 @@ def test_changes_of_one_instant_are_one():
     assert accumulate(np.array([1.0, 2, 2, 3]), [np.array([1.0, 1, -1, 1])])[0].tolist() == [1, 3]
 
 
-def test_merging_keeps_owners_apart():
+def test_merging_keeps_owners_apart() -> None:
     owner, t0, t1 = merged(np.array([1, 0, 1, 1, 0]), np.array([5.0, 0, 0, 2, 9]), np.array([6.0, 4, 5.5, 3, 9]))
     assert owner.tolist() == [0, 1, 1]
     assert t0.tolist() == [0, 0, 5.5]
