@@ -20,7 +20,7 @@ from sim.readers.source import open_source
 from sim.readers.table import read_table
 from sim.trace import Trace
 
-DAY_S: Final = 86_400.0
+MOST_NODES: Final = 100_000
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,15 @@ class NodeShape:
             raise ClusterError(f"A node must have at least one GPU of a named type, not {self.gpus} of {self.gpu_type!r}.")
 
     def group(self, count: int, home: str) -> NodeGroup:
-        """Return `count` such nodes that belong to `home`; "" = to nobody in particular."""
+        """Return `count` such nodes that belong to `home`; "" = to nobody in particular.
+
+        Raises
+        ------
+        ClusterError
+            If there are more than any cluster has.
+        """
+        if count > MOST_NODES:
+            raise ClusterError(f"{home or 'The trace'} would need {count:,} nodes of {self.gpus} GPUs. Check the unit of the durations and the GPU counts.")
         return NodeGroup(count, self.gpus, self.gpu_type, partitions=(home,) if home else (), name=home)
 
 
@@ -127,10 +135,14 @@ def cluster_from_vc_config(source: Path | bytes, gpus_per_node: int = 8, gpu_typ
         table, _ = read_table(content, options)
     except TraceError as error:
         raise ClusterError(str(error)) from error
+    if table.empty:
+        raise ClusterError(f"{name}: every row has more fields than the header. Correct the table.")
     if "date" not in table:
         return _fixed(table, shape, name)
     # Names of virtual clusters keep their capitals, which plain column names lose.
     spelled = table.set_axis([cell if cell.lower() not in ("date", "total") else cell.lower() for cell in content.sample.cells], axis=1)
+    if spelled.columns.duplicated().any():
+        raise ClusterError(f"{name}: column {spelled.columns[spelled.columns.duplicated()][0]!r} occurs twice. Give every virtual cluster one column.")
     return _daily(spelled, shape, epoch, name)
 
 

@@ -13,7 +13,7 @@ from sim.errors import TraceError
 
 MISSING: Final = frozenset({"", "none", "unknown", "nan", "nat", "null", "na", "n/a", "\\n", "none assigned", "invalid"})
 # A time of day followed by Z, UTC or an offset; the date's own dashes must not be taken for one.
-OFFSET: Final = r":\d\d(?:[.,]\d+)?\s*(?:[zZ]|UTC|GMT|[+-]\d\d(?::?\d\d)?)$"
+OFFSET: Final = r"[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)?\s*(?:[zZ]|UTC|GMT|[+-]\d\d(?::?\d\d)?)$"
 UNIX: Final = (946_684_800.0, 4_102_444_800.0)  # the years 2000 to 2100
 
 
@@ -108,19 +108,23 @@ def instants(values: pd.Series, zone: str, unit_s: float = 1.0, where: str = "th
         return Instants(figures * unit_s, False, False, never)
     carries = cells.str.contains(OFFSET, regex=True)
     if not carries.any():
-        return _naive(pd.to_datetime(cells.where(present), format="ISO8601", errors="coerce"), zone, not_before)
-    readable = carries | pd.to_datetime(cells.where(present & ~carries), format="ISO8601", errors="coerce").isna()
+        return _naive(_parsed(cells.where(present)).dt.tz_localize(None), zone, not_before)
+    readable = carries | _parsed(cells.where(present & ~carries)).isna()
     if not readable.all():
         at = int(np.flatnonzero(~readable.to_numpy())[0])
         first = f"row {values.index[at]}: {cells.iloc[at]}"
         raise TraceError(f"{where}: some times carry an offset and others do not ({first}). Give every time an offset, or none and choose a zone.")
-    return _aware(pd.to_datetime(cells.where(carries), format="ISO8601", utc=True, errors="coerce"))
+    return _aware(_parsed(cells.where(carries)))
 
 
 def is_unix(seconds: pd.Series) -> bool:
     """Tell whether all known values lie between the years 2000 and 2100 when read as Unix seconds."""
     known = seconds.dropna()
     return bool(len(known)) and bool(known.between(*UNIX).all())
+
+
+def _parsed(cells: pd.Series) -> pd.Series:
+    return pd.to_datetime(cells, format="ISO8601", utc=True, errors="coerce")
 
 
 def _seconds(moments: pd.Series) -> pd.Series:

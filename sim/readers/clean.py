@@ -15,6 +15,8 @@ from sim.trace import COLUMNS, NUMBERS, REQUIRED, Trace
 # Rounding demands up by more than this distorts every comparison.
 ROUNDING_WARNING: Final = 1.1
 WORDS: Final = {"submit_time_s": "submission time", "num_gpus": "GPU count", "duration_s": "duration"}
+# Unix milliseconds mistaken for seconds still pass: a wrong unit is the user's to see and choose.
+MOST: Final = {"submit_time_s": 1e14, "num_gpus": 1e7, "duration_s": 1e13}
 NOT_NEGATIVE: Final = ("cpus", "mem_gb", "min_gpus", "max_gpus", "time_limit_s", "batch_size")
 LOST_TIME: Final = "the recorded start is before the submission: moved to the submission"
 
@@ -110,6 +112,7 @@ def _drop_unusable(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
         missing = jobs[column].isna()
         jobs = report.drop(jobs, missing, f"the {word} is missing or cannot be read", cells)
         jobs = report.drop(jobs, ~np.isfinite(jobs[column]), f"the {word} is infinite", cells)
+        jobs = report.drop(jobs, jobs[column].abs() > MOST[column], f"the {word} is too large to be real", cells)
         if column != "submit_time_s":
             jobs = report.drop(jobs, jobs[column] < 0, f"the {word} is negative", cells)
     return jobs

@@ -84,7 +84,8 @@ def parquet_head(content: Content, options: ReadOptions, rows: int) -> pd.DataFr
         flat = _flat(file)
         _refuse_bomb(file, flat, content.name, options)
         batch = next(file.iter_batches(batch_size=rows, columns=list(flat)), None)
-        head = batch.to_pandas() if batch is not None else pd.DataFrame(columns=list(flat))
+        # Metadata written by pandas may be damaged, and is not needed.
+        head = pa.Table.from_batches([batch]).to_pandas(ignore_metadata=True) if batch is not None else pd.DataFrame(columns=list(flat))
     return head.astype("str").set_axis(list(flat.values()), axis=1)
 
 

@@ -135,7 +135,7 @@ def _unpack(data: bytes, name: str, options: ReadOptions) -> bytes | None:
                 member = _only_member(archive, name)
                 return _unpack_stream(lambda: archive.open(member), name, options)
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError, ValueError, struct.error) as error:
-        raise TraceError(f"{name}: the archive is damaged or locked ({error}). Pack it again without a password.") from error
+        raise TraceError(f"{name}: the archive is damaged or locked ({str(error)[:60]!r}). Pack it again without a password.") from error
     return None
 
 

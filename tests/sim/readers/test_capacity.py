@@ -105,6 +105,7 @@ def test_daily_sizes_start_at_the_epoch_of_the_trace() -> None:
         b"vc,nodes\nvcA,1.5\n",
         b"vc,nodes\nvcA,x\n",
         b"vc,nodes\nvcA,1\nvcA,2\n",
+        b"date,vcA,vcA\n2020-01-01,8,8\n",
         b"date,vcA\nsoon,8\n",
         b"date,vcA\n2020-01-01,-8\n",
     ],
@@ -120,5 +121,7 @@ def test_bad_arguments() -> None:
     for bad in ({"load": 0}, {"by": "user"}, {"gpus_per_node": 0}):
         with pytest.raises(ClusterError):
             cluster_from_trace(jobs, **bad)
+    with pytest.raises(ClusterError, match="nodes of 8 GPUs"):
+        cluster_from_trace(trace(submit_time_s=[0], duration_s=[1], num_gpus=[9_000_000]))
     with pytest.raises(ClusterError, match="epoch"):
         cluster_from_vc_config(DAILY, epoch="yesterday")

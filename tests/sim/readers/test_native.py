@@ -91,6 +91,8 @@ def test_every_bad_row_has_a_reason() -> None:
         "nan,NaN,1,10",
         "inf,inf,1,10",
         "text,soon,1,10",
+        "far,1e15,1,10",
+        "huge,1,1e19,10",
         "no gpus,1,,10",
         "minus gpus,1,-2,10",
         "cpu,1,0,10",
@@ -105,10 +107,12 @@ def test_every_bad_row_has_a_reason() -> None:
         "short,6",
     ]
     got = checked(("job_id,submit_time_s,num_gpus,duration_s\n" + "\n".join(rows)).encode())
-    assert list(got.trace.frame["job_id"]) == ["ok", "zero", "half", "row-14"]
+    assert list(got.trace.frame["job_id"]) == ["ok", "zero", "half", "row-16"]
     assert reasons(got) == {
         "the submission time is missing or cannot be read": 2,
         "the submission time is infinite": 1,
+        "the submission time is too large to be real": 1,
+        "the GPU count is too large to be real": 1,
         "the GPU count is missing or cannot be read": 2,
         "the GPU count is negative": 1,
         "no GPU: a CPU job": 1,
