@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from allocators.easy import Easy
 from allocators.fifo import Fifo
 from allocators.recorded import Recorded
 from allocators.sjf import Sjf
@@ -13,6 +14,7 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "recorded": Recorded,
     "fifo": Fifo,
     "sjf": Sjf,
+    "easy": Easy,
 }
 """Name -> allocator, a dataclass of parameters. The only list of allocators there is: forms, command line, sweeps and tests are derived from it."""
 

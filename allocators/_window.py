@@ -1,0 +1,101 @@
+"""The waiting jobs that backfilling looks at: a head, the next few behind it sorted by demand, and the rest."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from sim.contract import Demand, JobId
+
+
+class Entry(NamedTuple):
+    """A waiting job; smaller goes first."""
+
+    key: tuple[float, ...]
+    job: JobId
+
+
+class Lane:
+    """Jobs of one demand, by place in the queue and, for each group of pools where they may run, by estimated run time.
+
+    Parameters
+    ----------
+    demand : Demand
+        What all of them ask for.
+    groups : tuple of tuples of int
+        Where they may run, preferred first.
+    """
+
+    def __init__(self, demand: Demand, groups: tuple[tuple[int, ...], ...]) -> None:
+        self.demand, self.groups = demand, groups
+        self.gpus = demand.replicas * demand.gpus
+        self.order: list[Entry] = []
+        self.shortest: list[list[tuple[float, Entry]]] = [[] for _ in groups]
+        self._times_s: dict[JobId, tuple[float, ...]] = {}
+
+    def add(self, entry: Entry, times_s: tuple[float, ...]) -> None:
+        """Take in a job with its estimated run time in each group."""
+        insort(self.order, entry)
+        self._times_s[entry.job] = times_s
+        for by_time, time_s in zip(self.shortest, times_s, strict=True):
+            insort(by_time, (time_s, entry))
+
+    def remove(self, entry: Entry) -> None:
+        """Forget a job."""
+        del self.order[bisect_left(self.order, entry)]
+        for by_time, time_s in zip(self.shortest, self._times_s.pop(entry.job), strict=True):
+            del by_time[bisect_left(by_time, (time_s, entry))]
+
+    def first_within(self, group: int, time_s: float, barred: set[JobId]) -> Entry | None:
+        """Return the first in the queue of those that take no longer than this in a group."""
+        by_time = self.shortest[group]
+        if not by_time or by_time[0][0] > time_s:
+            return None
+        until = bisect_right(by_time, time_s, key=lambda item: item[0])
+        return min((entry for _, entry in by_time[:until] if entry.job not in barred), default=None)
+
+
+class Window:
+    """The jobs behind the head that may be started before it: the first ``depth`` of the queue."""
+
+    def __init__(self, depth: int) -> None:
+        self.lanes: dict[int, Lane] = {}
+        self.size = 0
+        self._depth = depth
+        self._rest: list[Entry] = []
+
+    def first(self) -> Entry | None:
+        """Return the job that goes first."""
+        return min([lane.order[0] for lane in self.lanes.values()], default=None)
+
+    def goes_behind(self, entry: Entry) -> bool:
+        """Put a job behind the window and return True if that is its place; else make room for it in the window."""
+        if self._rest and entry > self._rest[0]:
+            heappush(self._rest, entry)
+            return True
+        if self.size < self._depth:
+            return False
+        last = max([lane.order[-1] for lane in self.lanes.values()], default=None)
+        if last is None or entry > last:
+            heappush(self._rest, entry)
+            return True
+        self.remove(last, next(lane for lane in self.lanes.values() if lane.order[-1] == last))
+        heappush(self._rest, last)
+        return False
+
+    def behind(self) -> Entry | None:
+        """Take the first job behind the window."""
+        return heappop(self._rest) if self._rest else None
+
+    def add(self, lane: Lane, entry: Entry, times_s: tuple[float, ...]) -> None:
+        """Put a job into its lane."""
+        lane.add(entry, times_s)
+        self.size += 1
+
+    def remove(self, entry: Entry, lane: Lane) -> None:
+        """Take a job out of its lane, and the lane away if it was the last."""
+        lane.remove(entry)
+        self.size -= 1
+        if not lane.order:
+            del self.lanes[id(lane.demand)]
