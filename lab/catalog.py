@@ -172,7 +172,11 @@ def canonical(kind: str, spec: Spec) -> Spec:
     """
     made = instance(kind, spec)
     tidy = spec_of(kind if kind in _SINGLE else spec.name, made)
-    return Spec.of(tidy.name, **{key: canonical("allocator", value) if isinstance(value, Spec) else value for key, value in tidy.params})
+    defaults = {info.name: info.default for info in parameters(type(made))}
+    # An allocator inside may have been spelled out with its own defaults.
+    inner = {key: canonical("allocator", value) for key, value in tidy.params if isinstance(value, Spec)}
+    same = {key for key, value in inner.items() if value == canonical("allocator", defaults[key])}
+    return Spec.of(tidy.name, **{key: inner.get(key, value) for key, value in tidy.params if key not in same})
 
 
 def choice_params(name: str) -> tuple[ParamInfo, ...]:

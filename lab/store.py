@@ -62,7 +62,7 @@ class Entry:
         StoreError
             If it is missing or damaged.
         """
-        return _read_frame(self.folder, f"chart-{name}")
+        return self._frame(f"chart-{name}")
 
     def jobs(self) -> pd.DataFrame:
         """Return one row per job, without reading the other frames.
@@ -72,7 +72,7 @@ class Entry:
         StoreError
             If it is missing or damaged.
         """
-        return _read_frame(self.folder, "jobs")
+        return self._frame("jobs")
 
     def result(self) -> RunResult:
         """Return the whole result.
@@ -84,11 +84,19 @@ class Entry:
         """
         facts = dict(self.provenance["result"])
         timing = Timing(**self.provenance["timing"])
-        frames = {name: _read_frame(self.folder, name) for name in FRAMES}
+        frames = {name: self._frame(name) for name in FRAMES}
         result = RunResult(**frames, end_s=float(facts["end_s"]), reason=facts["reason"], voided=facts["voided"], overflow=facts["overflow"], timing=timing)
         if result.digest() != self.provenance["digest"]:
             raise _damaged(self.folder, "its contents changed")
         return result
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        frame = _read_frame(self.folder, name)
+        # An empty table comes back without the categories of its columns.
+        for column, categories in self.provenance["categories"].get(name, {}).items():
+            if list(frame[column].cat.categories) != categories:
+                frame[column] = pd.Categorical(frame[column], categories=categories)
+        return frame
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,7 @@ class Store:
             "digest": result.digest(),
             "versions": dict(about["versions"]),
             "timing": asdict(result.timing),
+            "categories": {name: _categories(frame) for name, frame in frames.items()},
             "result": {"end_s": result.end_s, "reason": result.reason, "voided": result.voided, "overflow": result.overflow},
         }
         with _Draft(self.root, self._run(key)) as draft:
@@ -339,6 +348,10 @@ def _age_mark(folder: Path) -> float:
         return (mark if mark.exists() else folder).stat().st_mtime
     except OSError:
         return float("inf")
+
+
+def _categories(frame: pd.DataFrame) -> dict[str, list[str]]:
+    return {str(name): list(map(str, values.cat.categories)) for name, values in frame.items() if isinstance(values.dtype, pd.CategoricalDtype)}
 
 
 def _write_frame(folder: Path, name: str, frame: pd.DataFrame) -> None:

@@ -31,6 +31,9 @@ def result_of(seed: int = 0, jobs: int = 50) -> RunResult:
     notes = pd.DataFrame({"decision": [1], "name": pd.Series(["gap"], dtype="str"), "value": [0.5]})
     outages = pd.DataFrame({"node": [1], "t0": [0.0], "t1": [np.nan], "cause": pd.Series(["outage"], dtype="str")})
     empty = pd.DataFrame({"segment": pd.Series(dtype=np.int64)})
+    if not seed % 2:
+        outages = outages.iloc[:0].reset_index(drop=True)
+    outages["cause"] = pd.Categorical(outages["cause"], categories=["outage", "absent"])
     return RunResult(frame, segments, empty, pd.DataFrame({"t": rng.random(3)}), notes, outages, 12.5, "drained", 2, 7, Timing(1.0, 2.0, 0.1, 0.01, 80.0))
 
 

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+import allocators
+from lab import catalog
+from sim.cluster import Cluster
+from sim.contract import NEEDS, Cadence, Card, Plan, View, param
+from sim.errors import ParameterError
+from sim.params import Spec
+from sim.perf import BELIEFS, PERF
+from sim.trace import Trace
+
+CLUSTER = Cluster.parse("2x8:v100")
+
+
+@dataclass
+class Odd:
+    """Needs what its parameter says, and holds another allocator."""
+
+    need: str = param("recorded_start", choices=tuple(sorted(NEEDS)))
+    inner: Spec = param(Spec("fifo"))  # noqa: RUF009 - as in every allocator
+    levels: tuple[float, ...] = param((1.0, 2.0))
+    cadence = Cadence()
+    card = Card("Odd", "What.", "Cost.", "Limits.", "A test.", "exact")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({self.need})
+
+    def allocate(self, view: View, /) -> Plan:
+        return Plan()
+
+
+@pytest.fixture(autouse=True)
+def odd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(allocators.REGISTRY, "odd", Odd)  # type: ignore[arg-type]
+
+
+def test_every_allocator_is_listed_with_card_and_parameters(trace: Trace) -> None:
+    listed = catalog.allocator_choices(trace, CLUSTER)
+    assert [choice.name for choice in listed] == list(allocators.REGISTRY)
+    for choice in listed:
+        assert choice.card is not None
+        assert (choice.title, choice.help) == (choice.card.title, choice.card.what)
+        assert "placement" in [info.name for info in choice.params] or choice.needs or "Spec" in str(choice.params)
+
+
+def test_reason_follows_from_what_is_needed_and_missing(trace: Trace) -> None:
+    bare = Trace.of(trace.frame.drop(columns="start_time_s"))
+    assert catalog.allocator("odd", trace, CLUSTER).reason == ""
+    assert "no recorded start times" in catalog.allocator("odd", bare, CLUSTER).reason
+    assert "how far it may be resized" in catalog.allocator("odd:need=scaling", trace, CLUSTER).reason
+    assert "names no models" in catalog.allocator("odd:need=profile", trace, CLUSTER).reason
+    assert catalog.allocator("odd:need=overflow", bare, CLUSTER).reason == ""
+    assert catalog.allocator("odd:need=scaling").reason == ""
+
+
+def test_canonical_form_of_nested_and_listed_values() -> None:
+    spelled = Spec.parse("odd:inner=fifo(head=skip,mix=no),levels=1/2")
+    assert catalog.canonical("allocator", spelled) == Spec.of("odd", inner=Spec.of("fifo", head="skip"))
+    assert catalog.canonical("allocator", Spec.parse("odd:inner=fifo(head=block)")) == Spec("odd")
+    with pytest.raises(ParameterError, match="nobody"):
+        catalog.canonical("allocator", Spec.parse("odd:inner=nobody(x=1)"))
+
+
+def test_models_beliefs_and_singles() -> None:
+    assert [choice.name for choice in catalog.perf_models()] == list(PERF)
+    assert [choice.name for choice in catalog.beliefs()] == list(BELIEFS)
+    assert all(choice.help for choice in (*catalog.perf_models(), *catalog.beliefs()))
+    assert "mtbf_h" in [info.name for info in catalog.faults()]
+    assert "restart_s" in [info.name for info in catalog.overheads()]
+    assert {"tiny", "week"} <= {choice.name for choice in catalog.samples()}
+    assert all(choice.help for choice in catalog.samples())
+    assert "native" in [choice.name for choice in catalog.formats()]
+    assert {"v100", "a100"} <= {kind.name for kind in catalog.gpu_types()}
+
+
+def test_parameters_by_name() -> None:
+    assert [info.name for info in catalog.choice_params("odd")] == ["need", "inner", "levels"]
+    assert catalog.choice_params("faults") == catalog.faults()
+    with pytest.raises(ParameterError, match="Nothing is called 'nobody'"):
+        catalog.choice_params("nobody")
