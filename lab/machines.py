@@ -1,0 +1,233 @@
+"""A cluster as the tables a page edits: node groups and GPU types, with totals, presets and the jobs that fit nowhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from lab.samples import SAMPLES, load_sample
+from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
+from sim.demand import Demands, pools_of
+from sim.errors import ClusterError
+from sim.metrics import node_table
+from sim.readers.capacity import cluster_from_trace
+from sim.trace import Trace
+
+GROUP_COLUMNS: Final = ("name", "nodes", "gpus_per_node", "gpu_type", "cores", "memory_gb", "rack_size", "partitions", "price_per_node_hour")
+MOST_NODES: Final = 100_000
+_SHOWN_JOBS: Final = 500
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A cluster to start from.
+
+    Parameters
+    ----------
+    name, help : str
+        What a list shows.
+    cluster : Cluster
+        The machines.
+    """
+
+    name: str
+    help: str
+    cluster: Cluster
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a cluster amounts to.
+
+    Parameters
+    ----------
+    nodes, gpus : int
+        All of them.
+    equivalents : float
+        GPUs weighted by the speed of their type against the reference type.
+    price_per_hour : float, USD
+        All nodes.
+    by_type : tuple of str
+        One text per node group, e.g. "4 x 8 a100".
+    """
+
+    nodes: int
+    gpus: int
+    equivalents: float
+    price_per_hour: float
+    by_type: tuple[str, ...]
+
+
+def group_table(cluster: Cluster) -> pd.DataFrame:
+    """Return one row per node group with the columns of `GROUP_COLUMNS`; what is not modelled is empty."""
+    rows = [
+        {
+            "name": group.name,
+            "nodes": group.count,
+            "gpus_per_node": group.gpus,
+            "gpu_type": group.gpu_type,
+            "cores": _open(group.cpus),
+            "memory_gb": _open(group.mem_gb),
+            "rack_size": group.rack_size,
+            "partitions": ", ".join(group.partitions),
+            "price_per_node_hour": group.price_per_hour,
+        }
+        for group in cluster.groups
+    ]
+    table = pd.DataFrame(rows, columns=list(GROUP_COLUMNS))
+    numbers = dict.fromkeys(("cores", "memory_gb", "price_per_node_hour"), "float64") | dict.fromkeys(("nodes", "gpus_per_node", "rack_size"), "Int64")
+    return table.astype(numbers)
+
+
+def type_table(cluster: Cluster) -> pd.DataFrame:
+    """Return one row per GPU type: gpu_type, speed, price_per_gpu_hour, and whether both are the project's own figures."""
+    rows = [
+        {
+            "gpu_type": kind.name,
+            "speed": float(kind.speed),
+            "price_per_gpu_hour": float(kind.price_per_gpu_hour),
+            "figures": "reference" if KNOWN_TYPES.get(kind.name) == kind else "own",
+        }
+        for kind in cluster.types
+    ]
+    return pd.DataFrame(rows, columns=["gpu_type", "speed", "price_per_gpu_hour", "figures"])
+
+
+def cluster_from_tables(groups: pd.DataFrame, types: pd.DataFrame, before: Cluster) -> Cluster:
+    """Return the cluster that two edited tables describe.
+
+    Parameters
+    ----------
+    groups, types : DataFrame
+        As `group_table` and `type_table` made them, edited; rows without a number of nodes are not there yet and are left out.
+    before : Cluster
+        Where the name, and the dated changes if the nodes are the same, come from. Equal tables return this very object.
+
+    Raises
+    ------
+    ClusterError
+        If a cell cannot be used; names the row.
+    """
+    made = tuple(_group(row, at) for at, row in enumerate(_records(groups), 1) if not _missing(row["nodes"]))
+    used = {group.gpu_type for group in made}
+    kinds = tuple(
+        GpuType(str(row["gpu_type"]), _number(row["speed"], f"GPU type {row['gpu_type']}: the speed"), _number(row["price_per_gpu_hour"], "the price"))
+        for row in _records(types)
+        if row["gpu_type"] in used
+    )
+    if sum(group.count for group in made) > MOST_NODES:
+        raise ClusterError(f"The cluster has {sum(group.count for group in made):,} nodes; {MOST_NODES:,} is the most. Lower the number of nodes.")
+    kept = before.changes if [group.count for group in made] == [group.count for group in before.groups] else ()
+    cluster = Cluster(made, kinds, kept, before.name)
+    if cluster.to_json() == before.to_json():
+        return before
+    return replace(cluster, name=before.name if before.name.endswith("(edited)") else f"{before.name} (edited)")
+
+
+def presets(trace: Trace | None = None) -> tuple[Preset, ...]:
+    """Return the clusters to start from: those of the samples, one built from the trace, and a large uniform one."""
+    found = [
+        Preset(load_sample(name)[1].name or sample.cluster_name, f"The cluster of the sample “{sample.title}”.", load_sample(name)[1])
+        for name, sample in SAMPLES.items()
+    ]
+    if trace is not None:
+        column = "virtual clusters" if trace.has("vc") else "partitions" if trace.has("partition") else "peak use"
+        found.insert(0, Preset("From the trace", f"Sized from the trace's {column}, with 8 GPUs per node.", _from_trace(trace)))
+    uniform = Cluster((NodeGroup(16, 8, "h100", rack_size=4),), name="128 x H100")
+    return (*found, Preset(uniform.name, "16 nodes of 8 H100 in racks of 4.", uniform))
+
+
+def totals(cluster: Cluster) -> Totals:
+    """Return what a cluster amounts to."""
+    speeds = {kind.name: kind.speed for kind in cluster.types}
+    weighted = sum(group.count * group.gpus * speeds.get(group.gpu_type, 1.0) for group in cluster.groups)
+    shapes = tuple(f"{group.count} × {group.gpus} {group.gpu_type}" if group.gpus else f"{group.count} CPU nodes" for group in cluster.groups)
+    return Totals(len(cluster.nodes), cluster.gpus, weighted, cluster.price_per_hour, shapes)
+
+
+def impossible(trace: Trace, cluster: Cluster) -> tuple[int, pd.DataFrame]:
+    """Return how many jobs even the empty cluster cannot hold, and the first of them.
+
+    Notes
+    -----
+    A gang is held by nodes of one GPU type; a policy that mixes types may still start some of these.
+    """
+    mask = Demands(trace, cluster, pools_of(cluster)).impossible(mixed=False)
+    columns = [name for name in ("job_id", "num_gpus", "gpu_types_allowed", "cpus", "mem_gb", "user") if name in trace.frame]
+    return int(np.count_nonzero(mask)), trace.frame.loc[mask, columns].head(_SHOWN_JOBS)
+
+
+def offered_load(trace: Trace, cluster: Cluster) -> float:
+    """Return the GPU-seconds asked for, at the recorded durations, over what the cluster offers from first to last submission; inf without a span."""
+    room = cluster.gpus * trace.span_s
+    return trace.gpu_seconds / room if room > 0 else math.inf
+
+
+def nodes(cluster: Cluster) -> pd.DataFrame:
+    """Return one row per node for the drawing of racks, see `sim.metrics.node_table`."""
+    return node_table(cluster)
+
+
+def _from_trace(trace: Trace) -> Cluster:
+    kinds = trace.texts("gpu_type")
+    known = pd.Series(kinds).value_counts()
+    kind = next((str(name) for name in known.index if name), "v100")
+    return cluster_from_trace(trace, gpu_type=kind.lower())
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+
+
+def _open(value: float) -> float | None:
+    return None if math.isinf(value) else float(value)
+
+
+def _missing(value: Any) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)) or value == ""
+
+
+def _group(row: Mapping[str, Any], at: int) -> NodeGroup:
+    def whole(column: str, what: str) -> int:
+        value = 0.0 if _missing(row[column]) else _number(row[column], f"Row {at}: {what}")
+        if value != int(value):
+            raise ClusterError(f"Row {at} of the cluster: {what} is {value:g}; use a whole number.")
+        return int(value)
+
+    def limit(column: str, what: str) -> float:
+        return math.inf if _missing(row[column]) else _number(row[column], f"Row {at}: {what}")
+
+    price = None if _missing(row["price_per_node_hour"]) else _number(row["price_per_node_hour"], f"Row {at}: the price")
+    kind = "" if _missing(row["gpu_type"]) else str(row["gpu_type"]).strip().lower()
+    name = "" if _missing(row["name"]) else str(row["name"]).strip()
+    return NodeGroup(
+        whole("nodes", "the number of nodes"),
+        whole("gpus_per_node", "the number of GPUs"),
+        kind,
+        limit("cores", "the number of cores"),
+        limit("memory_gb", "the memory"),
+        whole("rack_size", "the rack size"),
+        _names(row["partitions"]),
+        price,
+        name,
+    )
+
+
+def _names(cell: Any) -> tuple[str, ...]:
+    parts: Sequence[str] = () if _missing(cell) else str(cell).split(",")
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def _number(value: Any, what: str) -> float:
+    try:
+        made = math.nan if _missing(value) else float(value)
+    except (TypeError, ValueError) as error:
+        raise ClusterError(f"{what} is {value}, which is not a number. Correct the cell.") from error
+    if not 0 <= made < math.inf:
+        raise ClusterError(f"{what} is {value}; it must be a number that is not negative. Correct the cell.")
+    return made

@@ -1,0 +1,259 @@
+"""From a study to what its results say: which runs are there, the comparison over them, and the frames of its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+
+from lab import catalog, compare
+from lab.compare import Outcome
+from lab.run import key_of
+from lab.sources import load_trace
+from lab.store import Entry, Store
+from lab.study import Study
+from lab.trust import Trust, recorded_overflow, trust
+from sim.metrics import job_table
+from sim.params import Spec
+
+MOST_SHOWN: Final = 6
+"""Policies that one chart can show with different colours."""
+_FORMULA: Final = r"[=+\-@\t\r]"
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """The runs of a study, as far as they are stored.
+
+    Parameters
+    ----------
+    study : Study
+        What was asked.
+    titles : tuple of str
+        One per policy, unique.
+    keys : tuple of tuple of str
+        Per policy, one per repeat.
+    entries : tuple of tuple of Entry
+        Those that are stored.
+    """
+
+    study: Study
+    titles: tuple[str, ...]
+    keys: tuple[tuple[str, ...], ...]
+    entries: tuple[tuple[Entry, ...], ...]
+
+    def complete(self, at: int) -> bool:
+        """Tell whether all repeats of a policy are there."""
+        return len(self.entries[at]) == len(self.keys[at])
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The policies that are complete."""
+        return tuple(at for at in range(len(self.titles)) if self.complete(at))
+
+    @property
+    def mark(self) -> str:
+        """A text that changes when more runs are complete: the key of whatever is derived from them."""
+        return "|".join([str(self.study.baseline), *self.titles, *(key for at in self.places for key in self.keys[at])])
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Everything the Compare page says of the complete runs.
+
+    Parameters
+    ----------
+    labels : tuple of str
+        Titles of the complete policies, in order.
+    baseline : str
+        Title of the baseline, "" while it is not complete: then nothing is said about differences.
+    headline : str
+        One sentence.
+    table : DataFrame
+        See `lab.compare.table`.
+    counts : DataFrame
+        How many jobs ended how, see `lab.compare.counts`.
+    trust : Trust or None
+        Against the recorded history.
+    overflow : str
+        One sentence on recorded GPUs that the cluster does not have; "" = none.
+    frames : mapping
+        Kind ("queue", "utilisation", "capacity", "cdf") -> title -> reduced frame of the first repeat.
+    left_out : mapping of int
+        Title -> measured jobs that were not completed.
+    end_s : float, seconds
+        When the longest run ended.
+    epoch : str
+        Instant of second 0, or "".
+    facts : str
+        What was run: jobs, GPUs, repeats.
+    """
+
+    labels: tuple[str, ...]
+    baseline: str
+    headline: str
+    table: pd.DataFrame
+    counts: pd.DataFrame
+    trust: Trust | None
+    overflow: str
+    frames: Mapping[str, Mapping[str, pd.DataFrame]]
+    left_out: Mapping[str, int]
+    end_s: float
+    epoch: str
+    facts: str
+
+
+def titles(specs: Sequence[Spec]) -> tuple[str, ...]:
+    """Name policies by the titles of their cards; variants of one policy get their difference, exact repetitions a number."""
+    made: list[str] = []
+    for spec in specs:
+        alike = [other for other in specs if other.name == spec.name]
+        shared = set.intersection(*(set(other.params) for other in alike))
+        differing = [f"{key.replace('_', ' ')} {str(Spec.of('x', v=value))[4:]}" for key, value in spec.params if (key, value) not in shared]
+        title = " · ".join([catalog.allocator(spec).title, *differing])
+        count = sum(known == title or known.startswith(f"{title} #") for known in made) + 1
+        made.append(title if count == 1 else f"{title} #{count}")
+    return tuple(made)
+
+
+def gather(study: Study, store: Store) -> Shown:
+    """Look up which runs of a study are stored.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be found.
+    """
+    keys = tuple(tuple(key_of(scenario, store) for scenario in study.repeated(at)) for at in range(len(study.allocators)))
+    entries = tuple(tuple(entry for key in own if (entry := store.get(key))) for own in keys)
+    return Shown(study, titles(study.allocators), keys, entries)
+
+
+def report(shown: Shown, store: Store) -> Report | None:
+    """Compare the complete runs; None while there is none.
+
+    Raises
+    ------
+    TrainyardError
+        If a stored result was removed meanwhile.
+    """
+    places = shown.places
+    if not places:
+        return None
+    outcomes = [_outcome(shown, at) for at in places]
+    based = shown.study.baseline in places
+    base = places.index(shown.study.baseline) if based else 0
+    table = compare.table(outcomes, base)
+    if not based:
+        table = table.assign(baseline=False, change=float("nan"), low=float("nan"), high=float("nan"), verdict="")
+        table = table[table["metric"] != "slower"].reset_index(drop=True)
+    trace = load_trace(shown.study.base.trace, store)
+    firsts = {shown.titles[at]: shown.entries[at][0] for at in places}
+    counts = compare.counts(outcomes)
+    return Report(
+        labels=tuple(firsts),
+        baseline=shown.titles[shown.study.baseline] if based else "",
+        headline=compare.headline(outcomes, base) if based else f"{shown.titles[shown.study.baseline]} is not complete, so nothing is compared yet.",
+        table=table,
+        counts=counts,
+        trust=trust(trace, outcomes),
+        overflow=_overflow([entry for outcome, entry in zip(outcomes, firsts.values(), strict=True) if outcome.replays]),
+        frames={kind: {title: entry.chart(kind) for title, entry in firsts.items()} for kind in ("queue", "utilisation", "capacity", "cdf")},
+        left_out={str(row["label"]): int(row["jobs"] - row["completed"]) for row in counts.to_dict("records")},
+        end_s=max(float(entry.summary["end_s"]) for entry in firsts.values()),
+        epoch=trace.epoch,
+        facts=_facts(shown.study, len(trace)),
+    )
+
+
+def all_jobs(shown: Shown, store: Store) -> pd.DataFrame:
+    """Return one row per policy, repeat and job, for export.
+
+    Raises
+    ------
+    TrainyardError
+        If a stored result was removed meanwhile.
+    """
+    trace = load_trace(shown.study.base.trace, store)
+    parts = [
+        job_table(entry.result(), trace, None).assign(policy=shown.titles[at], seed=shown.study.base.seed + turn)
+        for at in shown.places
+        for turn, entry in enumerate(shown.entries[at])
+    ]
+    table = pd.concat(parts, ignore_index=True)
+    return table[["policy", "seed", *(name for name in table.columns if name not in ("policy", "seed"))]]
+
+
+def safe_csv(table: pd.DataFrame) -> str:
+    """Return CSV in which no spreadsheet takes a cell for a formula: text that begins with = + - @ gets an apostrophe in front."""
+    made = table.copy()
+    for name in made.columns:
+        if not pd.api.types.is_numeric_dtype(made[name]):
+            text = made[name].astype("str")
+            made[name] = text.where(~text.str.match(_FORMULA), "'" + text).where(made[name].notna(), "")
+    return str(made.to_csv(index=False))
+
+
+def differences(old: Study, new: Study) -> list[str]:
+    """Say in words what changed between two studies."""
+    found = []
+    before, after = _flat(old.base.to_json()), _flat(new.base.to_json())
+    if before.pop("trace.source", "") != after.pop("trace.source", ""):
+        found.append("another trace")
+    if old.base.cluster != new.base.cluster:
+        found.append(f"cluster: {old.base.cluster.gpus:,} → {new.base.cluster.gpus:,} GPUs" if old.base.cluster.gpus != new.base.cluster.gpus else "cluster")
+    keys = [key for key in dict.fromkeys([*before, *after]) if key.split(".")[0] not in ("cluster", "name", "allocator")]
+    found += [f"{_words(key)} {_text(before.get(key))} → {_text(after.get(key))}" for key in keys if before.get(key) != after.get(key)]
+    names_before, names_after = titles(old.allocators), titles(new.allocators)
+    found += [f"+ {title}" for title in names_after if title not in names_before]
+    found += [f"− {title}" for title in names_before if title not in names_after]
+    if names_before[old.baseline] != names_after[new.baseline]:
+        found.append(f"baseline {names_after[new.baseline]}")
+    if old.repeats != new.repeats:
+        found.append(f"repeats {old.repeats} → {new.repeats}")
+    return found
+
+
+def _outcome(shown: Shown, at: int) -> Outcome:
+    entries = shown.entries[at]
+    replays = "recorded_start" in catalog.allocator(shown.study.allocators[at]).needs
+    return Outcome(shown.titles[at], tuple(entry.summary for entry in entries), tuple(entry.jobs() for entry in entries), replays)
+
+
+def _overflow(entries: Sequence[Entry]) -> str:
+    for entry in entries:
+        if not entry.summary.get("overflow_gpu_s"):
+            continue
+        spells = recorded_overflow(entry.result())
+        if len(spells):
+            times = "once" if len(spells) == 1 else f"{len(spells):,} times"
+            return (
+                f"The recording held more GPUs than this cluster has: {times}, at most {spells['gpus'].max():,.0f} GPUs more, "
+                f"{spells['gpu_s'].sum() / 3600:,.0f} GPU-hours in all. The described cluster may be smaller than the real one was."
+            )
+    return ""
+
+
+def _facts(study: Study, jobs: int) -> str:
+    runs = "one run each" if study.repeats == 1 else f"{study.repeats} repeats"
+    paired = "same trace and seed, compared job by job" if study.repeats == 1 else "same trace and seeds, compared job by job, 95 % intervals"
+    return f"{jobs:,} jobs · {study.base.cluster.gpus:,} GPUs · {runs} · {paired}"
+
+
+def _flat(data: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(data, Mapping):
+        return {key: value for name, item in data.items() for key, value in _flat(item, f"{path}.{name}" if path else str(name)).items()}
+    return {path: data}
+
+
+def _words(key: str) -> str:
+    kept = [part for part in key.split(".") if part not in ("params", "name")]
+    return " ".join(kept).replace("_", " ")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "default"
+    return f"{value:g}" if isinstance(value, float) else str(value)

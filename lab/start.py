@@ -1,0 +1,81 @@
+"""Where a new session begins: a sample on its own cluster under a few policies, and the study that a chosen trace leads to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from allocators import REGISTRY
+from lab import catalog
+from lab.samples import SAMPLES
+from lab.scenario import Scenario, TraceSpec
+from lab.sources import load_source, load_trace
+from lab.store import Store
+from lab.study import Study
+from sim.cluster import Cluster
+from sim.params import Spec
+
+FIRST_SAMPLE: Final = next(iter(SAMPLES))
+FIRST_POLICIES: Final = ("fifo", "easy", "srtf", "recorded")
+"""What the first comparison shows: the usual queue, the usual improvement, the shortest-first bound, and what was recorded."""
+
+
+def sample_study(name: str = FIRST_SAMPLE) -> Study:
+    """Return the comparison that a sample opens with.
+
+    Raises
+    ------
+    TraceError
+        If there is no such sample.
+    """
+    source = load_source(TraceSpec(f"sample:{name}"))
+    cluster = source.cluster
+    assert cluster is not None, "every sample comes with a cluster"
+    specs = tuple(Spec(policy) for policy in FIRST_POLICIES if policy in REGISTRY) or (Spec(next(iter(REGISTRY))),)
+    specs = tuple(spec for spec in specs if not catalog.allocator(spec, source.trace, cluster).reason)
+    return Study(Scenario(TraceSpec(f"sample:{name}"), cluster, specs[0]), specs)
+
+
+def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> Study:
+    """Return the study on other jobs; a sample brings its own cluster, anything else keeps the one that is there.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be loaded.
+    """
+    cluster = load_source(trace, store).cluster if trace.source != study.base.trace.source else None
+    return replace(study, base=replace(study.base, trace=trace, cluster=cluster or study.base.cluster))
+
+
+def with_cluster(study: Study, cluster: Cluster) -> Study:
+    """Return the study on other machines."""
+    return replace(study, base=replace(study.base, cluster=cluster))
+
+
+def with_model(study: Study, kind: str, spec: Spec) -> Study:
+    """Return the study with another performance model, belief, overheads or faults; `kind` is one of `lab.catalog.KINDS`."""
+    changes: dict[str, Any] = {kind: spec}
+    return replace(study, base=replace(study.base, **changes))
+
+
+def with_policies(study: Study, specs: tuple[Spec, ...], baseline: int = 0) -> Study:
+    """Return the study with other policies.
+
+    Raises
+    ------
+    ParameterError
+        If none is left, or a value is out of its bounds.
+    """
+    return replace(study, allocators=specs, baseline=min(baseline, max(len(specs) - 1, 0)))
+
+
+def reason(study: Study, at: int, store: Store | None = None) -> str:
+    """Return why a policy of the study cannot run on its trace and cluster, as one sentence; "" = it can.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be loaded.
+    """
+    return catalog.allocator(study.allocators[at], load_trace(study.base.trace, store), study.base.cluster).reason

@@ -1,0 +1,70 @@
+"""Cluster: which machines, at what price, and what may go wrong with them."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+import charts
+from lab import machines
+from lab.front import Cluster, Trace, TrainyardError, load_trace
+from ui import cluster_editor, knobs, server, state, words
+from ui.shell import page
+
+
+def body() -> None:
+    """Draw the page."""
+    st.title("Which machines?", anchor=False)
+    try:
+        trace = load_trace(state.desk().study.base.trace, server.store())
+    except TrainyardError as error:
+        st.warning(str(error), icon=":material/warning:")
+        trace = None
+    cluster_editor.presets(trace)
+    cluster_editor.tables()
+    cluster = state.desk().study.base.cluster
+    _totals(cluster)
+    _racks(cluster)
+    if trace is not None:
+        _fit(trace, cluster)
+    st.subheader("What else may differ", anchor=False)
+    knobs.draw()
+    st.page_link("pages/policies.py", label="Next: the policies", icon=":material/arrow_forward:")
+
+
+def _totals(cluster: Cluster) -> None:
+    total = machines.totals(cluster)
+    grid = st.grid(4, min_column_width=130)
+    with grid.cell():
+        st.metric("Nodes", f"{total.nodes:,}")
+    with grid.cell():
+        st.metric("GPUs", f"{total.gpus:,}")
+    with grid.cell():
+        st.metric("V100-equivalents", f"{total.equivalents:,.0f}", help="GPUs weighted by the relative speed of their type.")
+    with grid.cell():
+        st.metric("USD per hour", words.money(total.price_per_hour), help="All nodes, for comparison only until you enter your own prices.")
+
+
+def _racks(cluster: Cluster) -> None:
+    nodes = machines.nodes(cluster)
+    types = charts.type_style([kind.name for kind in cluster.types])
+    figure = charts.racks(nodes, types, "Nodes by rack")
+    alt = f"{cluster.gpus:,} GPUs on {len(nodes):,} nodes in {nodes['rack'].nunique():,} racks"
+    st.plotly_chart(figure, key="racks", config=charts.image_config("trainyard-racks"), alt=alt)
+
+
+def _fit(trace: Trace, cluster: Cluster) -> None:
+    count, first = machines.impossible(trace, cluster)
+    if not count:
+        st.caption(f":material/check: Every one of the {words.plural(len(trace), 'job')} fits on the empty cluster.")
+        return
+    st.warning(
+        f"{words.plural(count, 'job')} can never start: even the empty cluster has no room for a gang of that size on GPUs of one type. "
+        "They are counted as impossible and stop nobody; add nodes, or leave them.",
+        icon=":material/warning:",
+    )
+    with st.expander(f"Show them ({len(first):,} of {count:,})"):
+        st.dataframe(first, hide_index=True)
+
+
+if __name__ == "__main__":
+    page("cluster", body)

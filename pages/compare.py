@@ -1,0 +1,77 @@
+"""Compare: who wins, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from lab import outcomes
+from lab.outcomes import Shown
+from ui import comparison, server, state, words
+from ui.shell import page
+
+
+def body() -> None:
+    """Draw the page."""
+    mine = state.desk()
+    if mine.shown is None:
+        _nothing(mine)
+        return
+    shown = outcomes.gather(mine.shown, server.store())
+    if mine.stale:
+        changes = "; ".join(mine.stale[:6])
+        st.info(f"Shown: previous scenario ({words.plural(len(mine.stale), 'change')}: {changes}). Run to update.", icon=":material/history:")
+    _troubles(mine, shown)
+    said = comparison.report(shown.mark, shown)
+    if said is None:
+        _waiting(mine)
+        return
+    look = comparison.look(shown)
+    comparison.headline(said)
+    comparison.table(said, look)
+    _pending(mine, shown)
+    comparison.figures(said, look.style, mine.shown)
+    comparison.trust(said)
+    comparison.exports(said, shown)
+
+
+def _nothing(mine: state.Desk) -> None:
+    st.title("Who wins, and by how much?", anchor=False)
+    st.write("This page will show the policies side by side: a table of metrics, jobs waiting, GPUs busy, and how long jobs take.")
+    st.write("No result yet.")
+    with st.container(horizontal=True):
+        if st.button("Run this scenario", key="run_here", type="primary", icon=":material/play_arrow:"):
+            mine.run()
+            st.rerun()
+        st.page_link("pages/trace.py", label="Load a trace", icon=":material/upload_file:")
+
+
+def _waiting(mine: state.Desk) -> None:
+    st.title("Who wins, and by how much?", anchor=False)
+    if not mine.live:
+        st.write("There is no result of this scenario: it was stopped, failed, or was removed from the store. Run it again.")
+        return
+    st.write("Running. Each policy appears as soon as it has finished; the sidebar shows how far they are.")
+    st.skeleton(height=160)
+    st.skeleton(height=360)
+
+
+def _pending(mine: state.Desk, shown: Shown) -> None:
+    missing = [title for at, title in enumerate(shown.titles) if not shown.complete(at) and title not in mine.faults]
+    if mine.live:
+        st.caption(f":material/hourglass: Still running: {', '.join(missing)}.")
+
+
+def _troubles(mine: state.Desk, shown: Shown) -> None:
+    """Say of each policy that has no result why, and leave the others alone."""
+    for title, sentence in mine.faults.items():
+        st.warning(f"{title} cannot run here: {sentence}", icon=":material/block:")
+    for at, title in enumerate(shown.titles):
+        jobs = [mine.jobs[key] for key in shown.keys[at] if key in mine.jobs]
+        for job in [job for job in jobs if job.state == "failed"][:1]:
+            st.error(f"{title}: {job.error}", icon=":material/error:")
+        if any(job.state == "cancelled" for job in jobs):
+            st.info(f"{title} was stopped, so it is not shown.", icon=":material/stop_circle:")
+
+
+if __name__ == "__main__":
+    page("compare", body)

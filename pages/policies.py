@@ -1,0 +1,34 @@
+"""Policies: which schedulers, what they do, and what they cost."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from lab import catalog, outcomes
+from lab.front import TrainyardError, load_trace
+from ui import policy_cards, server, state
+from ui.shell import page
+
+
+def body() -> None:
+    """Draw the page."""
+    st.title("Which schedulers?", anchor=False)
+    study = state.desk().study
+    try:
+        trace = load_trace(study.base.trace, server.store())
+    except TrainyardError as error:
+        st.warning(str(error), icon=":material/warning:")
+        trace = None
+    policy_cards.baseline()
+    many = len(study.allocators) - outcomes.MOST_SHOWN
+    if many > 0:
+        st.info(f"Charts show the first {outcomes.MOST_SHOWN} policies; the table shows all {len(study.allocators)}.", icon=":material/info:")
+    grid = st.grid(2, min_column_width=380)
+    for choice in catalog.allocator_choices(trace, study.base.cluster if trace is not None else None):
+        with grid.cell():
+            policy_cards.card(choice)
+    st.page_link("pages/compare.py", label="Next: compare", icon=":material/arrow_forward:")
+
+
+if __name__ == "__main__":
+    page("policies", body)

@@ -1,0 +1,88 @@
+"""The machines as two tables to edit: node groups, and the speed and price of each GPU type."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+from lab import machines, start
+from lab.front import Cluster, Trace, TrainyardError
+from ui import state
+
+_COLUMN: Final = st.column_config
+_GROUPS: Final[dict[str, Any]] = {
+    "name": _COLUMN.TextColumn("Name", help="Prefix of the node names; may stay empty."),
+    "nodes": _COLUMN.NumberColumn("Nodes", min_value=0, max_value=100_000, step=1, required=True, default=1),
+    "gpus_per_node": _COLUMN.NumberColumn("GPUs per node", min_value=0, max_value=1024, step=1, default=8, help="0 = a CPU node."),
+    "gpu_type": _COLUMN.TextColumn("GPU type", help="Any name, e.g. v100 or a100; empty for CPU nodes.", default="v100"),
+    "rack_size": _COLUMN.NumberColumn("Nodes per rack", min_value=0, step=1, default=0, help="0 = all of this row are in one rack."),
+    "partitions": _COLUMN.TextColumn("Partitions", help="Queues or virtual clusters that may use these nodes, separated by commas; empty = all."),
+    "cores": _COLUMN.NumberColumn("CPU cores", min_value=0, help="Per node; empty = cores are not modelled."),
+    "memory_gb": _COLUMN.NumberColumn("Memory (GB)", min_value=0, help="Per node; empty = memory is not modelled."),
+    "price_per_node_hour": _COLUMN.NumberColumn("USD per node and hour", min_value=0, format="%.2f", help="Empty = GPUs × the price of their type."),
+}
+_TYPES: Final[dict[str, Any]] = {
+    "gpu_type": _COLUMN.TextColumn("GPU type"),
+    "speed": _COLUMN.NumberColumn("Relative speed", min_value=0.001, format="%.2f", help="Training speed against one V100 = 1."),
+    "price_per_gpu_hour": _COLUMN.NumberColumn("USD per GPU-hour", min_value=0, format="%.2f"),
+    "figures": _COLUMN.TextColumn("Figures", help="reference = this project's, for comparison only; own = entered by you."),
+}
+
+
+def presets(trace: Trace | None) -> None:
+    """Draw the list of clusters to start from, and the short description."""
+    mine = state.desk()
+    found = {preset.name: preset for preset in machines.presets(trace)}
+    left, right = st.columns(2, gap="large", vertical_alignment="bottom")
+    with left, st.container(horizontal=True, vertical_alignment="bottom"):
+        chosen = st.selectbox("Preset", list(found), None, key="preset", placeholder="choose a cluster to start from")
+        if st.button("Load", key="load_preset", disabled=chosen is None) and chosen is not None:
+            _take(mine, found[chosen].cluster)
+    with right, st.container(horizontal=True, vertical_alignment="bottom"):
+        text = st.text_input("or in one line", "", key="cluster_spec", placeholder="16x8:v100,4x4:t4,2x0:cpu", help="nodes x GPUs : type")
+        if st.button("Use", key="use_spec", disabled=not text):
+            _take(mine, Cluster.parse(text))
+    if chosen is not None:
+        st.caption(found[chosen].help)
+
+
+def tables() -> None:
+    """Draw the two tables; what cannot be used is said, and the cluster stays as it was."""
+    mine = state.desk()
+    groups_key = state.widget("groups")
+    if groups_key not in st.session_state or "cluster_source" not in st.session_state:
+        # The editor wants the same frame on every run, or it loses edits; so it is made anew only when the page is opened or the cluster is replaced.
+        st.session_state["cluster_source"] = machines.group_table(mine.study.base.cluster)
+    order = list(_GROUPS)
+    groups = st.data_editor(
+        st.session_state["cluster_source"], key=groups_key, num_rows="dynamic", hide_index=True, column_order=order, column_config=_GROUPS, alt="Node groups"
+    )
+    st.caption("One row per kind of node. Add a row at the bottom; select rows at the left to delete them.")
+    try:
+        cluster = machines.cluster_from_tables(groups, machines.type_table(mine.study.base.cluster), mine.study.base.cluster)
+        cluster = machines.cluster_from_tables(groups, _types(cluster), cluster)
+    except TrainyardError as error:
+        st.error(str(error), icon=":material/error:")
+        st.caption("Until this is corrected, the scenario keeps the cluster as it was before.")
+        return
+    if cluster != mine.study.base.cluster:
+        mine.edit(start.with_cluster(mine.study, cluster))
+
+
+def _types(cluster: Cluster) -> pd.DataFrame:
+    names = "+".join(kind.name for kind in cluster.types)
+    key = state.widget("types", names)
+    sources: dict[str, pd.DataFrame] = st.session_state.setdefault("type_sources", {})
+    if key not in st.session_state or key not in sources:
+        sources.clear()
+        sources[key] = machines.type_table(cluster)
+    edited = st.data_editor(sources[key], key=key, hide_index=True, disabled=["gpu_type", "figures"], column_config=_TYPES, alt="GPU types")
+    st.caption("Speeds and prices are for comparison only until you enter your own; sources and dates: docs/reference/gpu-types.md.")
+    return edited
+
+
+def _take(mine: state.Desk, cluster: Cluster) -> None:
+    mine.replace(start.with_cluster(mine.study, cluster))
+    st.rerun()

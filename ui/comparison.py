@@ -1,0 +1,129 @@
+"""The parts of the Compare page: headline, table, figures, trust, how jobs ended, and exports; each part is drawn from one stored report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import streamlit as st
+
+import charts
+from lab import outcomes
+from lab.front import Study
+from lab.outcomes import Report, Shown
+from ui import server, tables, words
+
+
+@st.cache_resource(max_entries=24, show_spinner=False)
+def report(mark: str, _shown: Shown) -> Report | None:
+    """Return the comparison of the complete runs; shared by all sessions and never changed.
+
+    Parameters
+    ----------
+    mark : str
+        `Shown.mark`: the hashes of the runs, because frames must not be keys.
+    """
+    del mark
+    return outcomes.report(_shown, server.store())
+
+
+def headline(said: Report) -> None:
+    """Draw the sentence and what it is about."""
+    st.subheader(said.headline, anchor=False)
+    st.caption(said.facts)
+
+
+def table(said: Report, look: tables.Look) -> None:
+    """Draw the metrics, with all of them folded below."""
+    st.html(tables.main_table(said.table, look))
+    _ends(said)
+    with st.expander("All metrics"):
+        st.html(tables.full_table(said.table, look))
+
+
+def figures(said: Report, style: tables.Style, study: Study) -> None:
+    """Draw the linked rows over time, and the distribution of completion times."""
+    shown = [title for title in said.labels if title in list(style)[: outcomes.MOST_SHOWN]]
+    calendar = bool(said.epoch) and st.segmented_control("Time axis", ["since start", "calendar"], default="since start", key="axis") == "calendar"
+    over_time = _over_time(said, shown, style, _axis(said, calendar=calendar), study)
+    st.plotly_chart(over_time, key="timeline", config=charts.image_config("trainyard-timeline"), alt=_alt(said))
+    left_out = {title: said.left_out[title] for title in shown}
+    curves = {title: said.frames["cdf"][title] for title in shown}
+    cdf = charts.jct_cdf(curves, {title: style[title] for title in shown}, "How long do jobs take, from submission to finish?", left_out)
+    st.plotly_chart(cdf, key="cdf", config=charts.image_config("trainyard-jct"), alt="Share of jobs done within a time, by policy")
+
+
+def trust(said: Report) -> None:
+    """Draw how far the simulator is from the recorded history."""
+    if said.trust is None:
+        st.caption("This trace holds no recorded start times, so nothing can be said about how close the simulator comes to what happened.")
+        return
+    with st.expander(f"How far to believe it: {said.trust.sentence()}"):
+        st.dataframe(said.trust.by_size, hide_index=True, height="content", column_config=_TRUST)
+        st.caption("Absolute error of the wait (first start − submission) against the recorded one, by GPUs asked for.")
+    if said.overflow:
+        st.warning(said.overflow, icon=":material/warning:")
+
+
+def exports(said: Report, shown: Shown) -> None:
+    """Draw the downloads; the large ones are made when they are asked for."""
+    with st.container(horizontal=True):
+        csv = outcomes.safe_csv(tables.wide(said.table))
+        st.download_button("Table (CSV)", csv, "trainyard-metrics.csv", "text/csv", on_click="ignore", icon=":material/download:")
+        st.download_button("Jobs (CSV)", lambda: _jobs_csv(shown), "trainyard-jobs.csv", "text/csv", on_click="ignore", icon=":material/download:")
+        st.download_button("Jobs (Parquet)", lambda: _jobs_parquet(shown), "trainyard-jobs.parquet", on_click="ignore", icon=":material/download:")
+    st.caption("Charts: use the camera above each. In CSV files, text that begins with = + - or @ has an apostrophe in front, for spreadsheets.")
+
+
+def look(shown: Shown) -> tables.Look:
+    """Return how the policies of a study are drawn: by their place in it, so that one that comes later changes no colour."""
+    baseline = shown.titles[shown.study.baseline]
+    dark = getattr(st.context.theme, "type", "light") == "dark"
+    return tables.Look(charts.policy_style(shown.titles, baseline), baseline if shown.complete(shown.study.baseline) else "", dark)
+
+
+def _axis(said: Report, *, calendar: bool) -> charts.TimeAxis:
+    return charts.TimeAxis(0.0, max(said.end_s, 1.0), said.epoch if calendar else "")
+
+
+def _over_time(said: Report, shown: Sequence[str], style: tables.Style, axis: charts.TimeAxis, study: Study) -> Any:
+    queue, busy, capacity = ({title: said.frames[kind][title] for title in shown} for kind in ("queue", "utilisation", "capacity"))
+    types = charts.type_style([kind.name for kind in study.base.cluster.types])
+    return charts.timeline(queue, busy, (style, types), axis, capacity=capacity, title="Who waits, and how busy are the GPUs?")
+
+
+def _ends(said: Report) -> None:
+    """Say how many jobs did not complete, beside every mean."""
+    rows = [{str(key): value for key, value in row.items()} for row in said.counts.to_dict("records")]
+    told = []
+    for row in rows:
+        others = [f"{words.count(row[name])} {name}" for name in ("failed", "impossible", "refused", "unfinished") if row[name]]
+        if others:
+            told.append(f"{row['label']}: {', '.join(others)}")
+    st.caption(
+        f"Not completed, so not in the means: {'; '.join(told)}."
+        if told
+        else f"All {words.plural(int(rows[0]['jobs']), 'job')} were completed under every policy."
+    )
+
+
+def _alt(said: Report) -> str:
+    return f"Jobs waiting, GPUs busy and utilisation by GPU type over time for {', '.join(said.labels)}. {said.headline}"
+
+
+def _jobs_csv(shown: Shown) -> bytes:
+    return outcomes.safe_csv(outcomes.all_jobs(shown, server.store())).encode()
+
+
+def _jobs_parquet(shown: Shown) -> bytes:
+    data: bytes = outcomes.all_jobs(shown, server.store()).to_parquet(index=False)
+    return data
+
+
+_TRUST: Final[dict[str, Any]] = {
+    "size": "GPUs",
+    "jobs": st.column_config.NumberColumn("Jobs", format="localized"),
+    "recorded_s": st.column_config.NumberColumn("Median recorded wait (s)", format="%.0f"),
+    "median_s": st.column_config.NumberColumn("Median error (s)", format="%.0f"),
+    "p95_s": st.column_config.NumberColumn("95th percentile of the error (s)", format="%.0f"),
+}

@@ -1,0 +1,116 @@
+"""Forms derived from declared parameters: one widget for each, with unit, bounds and help; nothing is written by hand for a policy or a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import streamlit as st
+
+from lab import catalog
+from lab.front import ParamInfo, Spec
+
+_UNITS: Final = ("_s", "_h", "_gpu_s", "_gb", "_usd")
+CELL_PX: Final = 230
+
+
+def label(info: ParamInfo) -> str:
+    """Return what stands above the widget: the name in words, with its unit."""
+    name = next((info.name.removesuffix(unit) for unit in sorted(_UNITS, key=len, reverse=True) if info.unit and info.name.endswith(unit)), info.name)
+    words = name.replace("_", " ").strip()
+    text = words[:1].upper() + words[1:]
+    return f"{text} ({info.unit})" if info.unit else text
+
+
+def fields(params: Sequence[ParamInfo], values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Draw the widgets in a grid that reflows, and return what they hold.
+
+    Parameters
+    ----------
+    params : sequence of ParamInfo
+        One widget for each.
+    values : mapping
+        What is set; the others start at their defaults.
+    key : str
+        Beginning of the widgets' keys, unique on the page.
+
+    Returns
+    -------
+    dict
+        Every parameter with its value; checking is left to `lab.catalog.canonical`.
+    """
+    if not params:
+        st.caption("No parameters.")
+        return {}
+    made: dict[str, Any] = {}
+    grid = st.grid(min_column_width=CELL_PX, vertical_alignment="bottom")
+    for info in params:
+        value = values.get(info.name, info.default)
+        with grid.cell():
+            made[info.name] = _DRAW[info.kind](info, value, f"{key}/{info.name}")
+    return made
+
+
+def spec(kind_name: str, chosen: Spec, key: str) -> Spec:
+    """Draw the form of a policy or model and return it with the values entered."""
+    made = fields(catalog.choice_params(kind_name), chosen.values, key)
+    return Spec.of(chosen.name, **made)
+
+
+def _whole(info: ParamInfo, value: Any, key: str) -> Any:
+    low, high = (None if bound is None else int(bound) for bound in (info.low, info.high))
+    return st.number_input(label(info), low, high, int(value), step=1, key=key, help=_help(info))
+
+
+def _real(info: ParamInfo, value: Any, key: str) -> Any:
+    low, high = (None if bound is None else float(bound) for bound in (info.low, info.high))
+    return st.number_input(label(info), low, high, float(value), format="%g", key=key, help=_help(info))
+
+
+def _choice(info: ParamInfo, value: Any, key: str) -> Any:
+    options = list(info.choices)
+    return st.selectbox(label(info), options, options.index(str(value)), key=key, help=_help(info), format_func=lambda name: name.replace("_", " "))
+
+
+def _yes_no(info: ParamInfo, value: Any, key: str) -> Any:
+    return st.toggle(label(info), bool(value), key=key, help=_help(info))
+
+
+def _text(info: ParamInfo, value: Any, key: str) -> Any:
+    return st.text_input(label(info), str(value), key=key, help=_help(info)).strip()
+
+
+def _numbers(info: ParamInfo, value: Any, key: str) -> Any:
+    text = "/".join(f"{number:g}" for number in value)
+    return st.text_input(label(info), text, key=key, help=_help(info), placeholder="3250/7200").strip()
+
+
+def _spec(info: ParamInfo, value: Any, key: str) -> Any:
+    chosen = value if isinstance(value, Spec) else Spec.from_json(value)
+    choices = {choice.name: choice.title for choice in catalog.allocator_choices() if not any(param.kind == "spec" for param in choice.params)}
+    names = list(choices)
+    at = names.index(chosen.name) if chosen.name in names else 0
+    name = st.selectbox(label(info), names, at, key=key, help=_help(info), format_func=lambda one: choices[one])
+    with st.expander(f"Parameters of {choices[name]}"):
+        inner = fields(catalog.choice_params(name), chosen.values if name == chosen.name else {}, f"{key}/{name}")
+    return Spec.of(name, **inner)
+
+
+def _help(info: ParamInfo) -> str:
+    low = "" if info.low is None else f"{info.low:g}"
+    high = "" if info.high is None else f"{info.high:g}"
+    bounds = f"{low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}" if high else ""
+    unit = f" {info.unit}" if info.unit else ""
+    text = info.help.rstrip()
+    return f"{text} Allowed: {bounds}{unit}." if bounds else text
+
+
+_DRAW: Final[Mapping[str, Callable[[ParamInfo, Any, str], Any]]] = {
+    "bool": _yes_no,
+    "int": _whole,
+    "float": _real,
+    "text": _text,
+    "choice": _choice,
+    "numbers": _numbers,
+    "spec": _spec,
+}

@@ -1,0 +1,104 @@
+"""The catalogue of policies: a card for each with what it does, costs and needs, a choice, its variants and their forms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import streamlit as st
+
+from lab import catalog, outcomes, start
+from lab.catalog import Choice
+from lab.front import Spec, TrainyardError
+from ui import forms, state
+
+_NEEDS: Final[Mapping[str, str]] = {
+    "remaining_work": "a guess at run times",
+    "rates": "speed per GPU type",
+    "pause": "the cost of a restart",
+    "telemetry": "measurements of running jobs",
+    "scaling": "jobs that can be resized",
+    "profile": "measured profiles of models",
+    "recorded_start": "recorded start times",
+}
+
+
+def baseline() -> None:
+    """Draw the choice of what others are compared with."""
+    mine = state.desk()
+    titles = outcomes.titles(mine.study.allocators)
+    places = list(range(len(titles)))
+    # The key holds the names: with other policies in the list it is another choice.
+    key = state.widget("baseline", *titles)
+    at = st.selectbox(
+        "Baseline", places, mine.study.baseline, key=key, format_func=lambda place: titles[place], help="The others are compared with it.", width=360
+    )
+    if at != mine.study.baseline:
+        mine.edit(start.with_policies(mine.study, mine.study.allocators, at))
+
+
+def card(choice: Choice) -> None:
+    """Draw one policy of the catalogue."""
+    mine = state.desk()
+    places = [at for at, spec in enumerate(mine.study.allocators) if spec.name == choice.name]
+    with st.container(border=True):
+        _choose(choice, places)
+        about = choice.card
+        if about is not None:
+            st.markdown(f"{about.what} {about.cost}")
+            needs = ", ".join(text for need, text in _NEEDS.items() if need in choice.needs) or "nothing beyond the queue"
+            st.caption(f"Needs {needs}. {about.limits}  \n{about.source}; {about.certainty}.")
+        if choice.reason:
+            st.caption(f":material/block: Cannot run here: {choice.reason}")
+        for number, at in enumerate(places):
+            _variant(choice, at, number, len(places))
+        if places and choice.params and st.button("Add a variant", key=f"add/{choice.name}", icon=":material/add:", type="tertiary"):
+            _set([*mine.study.allocators, Spec(choice.name)], mine.study.baseline)
+
+
+def _choose(choice: Choice, places: list[int]) -> None:
+    mine = state.desk()
+    last = len(places) == len(mine.study.allocators)
+    help_text = "At least one policy must be chosen." if places and last else None
+    locked = bool(choice.reason and not places) or bool(places and last)
+    key = state.widget("choose", choice.name, bool(places))
+    chosen = st.checkbox(f"**{choice.title}**", bool(places), key=key, disabled=locked, help=help_text)
+    if chosen and not places:
+        _set([*mine.study.allocators, Spec(choice.name)], mine.study.baseline)
+    elif places and not chosen:
+        _remove(set(places))
+
+
+def _variant(choice: Choice, at: int, number: int, count: int) -> None:
+    mine = state.desk()
+    if not choice.params:
+        return
+    spec = mine.study.allocators[at]
+    name = outcomes.titles(mine.study.allocators)[at] if count > 1 else "Parameters"
+    with st.expander(name, expanded=count > 1 and number == count - 1):
+        made = forms.spec(choice.name, spec, state.widget("policy", choice.name, number))
+        try:
+            tidy = catalog.canonical("allocator", made)
+        except TrainyardError as error:
+            st.error(str(error), icon=":material/error:")
+            return
+        if tidy != spec:
+            specs = list(mine.study.allocators)
+            specs[at] = tidy
+            mine.edit(start.with_policies(mine.study, tuple(specs), mine.study.baseline))
+        if count > 1 and st.button("Remove this variant", key=f"remove/{choice.name}/{number}", icon=":material/delete:", type="tertiary"):
+            _remove({at})
+
+
+def _remove(places: set[int]) -> None:
+    mine = state.desk()
+    specs = mine.study.allocators
+    kept = [at for at in range(len(specs)) if at not in places]
+    baseline_at = kept.index(mine.study.baseline) if mine.study.baseline in kept else 0
+    _set([specs[at] for at in kept], baseline_at)
+
+
+def _set(specs: list[Spec], baseline_at: int) -> None:
+    mine = state.desk()
+    mine.replace(start.with_policies(mine.study, tuple(specs), baseline_at))
+    st.rerun()

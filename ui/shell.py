@@ -1,0 +1,70 @@
+"""What surrounds every page: navigation, address, sidebar, and the border at which faults become sentences."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import streamlit as st
+
+from lab.front import TrainyardError
+from ui import sidebar, state
+
+PAGES: Final = {"start": "Start", "trace": "Trace", "cluster": "Cluster", "policies": "Policies", "compare": "Compare"}
+"""Name of a file in pages/ -> what the navigation shows, in the order of work."""
+TARGET: Final = "page"
+"""Parameter of the address: where app.py shall go at once."""
+_STYLE: Final = Path(__file__).with_name("style.css")
+_LOG: Final = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Run the app once: what app.py does."""
+    st.set_page_config(page_title="Trainyard", page_icon=":material/train:", layout="wide")
+    st.html(_STYLE)
+    state.open_desk()
+    first = next(iter(PAGES))
+    pages = [st.Page(f"pages/{name}.py", title=title, url_path=name, default=name == first) for name, title in PAGES.items()]
+    chosen = st.navigation(pages, position="top")
+    _go_to_target()
+    state.write_address()
+    if state.desk().notice:
+        st.error(state.desk().notice, icon=":material/error:")
+        state.desk().notice = ""
+    guarded(chosen.run)
+    with st.sidebar:
+        guarded(lambda: sidebar.draw(chosen.url_path or first))
+    state.write_address()
+
+
+def page(name: str, body: Callable[[], None]) -> None:
+    """Run the body of a page, after app.py has run in this session.
+
+    Notes
+    -----
+    A folder called pages/ makes a fresh server answer a deep link by running the page's file alone. Then app.py is run instead, with the page in the address,
+    and goes there.
+    """
+    if not state.is_open():
+        st.switch_page("app.py", query_params={**st.query_params.to_dict(), TARGET: name})
+    body()
+
+
+def guarded(body: Callable[[], None]) -> None:
+    """Run a part of the page; a fault ends this part only, with one sentence."""
+    try:
+        body()
+    except TrainyardError as error:
+        st.error(str(error), icon=":material/error:")
+    except Exception as error:  # the border of the process: a user never sees a traceback
+        _LOG.exception("A fault on the page")
+        st.error(f"A fault in Trainyard stopped this part of the page ({type(error).__name__}). The log of the server says more; please report it.")
+
+
+def _go_to_target() -> None:
+    name = st.query_params.get(TARGET)
+    if name in PAGES:
+        rest = {key: value for key, value in st.query_params.to_dict().items() if key != TARGET}
+        st.switch_page(f"pages/{name}.py", query_params=rest)

@@ -1,0 +1,229 @@
+"""A session: the study being edited, the study being shown, and the runs under way; the address holds both studies, so a reload loses nothing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from lab import outcomes, start
+from lab.front import Job, PoolFullError, Scenario, Study, TrainyardError
+from ui import server
+
+SCENARIO: Final = "s"
+"""Parameter of the address: the study that the forms show."""
+RESULT: Final = "r"
+"""Parameter of the address: the study whose results are shown, where it is another one."""
+_DESK: Final = "desk"
+
+
+@dataclass(eq=False)
+class Upload:
+    """A file of this session, kept so that it can be read again with other choices.
+
+    Parameters
+    ----------
+    name, data : str, bytes
+        The file.
+    taken : Any
+        `lab.intake.Taken`, or None while it could not be read.
+    fault : str
+        Why it could not be read.
+    choices : mapping
+        How it was read.
+    """
+
+    name: str
+    data: bytes
+    taken: Any = None
+    fault: str = ""
+    choices: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Desk:
+    """Everything one session works with.
+
+    Parameters
+    ----------
+    study : Study
+        What the forms show; always complete and valid.
+    shown : Study or None
+        What Compare shows.
+    jobs : dict
+        Key of a result -> the run under way, or how it ended without a result.
+    faults : dict
+        Title of a policy -> why it was not even started.
+    edition : int
+        Part of the keys of all widgets; grows when the study is replaced from outside the forms, so that they take its values.
+    upload : Upload or None
+        The last file dropped on the Trace page.
+    notice : str
+        One sentence to show once, at the top of the next page.
+    settled : int
+        Runs that had ended when the page was last drawn.
+    """
+
+    study: Study
+    watcher: str = field(default_factory=lambda: uuid.uuid4().hex)
+    shown: Study | None = None
+    jobs: dict[str, Job] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+    edition: int = 0
+    upload: Upload | None = None
+    notice: str = ""
+    settled: int = 0
+
+    def edit(self, study: Study) -> None:
+        """Take over what a form of this session made; widgets stay as they are."""
+        self.study = study
+
+    def replace(self, study: Study) -> None:
+        """Take over a study from elsewhere (a sample, a file, a preset); all widgets start anew."""
+        self.study = study
+        self.edition += 1
+
+    @property
+    def live(self) -> list[Job]:
+        """Runs that are not over."""
+        return [job for job in self.jobs.values() if not job.settled]
+
+    @property
+    def over(self) -> int:
+        """How many runs are over."""
+        return sum(job.settled for job in self.jobs.values())
+
+    @property
+    def stale(self) -> list[str]:
+        """What differs between the study shown and the one being edited, in words; empty = nothing, or nothing is shown."""
+        if self.shown is None or self.shown == self.study:
+            return []
+        return outcomes.differences(self.shown, self.study) or ["details"]
+
+    def run(self) -> None:
+        """Start what is not stored yet, and show it; runs of the previous study that are still going are stopped."""
+        before = self.live
+        self.shown, self.jobs, self.faults = self.study, {}, {}
+        pool = server.pool()
+        titles = outcomes.titles(self.study.allocators)
+        for at, scenario in _in_order(self.study):
+            try:
+                reason = start.reason(self.study, at, pool.store)
+                if reason:
+                    self.faults[titles[at]] = reason
+                    continue
+                job = pool.submit(scenario, self.watcher)
+            except PoolFullError as error:
+                self.notice = str(error)
+                break
+            self.jobs[job.key] = job
+        for job in before:
+            job.cancel()
+        self.settled = self.over
+
+    def cancel(self) -> None:
+        """Stop all runs of this session."""
+        for job in self.live:
+            job.cancel()
+
+
+def with_seed(study: Study, seed: int) -> Study:
+    """Return the study with another seed."""
+    return replace(study, base=replace(study.base, seed=seed))
+
+
+def _in_order(study: Study) -> list[tuple[int, Scenario]]:
+    """Return (place of the policy, scenario), the first seed of every policy first."""
+    columns = [study.repeated(at) for at in range(len(study.allocators))]
+    return [(at, column[turn]) for turn in range(study.repeats) for at, column in enumerate(columns)]
+
+
+def desk() -> Desk:
+    """Return what this session works with; `open_desk` has made it."""
+    found: Desk = st.session_state[_DESK]
+    return found
+
+
+def is_open() -> bool:
+    """Tell whether app.py has run in this session."""
+    return _DESK in st.session_state
+
+
+def open_desk() -> Desk:
+    """Return what this session works with; a new session begins with the address, or else with the first sample."""
+    if _DESK not in st.session_state:
+        st.session_state[_DESK] = _from_address(st.query_params.get(SCENARIO, ""), st.query_params.get(RESULT, ""))
+    server.seat(desk().watcher)
+    return desk()
+
+
+def address() -> dict[str, str]:
+    """Return the parameters of the address: the study, and the one shown if it is another."""
+    mine = desk()
+    wanted = {SCENARIO: mine.study.pack()}
+    if mine.shown is not None and mine.shown != mine.study:
+        wanted[RESULT] = mine.shown.pack()
+    return wanted
+
+
+def link() -> str:
+    """Return the whole address of this page."""
+    place = (st.context.url or "").partition("?")[0]
+    return f"{place}?{urlencode(address())}"
+
+
+def write_address() -> None:
+    """Bring the address up to date; done on every run, because a parameter of another page would be lost."""
+    wanted = address()
+    for name in (SCENARIO, RESULT):
+        if name not in wanted and name in st.query_params:
+            del st.query_params[name]
+    for name, text in wanted.items():
+        if st.query_params.get(name) != text:
+            st.query_params[name] = text
+
+
+def widget(name: str, *parts: Any) -> str:
+    """Return the key of a widget that shows a part of the study."""
+    return "/".join([name, *map(str, parts), str(desk().edition)])
+
+
+def keys(study: Study) -> tuple[tuple[str, ...], ...]:
+    """Return the keys under which the results of a study are stored; remembered, because every page asks."""
+    return _keys(study.canonical(), study)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _keys(mark: str, _study: Study) -> tuple[tuple[str, ...], ...]:
+    return outcomes.gather(_study, server.store()).keys
+
+
+def say(sentences: Sequence[str]) -> None:
+    """Draw each sentence as an error."""
+    for sentence in sentences:
+        st.error(sentence, icon=":material/error:")
+
+
+def _from_address(scenario: str, result: str) -> Desk:
+    if not scenario:
+        return Desk(start.sample_study())
+    try:
+        study = Study.unpack(scenario)
+        shown = Study.unpack(result) if result else study
+        found = outcomes.gather(shown, server.store())
+    except TrainyardError as error:
+        return _without_address(scenario, str(error))
+    # Without any result there is nothing to show, and the page offers to run.
+    return Desk(study, shown=shown if any(found.entries) or result else None)
+
+
+def _without_address(scenario: str, sentence: str) -> Desk:
+    """Keep a readable study whose trace is gone, so that everything but the trace survives; else begin with the sample."""
+    try:
+        return Desk(Study.unpack(scenario), notice=sentence)
+    except TrainyardError:
+        return Desk(start.sample_study(), notice=sentence)

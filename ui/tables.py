@@ -1,0 +1,120 @@
+"""The table of a comparison as HTML: one row per policy or per metric, the best value marked, differences with sign, arrow and word."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+
+from lab.compare import METRICS, Metric
+from ui import words
+
+SLOWER: Final = Metric("slower", "Jobs slower", "1", "", "Share of the jobs that take longer than under the baseline.")
+MAIN: Final = ("jct_mean_s", "jct_p95_s", "queue_mean_s", "queue_p95_s", "utilisation", "slower", "cost_held_per_job_usd")
+"""Metrics of the first table; the other one has them all."""
+_ALL: Final[Mapping[str, Metric]] = {metric.name: metric for metric in (*METRICS, SLOWER)}
+Style = Mapping[str, tuple[str, str]]
+_DASH: Final = {"solid": "", "dash": "8 4", "dot": "2 3", "dashdot": "8 3 2 3", "longdash": "12 4", "longdashdot": "12 3 2 3"}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a comparison is drawn.
+
+    Parameters
+    ----------
+    style : mapping
+        Title of a policy -> (colour, dash), from `charts.policy_style`.
+    baseline : str
+        Its title; "" = differences are not shown.
+    dark : bool
+        Whether the viewer's theme is dark.
+    """
+
+    style: Style
+    baseline: str
+    dark: bool = False
+
+
+def main_table(table: pd.DataFrame, look: Look) -> str:
+    """Return the table with one row per policy."""
+    cells = _by_place(table)
+    metrics = [_ALL[name] for name in MAIN if any((title, name) in cells for title in look.style)]
+    head = "".join(f'<th scope="col" title="{html.escape(metric.help)}">{html.escape(metric.title)}{_direction(metric)}</th>' for metric in metrics)
+    rows = []
+    for title in [title for title in look.style if (title, metrics[0].name) in cells]:
+        row = "".join(_cell(cells.get((title, metric.name)), metric, look) for metric in metrics)
+        rows.append(f'<tr><th scope="row">{_named(title, look)}</th>{row}</tr>')
+    return _framed(f'<tr><th scope="col">Policy</th>{head}</tr>', rows, look)
+
+
+def full_table(table: pd.DataFrame, look: Look) -> str:
+    """Return the table with one row per metric and one column per policy."""
+    cells = _by_place(table)
+    titles = [title for title in look.style if (title, METRICS[0].name) in cells]
+    head = "".join(f'<th scope="col">{_named(title, look)}</th>' for title in titles)
+    rows = []
+    for metric in _ALL.values():
+        if not any((title, metric.name) in cells for title in titles):
+            continue
+        row = "".join(_cell(cells.get((title, metric.name)), metric, look) for title in titles)
+        rows.append(f'<tr><th scope="row" title="{html.escape(metric.help)}">{html.escape(metric.title)}{_direction(metric)}</th>{row}</tr>')
+    return _framed(f'<tr><th scope="col">Metric</th>{head}</tr>', rows, look)
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the numbers as a table for export: one row per policy, plain units in the header, differences beside each value."""
+    values = table.pivot_table(index="label", columns="metric", values=["value", "change"], sort=False, dropna=False)
+    values.columns = [str(pair[1]) if pair[0] == "value" else f"{pair[1]}_change" for pair in values.columns.to_flat_index()]
+    return values.dropna(axis=1, how="all").reset_index().rename(columns={"label": "policy"})
+
+
+def swatch(colour: str, dash: str) -> str:
+    """Return a short line as a policy is drawn everywhere."""
+    pattern = f' stroke-dasharray="{_DASH[dash]}"' if _DASH[dash] else ""
+    line = f'<line x1="0" y1="5" x2="28" y2="5" stroke="{colour}" stroke-width="3"{pattern}/>'
+    return f'<svg width="28" height="10" aria-hidden="true" style="vertical-align:middle;margin-right:0.5rem">{line}</svg>'
+
+
+def _named(title: str, look: Look) -> str:
+    base = ' <span class="unit">(baseline)</span>' if title == look.baseline else ""
+    return f"{swatch(*look.style[title])}{html.escape(title)}{base}"
+
+
+def _direction(metric: Metric) -> str:
+    arrow = {"lower": "lower is better", "higher": "higher is better"}.get(metric.better, "")
+    return f'<br><span class="unit">{arrow or "&nbsp;"}</span>'
+
+
+def _cell(row: Mapping[str, Any] | None, metric: Metric, look: Look) -> str:
+    if row is None:
+        return f"<td>{words.MISSING}</td>"
+    value = words.BY_UNIT[metric.unit](float("nan") if row["value"] is None else float(row["value"]))
+    best = ' class="best" title="lowest or highest of this comparison"' if row["best"] else ""
+    mark = '<span class="sr">, best of the compared</span>' if row["best"] else ""
+    return f"<td><span{best}>{value}</span>{mark}{_difference(row, look)}</td>"
+
+
+def _difference(row: Mapping[str, Any], look: Look) -> str:
+    text = words.change(float(row["change"]))
+    if not text or not look.baseline:
+        return '<span class="diff">&nbsp;</span>' if look.baseline else ""
+    if float(row["low"]) == float(row["low"]):
+        text += f" ({words.change(float(row['low']))} to {words.change(float(row['high']))})"
+    word = f" {row['verdict']}" if row["verdict"] else ""
+    return f'<span class="diff {row["verdict"]}">{text}{word}</span>'
+
+
+def _framed(head: str, rows: Sequence[str], look: Look) -> str:
+    against = f"Differences against {html.escape(look.baseline)}. " if look.baseline else ""
+    caption = f"<caption>{against}Underlined: the lowest or highest value where they differ.</caption>"
+    tone = "dark" if look.dark else "light"
+    return f'<div class="ty-scroll" tabindex="0"><table class="ty {tone}">{caption}<thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _by_place(table: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
+    rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    return {(str(row["label"]), str(row["metric"])): row for row in rows}
