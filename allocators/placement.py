@@ -71,6 +71,7 @@ class Placer:
     def __init__(self, how: str, types: str, mix: bool) -> None:
         self._how, self._types, self._mix = how, types, mix
         self._find = _BY_MASK[how]
+        self._one_if_it_can = how in {"fewest", "consolidate"}
         self._ways: dict[int, Ways] = {}
         self._on_one: dict[tuple[int, int], Grant] = {}
         self._ever: dict[tuple[int, int, int], int] = {}
@@ -83,7 +84,9 @@ class Placer:
         for pools in groups:
             if demand.gpus and (room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)) < demand.replicas:
                 continue
-            grant = self._within(view, demand, pools, by_mask=by_mask)
+            grant = self._lone(room, demand, pools[0]) if by_mask and self._one_if_it_can and len(pools) == 1 else None
+            if grant is None:
+                grant = self._within(view, demand, pools, by_mask=by_mask)
             if grant is not None:
                 return grant
         return None
@@ -93,6 +96,18 @@ class Placer:
         if demand.gpus and view.room.gpus_free(pools) < demand.replicas:
             return None
         return self._within(view, demand, pools, by_mask=self.ways(view, demand).by_mask)
+
+    def _lone(self, room: Room, demand: Demand, pool: int) -> Grant | None:
+        # What `_fewest` does for a gang that one node of one pool can hold, without its detours: that is most of them.
+        masks = room.masks[pool]
+        for free in range(demand.replicas, len(masks)):
+            mask = masks[free]
+            if mask:
+                node = room.pools[pool].nodes[(mask & -mask).bit_length() - 1]
+                grant = self._on_one.get((node, id(demand))) or self._grant(demand, [(node, demand.replicas)])
+                room.take(grant)
+                return grant
+        return None
 
     def _within(self, view: View, demand: Demand, pools: tuple[int, ...], *, by_mask: bool) -> Grant | None:
         room = view.room

@@ -8,14 +8,16 @@ the plan and applies it, releases first; it never repairs one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.params import ParamInfo, Spec, param, parameters
+from sim.errors import ParameterError
+from sim.params import ParamInfo, Spec, build, param, parameters
 
 if TYPE_CHECKING:
     from sim.cluster import Cluster
@@ -40,6 +42,7 @@ __all__ = [
     "JobId",
     "JobTable",
     "ParamInfo",
+    "ParameterError",
     "Part",
     "Plan",
     "Pool",
@@ -49,6 +52,7 @@ __all__ = [
     "Telemetry",
     "Tuning",
     "View",
+    "build",
     "inf",
     "param",
     "parameters",
@@ -134,6 +138,7 @@ class Delta(NamedTuple):
     finished: tuple[JobId, ...] = ()
     evicted: tuple[Eviction, ...] = ()
     nodes: tuple[int, ...] = ()
+    """Nodes that came or went, or on which an ended overlap gave room back."""
 
 
 class Shape(NamedTuple):
@@ -338,12 +343,11 @@ class View(Protocol):
         ...
 
 
-_NO_CHANGES: Final[Mapping[JobId, Grant | None]] = {}
-_NO_NOTES: Final[Mapping[str, float]] = {}
+_NO_CHANGES: Final[Mapping[JobId, Grant | None]] = MappingProxyType({})
+_NO_NOTES: Final[Mapping[str, float]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """What shall change; a job that is not mentioned stays as it is.
 
     Parameters
@@ -358,10 +362,10 @@ class Plan:
         Numbers for the record and the UI: objective, gap, price.
     """
 
-    changes: Mapping[JobId, Grant | None] = field(default_factory=lambda: _NO_CHANGES)
+    changes: Mapping[JobId, Grant | None] = _NO_CHANGES
     refuse: frozenset[JobId] = frozenset()
     wake_at_s: float = inf
-    notes: Mapping[str, float] = field(default_factory=lambda: _NO_NOTES)
+    notes: Mapping[str, float] = _NO_NOTES
 
     @classmethod
     def reach(cls, view: View, target: Mapping[JobId, Grant], *, wake_at_s: float = inf, notes: Mapping[str, float] = _NO_NOTES) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, inf
 
 import numpy as np
@@ -52,14 +52,13 @@ class Demands:
         names = trace.texts("gpu_types_allowed").categories
         homes = trace.texts(confined_by).categories if confined_by else pd.Index([""])
         codes, unique = pd.factorize(pd.MultiIndex.from_frame(keys))
-        self.code: memoryview = memoryview(codes.astype(np.int32))  # type: ignore[arg-type]
-        self.unique: list[Demand] = [
+        unique_demands = [
             self._demand(float(gpus), float(cpus), float(mem), str(names[types]), str(homes[home])) for gpus, cpus, mem, types, home in unique
         ]
-
-    def of(self, job: int) -> Demand:
-        """Return the demand of a job."""
-        return self.unique[self.code[job]]
+        self._unique, self._codes = unique_demands, codes
+        self._by_job = [unique_demands[code] for code in codes.tolist()]
+        self.of: Callable[[int], Demand] = self._by_job.__getitem__
+        """Job -> its demand."""
 
     def impossible(self, *, mixed: bool) -> NDArray[np.bool_]:
         """Tell for each job whether even the empty cluster, with every node present, cannot hold it.
@@ -69,8 +68,8 @@ class Demands:
         mixed : bool
             Whether one gang may span GPU types.
         """
-        verdicts = np.array([not self._fits(demand, mixed=mixed) for demand in self.unique], bool)
-        return np.asarray(verdicts[np.asarray(self.code)], bool)
+        verdicts = np.array([not self._fits(demand, mixed=mixed) for demand in self._unique], bool)
+        return np.asarray(verdicts[self._codes], bool)
 
     def _demand(self, gpus: float, cpus: float, mem_gb: float, types: str, home: str) -> Demand:
         replicas, per_replica = (int(gpus), 1) if gpus else (max(1, ceil(cpus)), 0)

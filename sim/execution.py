@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isnan
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sim.columns import Columns
 from sim.contract import Grant, JobId
 from sim.errors import ContractError
-from sim.ledger import Ledger, parts_of, size_of
+from sim.ledger import Holding, Ledger, parts_of
 from sim.overheads import Overheads
 from sim.record import CHANGED, EVICTED, FINISHED, PREEMPTED, Record
 
@@ -24,14 +24,10 @@ if TYPE_CHECKING:
 FINISH, ASK, OOM, INTERRUPTION, OVERLAP_END = range(5)
 
 
-class Next(NamedTuple):
-    """What happens next to a running job if nobody interferes."""
+Next = tuple[float, int]
+"""When something happens to a running job if nobody interferes, and what."""
 
-    at_s: float
-    kind: int
-
-
-NEVER = Next(inf, FINISH)
+NEVER: Final[Next] = (inf, FINISH)
 
 
 class Execution:
@@ -63,17 +59,20 @@ class Execution:
         preemptible: NDArray[np.bool_],
         seed: int,
     ) -> None:
-        self._columns, self._ledger, self._record, self._demands = columns, ledger, record, demands
-        self._model, self._overheads, self._faults, self._seed = model, overheads, faults, seed
+        self._columns, self._ledger, self._record = columns, ledger, record
+        self._overheads, self._faults, self._seed = overheads, faults, seed
         self._preemptible: Sequence[bool] = memoryview(preemptible)  # type: ignore[arg-type]
         self._work: memoryview[float] = memoryview(np.ascontiguousarray(model.work(), np.float64))  # type: ignore[arg-type]
+        self._demand_of, self._rate_of = demands.of, model.rate
         self._efficiency = overheads.efficiency
         self._loses_all = overheads.on_preempt == "lose_all"
         self._breaks: dict[JobId, Next] = {}  # next break point of the rate, where there is one
         self._interruptions: dict[JobId, float] = {}
-        self._overlaps: dict[JobId, tuple[Next, float, Grant]] = {}  # end, pause after it, what is charged until then
+        self._overlaps: dict[JobId, tuple[Next, float]] = {}  # end, pause after it
         self._changing: dict[JobId, tuple[float, float]] = {}  # overlap and pause of jobs between `leave` and `enter`
         self.transition = overheads.transition
+        self._interrupts = faults.interruptions_per_node_h > 0
+        self._costless = type(overheads) is Overheads and not (overheads.start_s or overheads.restart_s)
 
     def leave(self, job: JobId, grant: Grant | None, now_s: float) -> None:
         """End what a running job holds because the plan stops it (None) or gives it another grant, which `enter` must then bring.
@@ -96,39 +95,37 @@ class Execution:
         self._close(job, now_s, PREEMPTED if grant is None else CHANGED)
         if self._loses_all:
             self._lose(job, self._work[job] - columns.left[job])
+        columns.unsaved[job] = columns.unsaved_s[job] = 0.0
         self._ledger.release(job)
         if grant is None:
             self._settle_down(job)
 
-    def enter(self, job: JobId, grant: Grant, now_s: float) -> Next:
-        """Give a job its grant: a waiting one starts, a running one goes on with it.
+    def enter(self, job: JobId, grant: Grant, now_s: float, *, reserved: bool) -> Next:
+        """Give a job its grant: a waiting one starts, a running one goes on with it; ``reserved`` says that the room has already given it.
 
         Raises
         ------
         ContractError
             If the ledger or the performance model refuses the grant.
         """
-        overlap_s, pause_s = self._changing.pop(job, (0.0, -1.0)) if self._changing else (0.0, -1.0)
-        if overlap_s > 0:
-            return self._overlap(job, grant, now_s, Next(now_s + overlap_s, OVERLAP_END), pause_s)
-        self._ledger.take(job, grant, self._demands.of(job))
-        if pause_s < 0:
-            pause_s = self._begin(job, grant, now_s)
-        return self._run(job, grant, now_s, pause_s)
+        change = self._changing.pop(job, None) if self._changing else None
+        if change is not None and change[0] > 0:
+            return self._overlap(job, grant, now_s, (now_s + change[0], OVERLAP_END), change[1])
+        holding = self._ledger.take(job, grant, self._demand_of(job), reserved=reserved)
+        pause_s = self._begin(job, grant, now_s) if change is None else change[1]
+        return self._run(job, holding, now_s, pause_s)
 
     def end_overlap(self, job: JobId, now_s: float) -> Next:
         """End an overlap: the old holding goes back, and the pause of the change begins."""
         self._close(job, now_s, CHANGED)
-        _, pause_s, _ = self._overlaps.pop(job)
-        self._ledger.end_overlap(job)
-        return self._run(job, self._ledger.grants[job], now_s, pause_s)
+        self._columns.unsaved[job] = self._columns.unsaved_s[job] = 0.0
+        _, pause_s = self._overlaps.pop(job)
+        return self._run(job, self._ledger.end_overlap(job), now_s, pause_s)
 
     def finish(self, job: JobId, now_s: float) -> None:
         """End a job that has done its work."""
-        columns = self._columns
         self._close(job, now_s, FINISHED)
-        columns.left[job] = 0.0
-        columns.finish_s[job] = now_s
+        self._columns.finish_s[job] = now_s
         self._ledger.release(job)
         self._settle_down(job)
 
@@ -139,6 +136,7 @@ class Execution:
         self._close(job, now_s, EVICTED)
         lost = columns.unsaved[job]
         self._lose(job, lost)
+        columns.unsaved[job] = columns.unsaved_s[job] = 0.0
         columns.evictions[job] += 1
         self._ledger.release(job)
         self._settle_down(job)
@@ -148,11 +146,7 @@ class Execution:
         """Ask the performance model again at a break point of the rate."""
         self._save_up_to(job, now_s)
         self._close(job, now_s, CHANGED)
-        grant = self._charged(job)
-        self._open(job, grant, now_s)
-        self._set_rate(job, self._ledger.grants[job], now_s)
-        self._columns.generation[job] += 1
-        return self._next(job, now_s)
+        return self._rerate(job, self._ledger.grants[job], now_s)
 
     def close_open(self, job: JobId, now_s: float, ended: int) -> None:
         """Close the segment of a job that still runs when the run ends."""
@@ -166,93 +160,88 @@ class Execution:
         restarted = not isnan(self._columns.first_start_s[job])
         if not restarted:
             self._columns.first_start_s[job] = now_s
-        if self._faults.interruptions_per_node_h:
+        if self._interrupts:
             nodes = len({node for _, _, part in parts_of(grant) for node in part.nodes})
             after = self._faults.interruption_s(self._seed, job, self._columns.evictions[job], nodes)
             self._interruptions[job] = now_s + after
-        return self.transition(job, None, grant, restarted=restarted)[1]
+        return 0.0 if self._costless else self.transition(job, None, grant, restarted=restarted)[1]
 
     def _overlap(self, job: JobId, grant: Grant, now_s: float, end: Next, pause_s: float) -> Next:
         self._close(job, now_s, CHANGED)
-        both = self._ledger.overlap(job, grant, self._demands.of(job))
-        self._overlaps[job] = (end, pause_s, both)
-        self._open(job, both, now_s)
-        self._columns.generation[job] += 1
-        return self._next(job, now_s)
-
-    def _run(self, job: JobId, grant: Grant, now_s: float, pause_s: float) -> Next:
+        holding = self._ledger.overlap(job, grant, self._demand_of(job))
+        self._overlaps[job] = (end, pause_s)
         columns = self._columns
-        columns.resume[job] = now_s + pause_s
-        columns.unsaved[job] = columns.unsaved_s[job] = 0.0
-        self._open(job, grant, now_s)
-        self._set_rate(job, grant, now_s)
+        columns.held_gpus[job], columns.held_cpus[job] = holding.gpus, holding.cpus
         columns.generation[job] += 1
         return self._next(job, now_s)
 
-    def _open(self, job: JobId, grant: Grant, now_s: float) -> None:
+    def _run(self, job: JobId, holding: Holding, now_s: float, pause_s: float) -> Next:
         columns = self._columns
-        columns.segment_t0[job] = columns.asof[job] = now_s
-        columns.held_gpus[job], columns.held_cpus[job] = size_of(grant)
+        columns.resume[job] = now_s + pause_s
+        columns.segment_t0[job] = now_s
+        columns.held_gpus[job] = holding.gpus
+        if holding.cpus:
+            columns.held_cpus[job] = holding.cpus
+        return self._rerate(job, holding.grant, now_s)
 
-    def _set_rate(self, job: JobId, grant: Grant, now_s: float) -> None:
-        done = self._work[job] - self._columns.left[job]
-        rate, until_work, until_s, then = self._model.rate(job, grant, done, now_s)
-        if self._efficiency != 1.0:
-            rate *= self._efficiency
-        self._columns.rate[job] = rate
+    def _rerate(self, job: JobId, grant: Grant, now_s: float) -> Next:
+        columns = self._columns
+        columns.generation[job] += 1
+        done = self._work[job] - columns.left[job]
+        rate, until_work, until_s, then = self._rate_of(job, grant, done, now_s)
+        columns.rate[job] = rate = rate * self._efficiency
         if until_work < inf or until_s < inf:
-            start = max(now_s, self._columns.resume[job])
-            at = min(start + (until_work - done) / rate if rate > 0 else inf, until_s)
-            self._breaks[job] = Next(max(at, now_s), OOM if then == "oom" else ASK)
-        elif job in self._breaks:
-            del self._breaks[job]
+            start = max(now_s, columns.resume[job])
+            at_s = min(start + (until_work - done) / rate if rate > 0 else inf, until_s)
+            self._breaks[job] = (max(at_s, now_s), OOM if then == "oom" else ASK)
+        elif self._breaks:
+            self._breaks.pop(job, None)
+        return self._next(job, now_s)
 
     def _next(self, job: JobId, now_s: float) -> Next:
         columns = self._columns
         rate, start = columns.rate[job], columns.resume[job]
         if start < now_s:  # noqa: PLR1730 - max() costs a call, once per job
             start = now_s
-        found = Next(start + columns.left[job] / rate, FINISH) if rate > 0 else NEVER
+        found = (start + columns.left[job] / rate, FINISH) if rate > 0 else NEVER
         if self._breaks or self._interruptions or self._overlaps:
             found = self._earlier(job, found)
         return found
 
     def _earlier(self, job: JobId, found: Next) -> Next:
         at = self._breaks.get(job, NEVER)
-        if at.at_s < found.at_s:
-            found = at
+        found = min(found, at)
         interrupted = self._interruptions.get(job, inf)
-        if interrupted < found.at_s:
-            found = Next(interrupted, INTERRUPTION)
-        if job in self._overlaps and self._overlaps[job][0].at_s < found.at_s:
-            found = self._overlaps[job][0]
+        if interrupted < found[0]:
+            found = (interrupted, INTERRUPTION)
+        if job in self._overlaps:
+            found = min(found, self._overlaps[job][0])
         return found
 
     def _close(self, job: JobId, now_s: float, ended: int) -> None:
         columns = self._columns
-        since = columns.resume[job]
-        if since < columns.asof[job]:  # noqa: PLR1730
-            since = columns.asof[job]
-        if now_s > since:
-            columns.left[job] -= columns.rate[job] * (now_s - since)
-        held_s = now_s - columns.segment_t0[job]
-        self._record.segment(job, now_s, columns, self._charged(job), ended)
+        t0 = columns.segment_t0[job]
+        if ended == FINISHED:
+            columns.left[job] = 0.0
+        else:
+            moving = now_s - max(t0, columns.resume[job])
+            if moving > 0:
+                columns.left[job] -= columns.rate[job] * moving
+        held_s = now_s - t0
+        self._record.segment(job, now_s, columns, self._ledger.charged[job].grant, ended)
         columns.held_s[job] += held_s
         columns.served_gpu_s[job] += columns.held_gpus[job] * held_s
         cpus = columns.held_cpus[job]
         if cpus:
             columns.served_cpu_s[job] += cpus * held_s
-        columns.asof[job] = columns.segment_t0[job] = now_s
-
-    def _charged(self, job: JobId) -> Grant:
-        if job in self._overlaps:
-            return self._overlaps[job][2]
-        return self._ledger.grants[job]
+        columns.segment_t0[job] = now_s
 
     def _settle_down(self, job: JobId) -> None:
         columns = self._columns
         columns.generation[job] += 1
-        columns.rate[job] = columns.held_gpus[job] = columns.held_cpus[job] = 0.0
+        columns.rate[job] = columns.held_gpus[job] = 0.0
+        if columns.held_cpus[job]:
+            columns.held_cpus[job] = 0.0
         if self._breaks or self._interruptions or self._overlaps:
             self._breaks.pop(job, None)
             self._interruptions.pop(job, None)
@@ -260,7 +249,7 @@ class Execution:
 
     def _save_up_to(self, job: JobId, now_s: float) -> None:
         columns = self._columns
-        moving = now_s - max(columns.asof[job], columns.resume[job])
+        moving = now_s - max(columns.segment_t0[job], columns.resume[job])
         if moving <= 0:
             return
         every, before = self._overheads.checkpoint_every_s, columns.unsaved_s[job]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from sim.cluster import Cluster
 from sim.contract import Demand, Gang, Grant, JobId, Part, Pool
 from sim.errors import ContractError
+
+
+_REMEMBERED = 1 << 13  # grants whose holdings are remembered before all are forgotten
 
 
 class Shortage(ContractError):  # noqa: N818 - a fact about a node before it is an error
@@ -18,13 +21,30 @@ class Shortage(ContractError):  # noqa: N818 - a fact about a node before it is 
         self.node, self.what, self.asked, self.free = node, what, asked, free
 
 
+class Holding:
+    """What a grant charges, flattened and added up once: grants of one node are often the same object again."""
+
+    __slots__ = ("checked_for", "cpus", "gpus", "grant", "spots")
+
+    def __init__(self, grant: Grant) -> None:
+        self.grant = grant
+        self.spots = [
+            (node, replicas * part.gpus, replicas * part.cpus, replicas * part.mem_gb)
+            for _, _, part in parts_of(grant)
+            for node, replicas in zip(part.nodes, part.count, strict=True)
+        ]
+        self.gpus = sum([gpus for _, gpus, _, _ in self.spots])
+        self.cpus = sum([cpus for _, _, cpus, _ in self.spots])
+        self.checked_for: Demand | None = None
+
+
 class FreeRoom:
     """What is free, by node and, for GPUs, as bit sets of nodes with equally many free GPUs: `sim.contract.Room`.
 
     Integers as bit sets make "the first node with exactly three free GPUs" one operation and every change exactly reversible.
     """
 
-    __slots__ = ("_bit", "_cpus", "_gpus", "_journal", "_mem_gb", "_pool", "_present", "free", "masks", "overflow", "pools")
+    __slots__ = ("_bit", "_cpus", "_gpus", "_holdings", "_journal", "_mem_gb", "_pool", "_present", "free", "masks", "overflow", "pools")
 
     def __init__(self, cluster: Cluster, pools: Sequence[Pool], *, overflow: bool = False) -> None:
         nodes = cluster.nodes
@@ -38,7 +58,8 @@ class FreeRoom:
         self.masks: list[list[int]] = []
         self.free: list[int] = []
         self.overflow = len(nodes) if overflow else None
-        self._journal: list[tuple[bool, Grant]] = []
+        self._journal: list[tuple[Holding, int]] = []
+        self._holdings: dict[int, Holding] = {}
         for at, pool in enumerate(pools):
             masks = [0] * (pool.gpus_per_node + 1)
             for place, node in enumerate(pool.nodes):
@@ -65,55 +86,71 @@ class FreeRoom:
 
     def take(self, grant: Grant) -> None:
         """Reserve on the sketch what a grant holds."""
-        self.shift(grant, 1)
-        self._journal.append((True, grant))
+        holding = self.holding(grant)
+        self.shift(holding, 1)
+        self._journal.append((holding, -1))
 
     def give(self, grant: Grant) -> None:
         """Free on the sketch what a grant holds."""
-        self.shift(grant, -1)
-        self._journal.append((False, grant))
+        holding = self.holding(grant)
+        self.shift(holding, -1)
+        self._journal.append((holding, 1))
 
     def undo(self) -> None:
         """Take back everything done on the sketch since the last call."""
         journal = self._journal
         while journal:
-            taken, grant = journal.pop()
-            self.shift(grant, -1 if taken else 1)
+            self.shift(*journal.pop())
 
-    def shift(self, grant: Grant, sign: int) -> None:
-        """Take (+1) or give (-1) what a grant holds, part by part."""
-        for workers, servers in grant.gangs:
-            self._shift_part(workers, sign)
-            if servers is not None:
-                self._shift_part(servers, sign)
+    def adopt(self, changes: Mapping[JobId, Grant | None]) -> bool:
+        """Keep the sketch if it reserves the grants of a plan that only starts jobs, and nothing else; else undo it. Tell which."""
+        journal = self._journal
+        if len(journal) == len(changes):
+            for (holding, sign), grant in zip(journal, changes.values(), strict=True):
+                if holding.grant is not grant or sign > 0:
+                    break
+            else:
+                journal.clear()
+                return True
+        self.undo()
+        return False
 
-    def _shift_part(self, part: Part, sign: int) -> None:
-        nodes, count, gpus, cpus, mem_gb = part
-        if gpus:
-            step = gpus * sign
-            for node, replicas in zip(nodes, count, strict=True):
-                self._shift_gpus(node, replicas * step)
-        if cpus or mem_gb:
-            for node, replicas in zip(nodes, count, strict=True):
-                self._shift_rest(node, replicas * cpus * sign, replicas * mem_gb * sign)
+    def holding(self, grant: Grant) -> Holding:
+        """Return what a grant charges; remembered by object, and forgotten by and by."""
+        known = self._holdings.get(id(grant))
+        if known is None:
+            if len(self._holdings) > _REMEMBERED:
+                self._holdings.clear()
+            known = self._holdings[id(grant)] = Holding(grant)
+        return known
 
-    def _shift_gpus(self, node: int, gpus: int) -> None:
-        if node == self.overflow:
-            return
-        free = self._gpus[node]
-        left = free - gpus
-        if left < 0 or not self._present[node]:
-            raise Shortage(node, "GPUs", gpus, free if self._present[node] else 0)
-        at, bit = self._pool[node], self._bit[node]
-        masks = self.masks[at]
-        masks[free] ^= bit
-        masks[left] ^= bit
-        self._gpus[node] = left
-        self.free[at] -= gpus
+    def shift(self, holding: Holding, sign: int) -> None:
+        """Take (+1) or give (-1) what a grant charges.
+
+        Raises
+        ------
+        Shortage
+            If a node does not have what is taken.
+        """
+        levels = self._gpus
+        for node, gpus, cpus, mem_gb in holding.spots:
+            if node == self.overflow:
+                continue
+            if gpus:
+                free = levels[node]
+                left = free - gpus * sign
+                if left < 0 or not self._present[node]:
+                    raise Shortage(node, "GPUs", gpus, free if self._present[node] else 0)
+                at, bit = self._pool[node], self._bit[node]
+                masks = self.masks[at]
+                masks[free] ^= bit
+                masks[left] ^= bit
+                levels[node] = left
+                self.free[at] += left - free
+            if cpus or mem_gb:
+                self._shift_rest(node, cpus * sign, mem_gb * sign)
 
     def _shift_rest(self, node: int, cpus: float, mem_gb: float) -> None:
-        if node == self.overflow:
-            return
         # Rounded, so that giving back restores the very number.
         cores, memory = round(self._cpus[node] - cpus, 6), round(self._mem_gb[node] - mem_gb, 6)
         if not self._present[node]:
@@ -170,14 +207,14 @@ class Ledger:
     """
 
     def __init__(self, room: FreeRoom, types: Sequence[int], *, mixed: bool) -> None:
-        self.room = room
+        self._room = room
         self.grants: dict[JobId, Grant] = {}
-        self._held: dict[JobId, Grant] = {}  # what is charged, where it differs from the grant: during an overlap
+        self.charged: dict[JobId, Holding] = {}  # of the grant, or of more while old and new overlap
         self._types = types
         self._mixed = mixed
 
-    def take(self, job: JobId, grant: Grant, demand: Demand) -> None:
-        """Enter a grant.
+    def take(self, job: JobId, grant: Grant, demand: Demand, *, reserved: bool = False) -> Holding:
+        """Enter a grant and return what it charges; ``reserved`` says that the room has already given it.
 
         Raises
         ------
@@ -186,57 +223,67 @@ class Ledger:
         ContractError
             If the grant is malformed or breaks a constraint of the job.
         """
-        self._check(grant, demand)
-        self.room.shift(grant, 1)
+        holding = self._room.holding(grant) if grant.gangs else None
+        if holding is None or holding.checked_for is not demand:
+            holding = self._check(grant, demand)
+        if not reserved:
+            self._room.shift(holding, 1)
         self.grants[job] = grant
+        self.charged[job] = holding
+        return holding
 
-    def release(self, job: JobId) -> Grant:
+    def release(self, job: JobId) -> None:
         """End a grant and give back all that was charged for it."""
-        grant = self.grants.pop(job)
-        self.room.shift(self._held.pop(job, grant) if self._held else grant, -1)
-        return grant
+        del self.grants[job]
+        self._room.shift(self.charged.pop(job), -1)
 
-    def overlap(self, job: JobId, new: Grant, demand: Demand) -> Grant:
+    def overlap(self, job: JobId, new: Grant, demand: Demand) -> Holding:
         """Enter a new grant while the old one stays charged; replicas that stay on their node are charged once. Return what is charged."""
         self._check(new, demand)
         old = self.grants[job]
         extra = Grant(tuple(_surplus(new, old)))
-        self.room.shift(extra, 1)
-        both = Grant(old.gangs + extra.gangs, new.tuning)
+        self._room.shift(Holding(extra), 1)
         self.grants[job] = new
-        self._held[job] = both
+        self.charged[job] = both = Holding(Grant(old.gangs + extra.gangs, new.tuning))
         return both
 
-    def end_overlap(self, job: JobId) -> None:
-        """Give back what the old grant held beyond the new one."""
-        both, new = self._held.pop(job), self.grants[job]
-        self.room.shift(both, -1)
-        self.room.shift(new, 1)
+    def end_overlap(self, job: JobId) -> Holding:
+        """Give back what the old grant held beyond the new one, and return what is charged now."""
+        self._room.shift(self.charged[job], -1)
+        self.charged[job] = holding = self._room.holding(self.grants[job])
+        self._room.shift(holding, 1)
+        return holding
 
     def holders(self, node: int) -> list[JobId]:
         """Return the jobs with a replica on a node, in order of job id."""
-        return sorted(job for job, grant in self.grants.items() if any(node in part.nodes for _, _, part in parts_of(self._held.get(job, grant))))
+        return sorted(job for job, holding in self.charged.items() if any(node == spot[0] for spot in holding.spots))
 
-    def _check(self, grant: Grant, demand: Demand) -> None:
+    def _check(self, grant: Grant, demand: Demand) -> Holding:
         if not grant.gangs:
             raise ContractError("the grant has no gang")
-        room, known = self.room, self.room.nodes + (self.room.overflow is not None)
-        for workers, servers in grant.gangs:
-            for part in (workers,) if servers is None else (workers, servers):
-                if len(part.nodes) != len(part.count) or not part.nodes or min(part.count) < 1:
-                    raise ContractError(f"the part {part!r} does not name one positive count per node")
-                if part.gpus < 0 or part.cpus < 0 or part.mem_gb < 0:
-                    raise ContractError(f"the part {part!r} asks for less than nothing")
-                for node in part.nodes:
-                    if not 0 <= node < known:
-                        raise ContractError(f"there is no node {node}")
-                    if part.gpus and node != room.overflow and room.pool_of(node) not in demand.pools:
-                        raise ContractError(f"node {node} is of a type or partition that the job does not admit")
-            if len(workers.nodes) > 1 and workers.gpus and not self._mixed:
+        for _, _, part in parts_of(grant):
+            self._check_part(part, demand)
+        if not self._mixed:
+            for workers, _ in grant.gangs:
                 self._check_one_type(workers)
+        holding = self._room.holding(grant)
+        holding.checked_for = demand
+        return holding
+
+    def _check_part(self, part: Part, demand: Demand) -> None:
+        room, known = self._room, self._room.nodes + (self._room.overflow is not None)
+        if len(part.nodes) != len(part.count) or not part.nodes or min(part.count) < 1:
+            raise ContractError(f"the part {part!r} does not name one positive count per node")
+        if part.gpus < 0 or part.cpus < 0 or part.mem_gb < 0:
+            raise ContractError(f"the part {part!r} asks for less than nothing")
+        for node in part.nodes:
+            if not 0 <= node < known:
+                raise ContractError(f"there is no node {node}")
+            if part.gpus and node != room.overflow and room.pool_of(node) not in demand.pools:
+                raise ContractError(f"node {node} is of a type or partition that the job does not admit")
 
     def _check_one_type(self, workers: Part) -> None:
-        if len({self._types[node] for node in workers.nodes if node != self.room.overflow}) > 1:
+        if workers.gpus and len(workers.nodes) > 1 and len({self._types[node] for node in workers.nodes if node != self._room.overflow}) > 1:
             raise ContractError("a gang spans GPU types, but the allocator does not declare that it mixes them")
 
 
@@ -246,20 +293,6 @@ def parts_of(grant: Grant) -> Iterator[tuple[int, int, Part]]:
         yield at, 0, workers
         if servers is not None:
             yield at, 1, servers
-
-
-def size_of(grant: Grant) -> tuple[int, float]:
-    """Return the GPUs and cores that a grant holds."""
-    gpus, cpus = 0, 0.0
-    for workers, servers in grant.gangs:
-        replicas = sum(workers.count)
-        gpus += replicas * workers.gpus
-        cpus += replicas * workers.cpus
-        if servers is not None:
-            replicas = sum(servers.count)
-            gpus += replicas * servers.gpus
-            cpus += replicas * servers.cpus
-    return gpus, cpus
 
 
 def _surplus(new: Grant, old: Grant) -> Iterator[Gang]:

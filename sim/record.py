@@ -22,10 +22,19 @@ _PLACEMENTS: Final = {"segment": "i", "gang": "h", "role": "b", "node": "i", "co
 _DECISIONS: Final = {"t": "d", "changed": "i", "waiting": "i", "running": "i"}
 _NOTES: Final = {"decision": "i", "value": "d"}
 _OUTAGES: Final = {"node": "i", "t0": "d", "t1": "d"}
+_CHUNK: Final = 4096
 
 
 def _columns(kinds: Mapping[str, str]) -> dict[str, array[Any]]:
     return {name: array(kind) for name, kind in kinds.items()}
+
+
+def _placement_rows(grant: Grant) -> list[tuple[float, ...]]:
+    return [
+        (gang, role, node, count, part.gpus, part.cpus, part.mem_gb)
+        for gang, role, part in parts_of(grant)
+        for node, count in zip(part.nodes, part.count, strict=True)
+    ]
 
 
 def _frame(columns: Mapping[str, array[Any]]) -> pd.DataFrame:
@@ -49,7 +58,7 @@ class Record:
         self._open_outages: dict[int, int] = {}
         # Bound once: these are called for every job.
         self._segment = tuple(column.append for column in self._segments.values())
-        self._placement = tuple(column.append for column in self._placements.values())
+        self._unplaced: list[Grant] = []  # of the last segments, not yet written as placements
         self._decision = tuple(column.append for column in self._decisions.values())
 
     def segment(self, job: int, t1: float, columns: Columns, grant: Grant, ended: int) -> None:
@@ -69,17 +78,28 @@ class Record:
         a_ended(ended)
         if paused:
             columns.paused_s[job] += paused
-        a_segment, a_gang, a_role, a_node, a_count, a_gpus, a_cpus, a_mem = self._placement
-        for gang, role, (nodes, count, part_gpus, cpus, mem_gb) in parts_of(grant):
-            for node, replicas in zip(nodes, count, strict=True):
-                a_segment(row)
-                a_gang(gang)
-                a_role(role)
-                a_node(node)
-                a_count(replicas)
-                a_gpus(part_gpus)
-                a_cpus(cpus)
-                a_mem(mem_gb)
+        self._unplaced.append(grant)
+        if len(self._unplaced) >= _CHUNK:
+            self._write_placements()
+
+    def _write_placements(self) -> None:
+        # Few distinct grants make up most of a chunk: their rows are written once and repeated.
+        grants = self._unplaced
+        codes: dict[int, int] = {}
+        order = np.array([codes.setdefault(id(grant), len(codes)) for grant in grants])
+        distinct = {codes[id(grant)]: grant for grant in grants}
+        rows = [_placement_rows(distinct[code]) for code in range(len(codes))]
+        lengths = np.array([len(part) for part in rows])
+        starts = np.cumsum(lengths) - lengths
+        repeats = lengths[order]
+        ends = np.cumsum(repeats)
+        picked = np.repeat(starts[order] - (ends - repeats), repeats) + np.arange(ends[-1])
+        first = len(self._segments["job"]) - len(grants)
+        table = np.array([row for part in rows for row in part])[picked]
+        chunk = {"segment": np.repeat(np.arange(first, first + len(grants)), repeats)} | dict(zip(list(_PLACEMENTS)[1:], table.T, strict=True))
+        for name, values in chunk.items():
+            self._placements[name].frombytes(np.ascontiguousarray(values, _PLACEMENTS[name]).tobytes())
+        grants.clear()
 
     def decision(self, t: float, changed: int, waiting: int, running: int) -> None:
         """Note a call of the allocator."""
@@ -115,6 +135,8 @@ class Record:
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """Return all frames but that of the jobs."""
+        if self._unplaced:
+            self._write_placements()
         segments = _frame(self._segments)
         segments["ended"] = pd.Categorical.from_codes(segments["ended"].to_numpy(), categories=pd.Index(ENDINGS))
         notes, outages = _frame(self._notes), _frame(self._outages)

@@ -7,6 +7,7 @@ of that instant: it shows the view, validates the plan and applies it, releases 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from heapq import heappush
@@ -99,11 +100,11 @@ class Progress(NamedTuple):
 class _At(simpy.Event):
     """An event at an absolute instant: a Timeout adds a delay to the clock and so misses the instant by a rounding error."""
 
-    def __init__(self, env: simpy.Environment, at_s: float, callback: Callable[[Any], None], value: Any = None) -> None:
-        self.env = env
-        self.callbacks = [callback]
+    _ok = True
+
+    def __init__(self, env: simpy.Environment, at_s: float, callback: Callable[[Any], None] | None, value: Any = None) -> None:
+        self.callbacks = [callback] if callback else []
         self._value = value
-        self._ok = True
         heappush(env._queue, (at_s, _NORMAL, next(env._eid), self))
 
 
@@ -148,15 +149,18 @@ class Simulator:
         jobs = len(trace)
         self._env = simpy.Environment()
         self._columns = Columns(jobs)
-        self._waiting, self._running = IdSet(jobs), IdSet(jobs)
+        self._waiting, self._running = IdSet(), IdSet()
         self._record = Record()
-        self._settled = self._measured_left = 0
+        self._note_decision, self._decisions = self._record.decision, 0
+        self._settled, self._to_settle = 0, jobs
         self._arrived: list[JobId] = []
         self._finished: list[JobId] = []
         self._evicted: list[Eviction] = []
         self._nodes: list[int] = []
         self._due = self._in_flight = False
+        self._stopped: set[JobId] = set()
         self._decision_point = simpy.Event(self._env)
+        self._arrivals_over = False
         self._wake_at = inf
         self._idle = self._voided = 0
         self._allocate_s = self._longest_s = 0.0
@@ -183,8 +187,13 @@ class Simulator:
         self._execution = Execution(
             self._columns, self._ledger, self._record, demands, model, conditions.overheads, conditions.faults, allowed, conditions.seed
         )
-        self._measured: memoryview[int] = memoryview(conditions.measure.mask(trace.numbers("submit_time_s")))  # type: ignore[arg-type]
-        self._measured_left = sum(self._measured)
+        self._measured: memoryview[int] | None = None
+        if conditions.stop == "measured":
+            mask = conditions.measure.mask(trace.numbers("submit_time_s"))
+            self._measured, self._to_settle = memoryview(mask), int(mask.sum())  # type: ignore[arg-type]
+        elif conditions.stop == "horizon":
+            self._to_settle = -1
+        self._has_latency = conditions.overheads.latency_s > 0 or conditions.overheads.latency_per_job_s > 0
         self._view = view = LiveView(
             Jobs(trace, self._columns, np.ascontiguousarray(model.work()), allowed, belief, needs), self._waiting, self._running, room, demands
         )
@@ -218,7 +227,13 @@ class Simulator:
             env.process(self._ticks())
         if self.conditions.horizon_s < inf:
             _At(env, self.conditions.horizon_s, self._at_horizon)
-        env.run()
+        collected = gc.isenabled()
+        gc.disable()  # a run makes no cycles, and the collector would visit the whole heap again and again
+        try:
+            env.run()
+        finally:
+            if collected:
+                gc.enable()
         return self._result(perf_counter() - wall, process_time() - cpu)
 
     # -- sources of events -------------------------------------------------------------------------------------------------------------------------------
@@ -230,35 +245,30 @@ class Simulator:
         while job < jobs:
             at_s = submit_s[job]
             if at_s > env.now:
-                event = _At(env, at_s, _nothing)
-                event.callbacks = []
-                yield event
+                yield _At(env, at_s, None)
             while job < jobs and submit_s[job] <= at_s:
                 if self._impossible[job]:
                     self._settle(job, IMPOSSIBLE)
                 else:
-                    self._waiting.add(job)
+                    self._waiting[job] = None
                     self._arrived.append(job)
                 job += 1
             if self._arrived and cadence.on_arrival:
                 self._make_due()
         self._arrivals_over = True
 
-    _arrivals_over = False
-
     def _ticks(self) -> Generator[Any, None, None]:
         every, tick = self._cadence.every_s, 0
         while True:
-            if self._waiting.size or self._running.size or self._finished:
+            if self._waiting or self._running or self._finished:
                 self._make_due()
             tick += 1
-            event = _At(self._env, tick * every, _nothing)
-            event.callbacks = []
-            yield event
+            yield _At(self._env, tick * every, None)
 
     def _expect(self, job: JobId, following: Next) -> None:
-        if following.at_s < inf:
-            _At(self._env, following.at_s, self._on_job, (job, self._columns.generation[job], following.kind))
+        at_s, kind = following
+        if at_s < inf:
+            _At(self._env, at_s, self._on_job, (job, self._columns.generation[job], kind))
 
     def _on_job(self, event: simpy.Event) -> None:
         job, generation, kind = event._value
@@ -268,7 +278,7 @@ class Simulator:
         if kind == FINISH:
             self._execution.finish(job, now_s)
             self._observe(job, now_s)
-            self._running.discard(job)
+            del self._running[job]
             self._finished.append(job)
             self._settle(job, COMPLETED)
             if self._cadence.on_finish:
@@ -284,14 +294,14 @@ class Simulator:
 
     def _evict(self, job: JobId, cause: str, role: str) -> None:
         lost = self._execution.evict(job, self._env.now)
-        self._running.discard(job)
+        del self._running[job]
         self._evicted.append(Eviction(job, cause, role, lost))
         retries = self.conditions.faults.retries
         if 0 <= retries < self._columns.evictions[job]:
             self._finished.append(job)
             self._settle(job, FAILED)
         else:
-            self._waiting.add(job)
+            self._waiting[job] = None
         if self._cadence.on_finish:
             self._make_due()
 
@@ -331,39 +341,37 @@ class Simulator:
 
     def _decide(self, _: simpy.Event) -> None:
         self._due = False
-        now_s, view = self._env.now, self._view
-        delta = Delta(tuple(self._arrived), tuple(self._finished), tuple(self._evicted), tuple(self._nodes))
+        now_s, room = self._env.now, self._room
+        evicted, nodes = (tuple(self._evicted), tuple(self._nodes)) if self._evicted or self._nodes else ((), ())
+        self._view.at(now_s, Delta(tuple(self._arrived), tuple(self._finished), evicted, nodes))
         self._arrived.clear()
         self._finished.clear()
-        if self._evicted or self._nodes:
+        if evicted or nodes:
             self._evicted.clear()
             self._nodes.clear()
-        view.at(now_s, delta)
         began = perf_counter()
-        plan = self._allocate(view)
+        plan = self._allocate(self._view)  # type: ignore[arg-type]
         took_s = perf_counter() - began
         self._allocate_s += took_s
-        if took_s > self._longest_s:
+        if took_s > self._longest_s:  # noqa: PLR1730 - max() costs a call, once per decision
             self._longest_s = took_s
-        self._room.undo()
-        latency_s = self.conditions.overheads.latency(self._waiting.size + self._running.size) if plan is not EMPTY else 0.0
-        if latency_s > 0 and (plan.changes or plan.refuse):
-            self._send(plan, now_s + latency_s)
-        else:
-            self._apply(plan)
-        self._after(plan)
-
-    def _after(self, plan: Plan) -> None:
-        record, env = self._record, self._env
         changed = len(plan.changes) + len(plan.refuse)
-        record.decision(env.now, changed, self._waiting.size, self._running.size)
+        if not changed:
+            room.undo()
+        elif self._has_latency:
+            room.undo()
+            self._send(plan, now_s + self.conditions.overheads.latency(len(self._waiting) + len(self._running)))
+        else:
+            self._apply(plan, reserved=room.adopt(plan.changes))
+        self._note_decision(now_s, changed, len(self._waiting), len(self._running))
         if plan.notes:
-            record.notes(plan.notes)
+            self._record.notes(plan.notes)
         if plan.wake_at_s != self._wake_at:
             self._wake(plan.wake_at_s)
-        if self._progress is not None and not record.decisions & 255:
-            self._progress(Progress(self._settled, len(self.trace), env.now, self.trace.span_s))
-        if changed or self._running.size:
+        self._decisions += 1
+        if not self._decisions & 255 and self._progress is not None:
+            self._progress(Progress(self._settled, len(self.trace), now_s, self.trace.span_s))
+        if changed or self._running:
             self._idle = 0
         elif self._arrivals_over and not self._in_flight:
             self._give_up_if_stuck()
@@ -371,8 +379,8 @@ class Simulator:
     def _give_up_if_stuck(self) -> None:
         pending = self._outages.repairs_pending or self._wake_at < inf
         self._idle += 1
-        if not pending and (self._idle >= _PATIENCE or self._cadence.every_s == inf) and self._waiting.size:
-            self._end(f"{self._waiting.size} jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting")
+        if not pending and (self._idle >= _PATIENCE or self._cadence.every_s == inf) and self._waiting:
+            self._end(f"{len(self._waiting)} jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting")
 
     def _wake(self, at_s: float) -> None:
         self._wake_at = at_s
@@ -403,39 +411,46 @@ class Simulator:
             self._due = False
             self._make_due()
 
-    def _apply(self, plan: Plan) -> None:
-        changes = plan.changes
-        if plan.refuse:
-            for job in sorted(plan.refuse):
-                self._require_waiting(job)
-                self._waiting.discard(job)
-                self._columns.generation[job] += 1
-                self._settle(job, REFUSED)
-        if not changes:
-            return
-        now_s, execution, running, job = self._env.now, self._execution, self._running, -1
+    def _apply(self, plan: Plan, *, reserved: bool = False) -> None:
+        for job in sorted(plan.refuse) if plan.refuse else ():
+            self._refuse(job)
+        changes, job = plan.changes, -1
         try:
-            for job, grant in changes.items():
-                if job in running:
-                    execution.leave(job, grant, now_s)
-                    if grant is None:
-                        running.discard(job)
-                        self._waiting.add(job)
-                elif job not in self._waiting or grant is None:
-                    self._fail(job, "it is not running" if grant is None else "it is neither waiting nor running")
+            if self._running:
+                for job, grant in changes.items():
+                    if job in self._running:
+                        self._leave(job, grant)
             for job, grant in changes.items():
                 if grant is not None:
-                    following = execution.enter(job, grant, now_s)
-                    if job not in running:
-                        self._waiting.discard(job)
-                        running.add(job)
-                    self._expect(job, following)
+                    self._enter(job, grant, reserved=reserved)
+                elif job not in self._stopped:
+                    self._fail(job, "it is to be stopped but does not run")
         except ContractError as error:
             self._fail(job, str(error))
+        if self._stopped:
+            self._stopped.clear()
 
-    def _require_waiting(self, job: JobId) -> None:
-        if not (0 <= job < len(self.trace) and job in self._waiting):
+    def _leave(self, job: JobId, grant: Grant | None) -> None:
+        self._execution.leave(job, grant, self._env.now)
+        if grant is None:
+            del self._running[job]
+            self._waiting[job] = None
+            self._stopped.add(job)
+
+    def _enter(self, job: JobId, grant: Grant, *, reserved: bool) -> None:
+        if job in self._waiting:
+            del self._waiting[job]
+            self._running[job] = None
+        elif job not in self._running:
+            self._fail(job, "it is neither waiting nor running")
+        self._expect(job, self._execution.enter(job, grant, self._env.now, reserved=reserved))
+
+    def _refuse(self, job: JobId) -> None:
+        if job not in self._waiting:
             self._fail(job, "it is refused but not waiting")
+        del self._waiting[job]
+        self._columns.generation[job] += 1
+        self._settle(job, REFUSED)
 
     def _fail(self, job: JobId, what: str) -> NoReturn:
         known = 0 <= job < len(self.trace)
@@ -446,15 +461,13 @@ class Simulator:
     # -- endings -----------------------------------------------------------------------------------------------------------------------------------------
 
     def _settle(self, job: JobId, outcome: int) -> None:
-        self._columns.outcome[job] = outcome
+        if outcome:
+            self._columns.outcome[job] = outcome
         self._settled += 1
-        if self._measured[job]:
-            self._measured_left -= 1
-        stop = self.conditions.stop
-        if self._settled == len(self.trace) and stop != "horizon":
-            self._end("drained")
-        elif stop == "measured" and not self._measured_left:
-            self._end("measured")
+        if self._measured is None or self._measured[job]:
+            self._to_settle -= 1
+            if not self._to_settle:
+                self._end("drained" if self._measured is None else "measured")
 
     def _end(self, reason: str) -> None:
         if not self._over.triggered:
@@ -474,17 +487,13 @@ class Simulator:
         outcome = columns.array("outcome")
         for ids in (self._running, self._waiting):
             outcome[ids.ids()] = UNFINISHED
-        if self._settled < len(self.trace):
+        if self._settled < len(columns.array("outcome")):
             submitted = self.trace.numbers("submit_time_s") <= end_s
             outcome[~submitted] = UNFINISHED
         peak = psutil.Process().memory_info()
         timing = Timing(cpu_s, wall_s, self._allocate_s, self._longest_s, getattr(peak, "peak_wset", peak.rss) / 1e6)
         jobs = job_frame(columns, self.trace.numbers("submit_time_s"), self.trace.frame["num_gpus"].to_numpy(), np.array(self._model.work()))
         return RunResult(jobs=jobs, **self._record.frames(), end_s=end_s, reason=self._reason, voided=self._voided, overflow=self._room.overflow, timing=timing)
-
-
-def _nothing(_: Any) -> None:
-    """Stand in where SimPy wants a callback."""
 
 
 def _on_nodes(grant: Grant | None, nodes: Iterable[int]) -> bool:

@@ -96,7 +96,7 @@ class Jobs:
     def done_one(self, job: JobId) -> float:
         """Return the true work that a job has done by now."""
         columns = self._columns
-        moving = self.now_s - max(columns.asof[job], columns.resume[job])
+        moving = self.now_s - max(columns.segment_t0[job], columns.resume[job])
         left = columns.left[job] - (columns.rate[job] * moving if moving > 0 else 0.0)
         return float(self._work[job]) - left
 
@@ -132,7 +132,7 @@ class Jobs:
 
     def _done(self, ids: Ints) -> Floats:
         columns = self._columns
-        since = np.maximum(columns.array("asof")[ids], columns.array("resume")[ids])
+        since = np.maximum(columns.array("segment_t0")[ids], columns.array("resume")[ids])
         left = columns.array("left")[ids] - columns.array("rate")[ids] * np.maximum(self.now_s - since, 0.0)
         done: Floats = self._work[ids] - left
         return done
@@ -148,35 +148,30 @@ class Table:
 
     __slots__ = ("_cache", "_jobs", "_sets")
 
-    def __init__(self, jobs: Jobs, *sets: IdSet) -> None:
-        self._jobs, self._sets = jobs, sets
-        self._cache: dict[str, NDArray[Any]] = {}
-
-    def forget(self) -> None:
-        """Drop what was gathered: a new instant has begun."""
-        if self._cache:
-            self._cache = {}
+    def __init__(self, jobs: Jobs, cache: dict[tuple[int, str], NDArray[Any]], *sets: IdSet) -> None:
+        self._jobs, self._cache, self._sets = jobs, cache, sets
 
     def __len__(self) -> int:
-        return sum(ids.size for ids in self._sets)
+        return sum([len(ids) for ids in self._sets])
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a column by name, gathered once per instant."""
-        known = self._cache.get(name)
+        key = (id(self), name)
+        known = self._cache.get(key)
         if known is None:
-            known = self._cache[name] = self._jobs.gather(name, self.ids)
+            known = self._cache[key] = self._ids() if name == "ids" else self._jobs.gather(name, self.ids)
         return known
 
     @property
     def ids(self) -> Ints:
         """Job ids, ascending."""
-        known = self._cache.get("ids")
-        if known is None:
-            parts = [ids.ids() for ids in self._sets]
-            known = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
-            known.flags.writeable = False
-            self._cache["ids"] = known
-        return known
+        return self.column("ids")
+
+    def _ids(self) -> Ints:
+        parts = [ids.ids() for ids in self._sets]
+        merged = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
+        merged.flags.writeable = False
+        return merged
 
     def __getattr__(self, name: str) -> NDArray[Any]:
         if name.startswith("_"):
@@ -217,9 +212,10 @@ class LiveView:
         self._jobs = jobs
         self.now_s = 0.0
         self.delta = Delta()
-        self.waiting = Table(jobs, waiting)
-        self.running = Table(jobs, running)
-        self.active = Table(jobs, waiting, running)
+        self._gathered: dict[tuple[int, str], NDArray[Any]] = {}
+        self.waiting = Table(jobs, self._gathered, waiting)
+        self.running = Table(jobs, self._gathered, running)
+        self.active = Table(jobs, self._gathered, waiting, running)
         self.room = room
         self.one = jobs.one
         self.done_one = jobs.done_one
@@ -235,9 +231,8 @@ class LiveView:
         """Move to a new instant."""
         self.now_s = self._jobs.now_s = now_s
         self.delta = delta
-        self.waiting.forget()
-        self.running.forget()
-        self.active.forget()
+        if self._gathered:
+            self._gathered.clear()
 
     @property
     def free_gpus(self) -> Ints:

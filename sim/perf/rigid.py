@@ -15,6 +15,9 @@ from sim.perf.model import Rate
 from sim.trace import Trace
 
 
+_ON_CPUS = Rate(1.0)
+
+
 @dataclass(frozen=True)
 class Rigid:
     """The recorded run time, scaled by the relative speed of the GPU type.
@@ -61,6 +64,7 @@ class RigidModel:
         self._racks = [node.rack for node in cluster.nodes] + [""]
         self._sizes: memoryview[float] = memoryview(self._asked)  # type: ignore[arg-type]
         self._rates: dict[float, Rate] = {}
+        self._on_node = [Rate(speed) for speed in self._speed]
 
     def work(self) -> Floats:
         """Return seconds on the reference type, of shape (jobs,)."""
@@ -76,7 +80,11 @@ class RigidModel:
         """
         del done, now_s
         gangs = grant.gangs
-        speed = self._gang_speed(job, gangs[0]) if len(gangs) == 1 else sum([self._gang_speed(job, gang) for gang in gangs])
+        if len(gangs) == 1:
+            nodes, count, gpus, _, _ = gangs[0].workers
+            if len(nodes) == 1 and count[0] * gpus == self._sizes[job]:
+                return self._on_node[nodes[0]] if gpus else _ON_CPUS
+        speed = sum([self._gang_speed(job, gang) for gang in gangs])
         known = self._rates.get(speed)
         if known is None:
             known = self._rates[speed] = Rate(speed)
