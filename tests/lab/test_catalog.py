@@ -36,7 +36,7 @@ class Odd:
 
 @pytest.fixture(autouse=True)
 def odd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(allocators.REGISTRY, "odd", Odd)  # type: ignore[arg-type]
+    monkeypatch.setitem(allocators.REGISTRY, "odd", Odd)
 
 
 def test_every_allocator_is_listed_with_card_and_parameters(trace: Trace) -> None:

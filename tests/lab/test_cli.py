@@ -274,7 +274,7 @@ class Greedy:
 
 
 def test_a_stopped_run_is_code_1_and_one_sentence(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(allocators.REGISTRY, "greedy", Greedy)  # type: ignore[arg-type]
+    monkeypatch.setitem(allocators.REGISTRY, "greedy", Greedy)
     code, out, err = call("run", "--trace", "sample:tiny", "--allocator", "greedy", "--json")
     assert (code, out) == (1, "")
     assert "greedy" in err.lower()

@@ -83,7 +83,7 @@ def test_key_does_not_depend_on_how_a_figure_was_typed(scenario: Scenario) -> No
 
 
 def test_short_forms_are_read(scenario: Scenario) -> None:
-    short = {"trace": "sample:tiny", "cluster": "2x8:v100", "allocator": "fifo", "faults": "", "overheads": {}, "horizon_s": None}
+    short: dict[str, Any] = {"trace": "sample:tiny", "cluster": "2x8:v100", "allocator": "fifo", "faults": "", "overheads": {}, "horizon_s": None}
     assert Scenario.from_json(short) == scenario
     assert Scenario.from_json(short | {"overheads": "restart_s=30"}).overheads == Spec.of("overheads", restart_s=30.0)
 

@@ -25,9 +25,9 @@ def result_of(seed: int = 0, jobs: int = 50) -> RunResult:
     frame = pd.DataFrame(
         {"submit_s": rng.random(jobs), "finish_s": np.where(rng.random(jobs) < 0.2, np.nan, rng.random(jobs)), "gpus": rng.integers(1, 9, jobs)}
     )
-    frame["outcome"] = pd.Categorical.from_codes(rng.integers(0, 2, jobs).astype(np.int8), categories=list(OUTCOMES))
+    frame["outcome"] = pd.Categorical([OUTCOMES[at] for at in rng.integers(0, 2, jobs)], categories=list(OUTCOMES))
     segments = pd.DataFrame({"job": np.arange(jobs), "t0": rng.random(jobs), "t1": 1 + rng.random(jobs)})
-    segments["ended"] = pd.Categorical.from_codes(np.zeros(jobs, np.int8), categories=list(ENDINGS))
+    segments["ended"] = pd.Categorical([ENDINGS[0]] * jobs, categories=list(ENDINGS))
     notes = pd.DataFrame({"decision": [1], "name": pd.Series(["gap"], dtype="str"), "value": [0.5]})
     outages = pd.DataFrame({"node": [1], "t0": [0.0], "t1": [np.nan], "cause": pd.Series(["outage"], dtype="str")})
     empty = pd.DataFrame({"segment": pd.Series(dtype=np.int64)})
@@ -126,9 +126,9 @@ def test_flipped_byte_is_noticed_when_the_result_is_read(store: Store) -> None:
     put(store)
     entry = store.get(KEY)
     assert entry is not None
-    changed = result_of()
-    changed.jobs.loc[3, "submit_s"] += 1.0
-    changed.jobs.to_feather(entry.folder / "jobs.feather", compression="uncompressed")
+    changed = result_of().jobs
+    changed["submit_s"] += 1.0
+    changed.to_feather(entry.folder / "jobs.feather", compression="uncompressed")
     with pytest.raises(StoreError, match="was damaged"):
         entry.result()
     assert not store.has(KEY)
