@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from allocators._inside import Composite
 from allocators.easy import Easy
 from allocators.fifo import Fifo
 from allocators.recorded import Recorded
 from allocators.sjf import Sjf
+from allocators.wrappers import Partition, Switch
 from sim.contract import Allocator, ParameterError, Spec, build
 
 REGISTRY: Final[dict[str, type[Allocator]]] = {
@@ -15,6 +17,8 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "fifo": Fifo,
     "sjf": Sjf,
     "easy": Easy,
+    "partition": Partition,
+    "switch": Switch,
 }
 """Name -> allocator, a dataclass of parameters. The only list of allocators there is: forms, command line, sweeps and tests are derived from it."""
 
@@ -34,7 +38,10 @@ def make(spec: Spec) -> Allocator:
     """
     if spec.name not in REGISTRY:
         raise ParameterError(f"There is no allocator '{spec.name}'. Choose one of {', '.join(REGISTRY)}.")
-    return build(REGISTRY[spec.name], spec)
+    made = build(REGISTRY[spec.name], spec)
+    if isinstance(made, Composite):
+        made.assemble(make)
+    return made
 
 
 __all__ = ["REGISTRY", "make"]

@@ -41,7 +41,8 @@ class Ways(NamedTuple):
     Parameters
     ----------
     groups : tuple of tuples of int
-        Sets of pools in the order in which they are tried: one for each GPU type, then all together if a gang may span types.
+        Sets of pools in the order in which they are tried: one for each GPU type, then all together if a gang may span types. Sets that could
+        not hold the gang even if they were empty are left out.
     by_mask : bool
         Whether GPUs are all that matters there: the job asks for no cores and memory, or no node limits them.
     """
@@ -147,7 +148,10 @@ class Placer:
         demand = view.demand(job)
         whole = self._whole.get((id(demand), at))
         if whole is None:
-            whole = self._whole[id(demand), at] = alone(view, demand, self.ways(view, demand).groups[at:])
+            groups = self.ways(view, demand).groups
+            if not groups:
+                return inf
+            whole = self._whole[id(demand), at] = alone(view, demand, groups[at:])
         rate = view.belief.rate(job, whole)
         return view.one("remaining_work", job) / rate if rate > 0 else inf
 
@@ -183,26 +187,27 @@ class Placer:
         groups = [tuple(by_type[at]) for at in order]
         if (self._mix or not demand.gpus) and len(groups) > 1:
             groups.append(tuple(at for group in groups for at in group))
-        return tuple(groups)
+        return tuple(group for group in groups if _holds(view, demand, group))
 
 
 def alone(view: View, demand: Demand, groups: Iterable[Sequence[int]]) -> Grant:
-    """Return what a job would hold if it were alone: the fewest nodes of the first of these groups of pools that could hold it, free or not.
+    """Return what a job would hold if it were alone, every node in service: the fewest nodes of the first of these groups (at least one) of `Ways`."""
+    pools = next(iter(groups))
+    fits = [(-capacity_for(view, node, demand), node) for at in pools for node in view.room.pools[at].nodes]
+    nodes, count = zip(*sorted(_walk([(-fit, node) for fit, node in sorted(fits) if fit], demand.replicas)), strict=True)
+    return Grant((Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb)),))
 
-    Where no group could, everything that there is.
-    """
-    spots: list[Spot] = []
-    for pools in groups:
-        fits = [(-capacity_for(view, node, demand), node) for at in pools for node in view.room.pools[at].nodes]
-        spots, need = [], demand.replicas
-        for fit, node in sorted(fits):
-            if need and fit:
-                spots.append((node, min(-fit, need)))
-                need -= spots[-1][1]
-        if not need:
-            break
-    taken, count = zip(*sorted(spots), strict=True) if spots else ((), ())
-    return Grant((Gang(Part(taken, count, demand.gpus, demand.cpus, demand.mem_gb)),))
+
+def could_ever_hold(view: View, demand: Demand, *, mixed: bool) -> bool:
+    """Tell whether a gang would find room if the cluster were empty and complete, on one GPU type or, if `mixed`, on several."""
+    kinds: dict[int, list[int]] = {}
+    for at in demand.pools:
+        kinds.setdefault(0 if mixed or not demand.gpus else view.room.pools[at].type_at, []).append(at)
+    return any(_holds(view, demand, pools) for pools in kinds.values())
+
+
+def _holds(view: View, demand: Demand, pools: Iterable[int]) -> bool:
+    return sum([capacity_for(view, node, demand) for at in pools for node in view.room.pools[at].nodes]) >= demand.replicas
 
 
 def capacity_for(view: View, at: int, demand: Demand) -> int:
