@@ -7,8 +7,10 @@ from typing import Final
 from allocators._inside import Composite
 from allocators.easy import Easy
 from allocators.fifo import Fifo
+from allocators.las import Las
 from allocators.recorded import Recorded
 from allocators.sjf import Sjf
+from allocators.srtf import Srtf
 from allocators.wrappers import Partition, Switch
 from sim.contract import Allocator, ParameterError, Spec, build
 
@@ -17,6 +19,8 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "fifo": Fifo,
     "sjf": Sjf,
     "easy": Easy,
+    "srtf": Srtf,
+    "las": Las,
     "partition": Partition,
     "switch": Switch,
 }
