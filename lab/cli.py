@@ -17,7 +17,7 @@ import pandas as pd
 from lab import catalog
 from lab.compare import Outcome, headline
 from lab.document import parse_json
-from lab.run import key_of, run, summarise
+from lab.run import run, summarise
 from lab.scenario import RIGID, Scenario, TraceSpec
 from lab.settings import with_settings
 from lab.sources import Source, changed, load_source
@@ -154,9 +154,10 @@ def _study(args: argparse.Namespace) -> tuple[Study, Source]:
         raise UsageError("--scenario holds cluster, allocators and models already; change them with --set, e.g. --set cluster=16x8:v100.")
     document = parse_json(read_text(Path(args.scenario), "a scenario file"), args.scenario)
     if args.trace:
-        place = document.get("base", document)
-        if isinstance(place, dict):
-            place["trace"] = {**(place["trace"] if isinstance(place.get("trace"), dict) else {}), "source": args.trace, "fmt": args.format or ""}
+        place = document["base"] if isinstance(document.get("base"), dict) else document
+        kept = place.get("trace")
+        found = trace_spec(args).to_json()
+        place["trace"] = {**(kept if isinstance(kept, dict) else {}), **{key: found[key] for key in ("source", "fmt", "read")}}
     study = Study.from_json(with_settings(document, _settings(args)))
     return study, load_source(study.base.trace, max_mb=args.max_mb)
 
@@ -234,7 +235,13 @@ def _document(source: Source, trace: Trace, study: Study, done: Sequence[Finishe
     rows = []
     for one in done:
         spec = one.scenario.allocator
-        name = {"allocator": spec.name, "label": one.label, "params": spec.to_json()["params"], "key": key_of(one.scenario), "seed": one.scenario.seed}
+        name = {
+            "allocator": spec.name,
+            "label": one.label,
+            "params": spec.to_json()["params"],
+            "key": one.scenario.key(source.trace.digest),
+            "seed": one.scenario.seed,
+        }
         rows.append(name | {key: one.summary[key] for key in RUN_KEYS})
     document: dict[str, Any] = plain({"trace": about, "runs": rows})
     return document

@@ -84,7 +84,9 @@ class Job:
         if self._detached:
             return "cancelled"
         run = self._run
-        return "running" if run.state == "waiting" and run.future is not None and run.future.running() else run.state
+        # A report can arrive before the pool has heard that the worker took the task.
+        began = run.future is not None and (run.future.running() or self.progress is not None)
+        return "running" if run.state == "waiting" and began else run.state
 
     @property
     def settled(self) -> bool:
@@ -230,8 +232,8 @@ class Pool:
             if run in self._waiting:
                 self._waiting.remove(run)
                 self._settle(run, "cancelled")
-        if run.future is not None:
-            run.future.cancel()
+            elif run.future is not None:
+                run.future.cancel()
 
     @property
     def running(self) -> int:
@@ -253,7 +255,7 @@ class Pool:
         """
         try:
             self._processes.schedule(worker.ready).result(timeout_s)
-        except (TimeoutError, BrokenProcessPool) as error:
+        except (TimeoutError, RuntimeError) as error:
             raise TrainyardError(f"No worker process started within {timeout_s:g} s. Look at the log of the server.") from error
 
     def close(self) -> None:
@@ -333,20 +335,12 @@ class Pool:
             run.future = None
             self._waiting.append(run)
         elif isinstance(fault, CancelledError):
-            self._rejoin(run)
+            self._settle(run, "cancelled")
         else:
             if fault is not None and not isinstance(fault, TrainyardError):
                 _LOG.error("A run failed: %s", run.scenario.canonical(), exc_info=fault)
             run.fault = fault
             self._settle(run, "done" if fault is None else "failed")
-
-    def _rejoin(self, run: _Run) -> None:
-        # Somebody may have asked for the same scenario between the last watcher's leaving and the kill.
-        if run.watchers:
-            run.future = None
-            self._waiting.append(run)
-        else:
-            self._settle(run, "cancelled")
 
     def _settle(self, run: _Run, state: State) -> None:
         run.state = state
@@ -371,7 +365,7 @@ def sentence(fault: BaseException) -> str:
         return str(fault)
     if isinstance(fault, TimeoutError):
         return "The run was stopped at its time limit. Choose fewer jobs, a shorter window, or a simpler allocator."
-    if isinstance(fault, (MemoryError, ProcessExpired)):
+    if isinstance(fault, (MemoryError, ProcessExpired, BrokenProcessPool)):
         return "The process of this run was ended by the system, most often because memory ran out. Choose fewer jobs, or a shorter window."
     return f"A fault in Trainyard stopped this run ({type(fault).__name__}: {fault}). The other runs go on; please report it with the scenario file."
 

@@ -257,8 +257,6 @@ def as_spec(value: Any) -> Spec:
 
 def _params(name: str) -> Any:
     def read(value: Any) -> Spec:
-        if isinstance(value, Spec):
-            return value
         if isinstance(value, str):
             return Spec.parse(f"{name}:{value}") if value else Spec(name)
         if not isinstance(value, Mapping):
@@ -269,8 +267,6 @@ def _params(name: str) -> Any:
 
 
 def _cluster(value: Any) -> Cluster:
-    if isinstance(value, Cluster):
-        return value
     return Cluster.parse(value) if isinstance(value, str) else Cluster.from_json(value)
 
 

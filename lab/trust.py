@@ -99,11 +99,10 @@ def recorded_overflow(result: RunResult) -> pd.DataFrame:
 
 def duration(seconds: float) -> str:
     """Return seconds in the largest fitting unit, two digits: ``45 s``, ``12 min``, ``3.4 h``, ``2.1 days``."""
-    for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h"), (np.inf, 86_400, "days")):
-        if seconds < limit:
-            value = seconds / size
-            return f"{value:.0f} {unit}" if value >= 10 or value == round(value) else f"{value:.1f} {unit}"
-    return "no time"
+    units = ((90, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h"), (np.inf, 86_400, "days"))
+    size, unit = next((size, unit) for limit, size, unit in units if seconds < limit)
+    value = seconds / size
+    return f"{value:.0f} {unit}" if value >= 10 or value == round(value) else f"{value:.1f} {unit}"
 
 
 def _against(recorded: Floats, outcome: Outcome) -> Trust | None:

@@ -93,6 +93,10 @@ def test_jobs_out_has_one_file_per_label(call: Call, tmp_path: Path) -> None:
     labels = [one["label"] for one in json.loads(out)["runs"]]
     assert sorted(path.stem for path in (tmp_path / "a" / "b").iterdir()) == sorted(labels)
     assert len(set(labels)) == 3
+    (tmp_path / "a" / "b" / "sjf.csv").mkdir()
+    code, _, err = call("run", "--trace", "sample:tiny", "--allocator", "sjf", "--jobs-out", "a/b")
+    assert code == 2
+    assert "the jobs cannot be written" in err
 
 
 def test_cells_of_the_job_files_are_exact(call: Call, tmp_path: Path) -> None:
@@ -158,6 +162,20 @@ def test_a_saved_scenario_with_changes(call: Call, tmp_path: Path, scenario: Sce
     assert (code, json.loads(out)["runs"][0]["jobs"]) == (0, 3)
 
 
+def test_a_scenario_on_another_file_keeps_its_window(call: Call, tmp_path: Path, scenario: Scenario) -> None:
+    windowed = replace(scenario, trace=replace(scenario.trace, to_s=350.0))
+    (tmp_path / "one.json").write_text(windowed.canonical(), encoding="utf-8")
+    (tmp_path / "ms.csv").write_text(JOBS.replace(",300,", ",300000,").replace(",360,", ",360000,").replace(",400,", ",400000,"), encoding="utf-8")
+    code, out, _ = call("run", "--scenario", "one.json", "--trace", "ms.csv", "--time-unit", "ms", "--json")
+    assert (code, json.loads(out)["runs"][0]["jobs"]) == (0, 2)
+    assert call("run", "--scenario", "one.json", "--trace", "nowhere.csv")[0] == 2
+
+
+def test_settings_may_name_another_trace(call: Call) -> None:
+    code, out, _ = call(*RUN, "--set", "trace.source=jobs.csv", "--json")
+    assert (code, json.loads(out)["runs"][0]["jobs"]) == (0, 3)
+
+
 def test_settings_work_without_a_scenario_file(call: Call) -> None:
     code, out, _ = call(*RUN, "--set", "trace.to_s=600", "--set", "allocator.order=priority", "--horizon-s", "100000", "--json")
     document = json.loads(out)
@@ -197,6 +215,7 @@ BAD: list[tuple[list[str], str]] = [
     (["run", "--trace", "sample:tiny", "--cluster", "binary.json", "--allocator", "fifo"], "something that is no text"),
     (["run", "--scenario", "nowhere.json"], "a scenario file cannot be read"),
     (["run", "--scenario", "list.json"], "holds no table"),
+    (["run", "--scenario", "huge.json"], "too large to be a scenario file"),
     (["run", "--scenario", "empty.json"], "has no 'trace'"),
     (["run", "--scenario", "empty.json", "--cluster", "1x8:v100"], "--scenario holds cluster"),
     ([*RUN, "--jobs-out", "jobs.csv"], "the folder cannot be made"),
@@ -219,6 +238,8 @@ BAD: list[tuple[list[str], str]] = [
 def test_bad_input_is_code_2_and_one_sentence(call: Call, tmp_path: Path, arguments: list[str], message: str) -> None:
     (tmp_path / "list.json").write_text("[1]", encoding="utf-8")
     (tmp_path / "empty.json").write_text("{}", encoding="utf-8")
+    with (tmp_path / "huge.json").open("wb") as file:
+        file.truncate(60_000_000)
     (tmp_path / "binary.json").write_bytes(bytes(range(256)))
     code, out, err = call(*arguments)
     assert code == 2

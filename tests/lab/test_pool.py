@@ -163,6 +163,35 @@ def test_an_idle_worker_that_dies_is_replaced(pool: Pool, named: Callable[..., S
     assert again.state == "done"
 
 
+def test_workers_that_die_before_they_begin_are_started_anew(store: Store, named: Callable[..., Scenario]) -> None:
+    before = set(psutil.Process().children())
+    fresh = Pool(store, workers=1, work=act)
+    try:
+        job = fresh.submit(named("ok"))
+        until(lambda: any("spawn_main" in " ".join(child.cmdline()) for child in set(psutil.Process().children()) - before))
+        for child in set(psutil.Process().children()) - before:
+            if "spawn_main" in " ".join(child.cmdline()):
+                child.kill()
+        assert job.wait(30)
+        assert (job.state, job.error) == ("done", "")
+    finally:
+        fresh.leave("anyone", 60)
+        fresh.close()
+    with pytest.raises(TrainyardError, match="No worker process started"):
+        fresh.warm(0.1)
+
+
+def test_cancelling_twice_or_late_changes_nothing(pool: Pool, named: Callable[..., Scenario]) -> None:
+    done = pool.submit(named("ok"))
+    assert done.wait(20)
+    done.cancel()
+    assert done.state == "done"
+    gone = pool.submit(named("sleep 30", 1))
+    gone.cancel()
+    gone.cancel()
+    assert (gone.state, gone.entry()) == ("cancelled", None)
+
+
 def test_sessions_that_leave_are_waited_for(pool: Pool, named: Callable[..., Scenario]) -> None:
     stays, goes = pool.submit(named("sleep 30", 1), watcher="stays"), pool.submit(named("sleep 30", 2), watcher="goes")
     pool.leave("stays", 0.3)

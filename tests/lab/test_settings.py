@@ -27,6 +27,7 @@ from sim.params import Spec
         ("allocator=fifo:order=priority", {"allocator": Spec.of("fifo", order="priority")}),
         ("cluster=3x4:a100", {"cluster": Cluster.parse("3x4:a100")}),
         ("name=a=b", {"name": "a=b"}),
+        ("faults=mtbf_h=2,mttr_h=1", {"faults": Spec.of("faults", mtbf_h=2.0, mttr_h=1.0)}),
     ],
 )
 def test_one_value(scenario: Scenario, setting: str, change: dict[str, Any]) -> None:
@@ -54,6 +55,11 @@ def test_study_takes_paths_of_its_scenario(scenario: Scenario) -> None:
     assert made.base.faults == Spec.of("faults", mtbf_h=9.0)
     assert made.repeats == 4
     assert made.allocators == (Spec.of("fifo", head="skip"), Spec.of("fifo", head="skip", order="priority", types="cheapest"))
+
+
+def test_entry_of_a_list_is_replaced(scenario: Scenario) -> None:
+    study = Study(scenario, (Spec("fifo"), Spec.of("fifo", order="priority")))
+    assert Study.from_json(with_settings(study.to_json(), ["allocators.1=sjf"])).allocators == (Spec("fifo"), Spec("sjf"))
 
 
 def test_text_form_of_an_allocator_is_opened(scenario: Scenario) -> None:
