@@ -1,0 +1,163 @@
+"""Running jobs that may be stopped, in order, so that the worst of them are found without looking at the others."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Protocol
+
+from sim.contract import Demand, Grant, JobId, View
+
+Key = tuple[float, ...]
+"""Priority of a waiting job; smaller goes first, ties go to the lower job id."""
+
+TOLERANCE: Final = 1e-3
+"""Seconds by which two instants may differ and still be the same: rounding must not stop a job."""
+
+
+class Order(Protocol):
+    """The priorities of a policy, for waiting jobs as keys and for running ones as rungs of ladders."""
+
+    def key(self, view: View, job: JobId) -> Key:
+        """Return the priority of a job that begins to wait. It does not change while the job waits."""
+        ...
+
+    def rung(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, float]:
+        """Return ladder and height of a job that starts with this grant: of two on one ladder the higher is always the worse."""
+        ...
+
+    def limit(self, ladder: float, key: Key, now_s: float) -> float:
+        """Return the height above which running jobs of a ladder are strictly worse than a waiting job."""
+        ...
+
+    def rank(self, ladder: float, height: float, now_s: float) -> tuple[float, ...]:
+        """Return what compares jobs of different ladders: larger is worse."""
+        ...
+
+    def left(self, job: JobId, key: Key) -> None:
+        """Take note that a job waits no longer, without having been given a rung."""
+        ...
+
+
+class Ladder(NamedTuple):
+    """Running jobs on the same pools, best first: (height, job, GPUs). ``pools`` is a bit set."""
+
+    tag: float
+    pools: int
+    rungs: list[tuple[float, JobId, int]]
+
+
+class Seat(NamedTuple):
+    """Where a running job is found."""
+
+    ladder: Ladder
+    height: float
+    gpus: int
+    grant: Grant
+
+
+class Ladders:
+    """The ladders of all running jobs that may be stopped.
+
+    Parameters
+    ----------
+    order : Order
+        The policy's priorities.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self.seats: dict[JobId, Seat] = {}
+        self.all: dict[tuple[float, int], Ladder] = {}
+        self._masks: dict[int, int] = {}
+        self._bit: dict[int, int] = {}
+
+    def add(self, view: View, job: JobId, grant: Grant, key: Key) -> None:
+        """Take in a job that starts, or has just been found running."""
+        if not view.one("preemptible", job):
+            self._order.left(job, key)
+            return
+        tag, height = self._order.rung(view, job, grant, key)
+        self._seat(job, (tag, self._pools(view, grant)), height, (gpus_of(view.demand(job)), grant))
+
+    def move(self, job: JobId, tag: float, height: float) -> int:
+        """Give a job another rung; return its GPUs."""
+        seat = self.remove(job)
+        self._seat(job, (tag, seat.ladder.pools), height, (seat.gpus, seat.grant))
+        return seat.gpus
+
+    def remove(self, job: JobId) -> Seat:
+        """Take a job out and return where it was."""
+        seat = self.seats.pop(job)
+        ladder = seat.ladder
+        del ladder.rungs[bisect_left(ladder.rungs, (seat.height, job, 0))]
+        if not ladder.rungs:
+            del self.all[ladder.tag, ladder.pools]
+        return seat
+
+    def worse(self, view: View, demand: Demand, key: Key, gpus: float) -> tuple[list[JobId], int]:
+        """Return jobs on the pools of a demand that are strictly worse than a key, the worst first, and the GPUs that they hold.
+
+        Parameters
+        ----------
+        view : View
+            The instant.
+        demand : Demand
+            Whose pools matter.
+        key : Key
+            Priority of a waiting job.
+        gpus : float
+            No more jobs than hold so many GPUs; inf = all of them.
+        """
+        mask, now_s = self.mask(demand), view.now_s
+        found: list[tuple[tuple[float, ...], JobId, int]] = []
+        for ladder in self.all.values():
+            if not ladder.pools & mask:
+                continue
+            limit, held = self._order.limit(ladder.tag, key, now_s), 0
+            for height, job, size in reversed(ladder.rungs):
+                if height <= limit or held >= gpus:
+                    break
+                held += size
+                found.append((self._order.rank(ladder.tag, height, now_s), job, size))
+        found.sort(reverse=True)
+        jobs: list[JobId] = []
+        held = 0
+        for _, job, size in found:
+            if held >= gpus:
+                break
+            jobs.append(job)
+            held += size
+        return jobs, held
+
+    def mask(self, demand: Demand) -> int:
+        """Return the pools of a demand as a bit set."""
+        known = self._masks.get(id(demand))
+        if known is None:
+            known = self._masks[id(demand)] = _union(1 << pool for pool in demand.pools)
+        return known
+
+    def _seat(self, job: JobId, at: tuple[float, int], height: float, holds: tuple[int, Grant]) -> None:
+        ladder = self.all.get(at)
+        if ladder is None:
+            ladder = self.all[at] = Ladder(*at, [])
+        insort(ladder.rungs, (height, job, holds[0]))
+        self.seats[job] = Seat(ladder, height, *holds)
+
+    def _pools(self, view: View, grant: Grant) -> int:
+        if not self._bit:
+            self._bit = {node: 1 << at for at, pool in enumerate(view.room.pools) for node in pool.nodes}
+        nodes = grant.gangs[0].workers.nodes
+        return self._bit[nodes[0]] if len(nodes) == 1 else _union(self._bit[node] for node in nodes)
+
+
+def gpus_of(demand: Demand) -> int:
+    """Return the GPUs of a whole gang."""
+    return demand.replicas * demand.gpus
+
+
+def _union(bits: Iterable[int]) -> int:
+    mask = 0
+    for bit in bits:
+        mask |= bit
+    return mask

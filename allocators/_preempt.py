@@ -1,0 +1,275 @@
+"""Who runs when running jobs may be stopped for better ones: the walk down a priority order, kept up to date from what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
+from math import inf
+from typing import Final
+
+from allocators._ladders import Key, Ladders, Order, gpus_of
+from sim.contract import Demand, Grant, JobId, View
+
+Place = Callable[[View, Demand], Grant | None]
+
+_IDLE: Final = -1.0
+_RIPE: Final = 0.0
+
+
+class Queue:
+    """Waiting jobs of one demand, as a heap. ``until`` tells how many GPUs must have come free in all before its first job is worth another try."""
+
+    __slots__ = ("heap", "until")
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[Key, JobId]] = []
+        self.until = _IDLE
+
+
+Line = list[tuple[Key, JobId, Queue]]
+
+
+class Contest:
+    """Keeps the best jobs running.
+
+    Parameters
+    ----------
+    order : Order
+        The policy's priorities.
+    place : Place
+        Finds and reserves nodes on the sketch of free room.
+    block : bool
+        Whether the first job for which no room can be made holds up all behind it.
+
+    Notes
+    -----
+    The outcome is that of a walk over all active jobs, best first, in which running jobs keep their nodes unless a better job needs them. A waiting job is
+    placed in free room, else in room made by stopping strictly worse running jobs: worst first until it fits, then those that turn out not to be needed are
+    kept, best first. A stopped job waits, and is reached later in the same walk. Where GPUs are all that matters, this is exactly "from an empty cluster,
+    give each job its gang if it fits, best first".
+
+    The walk is not made. What a job could get is bounded by the free GPUs and those of worse running jobs, and that bound grows only when GPUs come free,
+    are taken from a running job, or a running job becomes worse. So the first job of a demand that failed is tried again only after enough of that has
+    happened, and the others of its demand, which are worse, not before it.
+    """
+
+    def __init__(self, order: Order, place: Place, *, block: bool) -> None:
+        self._order, self._place, self._block = order, place, block
+        self.waiting: dict[JobId, Key] = {}
+        self.running = Ladders(order)
+        self._queues: dict[int, Queue] = {}
+        self._ripe: list[Queue] = []
+        self._later: list[tuple[float, int, Queue]] = []
+        self._freed = 0
+        self._missing = self._tries = 0
+        self._changes: dict[JobId, Grant | None] = {}
+        self._begun = False
+
+    # -- what happened -----------------------------------------------------------------------------------------------------------------------------------
+
+    def feed(self, view: View) -> None:
+        """Take in what happened since the last call."""
+        delta = view.delta
+        if not self._begun:
+            self._begin(view)
+            return
+        if self._changes:
+            self._check_landed(view)
+        for job in delta.finished:
+            self._gone(view, job)
+        for eviction in delta.evicted:
+            if eviction.job not in delta.finished:
+                self._gone(view, eviction.job)
+                self.wait(view, eviction.job)
+        if delta.nodes:
+            self._retry_all()
+        for job in delta.arrived:
+            self.wait(view, job)
+
+    def wait(self, view: View, job: JobId) -> None:
+        """Put a job into its queue, or, if it waits already, to its new place there."""
+        old = self.waiting.get(job)
+        if old is not None:
+            self._order.left(job, old)
+        key = self.waiting[job] = self._order.key(view, job)
+        number = 0 if self._block else id(view.demand(job))
+        queue = self._queues.get(number)
+        if queue is None:
+            queue = self._queues[number] = Queue()
+        heappush(queue.heap, (key, job))
+        if queue.heap[0][1] == job:
+            self._retry(queue)
+
+    def worsen(self, job: JobId, tag: float, height: float) -> None:
+        """Give a running job a worse rung, which may let waiting ones take its place."""
+        self._freed += max(self.running.move(job, tag, height), 1)
+
+    def _begin(self, view: View) -> None:
+        self._begun = True
+        for job in sorted(view.grants):
+            self.running.add(view, job, view.grants[job], self._order.key(view, job))
+        for job in view.waiting.ids.tolist():
+            self.wait(view, job)
+
+    def _check_landed(self, view: View) -> None:
+        # A decision that took time lands without the entries that became void meanwhile.
+        delta, grants = view.delta, view.grants
+        for job, grant in self._changes.items():
+            held = grants.get(job)
+            if held is grant or held == grant or job in delta.finished or any(job == eviction.job for eviction in delta.evicted):
+                continue
+            self._gone(view, job)
+            if held is None:
+                self.wait(view, job)
+            else:
+                self.running.add(view, job, held, self._order.key(view, job))
+        self._changes = {}
+
+    def _gone(self, view: View, job: JobId) -> None:
+        gpus = self.running.remove(job).gpus if job in self.running.seats else gpus_of(view.demand(job))
+        self._freed += max(gpus, 1)
+        if job in self.waiting:
+            self._order.left(job, self.waiting.pop(job))
+
+    # -- the walk ----------------------------------------------------------------------------------------------------------------------------------------
+
+    def settle(self, view: View) -> Mapping[JobId, Grant | None]:
+        """Return the changes that make the best jobs run."""
+        changes: dict[JobId, Grant | None] = {}
+        self._changes = changes
+        line: Line = []
+        self._admit(line)
+        while line:
+            key, job, queue = heappop(line)
+            queue.until = _IDLE
+            if queue.heap[0][1] == job:
+                found = self._fit(view, view.demand(job), key)
+                if found is None:
+                    self._put_off(queue)
+                    continue
+                heappop(queue.heap)
+                self._start(view, job, *found)
+            self._retry(queue)
+            self._admit(line)
+        return changes
+
+    def _start(self, view: View, job: JobId, grant: Grant, stopped: list[JobId]) -> None:
+        if view.grants.get(job) == grant:
+            del self._changes[job]
+        else:
+            self._changes[job] = grant
+        self.running.add(view, job, grant, self.waiting.pop(job))
+        for victim in stopped:
+            self._freed += max(self.running.remove(victim).gpus, 1)
+            if victim in view.grants:
+                self._changes[victim] = None
+            else:
+                del self._changes[victim]
+            self.wait(view, victim)
+
+    def _admit(self, line: Line) -> None:
+        later, waiting = self._later, self.waiting
+        while later and later[0][0] <= self._freed:
+            until, _, queue = heappop(later)
+            if queue.until == until:
+                self._retry(queue)
+        for queue in self._ripe:
+            heap = queue.heap
+            while heap and waiting.get(heap[0][1]) is not heap[0][0]:
+                heappop(heap)
+            if heap:
+                heappush(line, (*heap[0], queue))
+            else:
+                queue.until = _IDLE
+        self._ripe.clear()
+
+    def _retry(self, queue: Queue) -> None:
+        if queue.until != _RIPE:
+            queue.until = _RIPE
+            self._ripe.append(queue)
+
+    def _retry_all(self) -> None:
+        self._later.clear()
+        for queue in self._queues.values():
+            self._retry(queue)
+
+    def _put_off(self, queue: Queue) -> None:
+        self._tries += 1
+        queue.until = float(self._freed + self._missing)
+        heappush(self._later, (queue.until, self._tries, queue))
+
+    # -- making room -------------------------------------------------------------------------------------------------------------------------------------
+
+    def _fit(self, view: View, demand: Demand, key: Key) -> tuple[Grant, list[JobId]] | None:
+        room, running = view.room, self.running
+        missing = gpus_of(demand) - room.gpus_free(demand.pools)
+        grant: Grant | None = None
+        stopped: list[JobId] = []
+        if missing > 0:
+            stopped, held = running.worse(view, demand, key, missing)
+            if held < missing:
+                self._missing = missing - held
+                return None
+            for job in stopped:
+                room.give(running.seats[job].grant)
+        grant = self._place(view, demand)
+        if grant is None:
+            grant = self._clear(view, demand, stopped, running.worse(view, demand, key, inf)[0][len(stopped) :])
+        if grant is None:
+            for job in reversed(stopped):
+                room.take(running.seats[job].grant)
+            self._missing = 1
+            return None
+        return self._spare(view, demand, grant, stopped) if len(stopped) > 1 else (grant, stopped)
+
+    def _clear(self, view: View, demand: Demand, stopped: list[JobId], more: list[JobId]) -> Grant | None:
+        """Stop, beyond those already stopped on the sketch, as few of `more` as give the demand a place, in steps that double and are then halved."""
+        room, seats = view.room, self.running.seats
+        low = high = 0
+        grant: Grant | None = None
+        while grant is None and high < len(more):
+            low, high = high, min(2 * high + 1, len(more))
+            for job in more[low:high]:
+                room.give(seats[job].grant)
+            grant = self._place(view, demand)
+        if grant is None:
+            for job in reversed(more):
+                room.take(seats[job].grant)
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            room.give(grant)
+            for job in reversed(more[middle:high]):
+                room.take(seats[job].grant)
+            fewer = self._place(view, demand)
+            if fewer is not None:
+                grant, high = fewer, middle
+                continue
+            for job in more[middle:high]:
+                room.give(seats[job].grant)
+            low, grant = middle, self._again(view, demand)
+        stopped += more[:high]
+        return grant
+
+    def _spare(self, view: View, demand: Demand, grant: Grant, stopped: list[JobId]) -> tuple[Grant, list[JobId]]:
+        """Let those run on, best first, whose room was not needed in the end; the last one's was, for without it there was no place."""
+        room, mask = view.room, self.running.mask(demand)
+        for job in stopped[-2::-1]:
+            seat = self.running.seats[job]
+            if seat.gpus > room.gpus_free(demand.pools) and not seat.ladder.pools & ~mask:
+                continue
+            room.give(grant)
+            room.take(seat.grant)
+            without = self._place(view, demand)
+            if without is None:
+                room.give(seat.grant)
+                grant = self._again(view, demand)
+            else:
+                grant = without
+                stopped.remove(job)
+        return grant, stopped
+
+    def _again(self, view: View, demand: Demand) -> Grant:
+        grant = self._place(view, demand)
+        assert grant is not None, "a place that was found a moment ago is gone"
+        return grant

@@ -1,0 +1,234 @@
+"""The walk that preemptive policies promise, made step by step at every decision, and random situations in which to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heapify, heappop
+from typing import Any
+
+import pandas as pd
+from hypothesis import strategies as st
+
+from allocators.placement import PLACEMENTS, Placer
+from sim.cluster import Cluster, GpuType
+from sim.contract import Demand, Grant, JobId, Plan, View
+from sim.faults import Faults
+from sim.overheads import Overheads
+from sim.perf.belief import Biased, Exact
+from sim.result import RunResult
+from sim.simulator import Conditions, Simulator
+from sim.trace import Trace
+
+Rank = tuple[float, ...]
+
+
+def trace_of(jobs: list[tuple[float, int, float]], **columns: list[Any]) -> Trace:
+    """Jobs as (submission, GPUs, duration)."""
+    submit, gpus, duration = zip(*jobs, strict=True)
+    frame = pd.DataFrame({"job_id": [f"j{at}" for at in range(len(jobs))], "submit_time_s": submit, "num_gpus": gpus, "duration_s": duration})
+    return Trace.of(frame.assign(**columns))
+
+
+def gantt(result: RunResult, tick_s: float = 1.0) -> str:
+    """One line per job, one letter per tick: '#' runs, '.' waits, ' ' is not there."""
+    lines = []
+    for job, row in result.jobs.iterrows():
+        ran = result.segments[result.segments["job"] == job]
+        end = row["finish_s"] if row["finish_s"] == row["finish_s"] else result.end_s
+        letters = ""
+        for tick in range(round(end / tick_s)):
+            middle = (tick + 0.5) * tick_s
+            runs = bool(((ran["t0"] <= middle) & (middle < ran["t1"])).any())
+            letters += "#" if runs else "." if middle >= row["submit_s"] else " "
+        lines.append(letters)
+    return "\n".join(lines)
+
+
+@dataclass
+class Walk:
+    """Walks all active jobs at every decision, best first, with nothing remembered but starts and stops.
+
+    Parameters
+    ----------
+    rank : callable
+        (walk, view, job, runs) -> what sorts jobs, best first; the job id comes last.
+    beats : callable
+        (walk, view, waiting job, running job) -> whether the running one is strictly worse.
+    """
+
+    rank: Callable[[Walk, View, JobId, bool], Rank]
+    beats: Callable[[Walk, View, JobId, JobId], bool]
+    place: Placer
+    head: str
+    started_s: dict[JobId, float] = field(default_factory=dict)
+    since_s: dict[JobId, float] = field(default_factory=dict)
+    order: list[JobId] = field(default_factory=list)
+
+    def allocate(self, view: View) -> dict[JobId, Grant | None]:
+        for job in view.waiting.ids.tolist():
+            self.started_s.pop(job, None)
+        for job in view.delta.arrived:
+            self.since_s[job] = view.one("arrival_s", job)
+        for eviction in view.delta.evicted:
+            self.since_s[eviction.job] = view.now_s
+        held = dict(view.grants)
+        line = [(*self.rank(self, view, job, job in held), job) for job in view.active.ids.tolist()]
+        self.order = [entry[-1] for entry in sorted(line)]
+        heapify(line)
+        blocked = False
+        while line:
+            *_, job = heappop(line)
+            if job in held or blocked:
+                continue
+            found = self.fit(view, held, job)
+            if found is None:
+                blocked = self.head == "block"
+                continue
+            held[job], stopped = found
+            self.started_s[job] = view.now_s
+            for victim in stopped:
+                del held[victim], self.started_s[victim]
+                self.since_s[victim] = view.now_s
+                line = [entry for entry in line if entry[-1] != victim]
+                line.append((*self.rank(self, view, victim, False), victim))
+                heapify(line)
+        changes: dict[JobId, Grant | None] = {job: None for job in view.grants if job not in held}
+        return changes | {job: grant for job, grant in held.items() if view.grants.get(job) != grant}
+
+    def fit(self, view: View, held: dict[JobId, Grant], job: JobId) -> tuple[Grant, list[JobId]] | None:
+        demand, room = view.demand(job), view.room
+        grant = self.place(view, demand)
+        if grant is not None:
+            return grant, []
+        worse = [other for other in held if view.one("preemptible", other) and touches(view, demand, held[other]) and self.beats(self, view, job, other)]
+        worse.sort(key=lambda other: (*self.rank(self, view, other, True), other), reverse=True)
+        stopped: list[JobId] = []
+        for other in worse:
+            room.give(held[other])
+            stopped.append(other)
+            grant = self.place(view, demand)
+            if grant is not None:
+                break
+        if grant is None:
+            for other in stopped:
+                room.take(held[other])
+            return None
+        for other in stopped[-2::-1]:
+            room.give(grant)
+            room.take(held[other])
+            without = self.place(view, demand)
+            if without is None:
+                room.give(held[other])
+                grant = self.place(view, demand)
+                assert grant is not None
+            else:
+                grant = without
+                stopped.remove(other)
+        return grant, stopped
+
+
+def touches(view: View, demand: Demand, grant: Grant) -> bool:
+    admitted = {node for pool in demand.pools for node in view.room.pools[pool].nodes}
+    return not admitted.isdisjoint(grant.gangs[0].workers.nodes)
+
+
+def greedy(view: View, order: list[JobId]) -> set[JobId]:
+    """Who runs if, from an empty cluster of one type, every job gets its gang if it fits, those first that must not be stopped."""
+    free = int(view.capacity.sum())
+    chosen: set[JobId] = set()
+    fixed = [job for job in order if job in view.grants and not view.one("preemptible", job)]
+    for job in [*fixed, *(job for job in order if job not in fixed)]:
+        gpus = view.demand(job).replicas
+        if gpus <= free:
+            free -= gpus
+            chosen.add(job)
+    return chosen
+
+
+class Compared:
+    """Asks both at every decision, and follows the fast one."""
+
+    def __init__(self, fast: Any, walk: Walk, *, counts: bool = False) -> None:
+        self.fast, self.walk, self.counts = fast, walk, counts
+        self.cadence, self.needs, self.card = fast.cadence, fast.needs, fast.card
+        self.starts = self.moves = self.stops = 0
+
+    def allocate(self, view: Any) -> Plan:
+        expected = self.walk.allocate(view)
+        view.room.undo()
+        before = [list(masks) for masks in view.room.masks]
+        plan: Plan = self.fast.allocate(view)
+        assert dict(plan.changes) == expected, (view.now_s, dict(plan.changes), expected)
+        started = {job for job, grant in plan.changes.items() if grant}
+        if self.counts:
+            assert set(view.grants) - set(plan.changes) | started == greedy(view, self.walk.order)
+        if not plan.changes:
+            assert [list(masks) for masks in view.room.masks] == before
+        self.starts += len(started - set(view.grants))
+        self.moves += len(started & set(view.grants))
+        self.stops += sum(grant is None for grant in plan.changes.values())
+        return plan
+
+
+@dataclass(frozen=True)
+class Situation:
+    trace: Trace
+    cluster: Cluster
+    conditions: Conditions
+    params: dict[str, Any]
+
+
+TYPES = (GpuType("a", 1.0, 1.0), GpuType("b", 0.5, 0.2), GpuType("c", 2.0, 5.0))
+CLUSTERS = ("1x8:a", "2x4:a", "4x2:b", "3x4:a,2x4:b", "1x2:a,2x4:b,1x4:c")
+LIMITED = ("2x4:a/8c/16g", "1x4:a/4c/64g,2x2:b/8c/8g")
+
+
+def clusters(spec: str) -> Cluster:
+    parsed = Cluster.parse(spec)
+    used = {group.gpu_type for group in parsed.groups}
+    return Cluster(parsed.groups, tuple(kind for kind in TYPES if kind.name in used))
+
+
+@st.composite
+def situations(draw: st.DrawFn, *, simple: bool = False, pauses: bool = False) -> Situation:
+    """Small traces with whole seconds and speeds that are powers of two, so that all arithmetic is exact."""
+    n = draw(st.integers(2, 14))
+    limited = not simple and draw(st.booleans())
+    cluster = clusters(draw(st.sampled_from(CLUSTERS[:3] if simple else LIMITED if limited else CLUSTERS)))
+    many = lambda values: draw(st.lists(values, min_size=n, max_size=n))  # noqa: E731
+    jobs = list(zip(many(st.integers(0, 40)), many(st.sampled_from([1, 1, 1, 2, 2, 3, 4, 6, 8])), many(st.integers(1, 60)), strict=True))
+    columns: dict[str, list[Any]] = {}
+    if draw(st.booleans()):
+        columns["preemptible"] = many(st.sampled_from([1.0, 1.0, 1.0, 0.0]))
+    if limited:
+        columns["cpus"] = many(st.sampled_from([0.0, 2.0, 4.0, 8.0]))
+        columns["mem_gb"] = many(st.sampled_from([0.0, 8.0, 16.0]))
+    if not simple and draw(st.booleans()):
+        columns["gpu_types_allowed"] = many(st.sampled_from([None, None, "a", "b", "a|b"]))
+    outages = [
+        f"{draw(st.integers(0, len(cluster.nodes) - 1))}:{(start := draw(st.integers(0, 60)))}:{start + draw(st.integers(1, 30))}"
+        for _ in range(draw(st.integers(0, 2)))
+    ]
+    params = {"head": draw(st.sampled_from(["skip", "skip", "block"]))}
+    if not simple:
+        params |= {
+            "placement": draw(st.sampled_from(PLACEMENTS)),
+            "types": draw(st.sampled_from(["fastest", "cheapest"])),
+            "mix": draw(st.booleans()),
+        }
+    overheads = Overheads(restart_s=draw(st.sampled_from([0.0, 3.0])), start_s=draw(st.sampled_from([0.0, 2.0]))) if pauses else Overheads()
+    belief = draw(st.sampled_from([Exact(), Biased(0.5), Biased(2.0)]))
+    conditions = Conditions(belief=belief, overheads=overheads, faults=Faults(outages=";".join(outages)))
+    return Situation(trace_of(jobs, **columns), cluster, conditions, params)
+
+
+def compare(situation: Situation, fast: Any, walk: Walk, *, counts: bool = False) -> Compared:
+    compared = Compared(fast, walk, counts=counts and situation.params["head"] == "skip")
+    result = Simulator(situation.trace, situation.cluster, compared, situation.conditions).run()
+    assert set(result.jobs["outcome"]) <= {"completed", "impossible"}
+    return compared
+
+
+def placer(params: dict[str, Any]) -> Placer:
+    return Placer(params.get("placement", "fewest"), params.get("types", "fastest"), params.get("mix", False))
