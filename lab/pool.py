@@ -365,7 +365,9 @@ def sentence(fault: BaseException) -> str:
         return str(fault)
     if isinstance(fault, TimeoutError):
         return "The run was stopped at its time limit. Choose fewer jobs, a shorter window, or a simpler allocator."
-    if isinstance(fault, (MemoryError, ProcessExpired, BrokenProcessPool)):
+    if isinstance(fault, BrokenProcessPool):
+        return "The worker processes ended unexpectedly, twice. Look at the log of the server, then run again."
+    if isinstance(fault, (MemoryError, ProcessExpired)):
         return "The process of this run was ended by the system, most often because memory ran out. Choose fewer jobs, or a shorter window."
     return f"A fault in Trainyard stopped this run ({type(fault).__name__}: {fault}). The other runs go on; please report it with the scenario file."
 

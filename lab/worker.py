@@ -44,8 +44,8 @@ def start(board: MutableSequence[float]) -> None:
     try:
         trace, cluster = load_sample(_WARM_SAMPLE)
         run(Scenario(TraceSpec(f"sample:{_WARM_SAMPLE}"), cluster, Spec(next(iter(allocators.REGISTRY)))), trace=trace)
-    except TrainyardError as error:
-        _LOG.warning("A worker starts cold: %s", error)
+    except Exception as error:  # the border of a process: a fault while warming up must not take the pool down; a run will show it to the user
+        _LOG.warning("A worker starts cold: %s", error, exc_info=not isinstance(error, TrainyardError))
 
 
 def ready() -> int:

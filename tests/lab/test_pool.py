@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 
@@ -227,6 +228,7 @@ def test_missing_trace_is_said_at_once(pool: Pool, scenario: Scenario) -> None:
 ORPHAN = """
 import sys, time
 from pathlib import Path
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from lab.pool import Pool
 from lab.scenario import Scenario, TraceSpec
@@ -261,4 +263,5 @@ def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> N
 def test_sentences() -> None:
     assert sentence(TraceError("a.")) == "a."
     assert "time limit" in sentence(TimeoutError())
+    assert "ended unexpectedly, twice" in sentence(BrokenProcessPool())
     assert cores() >= 1

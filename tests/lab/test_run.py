@@ -172,12 +172,14 @@ def test_worker_board_belongs_to_the_ticket(monkeypatch: pytest.MonkeyPatch, sce
 
 
 def test_worker_starts_cold_without_its_sample(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def missing(name: str) -> None:
-        raise TraceError(f"Sample {name} is missing.")
+    for fault in (TraceError("Sample tiny is missing."), KeyError("gone")):
 
-    monkeypatch.setattr("lab.worker.load_sample", missing)
-    monkeypatch.setattr(worker._Here, "board", None)
-    with caplog.at_level(logging.WARNING):
-        worker.start([0.0] * worker.FIELDS)
-    assert "starts cold: Sample tiny is missing." in caplog.text
+        def missing(_: str, fault: Exception = fault) -> None:
+            raise fault
+
+        monkeypatch.setattr("lab.worker.load_sample", missing)
+        monkeypatch.setattr(worker._Here, "board", None)
+        with caplog.at_level(logging.WARNING):
+            worker.start([0.0] * worker.FIELDS)
+        assert f"starts cold: {fault}" in caplog.text
     assert multiprocessing.parent_process() is None
