@@ -238,11 +238,11 @@ def _fill(room: Room, order: Iterable[tuple[int, int]], need: int) -> list[Spot]
     return spots
 
 
-def _one_node(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
+def _one_node(room: Room, pools: Sequence[int], need: int, below: int | None = None) -> list[Spot]:
     best, where = inf, -1
     for pool in pools:
         masks = room.masks[pool]
-        for free in range(need, len(masks)):
+        for free in range(need, min(below or len(masks), len(masks))):
             if masks[free]:
                 if free < best:
                     best, where = free, pool
@@ -254,6 +254,10 @@ def _one_node(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
 
 
 def _levels(room: Room, pools: Sequence[int], *, emptiest_first: bool) -> list[tuple[int, int]]:
+    if len(pools) == 1:
+        pool = pools[0]
+        masks = room.masks[pool]
+        return [(pool, free) for free in (range(len(masks) - 1, 0, -1) if emptiest_first else range(1, len(masks))) if masks[free]]
     levels = [(pool, free) for pool in pools for free in range(1, len(room.masks[pool])) if room.masks[pool][free]]
     return sorted(levels, key=lambda level: (-level[1] if emptiest_first else level[1], level[0]))
 
@@ -268,15 +272,17 @@ def _fewest(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
     alone = _one_node(room, pools, need)
     if alone:
         return alone
-    spots = _fill(room, _levels(room, pools, emptiest_first=True), need)
-    # The last node only takes the rest: the fullest node that has room for it does as well and leaves the emptier one whole.
-    rest, used = spots[-1][1], {node for node, _ in spots[:-1]}
-    for pool, free in _levels(room, pools, emptiest_first=False):
-        if free >= rest:
-            nodes = room.pools[pool].nodes
-            place = next((place for place in _bits(room.masks[pool][free]) if nodes[place] not in used), None)
-            if place is not None:
-                return [*spots[:-1], (nodes[place], rest)]
+    spots: list[Spot] = []
+    for pool, free in _levels(room, pools, emptiest_first=True):
+        nodes, mask = room.pools[pool].nodes, room.masks[pool][free]
+        while mask and need > free:
+            low = mask & -mask
+            spots.append((nodes[low.bit_length() - 1], free))
+            mask ^= low
+            need -= free
+        if mask:
+            # The last node only takes the rest: the fullest node with room for it does as well and leaves the emptier one whole.
+            return spots + (_one_node(room, pools, need, below=free) or [(nodes[(mask & -mask).bit_length() - 1], need)])
     return spots
 
 

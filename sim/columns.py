@@ -34,6 +34,8 @@ class Columns:
     ``columns.left`` is the memoryview (scalars), ``columns.array("left")`` the array (vectors).
     """
 
+    __slots__ = (*FLOATS, *COUNTS, "_arrays")
+
     left: memoryview[float]
     resume: memoryview[float]
     rate: memoryview[float]

@@ -52,9 +52,7 @@ class Demands:
         names = trace.texts("gpu_types_allowed").categories
         homes = trace.texts(confined_by).categories if confined_by else pd.Index([""])
         codes, unique = pd.factorize(pd.MultiIndex.from_frame(keys))
-        unique_demands = [
-            self._demand(float(gpus), float(cpus), float(mem), str(names[types]), str(homes[home])) for gpus, cpus, mem, types, home in unique
-        ]
+        unique_demands = [self._demand(float(gpus), float(cpus), float(mem), str(names[types]), str(homes[home])) for gpus, cpus, mem, types, home in unique]
         self._unique, self._codes = unique_demands, codes
         self._by_job = [unique_demands[code] for code in codes.tolist()]
         self.of: Callable[[int], Demand] = self._by_job.__getitem__

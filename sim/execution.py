@@ -47,6 +47,28 @@ class Execution:
         Of the run.
     """
 
+    __slots__ = (
+        "_breaks",
+        "_changing",
+        "_columns",
+        "_costless",
+        "_demand_of",
+        "_efficiency",
+        "_faults",
+        "_interruptions",
+        "_interrupts",
+        "_ledger",
+        "_loses_all",
+        "_overheads",
+        "_overlaps",
+        "_preemptible",
+        "_rate_of",
+        "_record",
+        "_seed",
+        "_work",
+        "transition",
+    )
+
     def __init__(  # noqa: PLR0913, PLR0917 - the one place where truth, holdings and record meet
         self,
         columns: Columns,
@@ -187,22 +209,24 @@ class Execution:
     def _rerate(self, job: JobId, grant: Grant, now_s: float) -> Next:
         columns = self._columns
         columns.generation[job] += 1
-        done = self._work[job] - columns.left[job]
+        left, resume_s = columns.left[job], columns.resume[job]
+        done = self._work[job] - left
         rate, until_work, until_s, then = self._rate_of(job, grant, done, now_s)
         columns.rate[job] = rate = rate * self._efficiency
         if until_work < inf or until_s < inf:
-            start = max(now_s, columns.resume[job])
+            start = max(now_s, resume_s)
             at_s = min(start + (until_work - done) / rate if rate > 0 else inf, until_s)
             self._breaks[job] = (max(at_s, now_s), OOM if then == "oom" else ASK)
         elif self._breaks:
             self._breaks.pop(job, None)
+        if resume_s >= now_s and rate > 0 and not (self._breaks or self._interruptions or self._overlaps):
+            return resume_s + left / rate, FINISH
         return self._next(job, now_s)
 
     def _next(self, job: JobId, now_s: float) -> Next:
         columns = self._columns
         rate, start = columns.rate[job], columns.resume[job]
-        if start < now_s:  # noqa: PLR1730 - max() costs a call, once per job
-            start = now_s
+        start = max(start, now_s)
         found = (start + columns.left[job] / rate, FINISH) if rate > 0 else NEVER
         if self._breaks or self._interruptions or self._overlaps:
             found = self._earlier(job, found)

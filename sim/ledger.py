@@ -9,7 +9,6 @@ from sim.cluster import Cluster
 from sim.contract import Demand, Gang, Grant, JobId, Part, Pool
 from sim.errors import ContractError
 
-
 _REMEMBERED = 1 << 13  # grants whose holdings are remembered before all are forgotten
 
 
@@ -86,7 +85,7 @@ class FreeRoom:
 
     def take(self, grant: Grant) -> None:
         """Reserve on the sketch what a grant holds."""
-        holding = self.holding(grant)
+        holding = self._holdings.get(id(grant)) or self.holding(grant)
         self.shift(holding, 1)
         self._journal.append((holding, -1))
 
@@ -205,6 +204,8 @@ class Ledger:
     mixed : bool
         Whether one gang may span GPU types.
     """
+
+    __slots__ = ("_mixed", "_room", "_types", "charged", "grants")
 
     def __init__(self, room: FreeRoom, types: Sequence[int], *, mixed: bool) -> None:
         self._room = room

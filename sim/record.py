@@ -63,7 +63,6 @@ class Record:
 
     def segment(self, job: int, t1: float, columns: Columns, grant: Grant, ended: int) -> None:
         """Close a period of constant grant and rate that began at ``columns.segment_t0``, and note where it was."""
-        row = len(self._segments["job"])
         a_job, a_t0, a_t1, a_gpus, a_rate, a_paused, a_batch, a_ended = self._segment
         batch = grant.tuning.batch_size
         t0, resume = columns.segment_t0[job], columns.resume[job]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,15 @@ RESULTS_VERSION: Final = 1
 
 OUTCOMES: Final = ("completed", "failed", "refused", "impossible", "unfinished")
 ENDINGS: Final = ("finished", "changed", "preempted", "evicted", "open")
+
+
+class Progress(NamedTuple):
+    """How far a run is: settled jobs of all jobs, the simulated clock, and the time of the last submission."""
+
+    done: int
+    jobs: int
+    now_s: float
+    span_s: float
 
 
 @dataclass(frozen=True)

@@ -9,92 +9,30 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, field
 from heapq import heappush
 from math import inf
 from time import perf_counter, process_time
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-import numpy as np
-import psutil
 import simpy
 from simpy.core import StopSimulation
 
 from sim.cluster import Cluster
-from sim.columns import Columns, IdSet
-from sim.contract import EMPTY, NEEDS, Allocator, Delta, Eviction, Grant, JobId, Plan, Telemetry
-from sim.demand import Demands, pools_of
-from sim.errors import ContractError, InfeasiblePlan, ParameterError
-from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, Execution, Next
-from sim.faults import Faults, Outages
-from sim.ledger import FreeRoom, Ledger
-from sim.overheads import Overheads
-from sim.perf.belief import BeliefSpec, Exact
-from sim.perf.model import PerfSpec
-from sim.perf.rigid import Rigid
-from sim.record import COMPLETED, FAILED, IMPOSSIBLE, OPEN, REFUSED, UNFINISHED, Record, job_frame
-from sim.result import RunResult, Timing
+from sim.conditions import Conditions, Measure
+from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan
+from sim.errors import ContractError, InfeasiblePlan
+from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, Next
+from sim.faults import Outages
+from sim.record import COMPLETED, FAILED, IMPOSSIBLE, REFUSED
+from sim.result import Progress, RunResult
+from sim.stage import Stage
 from sim.trace import Trace
-from sim.view import GatedBelief, Jobs, LiveView, snapshot
+from sim.view import snapshot
 
-ALLOCATOR_STREAM = 4
+__all__ = ["Conditions", "Measure", "Progress", "Simulator"]
+
 _NORMAL, _AFTER_ALL = 1, 9  # SimPy processes smaller priorities first at one instant
 _PATIENCE = 3  # decisions without effect after which nothing can happen any more
-
-
-@dataclass(frozen=True)
-class Measure:
-    """Which jobs count in the metrics: those submitted in a span of seconds, and in a range of rows (last one included)."""
-
-    from_s: float = -inf
-    to_s: float = inf
-    first_job: int = 0
-    last_job: int | None = None
-
-    def mask(self, submit_s: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Tell for each job whether it counts."""
-        rows = np.arange(len(submit_s))
-        last = len(submit_s) if self.last_job is None else self.last_job
-        return np.asarray((submit_s >= self.from_s) & (submit_s <= self.to_s) & (rows >= self.first_job) & (rows <= last))
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """Everything of a run but trace, cluster and allocator.
-
-    Parameters
-    ----------
-    perf, belief : PerfSpec, BeliefSpec
-        Truth, and what allocators may think of it.
-    overheads, faults : Overheads, Faults
-        Costs of changes; failures.
-    seed : int
-        One seed; every random quantity has a stream of its own.
-    horizon_s : float, seconds
-        The run ends then at the latest.
-    measure : Measure
-        Jobs that count.
-    stop : str
-        "drained": when every job is settled; "measured": when those that count are; "horizon": at the horizon, even if all is settled before.
-    """
-
-    perf: PerfSpec = field(default_factory=Rigid)
-    belief: BeliefSpec = field(default_factory=Exact)
-    overheads: Overheads = field(default_factory=Overheads)
-    faults: Faults = field(default_factory=Faults)
-    seed: int = 0
-    horizon_s: float = inf
-    measure: Measure = field(default_factory=Measure)
-    stop: str = "drained"
-
-
-class Progress(NamedTuple):
-    """How far a run is: settled jobs of all jobs, the simulated clock, and the time of the last submission."""
-
-    done: int
-    jobs: int
-    now_s: float
-    span_s: float
 
 
 class _At(simpy.Event):
@@ -105,7 +43,8 @@ class _At(simpy.Event):
     def __init__(self, env: simpy.Environment, at_s: float, callback: Callable[[Any], None] | None, value: Any = None) -> None:
         self.callbacks = [callback] if callback else []
         self._value = value
-        heappush(env._queue, (at_s, _NORMAL, next(env._eid), self))
+        queue: Any = env._queue
+        heappush(queue, (at_s, _NORMAL, next(env._eid), self))
 
 
 class Simulator:
@@ -128,6 +67,13 @@ class Simulator:
         If conditions contradict each other.
     """
 
+    __slots__ = (
+        "_allocate", "_allocate_s", "_allocator", "_arrivals_over", "_arrived", "_cadence", "_columns", "_decision_point", "_decisions", "_due",
+        "_env", "_evicted", "_execution", "_finished", "_has_latency", "_idle", "_impossible", "_in_flight", "_longest_s", "_measured", "_nodes",
+        "_nodes_in_flight", "_note_decision", "_observe", "_outages", "_over", "_progress", "_reason", "_room", "_running", "_settled", "_stage",
+        "_stopped", "_to_settle", "_view", "_voided", "_waiting", "_wake_at", "cluster", "conditions", "trace",
+    )  # fmt: skip
+
     def __init__(
         self,
         trace: Trace,
@@ -137,70 +83,29 @@ class Simulator:
         *,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        conditions = conditions or Conditions()
-        needs = frozenset(allocator.needs)
-        if needs - NEEDS:
-            raise ContractError(f"{type(allocator).__name__} declares the unknown needs {', '.join(sorted(needs - NEEDS))}.")
-        if conditions.stop == "horizon" and conditions.horizon_s == inf:
-            raise ParameterError("The run shall stop at the horizon, but no horizon is set. Set horizon_s.")
-        self.trace, self.cluster, self.conditions = trace, cluster, conditions
+        self.trace, self.cluster, self.conditions = trace, cluster, conditions or Conditions()
         self._allocator, self._cadence, self._allocate = allocator, allocator.cadence, allocator.allocate
         self._progress = progress
-        jobs = len(trace)
+        self._stage = stage = Stage(trace, cluster, self.conditions, frozenset(allocator.needs))
+        self._waiting, self._running, self._columns, self._room = stage.waiting, stage.running, stage.columns, stage.room
+        self._execution, self._view, self._observe, self._note_decision = stage.execution, stage.view, stage.belief.observe, stage.record.decision
+        self._impossible = stage.impossible.tobytes()
+        self._measured = stage.measured.tobytes() if self.conditions.stop == "measured" else None
+        self._settled, self._to_settle = 0, int(stage.measured.sum()) if self._measured else len(trace)
+        overheads = self.conditions.overheads
+        self._has_latency = overheads.latency_s > 0 or overheads.latency_per_job_s > 0
         self._env = simpy.Environment()
-        self._columns = Columns(jobs)
-        self._waiting, self._running = IdSet(), IdSet()
-        self._record = Record()
-        self._note_decision, self._decisions = self._record.decision, 0
-        self._settled, self._to_settle = 0, jobs
+        self._over, self._decision_point = simpy.Event(self._env), simpy.Event(self._env)
+        self._outages = Outages(self._env, self._node_down, self._node_up)
         self._arrived: list[JobId] = []
         self._finished: list[JobId] = []
         self._evicted: list[Eviction] = []
         self._nodes: list[int] = []
-        self._due = self._in_flight = False
         self._stopped: set[JobId] = set()
-        self._decision_point = simpy.Event(self._env)
-        self._arrivals_over = False
-        self._wake_at = inf
-        self._idle = self._voided = 0
+        self._due = self._in_flight = self._arrivals_over = False
+        self._decisions = self._idle = self._voided = self._nodes_in_flight = 0
+        self._wake_at, self._reason = inf, "drained"
         self._allocate_s = self._longest_s = 0.0
-        self._reason = "drained"
-        self._over = simpy.Event(self._env)
-        self._assemble(needs)
-
-    def _assemble(self, needs: frozenset[str]) -> None:
-        trace, cluster, conditions = self.trace, self.cluster, self.conditions
-        pools = pools_of(cluster)
-        confined = [name.removeprefix("confined_by_") for name in needs if name.startswith("confined_by_")]
-        demands = Demands(trace, cluster, pools, confined[0] if confined else "")
-        room = FreeRoom(cluster, pools, overflow="overflow" in needs)
-        types = [cluster.type_index.get(node.gpu_type, -1) for node in cluster.nodes]
-        self._ledger = Ledger(room, types, mixed="mixed" in needs)
-        self._impossible: memoryview[int] = memoryview(
-            np.zeros(len(trace), bool) if "overflow" in needs else demands.impossible(mixed="mixed" in needs)  # type: ignore[arg-type]
-        )
-        model = conditions.perf.bind(trace, cluster)
-        self._columns.array("left")[:] = model.work()
-        allowed = trace.numbers("preemptible", float(conditions.overheads.on_preempt != "forbidden")) > 0
-        belief = conditions.belief.bind(model, conditions.overheads, conditions.seed)
-        self._observe = belief.observe
-        self._execution = Execution(
-            self._columns, self._ledger, self._record, demands, model, conditions.overheads, conditions.faults, allowed, conditions.seed
-        )
-        self._measured: memoryview[int] | None = None
-        if conditions.stop == "measured":
-            mask = conditions.measure.mask(trace.numbers("submit_time_s"))
-            self._measured, self._to_settle = memoryview(mask), int(mask.sum())  # type: ignore[arg-type]
-        elif conditions.stop == "horizon":
-            self._to_settle = -1
-        self._has_latency = conditions.overheads.latency_s > 0 or conditions.overheads.latency_per_job_s > 0
-        self._view = view = LiveView(
-            Jobs(trace, self._columns, np.ascontiguousarray(model.work()), allowed, belief, needs), self._waiting, self._running, room, demands
-        )
-        view.grants, view.cluster, view.belief = self._ledger.grants, cluster, GatedBelief(belief, needs)
-        view.rng = np.random.default_rng([conditions.seed, ALLOCATOR_STREAM])
-        view.telemetry = self._telemetry
-        self._model, self._room, self._may_measure = model, room, "telemetry" in needs
 
     def run(self) -> RunResult:
         """Run to the end.
@@ -220,7 +125,6 @@ class Simulator:
         env, wall, cpu = self._env, perf_counter(), process_time()
         assert self._over.callbacks is not None
         self._over.callbacks.append(StopSimulation.callback)
-        self._outages = Outages(env, self._node_down, self._node_up)
         self._outages.start(self.conditions.faults, self.cluster, self.conditions.seed)
         env.process(self._arrivals())
         if self._cadence.every_s < inf:
@@ -234,7 +138,8 @@ class Simulator:
         finally:
             if collected:
                 gc.enable()
-        return self._result(perf_counter() - wall, process_time() - cpu)
+        timing = (process_time() - cpu, perf_counter() - wall, self._allocate_s, self._longest_s)
+        return self._stage.result(env.now, self._reason, self._voided, timing)
 
     # -- sources of events -------------------------------------------------------------------------------------------------------------------------------
 
@@ -254,7 +159,7 @@ class Simulator:
                     self._arrived.append(job)
                 job += 1
             if self._arrived and cadence.on_arrival:
-                self._make_due()
+                self._decide_last()
         self._arrivals_over = True
 
     def _ticks(self) -> Generator[Any, None, None]:
@@ -282,7 +187,7 @@ class Simulator:
             self._finished.append(job)
             self._settle(job, COMPLETED)
             if self._cadence.on_finish:
-                self._make_due()
+                self._decide_last()
         elif kind == ASK:
             self._expect(job, self._execution.ask(job, now_s))
         elif kind == OVERLAP_END:
@@ -306,17 +211,17 @@ class Simulator:
             self._make_due()
 
     def _node_down(self, node: int, cause: str) -> None:
-        for job in self._ledger.holders(node):
-            grant = self._ledger.grants[job]
+        for job in self._stage.ledger.holders(node):
+            grant = self._stage.ledger.grants[job]
             on_servers = any(servers is not None and node in servers.nodes for _, servers in grant.gangs)
             self._evict(job, "outage", "server" if on_servers and all(node not in workers.nodes for workers, _ in grant.gangs) else "worker")
         self._room.remove(node)
-        self._record.node_down(node, self._env.now, cause)
+        self._stage.record.node_down(node, self._env.now, cause)
         self._capacity_changed(node)
 
     def _node_up(self, node: int) -> None:
         self._room.restore(node)
-        self._record.node_up(node, self._env.now)
+        self._stage.record.node_up(node, self._env.now)
         self._capacity_changed(node)
 
     def _capacity_changed(self, node: int) -> None:
@@ -335,9 +240,18 @@ class Simulator:
             return
         self._due = True
         point, env = self._decision_point, self._env
+        queue: Any = env._queue
         point.callbacks = [self._decide]
         point._ok, point._value = True, None
-        heappush(env._queue, (env.now, _AFTER_ALL, next(env._eid), point))
+        heappush(queue, (env.now, _AFTER_ALL, next(env._eid), point))
+
+    def _decide_last(self) -> None:
+        # The last thing that a source does at an instant at which nothing else happens: then the decision needs no event of its own.
+        queue = self._env._queue
+        if self._due or self._in_flight or (queue and queue[0][0] <= self._env.now):
+            self._make_due()
+        else:
+            self._decide(self._decision_point)
 
     def _decide(self, _: simpy.Event) -> None:
         self._due = False
@@ -365,7 +279,7 @@ class Simulator:
             self._apply(plan, reserved=room.adopt(plan.changes))
         self._note_decision(now_s, changed, len(self._waiting), len(self._running))
         if plan.notes:
-            self._record.notes(plan.notes)
+            self._stage.record.notes(plan.notes)
         if plan.wake_at_s != self._wake_at:
             self._wake(plan.wake_at_s)
         self._decisions += 1
@@ -443,7 +357,9 @@ class Simulator:
             self._running[job] = None
         elif job not in self._running:
             self._fail(job, "it is neither waiting nor running")
-        self._expect(job, self._execution.enter(job, grant, self._env.now, reserved=reserved))
+        at_s, kind = self._execution.enter(job, grant, self._env.now, reserved=reserved)
+        if at_s < inf:
+            _At(self._env, at_s, self._on_job, (job, self._columns.generation[job], kind))
 
     def _refuse(self, job: JobId) -> None:
         if job not in self._waiting:
@@ -466,34 +382,13 @@ class Simulator:
         self._settled += 1
         if self._measured is None or self._measured[job]:
             self._to_settle -= 1
-            if not self._to_settle:
+            if not self._to_settle and self.conditions.stop != "horizon":
                 self._end("drained" if self._measured is None else "measured")
 
     def _end(self, reason: str) -> None:
         if not self._over.triggered:
             self._reason = reason
             self._over.succeed()
-
-    def _telemetry(self, job: JobId) -> Telemetry:
-        if not self._may_measure:
-            raise ContractError("the allocator reads telemetry but does not declare it in its needs")
-        now_s = self._env.now
-        return self._model.telemetry(job, self._ledger.grants[job], self._view.done_one(job), now_s)
-
-    def _result(self, wall_s: float, cpu_s: float) -> RunResult:
-        end_s, columns = self._env.now, self._columns
-        for job in self._running.ids().tolist():
-            self._execution.close_open(job, end_s, OPEN)
-        outcome = columns.array("outcome")
-        for ids in (self._running, self._waiting):
-            outcome[ids.ids()] = UNFINISHED
-        if self._settled < len(columns.array("outcome")):
-            submitted = self.trace.numbers("submit_time_s") <= end_s
-            outcome[~submitted] = UNFINISHED
-        peak = psutil.Process().memory_info()
-        timing = Timing(cpu_s, wall_s, self._allocate_s, self._longest_s, getattr(peak, "peak_wset", peak.rss) / 1e6)
-        jobs = job_frame(columns, self.trace.numbers("submit_time_s"), self.trace.frame["num_gpus"].to_numpy(), np.array(self._model.work()))
-        return RunResult(jobs=jobs, **self._record.frames(), end_s=end_s, reason=self._reason, voided=self._voided, overflow=self._room.overflow, timing=timing)
 
 
 def _on_nodes(grant: Grant | None, nodes: Iterable[int]) -> bool:

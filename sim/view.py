@@ -208,6 +208,11 @@ class GatedBelief:
 class LiveView:
     """One object for the whole run: `sim.contract.View`."""
 
+    __slots__ = (
+        "_gathered", "_jobs", "active", "belief", "cluster", "delta", "demand", "done_one", "grants", "names", "now_s", "one", "rng", "room", "running",
+        "telemetry", "waiting",
+    )  # fmt: skip
+
     def __init__(self, jobs: Jobs, waiting: IdSet, running: IdSet, room: FreeRoom, demands: Demands) -> None:
         self._jobs = jobs
         self.now_s = 0.0

@@ -14,7 +14,6 @@ from sim.params import param
 from sim.perf.model import Rate
 from sim.trace import Trace
 
-
 _ON_CPUS = Rate(1.0)
 
 

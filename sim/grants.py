@@ -1,0 +1,101 @@
+"""The values of the contract: parts, gangs and grants, what a job demands, and what happened since the last call."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+JobId = int
+"""The row of the job in the trace."""
+
+
+class Part(NamedTuple):
+    """Identical replicas on named nodes; the ledger sums exactly this.
+
+    ``nodes[i]`` carries ``count[i]`` replicas of ``gpus`` GPUs, ``cpus`` cores and ``mem_gb`` GB each. A CPU worker or a parameter server has ``gpus = 0``.
+    """
+
+    nodes: tuple[int, ...]
+    count: tuple[int, ...]  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a Part
+    gpus: int = 1
+    cpus: float = 0.0
+    mem_gb: float = 0.0
+
+
+class Gang(NamedTuple):
+    """Workers that step together, the slowest pacing the rest, with their parameter servers if they have any."""
+
+    workers: Part
+    servers: Part | None = None
+
+
+class Tuning(NamedTuple):
+    """Job-internal knobs. The simulator passes them on and never looks inside; performance and overhead models read them."""
+
+    batch_size: int | None = None
+    accumulation: int = 0
+
+
+UNTUNED: Final = Tuning()
+
+
+class Grant(NamedTuple):
+    """What a job holds: one gang, or several when the job is forked into copies."""
+
+    gangs: tuple[Gang, ...]
+    tuning: Tuning = UNTUNED
+
+
+class Eviction(NamedTuple):
+    """A job that lost its grant against the allocator's will and is waiting again; ``cause`` is "outage", "interruption" or "oom"."""
+
+    job: JobId
+    cause: str
+    role: str
+    lost_work: float
+
+
+class Delta(NamedTuple):
+    """What happened since this allocator's previous call; in the first call every waiting job has just arrived."""
+
+    arrived: tuple[JobId, ...] = ()
+    finished: tuple[JobId, ...] = ()
+    evicted: tuple[Eviction, ...] = ()
+    nodes: tuple[int, ...] = ()
+    """Nodes that came or went, or on which an ended overlap gave room back."""
+
+
+class Shape(NamedTuple):
+    """A grant before it is placed: what a performance model needs to guess a rate.
+
+    ``gpus`` holds GPUs per type, in the order of ``cluster.types``; ``nodes`` the nodes spanned; ``servers`` the parameter servers; ``kind`` is "gpu" or
+    "cpu" for the workers.
+    """
+
+    gpus: tuple[int, ...]
+    nodes: int = 1
+    servers: int = 0
+    kind: str = "gpu"
+    tuning: Tuning = UNTUNED
+
+
+class Demand(NamedTuple):
+    """What a job asks for, per replica; equal demands are one object, so queues may be kept per demand.
+
+    A GPU job is ``replicas`` workers of one GPU, with its cores and memory divided among them; a CPU job is one replica per core. ``pools`` are the
+    pools whose GPU type the job admits.
+    """
+
+    replicas: int
+    gpus: int
+    cpus: float
+    mem_gb: float
+    pools: tuple[int, ...]
+
+
+class Pool(NamedTuple):
+    """Nodes with the same GPU type and the same partitions; ``type_at`` is the place of the type in ``cluster.types``, -1 for CPU nodes."""
+
+    nodes: tuple[int, ...]
+    type_at: int
+    partitions: tuple[str, ...]
+    gpus_per_node: int

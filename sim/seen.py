@@ -1,0 +1,182 @@
+"""What an allocator is shown, as protocols: job tables, free room, beliefs and measurements, all behind one `View`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.grants import Delta, Demand, Grant, JobId, Pool, Shape
+
+if TYPE_CHECKING:
+    from sim.cluster import Cluster
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Room(Protocol):
+    """What is free, as a sketch: placement functions reserve on it as they go, and the simulator undoes it all after the call.
+
+    ``masks[pool][f]`` is a bit set (bit i = i-th node of the pool) of the nodes with exactly ``f`` free GPUs; ``free[pool]`` the free GPUs of the pool.
+    """
+
+    pools: Sequence[Pool]
+    masks: Sequence[Sequence[int]]
+    free: Sequence[int]
+    overflow: int | None
+
+    def gpus_free(self, pools: Iterable[int]) -> int:
+        """Return the free GPUs of these pools."""
+        ...
+
+    def replicas_that_fit(self, node: int, demand: Demand) -> int:
+        """Return how many replicas of this kind the node can still take, looking at GPUs, cores and memory."""
+        ...
+
+    def take(self, grant: Grant) -> None:
+        """Reserve what a grant holds."""
+        ...
+
+    def give(self, grant: Grant) -> None:
+        """Free what a grant holds, e.g. because the plan will stop that job."""
+        ...
+
+
+class Telemetry(NamedTuple):
+    """Measurements of a running job by role ("worker", "server"): cores and GB in use per replica, speed of each replica against a healthy one."""
+
+    cpus: Mapping[str, float]
+    mem_gb: Mapping[str, float]
+    speed: Mapping[str, tuple[float, ...]]
+
+
+class JobTable(Protocol):
+    """Columns of a set of jobs, gathered when touched, read-only, in order of job id, valid only during `Allocator.allocate`.
+
+    Besides the columns below every numeric column of the trace that a user knows at submission is there under its trace name (``min_gpus``,
+    ``max_gpus``, ``priority``, ``deadline_s``, ``time_limit_s``, ``batch_size``, ``cpus``, ``mem_gb``); limits not given are inf, priorities 0. Text
+    columns (``user``, ``vc``, ``model``, ``partition``) are codes into `View.names`. The recorded run time, end and status of a job are not columns here.
+    """
+
+    @property
+    def ids(self) -> Ints:
+        """Job ids, ascending."""
+        ...
+
+    @property
+    def arrival_s(self) -> Floats:
+        """Seconds of submission."""
+        ...
+
+    @property
+    def gpus(self) -> Ints:
+        """GPUs asked for."""
+        ...
+
+    @property
+    def held_gpus(self) -> Ints:
+        """GPUs held now."""
+        ...
+
+    @property
+    def served_gpu_s(self) -> Floats:
+        """GPU-seconds held so far."""
+        ...
+
+    @property
+    def served_cpu_s(self) -> Floats:
+        """Core-seconds held so far."""
+        ...
+
+    @property
+    def rate(self) -> Floats:
+        """Observed work per second; 0 while waiting or pausing."""
+        ...
+
+    @property
+    def remaining_work(self) -> Floats:
+        """Believed work left, in the unit of `Belief.rate`; needs "remaining_work"."""
+        ...
+
+    @property
+    def preemptible(self) -> NDArray[np.bool_]:
+        """Whether the job may be stopped or changed once it runs."""
+        ...
+
+    def column(self, name: str) -> Floats:
+        """Return any column by name."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of jobs."""
+        ...
+
+
+class Belief(Protocol):
+    """What the allocator may think of speed and size; the truth is another object."""
+
+    def rate(self, job: JobId, grant: Grant) -> float:
+        """Return the believed work per second under a grant."""
+        ...
+
+    def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
+        """Return believed work per second, of shape (jobs, shapes), before anything is placed."""
+        ...
+
+    def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
+        """Return the believed seconds without progress that a change would cost."""
+        ...
+
+
+class View(Protocol):
+    """All that an allocator may know at one instant. One object is reused for the whole run; never keep it."""
+
+    now_s: float
+    delta: Delta
+    waiting: JobTable
+    running: JobTable
+    active: JobTable
+    grants: Mapping[JobId, Grant]
+    cluster: Cluster
+    belief: Belief
+    rng: np.random.Generator
+    room: Room
+
+    @property
+    def free_gpus(self) -> Ints:
+        """Free GPUs per node."""
+        ...
+
+    @property
+    def free_cpus(self) -> Floats:
+        """Free cores per node; inf where cores are not modelled."""
+        ...
+
+    @property
+    def free_mem_gb(self) -> Floats:
+        """Free memory per node; inf where memory is not modelled."""
+        ...
+
+    @property
+    def capacity(self) -> Ints:
+        """GPUs per node that are in service; 0 = down or absent."""
+        ...
+
+    def one(self, column: str, job: JobId) -> float:
+        """Return one value of a `JobTable` column, for any active job, without gathering the column."""
+        ...
+
+    def demand(self, job: JobId) -> Demand:
+        """Return what a job asks for."""
+        ...
+
+    def names(self, column: str) -> tuple[str, ...]:
+        """Return the texts that the codes of a text column stand for."""
+        ...
+
+    def telemetry(self, job: JobId) -> Telemetry:
+        """Return the measurements of a running job; needs "telemetry"."""
+        ...

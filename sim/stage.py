@@ -1,0 +1,94 @@
+"""Everything one run works on, put together from trace, cluster and conditions: state, holdings, truth, belief, view and record."""
+
+from __future__ import annotations
+
+import numpy as np
+import psutil
+
+from sim.cluster import Cluster
+from sim.columns import Columns, IdSet
+from sim.conditions import Conditions
+from sim.contract import NEEDS, JobId, Telemetry
+from sim.demand import Demands, pools_of
+from sim.errors import ContractError, ParameterError
+from sim.execution import Execution
+from sim.ledger import FreeRoom, Ledger
+from sim.record import OPEN, UNFINISHED, Record, job_frame
+from sim.result import RunResult, Timing
+from sim.trace import Trace
+from sim.view import GatedBelief, Jobs, LiveView
+
+ALLOCATOR_STREAM = 4
+
+
+class Stage:
+    """The parts of a run.
+
+    Parameters
+    ----------
+    trace, cluster, conditions : Trace, Cluster, Conditions
+        What the user described.
+    needs : frozenset of str
+        What the allocator declares.
+
+    Raises
+    ------
+    ContractError
+        If a need is not in the vocabulary.
+    ParameterError
+        If conditions contradict each other or do not fit the cluster.
+    """
+
+    def __init__(self, trace: Trace, cluster: Cluster, conditions: Conditions, needs: frozenset[str]) -> None:
+        if needs - NEEDS:
+            raise ContractError(f"The allocator declares the unknown needs {', '.join(sorted(needs - NEEDS))}.")
+        if conditions.stop == "horizon" and not np.isfinite(conditions.horizon_s):
+            raise ParameterError("The run shall stop at the horizon, but no horizon is set. Set horizon_s.")
+        self.trace, self._needs = trace, needs
+        self.submit_s = trace.numbers("submit_time_s")
+        self.columns, self.record = Columns(len(trace)), Record()
+        self.waiting, self.running = IdSet(), IdSet()
+        pools, mixed = pools_of(cluster), "mixed" in needs
+        confined = [name.removeprefix("confined_by_") for name in sorted(needs) if name.startswith("confined_by_")]
+        demands = Demands(trace, cluster, pools, confined[0] if confined else "")
+        self.room = FreeRoom(cluster, pools, overflow="overflow" in needs)
+        self.ledger = Ledger(self.room, [cluster.type_index.get(node.gpu_type, -1) for node in cluster.nodes], mixed=mixed)
+        self.impossible = np.zeros(len(trace), bool) if "overflow" in needs else demands.impossible(mixed=mixed)
+        self.measured = conditions.measure.mask(self.submit_s)
+        self._model = model = conditions.perf.bind(trace, cluster)
+        self._work = np.ascontiguousarray(model.work(), np.float64)
+        self.columns.array("left")[:] = self._work
+        overheads = conditions.overheads
+        preemptible = trace.numbers("preemptible", float(overheads.on_preempt != "forbidden")) > 0
+        self.execution = Execution(self.columns, self.ledger, self.record, demands, model, overheads, conditions.faults, preemptible, conditions.seed)
+        self.belief = conditions.belief.bind(model, overheads, conditions.seed)
+        jobs = Jobs(trace, self.columns, self._work, preemptible, self.belief, needs)
+        self.view = view = LiveView(jobs, self.waiting, self.running, self.room, demands)
+        view.grants, view.cluster, view.belief = self.ledger.grants, cluster, GatedBelief(self.belief, needs)
+        view.rng = np.random.default_rng([conditions.seed, ALLOCATOR_STREAM])
+        view.telemetry = self._telemetry
+
+    def result(self, end_s: float, reason: str, voided: int, timing: tuple[float, float, float, float]) -> RunResult:
+        """Close what is open and return the record; ``timing`` is CPU, wall, time in the allocator and its longest decision, in seconds."""
+        for job in self.running.ids().tolist():
+            self.execution.close_open(job, end_s, OPEN)
+        outcome = self.columns.array("outcome")
+        for ids in (self.running, self.waiting):
+            outcome[ids.ids()] = UNFINISHED
+        outcome[self.submit_s > end_s] = UNFINISHED
+        jobs = job_frame(self.columns, self.submit_s, self.trace.frame["num_gpus"].to_numpy(), self._work)
+        peak_mb = psutil.Process().memory_info().rss / 1e6
+        return RunResult(
+            jobs=jobs,
+            **self.record.frames(),
+            end_s=end_s,
+            reason=reason,
+            voided=voided,
+            overflow=self.room.overflow,
+            timing=Timing(*timing, peak_rss_mb=peak_mb),
+        )
+
+    def _telemetry(self, job: JobId) -> Telemetry:
+        if "telemetry" not in self._needs:
+            raise ContractError("the allocator reads telemetry but does not declare it in its needs")
+        return self._model.telemetry(job, self.ledger.grants[job], self.view.done_one(job), self.view.now_s)
