@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import inf
 
 from allocators._backlog import newly_waiting, only_arrivals
 from allocators._ends import Ends
@@ -25,8 +25,8 @@ class Easy:
 
     Ours: on mixed clusters the head is reserved on the type where it could start earliest, the preferred one where equal. Where cores and memory are
     limited, or the placement is ``consolidate``, nodes are reserved instead of a count. With ``estimate=limit`` a job without a time limit counts with its
-    believed run time. A job that outlives its time limit is expected to need as long again; one that outlives its belief, what the belief then says. The
-    estimate of a waiting job is made when it comes within ``depth``; pauses at the start are not part of it.
+    believed run time. A limit that is outlived counts twice, as beliefs do. The estimate of a waiting job is made when it comes within ``depth``; pauses at the
+    start are not part of it.
     """
 
     estimate: str = param("belief", choices=("belief", "limit"), help="What run times are taken for: the believed ones, or the time limits of the trace.")
@@ -68,13 +68,14 @@ class Easy:
 
     def allocate(self, view: View, /) -> Plan:
         """Start the head while it has room, then what may pass it."""
+        promise = self._promise
         self._follow_running(view)
         for job in newly_waiting(view.delta):
             self._queue(view, Entry((-view.one("priority", job),) if self.order == "priority" else (), job))
         if self._head is None:
             return EMPTY
         self._started = {}
-        stale = not only_arrivals(view.delta) or self._head is not self._blocked
+        stale = not only_arrivals(view.delta) or self._head is not self._blocked or self._promise is not promise
         if stale:
             self._start_heads(view)
         if self._head is not None and self._window.size:
@@ -102,16 +103,22 @@ class Easy:
         if ends.order and ends.order[0].at_s <= now_s:
             for late in ends.overdue(now_s):
                 self._promise = None
-                ends.add(view.room, late.job, late.grant, now_s + self._left_s(view, late.job, late.grant, outlived=True))
+                ends.add(view.room, late.job, late.grant, now_s + self._left_s(view, late.job, late.grant))
 
-    def _left_s(self, view: View, job: JobId, grant: Grant, *, outlived: bool = False) -> float:
-        limit_s = view.one("time_limit_s", job) if self.estimate == "limit" else inf
-        if isfinite(limit_s):
+    def _left_s(self, view: View, job: JobId, grant: Grant) -> float:
+        limit_s = self._limit_s(view, job)
+        if limit_s < inf:
             held = view.one("held_gpus", job)
             been_s = view.one("served_gpu_s", job) / held if held else 0.0
-            return max(been_s, 1.0) if outlived else max(limit_s - been_s, 0.0)
+            while limit_s <= been_s:
+                limit_s *= 2
+            return limit_s - been_s
         rate = view.belief.rate(job, grant)
         return view.one("remaining_work", job) / rate if rate > 0 else inf
+
+    def _limit_s(self, view: View, job: JobId) -> float:
+        limit_s = view.one("time_limit_s", job) if self.estimate == "limit" else inf
+        return limit_s if limit_s > 0 else inf
 
     def _start(self, view: View, entry: Entry, grant: Grant, end_s: float) -> None:
         self._started[entry.job] = grant
@@ -134,8 +141,8 @@ class Easy:
         lane = lanes.get(id(demand))
         if lane is None:
             lane = lanes[id(demand)] = Lane(demand, self._place.ways(view, demand).groups)
-        limit_s = view.one("time_limit_s", entry.job) if self.estimate == "limit" else inf
-        times_s = [limit_s if isfinite(limit_s) else self._place.run_time_s(view, entry.job, at) for at in range(len(lane.groups))]
+        limit_s = self._limit_s(view, entry.job)
+        times_s = [limit_s if limit_s < inf else self._place.run_time_s(view, entry.job, at) for at in range(len(lane.groups))]
         self._window.add(lane, entry, tuple(times_s))
         self._fed.add(id(demand))
 
