@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from types import MappingProxyType
@@ -10,6 +11,8 @@ from typing import Any, Final
 from sim.contract import Delta, Demand, Grant, JobId, View, param
 
 Key = tuple[float, ...]
+Entry = tuple[float, ...]
+"""A key and, last, the job."""
 KeyOf = Callable[[View, JobId], Key]
 Place = Callable[[View, Demand], Grant | None]
 
@@ -47,36 +50,49 @@ def only_arrivals(delta: Delta) -> bool:
 
 
 class Backlog:
-    """Waiting jobs by falling urgency, of which the first that has no room holds up the others."""
+    """Waiting jobs by falling urgency, of which the first that has no room holds up the others.
+
+    Jobs that come in order, as they do in order of submission, stand in a line; only the others need a heap.
+    """
 
     def __init__(self, key: KeyOf) -> None:
         self._key = key
-        self._heap: list[tuple[Key, JobId]] = []
+        self._line: deque[Entry] = deque()
+        self._heap: list[Entry] = []
         self._stuck = -1
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._line) + len(self._heap)
 
     def feed(self, view: View) -> None:
         """Take in the jobs that began to wait since the last call."""
+        line = self._line
         for job in newly_waiting(view.delta):
-            heappush(self._heap, (self._key(view, job), job))
+            entry = (*self._key(view, job), job)
+            if not line or entry > line[-1]:
+                line.append(entry)
+            else:
+                heappush(self._heap, entry)
 
     def start(self, view: View, place: Place) -> Mapping[JobId, Grant | None]:
         """Start jobs in order until the first that has no room."""
-        heap = self._heap
-        if not heap or (heap[0][1] == self._stuck and only_arrivals(view.delta)):
-            return _NOBODY
+        line, heap = self._line, self._heap
         started: dict[JobId, Grant | None] = {}
-        while heap:
-            job = heap[0][1]
+        while line or heap:
+            queued = not heap or (bool(line) and line[0] < heap[0])
+            job = int(line[0][-1] if queued else heap[0][-1])
+            if job == self._stuck and only_arrivals(view.delta):
+                break
             grant = place(view, view.demand(job))
             if grant is None:
                 self._stuck = job
                 break
             started[job] = grant
-            heappop(heap)
-        return started
+            if queued:
+                line.popleft()
+            else:
+                heappop(heap)
+        return started or _NOBODY
 
 
 class Lanes:
