@@ -118,6 +118,17 @@ def titles(specs: Sequence[Spec]) -> tuple[str, ...]:
     return tuple(made)
 
 
+def keys(study: Study, store: Store) -> tuple[tuple[str, ...], ...]:
+    """Return the keys of a study's results: per policy, one per repeat.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be found.
+    """
+    return tuple(tuple(key_of(scenario, store) for scenario in study.repeated(at)) for at in range(len(study.allocators)))
+
+
 def gather(study: Study, store: Store) -> Shown:
     """Look up which runs of a study are stored.
 
@@ -126,9 +137,9 @@ def gather(study: Study, store: Store) -> Shown:
     TrainyardError
         If the trace cannot be found.
     """
-    keys = tuple(tuple(key_of(scenario, store) for scenario in study.repeated(at)) for at in range(len(study.allocators)))
-    entries = tuple(tuple(entry for key in own if (entry := store.get(key))) for own in keys)
-    return Shown(study, titles(study.allocators), keys, entries)
+    made = keys(study, store)
+    entries = tuple(tuple(entry for key in own if (entry := store.get(key))) for own in made)
+    return Shown(study, titles(study.allocators), made, entries)
 
 
 def report(shown: Shown, store: Store) -> Report | None:

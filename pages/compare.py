@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab import outcomes
 from lab.outcomes import Shown
-from ui import comparison, server, state, words
+from ui import comparison, state, words
 from ui.shell import page
 
 
@@ -16,7 +15,7 @@ def body() -> None:
     if mine.shown is None:
         _nothing(mine)
         return
-    shown = outcomes.gather(mine.shown, server.store())
+    shown = state.gather(mine.shown)
     if mine.stale:
         changes = "; ".join(mine.stale[:6])
         st.info(f"Shown: previous scenario ({words.plural(len(mine.stale), 'change')}: {changes}). Run to update.", icon=":material/history:")

@@ -57,7 +57,14 @@ def tables() -> None:
         st.session_state["cluster_source"] = machines.group_table(mine.study.base.cluster)
     order = list(_GROUPS)
     groups = st.data_editor(
-        st.session_state["cluster_source"], key=groups_key, num_rows="dynamic", hide_index=True, column_order=order, column_config=_GROUPS, alt="Node groups"
+        st.session_state["cluster_source"],
+        key=groups_key,
+        num_rows="dynamic",
+        hide_index=True,
+        column_order=order,
+        column_config=_GROUPS,
+        alt="Node groups",
+        placeholder="–",
     )
     st.caption("One row per kind of node. Add a row at the bottom; select rows at the left to delete them.")
     try:

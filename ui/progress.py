@@ -12,11 +12,16 @@ from ui import state, words
 
 EVERY_S: Final = 0.25
 """How often progress is asked for while something runs."""
+MOST_WAITING: Final = 6
+"""Runs of the queue that are named."""
 
 
 def watch() -> None:
     """Draw the runs of this session; polls only while one is going."""
     mine = state.desk()
+    if mine.over != mine.settled:
+        # Something has ended while this page was being drawn.
+        st.rerun()
     if not mine.live:
         return
     st.fragment(_lines, run_every=EVERY_S)()
@@ -35,20 +40,24 @@ def _lines() -> None:
     mine = state.desk()
     if mine.over != mine.settled or not mine.live:
         # A result has come or a run has failed: the whole page has something new to show.
-        mine.settled = mine.over
         st.rerun()
+    waiting = [job for job in mine.live if job.place]
     for job in mine.live:
-        st.progress(min(max(job.share, 0.0), 1.0), text=_told(job))
-    if st.button("Cancel", key="cancel", icon=":material/stop_circle:", width="stretch"):
-        mine.cancel()
-        mine.settled = mine.over
-        st.rerun()
+        if job not in waiting:
+            st.progress(min(max(job.share, 0.0), 1.0), text=_told(job))
+    for job in waiting[:MOST_WAITING]:
+        st.caption(_told(job))
+    if len(waiting) > MOST_WAITING:
+        st.caption(f"and {words.plural(len(waiting) - MOST_WAITING, 'run')} more")
+    # A callback, because it comes before anything that starts the page anew and so cannot lose the click.
+    st.button("Cancel", key="cancel", on_click=mine.cancel, icon=":material/stop_circle:", width="stretch")
 
 
 def _told(job: Job) -> str:
     title = title_of(job.scenario)
-    if job.state == "waiting":
-        return f"{title}: place {job.place} in the queue"
+    place = job.place
+    if place:
+        return f"{title}: place {place} in the queue"
     report = job.progress
     if report is None:
         return f"{title}: starting"

@@ -17,22 +17,24 @@ PAGES: Final = {"start": "Start", "trace": "Trace", "cluster": "Cluster", "polic
 TARGET: Final = "page"
 """Parameter of the address: where app.py shall go at once."""
 _STYLE: Final = Path(__file__).with_name("style.css")
+_ICON: Final = Path(__file__).with_name("icon.svg")
 _LOG: Final = logging.getLogger(__name__)
 
 
 def main() -> None:
     """Run the app once: what app.py does."""
-    st.set_page_config(page_title="Trainyard", page_icon=":material/train:", layout="wide")
+    st.set_page_config(page_title="Trainyard", page_icon=str(_ICON), layout="wide")
     st.html(_STYLE)
-    state.open_desk()
+    mine = state.open_desk()
+    mine.settled = mine.over
     first = next(iter(PAGES))
     pages = [st.Page(f"pages/{name}.py", title=title, url_path=name, default=name == first) for name, title in PAGES.items()]
     chosen = st.navigation(pages, position="top")
     _go_to_target()
     state.write_address()
-    if state.desk().notice:
-        st.error(state.desk().notice, icon=":material/error:")
-        state.desk().notice = ""
+    if mine.notice:
+        st.error(mine.notice, icon=":material/error:")
+        mine.notice = ""
     guarded(chosen.run)
     with st.sidebar:
         guarded(lambda: sidebar.draw(chosen.url_path or first))

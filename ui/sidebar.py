@@ -18,7 +18,7 @@ _MOST_SEED: Final = 2**31 - 1
 def draw(page: str) -> None:
     """Draw the sidebar of a page."""
     mine = state.desk()
-    st.subheader("Scenario", anchor=False)
+    st.markdown("**Scenario**")
     _trace(mine.study)
     _cluster(mine.study)
     _policies(mine.study)
@@ -30,26 +30,28 @@ def draw(page: str) -> None:
 
 
 def _trace(study: Study) -> None:
-    st.page_link("pages/trace.py", label="Trace", icon=":material/view_timeline:")
     try:
         trace = load_trace(study.base.trace, server.store())
     except TrainyardError as error:
+        st.page_link("pages/trace.py", label="No trace", icon=":material/view_timeline:")
         st.warning(str(error), icon=":material/warning:")
         return
-    st.caption(f"{trace.name}  \n{words.plural(len(trace), 'job')} in {words.time(trace.span_s)}")
+    st.page_link("pages/trace.py", label=trace.name, icon=":material/view_timeline:", help="Change the trace")
+    st.caption(f"{words.plural(len(trace), 'job')} in {words.time(trace.span_s)}")
 
 
 def _cluster(study: Study) -> None:
     cluster = study.base.cluster
-    st.page_link("pages/cluster.py", label="Cluster", icon=":material/dns:")
+    st.page_link("pages/cluster.py", label=cluster.name, icon=":material/dns:", help="Change the cluster")
     shapes = machines.totals(cluster).by_type
     more = f" and {len(shapes) - 3} more" if len(shapes) > 3 else ""
-    st.caption(f"{cluster.name}  \n{' · '.join(shapes[:3])}{more}")
+    st.caption(f"{' · '.join(shapes[:3])}{more}")
 
 
 def _policies(study: Study) -> None:
-    st.page_link("pages/policies.py", label="Policies", icon=":material/rule:")
     names = [f"{title} (baseline)" if at == study.baseline else title for at, title in enumerate(outcomes.titles(study.allocators))]
+    label = "1 policy" if len(names) == 1 else f"{len(names)} policies"
+    st.page_link("pages/policies.py", label=label, icon=":material/rule:", help="Change the policies")
     st.caption(", ".join(names))
 
 
@@ -71,7 +73,10 @@ def _run(mine: state.Desk, page: str) -> None:
 
 
 def _complete(mine: state.Desk) -> bool:
-    return mine.shown is not None and all(server.store().has(key) for keys in state.keys(mine.shown) for key in keys)
+    if mine.shown is None:
+        return False
+    shown = state.gather(mine.shown)
+    return len(shown.places) == len(shown.titles)
 
 
 def _status(mine: state.Desk) -> None:
@@ -79,7 +84,7 @@ def _status(mine: state.Desk) -> None:
         return
     if mine.stale:
         changes = mine.stale
-        st.caption(f":material/history: Shown: previous scenario ({words.plural(len(changes), 'change')}: {'; '.join(changes[:4])}). Run to update.")
+        st.caption(f":material/history: Changed since the last run: {'; '.join(changes[:4])}.")
     elif mine.shown is None:
         st.caption(":material/info: Nothing has been run yet.")
     elif _complete(mine):

@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from lab import outcomes, start
-from lab.front import Job, PoolFullError, Scenario, Study, TrainyardError
+from lab.front import Entry, Job, PoolFullError, Scenario, Study, TrainyardError
+from lab.outcomes import Shown
 from ui import server
 
 SCENARIO: Final = "s"
@@ -65,7 +66,7 @@ class Desk:
     notice : str
         One sentence to show once, at the top of the next page.
     settled : int
-        Runs that had ended when the page was last drawn.
+        Policies that were over when the page was last drawn.
     """
 
     study: Study
@@ -94,8 +95,9 @@ class Desk:
 
     @property
     def over(self) -> int:
-        """How many runs are over."""
-        return sum(job.settled for job in self.jobs.values())
+        """How many policies have no run left to wait for: when this grows, the page has something new to show."""
+        going = {job.scenario.allocator for job in self.live}
+        return len({job.scenario.allocator for job in self.jobs.values()} - going)
 
     @property
     def stale(self) -> list[str]:
@@ -121,13 +123,13 @@ class Desk:
                 self.notice = str(error)
                 break
             self.jobs[job.key] = job
-        for job in before:
+        for job in reversed(before):
             job.cancel()
         self.settled = self.over
 
     def cancel(self) -> None:
-        """Stop all runs of this session."""
-        for job in self.live:
+        """Stop all runs of this session, those that wait first, so that none of them starts in between."""
+        for job in reversed(self.live):
             job.cancel()
 
 
@@ -192,14 +194,33 @@ def widget(name: str, *parts: Any) -> str:
     return "/".join([name, *map(str, parts), str(desk().edition)])
 
 
-def keys(study: Study) -> tuple[tuple[str, ...], ...]:
-    """Return the keys under which the results of a study are stored; remembered, because every page asks."""
-    return _keys(study.canonical(), study)
+def gather(study: Study) -> Shown:
+    """Look up which runs of a study are stored; what is asked on every rerun is remembered."""
+    keys = _keys(study.canonical(), study)
+    entries = tuple(tuple(entry for key in own if (entry := _entry(key))) for own in keys)
+    return Shown(study, outcomes.titles(study.allocators), keys, entries)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def _keys(mark: str, _study: Study) -> tuple[tuple[str, ...], ...]:
-    return outcomes.gather(_study, server.store()).keys
+    del mark
+    return outcomes.keys(_study, server.store())
+
+
+def _entry(key: str) -> Entry | None:
+    try:
+        return _known_entry(key)
+    except KeyError:
+        return None
+
+
+@st.cache_resource(max_entries=4096, ttl=300, show_spinner=False)
+def _known_entry(key: str) -> Entry:
+    # An absent result raises, because only what is there may be remembered.
+    entry = server.store().get(key)
+    if entry is None:
+        raise KeyError(key)
+    return entry
 
 
 def say(sentences: Sequence[str]) -> None:
@@ -214,7 +235,7 @@ def _from_address(scenario: str, result: str) -> Desk:
     try:
         study = Study.unpack(scenario)
         shown = Study.unpack(result) if result else study
-        found = outcomes.gather(shown, server.store())
+        found = gather(shown)
     except TrainyardError as error:
         return _without_address(scenario, str(error))
     # Without any result there is nothing to show, and the page offers to run.

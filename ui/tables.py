@@ -17,7 +17,15 @@ MAIN: Final = ("jct_mean_s", "jct_p95_s", "queue_mean_s", "queue_p95_s", "utilis
 """Metrics of the first table; the other one has them all."""
 _ALL: Final[Mapping[str, Metric]] = {metric.name: metric for metric in (*METRICS, SLOWER)}
 Style = Mapping[str, tuple[str, str]]
-_DASH: Final = {"solid": "", "dash": "8 4", "dot": "2 3", "dashdot": "8 3 2 3", "longdash": "12 4", "longdashdot": "12 3 2 3"}
+_DASH: Final = {
+    "solid": ((28, 0),),
+    "dash": ((8, 4),),
+    "dot": ((3, 3),),
+    "dashdot": ((8, 3), (3, 3)),
+    "longdash": ((12, 4),),
+    "longdashdot": ((12, 3), (3, 3)),
+}
+"""Dash of a line -> (pixels drawn, pixels left free), as in `charts.theme`."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +82,11 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 def swatch(colour: str, dash: str) -> str:
     """Return a short line as a policy is drawn everywhere."""
-    pattern = f' stroke-dasharray="{_DASH[dash]}"' if _DASH[dash] else ""
-    line = f'<line x1="0" y1="5" x2="28" y2="5" stroke="{colour}" stroke-width="3"{pattern}/>'
-    return f'<svg width="28" height="10" aria-hidden="true" style="vertical-align:middle;margin-right:0.5rem">{line}</svg>'
+    stripes, at = [], 0
+    for drawn, gap in _DASH[dash]:
+        stripes.append(f"{colour} {at}px {at + drawn}px, transparent {at + drawn}px {at + drawn + gap}px")
+        at += drawn + gap
+    return f'<span class="swatch" style="background: repeating-linear-gradient(90deg, {", ".join(stripes)})"></span>'
 
 
 def _named(title: str, look: Look) -> str:
@@ -105,6 +115,8 @@ def _difference(row: Mapping[str, Any], look: Look) -> str:
     if float(row["low"]) == float(row["low"]):
         text += f" ({words.change(float(row['low']))} to {words.change(float(row['high']))})"
     word = f" {row['verdict']}" if row["verdict"] else ""
+    if row["verdict"]:
+        text = f"{'▲' if float(row['change']) > 0 else '▼'} {text}"
     return f'<span class="diff {row["verdict"]}">{text}{word}</span>'
 
 

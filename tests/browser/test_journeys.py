@@ -1,0 +1,129 @@
+"""What a user does, in a real browser: every journey ends on something the user can see."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from lab import start
+from tests.browser.conftest import serving
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+Visit = Callable[..., Page]
+
+BAD_ROWS = "\n".join(
+    [
+        "job_id;submit_time_s;num_gpus;duration_s;user",
+        *(f"j{at};{at * 60};{1 + at % 4};{600 + at};ann" for at in range(40)),
+        "=cmd;30;1;-5;bob",
+        "late;90;2;nan;bob",
+        "j3;95;1;100;bob",
+        "half;99;0.5;100;bob",
+    ]
+)
+
+
+def upload(page: Page, name: str, content: bytes) -> None:
+    page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files({"name": name, "mimeType": "text/csv", "buffer": content})
+
+
+def test_the_sample_is_one_click_away_and_survives_a_reload(app: str, visit: Visit) -> None:
+    page = visit(app)
+    page.get_by_role("button", name="Run the sample").click()
+    expect(page.get_by_text("Up to date")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"/compare\?s="))
+    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    headline = page.locator("h3").first.inner_text()
+    assert "against" in headline
+    page.reload()
+    expect(page.locator("h3").first).to_have_text(headline)
+    expect(page.get_by_text("Up to date")).to_be_visible()
+
+
+def test_a_shared_link_is_the_first_thing_a_fresh_server_sees(app: str, store: Path, visit: Visit) -> None:
+    page = visit(app)
+    page.get_by_role("button", name="Run the sample").click()
+    expect(page.get_by_text("Up to date")).to_be_visible()
+    headline, path = page.locator("h3").first.inner_text(), page.url.removeprefix(app)
+    with serving(store) as fresh:
+        again = visit(fresh + path)
+        expect(again.locator("h3").first).to_have_text(headline)
+        expect(again.get_by_text("Up to date")).to_be_visible()
+        # Not the raw list of files that Streamlit shows when a page is run without app.py.
+        expect(again.get_by_role("link", name="Policies", exact=True)).to_be_visible()
+        assert again.url.removeprefix(fresh) == path
+
+
+def test_an_upload_says_what_was_left_out_and_stays_after_a_reload(app: str, visit: Visit) -> None:
+    page = visit(f"{app}/trace")
+    upload(page, "mine.csv", BAD_ROWS.encode())
+    main = page.get_by_test_id("stMain")
+    expect(main.get_by_text("Rows read")).to_be_visible()
+    metrics = {cell.locator("label").inner_text(): cell.locator("[data-testid=stMetricValue]").inner_text() for cell in main.get_by_test_id("stMetric").all()}
+    assert metrics == {"Rows read": "44", "Used": "41", "Left out": "3", "Altered": "1"}
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download all of them (CSV)").click()
+    text = waiting.value.path().read_text()
+    assert "'=cmd" in text
+    assert ",=cmd" not in text
+    expect(page.get_by_test_id("stSidebar").get_by_text("41 jobs")).to_be_visible()
+    page.reload()
+    expect(page.get_by_test_id("stSidebar").get_by_text("41 jobs")).to_be_visible()
+    expect(main.get_by_text("Rows read")).to_be_visible()
+
+
+@pytest.mark.parametrize(("name", "content", "said"), [("paper.csv", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj", "PDF"), ("none.csv", b"", "empty")])
+def test_a_wrong_file_gets_one_sentence_and_the_old_trace_stays(app: str, visit: Visit, name: str, content: bytes, said: str) -> None:
+    page = visit(f"{app}/trace")
+    expect(page.get_by_test_id("stSidebar").get_by_text("1,200 jobs")).to_be_visible()
+    upload(page, name, content)
+    fault = page.get_by_test_id("stMain").get_by_test_id("stAlert")
+    expect(fault).to_have_count(1)
+    assert said in fault.inner_text()
+    expect(page.get_by_test_id("stSidebar").get_by_text("1,200 jobs")).to_be_visible()
+
+
+def test_cancel_works_at_once(app: str, visit: Visit) -> None:
+    long = replace(start.sample_study("philly-like"), repeats=60)
+    page = visit(f"{app}/compare?s={long.pack()}")
+    page.get_by_role("button", name="Run this scenario").click()
+    cancel = page.get_by_role("button", name="Cancel")
+    cancel.wait_for()
+    clicked = time.monotonic()
+    cancel.click()
+    expect(page.get_by_text("was stopped").first).to_be_visible(timeout=5000)
+    expect(cancel).to_have_count(0)
+    assert time.monotonic() - clicked < 1.0
+
+
+def test_narrow_windows_have_no_sideways_scroll(app: str, visit: Visit) -> None:
+    page = visit(app, width=800)
+    for name in ("trace", "cluster", "policies"):
+        page.goto(f"{app}/{name}")
+        page.get_by_text("Next:").wait_for()
+        sizes = page.evaluate("[document.documentElement.scrollWidth, document.querySelector('[data-testid=stMain]').scrollWidth, innerWidth]")
+        assert sizes[0] <= sizes[2]
+        assert sizes[1] <= sizes[2]
+
+
+def test_editing_the_cluster_marks_the_result_as_stale(app: str, visit: Visit) -> None:
+    page = visit(app)
+    page.get_by_role("button", name="Run the sample").click()
+    expect(page.get_by_text("Up to date")).to_be_visible()
+    page.get_by_role("link", name="Cluster", exact=True).click()
+    page.get_by_placeholder("16x8:v100,4x4:t4,2x0:cpu").fill("16x8:a100")
+    page.get_by_placeholder("16x8:v100,4x4:t4,2x0:cpu").press("Enter")
+    page.get_by_role("button", name="Use").click()
+    expect(page.get_by_test_id("stSidebar").get_by_text("Changed since the last run")).to_be_visible()
+    page.get_by_role("link", name="Compare", exact=True).click()
+    expect(page.get_by_text("Shown: previous scenario")).to_be_visible()
+    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    page.get_by_test_id("stSidebar").get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_text("Up to date")).to_be_visible()
+    expect(page.get_by_text("Shown: previous scenario")).to_have_count(0)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import streamlit as st
+from streamlit.runtime.pages_manager import PagesManager
+from streamlit.testing.v1 import AppTest, app_test
+
+from lab import start
+from lab.front import Progress, Scenario, Store, Study, load_trace
+from lab.run import keep, key_of, run
+from ui import server
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Navigated(PagesManager):
+    """What a server has once app.py has run on it; AppTest otherwise begins every run as a fresh server, where pages/ makes it run a page's file alone."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        PagesManager.uses_pages_directory = False
+
+
+@dataclass(eq=False)
+class FakeJob:
+    """A run that does what the test says, without a process."""
+
+    scenario: Scenario
+    key: str
+    state: str = "running"
+    error: str = ""
+    progress: Progress | None = None
+    place: int = 0
+
+    @property
+    def settled(self) -> bool:
+        return self.state in ("done", "failed", "cancelled")
+
+    @property
+    def share(self) -> float:
+        return 0.0 if self.progress is None else self.progress.done / self.progress.jobs
+
+    def cancel(self) -> None:
+        if not self.settled:
+            self.state = "cancelled"
+
+
+@dataclass(eq=False)
+class FakePool:
+    """Takes runs and leaves them where they are."""
+
+    store: Store
+    jobs: list[FakeJob] = field(default_factory=list)
+
+    def submit(self, scenario: Scenario, watcher: str = "") -> FakeJob:
+        key = key_of(scenario, self.store)
+        self.jobs.append(FakeJob(scenario, key, "done" if self.store.has(key) else "running"))
+        return self.jobs[-1]
+
+    def back(self, watcher: str) -> None: ...
+
+    def leave(self, watcher: str) -> None: ...
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePool]:
+    made = FakePool(Store(tmp_path / "store"))
+    monkeypatch.setattr(server, "pool", lambda: made)
+    monkeypatch.setattr(app_test, "PagesManager", Navigated)
+    st.cache_data.clear()
+    st.cache_resource.clear()
+    yield made
+    st.cache_data.clear()
+    st.cache_resource.clear()
+
+
+Open = Callable[..., AppTest]
+
+
+@pytest.fixture
+def visit(pool: FakePool) -> Open:
+    """Open a page, with a study in the address or none; nothing on it may have failed."""
+
+    def go(name: str = "start", study: Study | None = None) -> AppTest:
+        app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+        if study is not None:
+            app.query_params["s"] = study.pack()
+        app.run()
+        if name != "start":
+            app.switch_page(f"pages/{name}.py").run()
+        sound(app)
+        return app
+
+    return go
+
+
+@pytest.fixture
+def tiny() -> Study:
+    return start.sample_study("tiny")
+
+
+def sound(app: AppTest) -> None:
+    """No exception, and no sentence on a fault of ours."""
+    assert not app.exception
+    assert not [error.value for error in app.error if "fault in Trainyard" in error.value]
+
+
+def finish(pool: FakePool, study: Study, places: list[int] | None = None) -> None:
+    """Run policies of a study here and keep their results."""
+    for at in range(len(study.allocators)) if places is None else places:
+        for scenario in study.repeated(at):
+            trace = load_trace(scenario.trace, pool.store)
+            keep(pool.store, key_of(scenario, pool.store), scenario, run(scenario, trace=trace), trace)
+
+
+def texts(app: AppTest) -> str:
+    """Everything a user could read on the page, roughly."""
+    parts = [*app.title, *app.subheader, *app.markdown, *app.caption, *app.error, *app.warning, *app.info, *app.success]
+    return "\n".join(str(part.value) for part in parts) + "\n".join(item.proto.body for item in app.get("html"))
+
+
+def study_of(app: AppTest, parameter: str = "s") -> Study:
+    """The study in the address."""
+    text = app.query_params[parameter]
+    return Study.unpack(text if isinstance(text, str) else text[0])

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests.pages.conftest import Open, sound, study_of, texts
+from ui import state
+
+
+def edit(app: AppTest, table: str, changes: dict[str, Any]) -> AppTest:
+    mine = app.session_state[state._DESK]
+    names = "+".join(kind.name for kind in mine.study.base.cluster.types)
+    key = {"groups": f"groups/{mine.edition}", "types": f"types/{names}/{mine.edition}"}[table]
+    app.session_state[key] = {"edited_rows": {}, "added_rows": [], "deleted_rows": []} | changes
+    return app.run()
+
+
+def cluster(app: AppTest) -> Any:
+    return study_of(app).base.cluster
+
+
+def test_visiting_changes_nothing(visit: Open) -> None:
+    app = visit()
+    before = app.query_params["s"]
+    app.switch_page("pages/cluster.py").run()
+    app.run()
+    assert app.query_params["s"] == before
+
+
+def test_two_edits_after_each_other_both_count(visit: Open) -> None:
+    app = visit("cluster")
+    edit(app, "groups", {"edited_rows": {0: {"nodes": 6}}})
+    sound(app)
+    assert [group.count for group in cluster(app).groups] == [6, 4]
+    edit(app, "groups", {"edited_rows": {0: {"nodes": 6}, 1: {"rack_size": 2, "partitions": "prod, test"}}})
+    sound(app)
+    assert [group.count for group in cluster(app).groups] == [6, 4]
+    assert cluster(app).groups[1].rack_size == 2
+    assert cluster(app).groups[1].partitions == ("prod", "test")
+    assert app.metric[1].value == "80"
+
+
+def test_speed_and_price_of_a_type_are_edited(visit: Open) -> None:
+    app = visit("cluster")
+    edit(app, "types", {"edited_rows": {0: {"speed": 3.0, "price_per_gpu_hour": 1.0}}})
+    sound(app)
+    kind = cluster(app).types[0]
+    assert (kind.speed, kind.price_per_gpu_hour) == (3.0, 1.0)
+
+
+def test_an_impossible_cell_is_one_sentence_and_the_cluster_stays(visit: Open) -> None:
+    app = visit("cluster")
+    edit(app, "groups", {"edited_rows": {0: {"nodes": -2}}})
+    assert len(app.error) == 1
+    assert "Row 1" in app.error[0].value
+    assert [group.count for group in cluster(app).groups] == [4, 4]
+
+
+def test_the_short_description_replaces_the_tables(visit: Open) -> None:
+    app = visit("cluster")
+    app.text_input(key="cluster_spec").set_value("2x8:h100,1x0:cpu").run()
+    app.button(key="use_spec").click().run()
+    sound(app)
+    assert [(group.count, group.gpus) for group in cluster(app).groups] == [(2, 8), (1, 0)]
+
+
+@pytest.mark.parametrize("text", ["16x8", "2xx8:v100", "-1x8:v100"])
+def test_a_wrong_short_description_is_one_sentence(visit: Open, text: str) -> None:
+    app = visit("cluster")
+    before = app.query_params["s"]
+    app.text_input(key="cluster_spec").set_value(text).run()
+    app.button(key="use_spec").click().run()
+    assert len(app.error) == 1
+    assert app.query_params["s"] == before
+
+
+def test_jobs_that_fit_nowhere_are_counted(visit: Open) -> None:
+    app = visit("cluster")
+    app.text_input(key="cluster_spec").set_value("1x4:v100").run()
+    app.button(key="use_spec").click().run()
+    sound(app)
+    assert any("can never start" in warning.value for warning in app.warning)
+
+
+def test_models_are_forms_of_their_parameters(visit: Open) -> None:
+    app = visit("cluster")
+    next(item for item in app.number_input if item.label == "Restart (s)").set_value(45.0).run()
+    sound(app)
+    assert study_of(app).base.overheads.values == {"restart_s": 45.0}
+    next(item for item in app.selectbox if item.label == "Belief").set_value("noisy").run()
+    next(item for item in app.number_input if item.label == "Sigma").set_value(0.5).run()
+    sound(app)
+    assert study_of(app).base.belief.to_json() == {"name": "noisy", "params": {"sigma": 0.5}}
+    assert "Changed" not in texts(app)
+
+
+def test_presets_load(visit: Open) -> None:
+    app = visit("cluster")
+    app.selectbox(key="preset").set_value("128 x H100").run()
+    app.button(key="load_preset").click().run()
+    sound(app)
+    assert cluster(app).gpus == 128
+    app.selectbox(key="preset").set_value("From the trace").run()
+    app.button(key="load_preset").click().run()
+    sound(app)
+    assert cluster(app).name.startswith("from ")

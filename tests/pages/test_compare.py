@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from lab import outcomes, start
+from lab.front import Progress, Spec, Study
+from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from ui import state
+
+
+def test_empty_compare_says_what_it_will_show_and_offers_to_run(visit: Open, pool: FakePool) -> None:
+    app = visit("compare")
+    assert "No result yet" in texts(app)
+    app.button(key="run_here").click().run()
+    sound(app)
+    assert len(pool.jobs) == len(study_of(app).allocators)
+
+
+def test_results_show_headline_table_charts_trust_and_exports(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    said = texts(app)
+    assert "against" in app.subheader[0].value
+    assert "best" in said
+    assert len(app.get("plotly_chart")) == 2
+    assert "Closest to the recording" in "".join(item.label for item in app.expander)
+    assert [button.proto.label for button in app.get("download_button")] == ["Table (CSV)", "Jobs (CSV)", "Jobs (Parquet)", "Save scenario"]
+    assert "Up to date" in said
+
+
+def test_a_policy_has_one_colour_in_table_and_charts(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    table = app.get("html")[-1].proto.body
+    colours = dict(zip(outcomes.titles(tiny.allocators), re.findall(r"90deg, (#\w{6}) 0px", table), strict=False))
+    for chart in app.get("plotly_chart"):
+        figure = chart.proto.figure.spec if hasattr(chart.proto, "figure") else chart.proto.spec
+        for title, colour in colours.items():
+            assert colour.lower() in figure.lower(), title
+
+
+def test_results_appear_policy_by_policy(visit: Open, tiny: Study, pool: FakePool) -> None:
+    app = visit("compare", tiny)
+    app.button(key="run_here").click().run()
+    assert "Running" in texts(app)
+    pool.jobs[1].progress = Progress(6, 12, 3600.0, 7200.0)
+    finish(pool, tiny, [0])
+    pool.jobs[0].state = "done"
+    app.run()
+    sound(app)
+    first, second = outcomes.titles(tiny.allocators)[:2]
+    assert f"Still running: {second}" in texts(app)
+    assert first in app.subheader[0].value
+    assert any("6 of 12 jobs" in bar.proto.text for bar in app.get("progress"))
+
+
+def test_cancel_stops_all_runs_and_says_so(visit: Open, tiny: Study, pool: FakePool) -> None:
+    app = visit("compare", tiny)
+    app.button(key="run_here").click().run()
+    app.button(key="cancel").click().run()
+    assert {job.state for job in pool.jobs} == {"cancelled"}
+    assert "was stopped" in texts(app)
+    assert not [button for button in app.button if button.key == "cancel"]
+
+
+def test_a_failed_run_is_one_sentence_and_the_others_stay(visit: Open, tiny: Study, pool: FakePool) -> None:
+    app = visit("compare", tiny)
+    app.button(key="run_here").click().run()
+    finish(pool, tiny, [0])
+    for job in pool.jobs:
+        job.state = "done"
+    pool.jobs[1].state, pool.jobs[1].error = "failed", "It asked for 70 GPUs at 2 days; the cluster has 64."
+    app.run()
+    sound(app)
+    assert [error.value for error in app.error] == [f"{outcomes.titles(tiny.allocators)[1]}: It asked for 70 GPUs at 2 days; the cluster has 64."]
+    assert len(app.get("plotly_chart")) == 2
+
+
+def test_a_policy_that_cannot_run_is_said_and_not_started(visit: Open, tiny: Study, pool: FakePool) -> None:
+    replayed = next(spec for spec in tiny.allocators if start.catalog.allocator(spec).needs >= {"recorded_start"})
+    loaded = replace(tiny, base=replace(tiny.base, trace=replace(tiny.base.trace, load=1.5)))
+    app = visit("compare", loaded)
+    app.button(key="run_here").click().run()
+    sound(app)
+    assert replayed not in [job.scenario.allocator for job in pool.jobs]
+    assert any("cannot run here" in warning.value for warning in app.warning)
+
+
+def test_stale_results_stay_with_the_list_of_changes(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    app.session_state[state._DESK].edit(replace(tiny, allocators=(*tiny.allocators, Spec.of(tiny.allocators[0].name, head="skip"))))
+    app.run()
+    sound(app)
+    assert "Shown: previous scenario (1 change: + " in texts(app)
+    assert len(app.get("plotly_chart")) == 2
+    primary = [button.label for button in app.button if button.proto.type == "primary"]
+    assert primary == ["Run"]
+
+
+def test_a_trace_that_is_gone_is_said_and_the_rest_lives(visit: Open, tiny: Study) -> None:
+    gone = replace(tiny, base=replace(tiny.base, trace=replace(tiny.base.trace, source="store:" + "0" * 32)))
+    app = visit("cluster", gone)
+    assert any("Load its file again" in warning.value for warning in app.warning)
+    assert app.metric[1].value == str(tiny.base.cluster.gpus)

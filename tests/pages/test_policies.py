@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from streamlit.testing.v1 import AppTest
+
+from lab import catalog
+from lab.front import Study
+from tests.pages.conftest import Open, sound, study_of, texts
+
+
+def chosen(app: AppTest) -> list[str]:
+    return [str(spec) for spec in study_of(app).allocators]
+
+
+def test_every_policy_of_the_registry_has_a_card(visit: Open) -> None:
+    app = visit("policies")
+    labels = [box.label for box in app.checkbox]
+    for choice in catalog.allocator_choices():
+        assert f"**{choice.title}**" in labels
+        assert choice.card is not None
+        assert choice.card.what in texts(app)
+        assert choice.card.certainty in texts(app)
+
+
+def test_choosing_and_leaving_out(visit: Open, tiny: Study) -> None:
+    app = visit("policies", tiny)
+    title = catalog.allocator("sjf").title
+    next(box for box in app.checkbox if box.label == f"**{title}**").check().run()
+    sound(app)
+    assert chosen(app)[-1] == "sjf"
+    next(box for box in app.checkbox if box.label == f"**{title}**").uncheck().run()
+    assert "sjf" not in chosen(app)
+
+
+def test_the_last_policy_cannot_be_left_out(visit: Open, tiny: Study) -> None:
+    app = visit("policies", replace(tiny, allocators=tiny.allocators[:1], baseline=0))
+    assert [box.disabled for box in app.checkbox if box.value] == [True]
+
+
+def test_two_variants_of_one_policy_get_their_difference_as_name(visit: Open, tiny: Study) -> None:
+    app = visit("policies", tiny)
+    name = tiny.allocators[0].name
+    app.button(key=f"add/{name}").click().run()
+    sound(app)
+    heads = [box for box in app.selectbox if box.label == "Head"]
+    heads[1].set_value("skip").run()
+    sound(app)
+    assert chosen(app).count(name) == 1
+    assert f"{name}:head=skip" in chosen(app)
+    assert "· head skip" in texts(app)
+    app.button(key=f"remove/{name}/1").click().run()
+    sound(app)
+    assert f"{name}:head=skip" not in chosen(app)
+
+
+def test_the_baseline_is_a_choice(visit: Open, tiny: Study) -> None:
+    app = visit("policies", tiny)
+    next(box for box in app.selectbox if box.label == "Baseline").set_value(1).run()
+    sound(app)
+    assert study_of(app).baseline == 1
+
+
+def test_a_policy_that_cannot_run_is_disabled_with_its_reason(visit: Open, tiny: Study) -> None:
+    kept = tuple(spec for spec in tiny.allocators if "recorded_start" not in catalog.allocator(spec).needs)
+    loaded = replace(tiny, base=replace(tiny.base, trace=replace(tiny.base.trace, load=2.0)), allocators=kept)
+    app = visit("policies", loaded)
+    replays = {f"**{choice.title}**" for choice in catalog.allocator_choices() if "recorded_start" in choice.needs}
+    assert [box.disabled for box in app.checkbox if box.label in replays] == [True] * len(replays)
+    assert "Cannot run here" in texts(app)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+
+from lab.front import Study
+from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from ui import state
+
+
+def test_start_offers_one_primary_button_and_the_first_sample(visit: Open) -> None:
+    app = visit()
+    assert [button.label for button in app.button if button.proto.type == "primary"] == ["Run the sample"]
+    assert "Nothing has been run yet" in texts(app)
+    assert study_of(app).base.trace.source == "sample:week"
+
+
+def test_run_the_sample_submits_every_policy_and_goes_to_compare(visit: Open, pool: FakePool) -> None:
+    app = visit()
+    app.button(key="run_sample").click().run()
+    sound(app)
+    study = study_of(app)
+    assert [job.scenario.allocator for job in pool.jobs] == list(study.allocators)
+    assert "Running" in texts(app)
+    assert app.button(key="cancel")
+
+
+def test_a_scenario_file_is_opened(visit: Open, tiny: Study) -> None:
+    app = visit()
+    app.file_uploader(key="scenario_file").set_value(("mine.json", json.dumps(tiny.to_json()).encode(), "application/json")).run()
+    sound(app)
+    assert study_of(app) == tiny
+
+
+def test_a_broken_scenario_file_gets_one_sentence_and_changes_nothing(visit: Open) -> None:
+    app = visit()
+    before = app.query_params["s"]
+    app.file_uploader(key="scenario_file").set_value(("mine.json", b"{nonsense", "application/json")).run()
+    assert len(app.error) == 1
+    assert "mine.json" in app.error[0].value
+    assert app.query_params["s"] == before
+
+
+def test_a_damaged_address_is_said_and_the_sample_opens(visit: Open, tiny: Study, pool: FakePool) -> None:
+    good = visit("start", tiny)
+    assert "Twelve jobs" in "".join(link.proto.label for link in good.get("page_link"))
+    del pool
+    damaged = visit()
+    damaged.query_params["s"] = "AAAA"
+    del damaged.session_state[state._DESK]
+    damaged.run()
+    assert [error.value for error in damaged.error] == ["The scenario in the address is damaged. Copy the whole address again."]
+    assert study_of(damaged).base.trace.source == "sample:week"
+
+
+def test_seed_changes_the_scenario_and_marks_the_result_as_old(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("start", tiny)
+    assert "Up to date" in texts(app)
+    app.sidebar.number_input[0].set_value(5).run()
+    assert study_of(app).base.seed == 5
+    assert study_of(app, "r") == tiny
+    assert "seed 0 → 5" in texts(app)
