@@ -111,8 +111,10 @@ class Execution:
         columns = self._columns
         columns.preemptions[job] += 1
         if grant is not None:
-            self._changing[job] = cost = self.transition(job, self._ledger.grants[job], grant, restarted=True)
-            if cost[0] > 0:
+            old = self._ledger.grants[job]
+            overlap_s, pause_s = self.transition(job, old, grant, restarted=True)
+            self._changing[job] = (overlap_s, pause_s * self._share_moved(job, old, grant, now_s))
+            if overlap_s > 0:
                 return
         self._close(job, now_s, PREEMPTED if grant is None else CHANGED)
         if self._loses_all:
@@ -164,6 +166,24 @@ class Execution:
         self._settle_down(job)
         return lost
 
+    def lose_gangs(self, job: JobId, survivors: Grant, now_s: float) -> Next:
+        """Take some copies of a forked job off their nodes: their share of the unsaved work is lost, the others go on."""
+        self._save_up_to(job, now_s)
+        self._close(job, now_s, CHANGED)
+        columns, old = self._columns, self._ledger.grants[job]
+        whole, kept = (self._rate_of(job, grant, self._work[job] - columns.left[job], now_s)[0] for grant in (old, survivors))
+        lost = columns.unsaved[job] * (1 - kept / whole) if whole else 0.0
+        self._lose(job, lost)
+        columns.unsaved[job] -= lost
+        self._ledger.release(job)
+        holding = self._ledger.take(job, survivors, self._demand_of(job))
+        columns.held_gpus[job], columns.held_cpus[job] = holding.gpus, holding.cpus
+        return self._rerate(job, survivors, now_s)
+
+    def overlaps(self, job: JobId) -> bool:
+        """Tell whether an old and a new grant of this job overlap now."""
+        return job in self._overlaps
+
     def ask(self, job: JobId, now_s: float) -> Next:
         """Ask the performance model again at a break point of the rate."""
         self._save_up_to(job, now_s)
@@ -187,6 +207,15 @@ class Execution:
             after = self._faults.interruption_s(self._seed, job, self._columns.evictions[job], nodes)
             self._interruptions[job] = now_s + after
         return 0.0 if self._costless else self.transition(job, None, grant, restarted=restarted)[1]
+
+    def _share_moved(self, job: JobId, old: Grant, new: Grant, now_s: float) -> float:
+        # A change of one copy of a forked job does not hold up the others.
+        stay = tuple(gang for gang in new.gangs if gang in old.gangs)
+        if len(new.gangs) == 1 or not stay or new.tuning != old.tuning:
+            return 1.0
+        done = self._work[job] - self._columns.left[job]
+        whole = self._rate_of(job, new, done, now_s)[0]
+        return 1 - self._rate_of(job, Grant(stay, new.tuning), done, now_s)[0] / whole if whole else 1.0
 
     def _overlap(self, job: JobId, grant: Grant, now_s: float, end: Next, pause_s: float) -> Next:
         self._close(job, now_s, CHANGED)

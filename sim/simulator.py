@@ -213,8 +213,12 @@ class Simulator:
     def _node_down(self, node: int, cause: str) -> None:
         for job in self._stage.ledger.holders(node):
             grant = self._stage.ledger.grants[job]
-            on_servers = any(servers is not None and node in servers.nodes for _, servers in grant.gangs)
-            self._evict(job, "outage", "server" if on_servers and all(node not in workers.nodes for workers, _ in grant.gangs) else "worker")
+            hit = [(node in workers.nodes, servers is not None and node in servers.nodes) for workers, servers in grant.gangs]
+            survivors = tuple(gang for gang, where in zip(grant.gangs, hit, strict=True) if not any(where))
+            if survivors and not self._execution.overlaps(job):
+                self._expect(job, self._execution.lose_gangs(job, grant._replace(gangs=survivors), self._env.now))
+            else:
+                self._evict(job, "outage", "worker" if any(workers for workers, _ in hit) else "server")
         self._room.remove(node)
         self._stage.record.node_down(node, self._env.now, cause)
         self._capacity_changed(node)
