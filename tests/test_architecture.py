@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Layer -> what it may import: first our own, then everybody else's. The standard library is free, a layer may always import itself.
 LAYERS = {
-    "sim": (set(), {"numpy", "pandas", "simpy", "pyarrow"}),
+    "sim": (set(), {"numpy", "pandas", "simpy", "pyarrow", "psutil"}),
     "allocators": ({"sim.contract"}, {"numpy", "pulp"}),
     "lab": ({"sim", "allocators"}, {"numpy", "pandas", "pyarrow", "orjson", "pebble", "psutil"}),
     "charts": (set(), {"numpy", "pandas", "plotly"}),

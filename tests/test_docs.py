@@ -95,6 +95,7 @@ def is_executed(block: Block) -> bool:
 @pytest.mark.parametrize("path", [path for path in PAGES if any(map(is_executed, blocks(path)))], ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # a page speaks from the checkout, its files lie elsewhere
     page = types.ModuleType("documented_page")
     monkeypatch.setitem(sys.modules, page.__name__, page)
     for block in filter(is_executed, blocks(path)):
