@@ -12,21 +12,30 @@ from sim.contract import Demand, Grant, JobId, View
 
 Place = Callable[[View, Demand], Grant | None]
 
-_IDLE: Final = -1.0
-_RIPE: Final = 0.0
+_IDLE: Final = -1
+_RIPE: Final = 0
+
+Entry = tuple[Key, JobId, int]
+"""Priority, job, and the GPUs of its gang."""
 
 
 class Queue:
-    """Waiting jobs of one demand, as a heap. ``until`` tells how many GPUs must have come free in all before its first job is worth another try."""
+    """Waiting jobs of one demand, as a heap; ``until`` is the count of GPUs come free at which its first job is worth another try.
 
-    __slots__ = ("heap", "until")
+    ``failed`` is the place in the order at which a job failed last; it and all behind it could get at most ``slack`` GPUs plus those come free since the start
+    of the run, less what better jobs took in walk number ``walk`` after the first ``seen`` GPUs.
+    """
+
+    __slots__ = ("failed", "heap", "seen", "slack", "until", "walk")
 
     def __init__(self) -> None:
-        self.heap: list[tuple[Key, JobId]] = []
+        self.heap: list[Entry] = []
         self.until = _IDLE
+        self.failed: tuple[Key, JobId] | None = None
+        self.slack = self.walk = self.seen = 0
 
 
-Line = list[tuple[Key, JobId, Queue]]
+Line = list[tuple[Key, JobId, int, Queue]]
 
 
 class Contest:
@@ -48,9 +57,10 @@ class Contest:
     kept, best first. A stopped job waits, and is reached later in the same walk. Where GPUs are all that matters, this is exactly "from an empty cluster,
     give each job its gang if it fits, best first".
 
-    The walk is not made. What a job could get is bounded by the free GPUs and those of worse running jobs, and that bound grows only when GPUs come free,
-    are taken from a running job, or a running job becomes worse. So the first job of a demand that failed is tried again only after enough of that has
-    happened, and the others of its demand, which are worse, not before it.
+    The walk is not made. What a job could get is bounded by the free GPUs and those of worse running jobs, and that bound grows by no more than what finished
+    jobs held, what stopped ones held beyond the need of the job they were stopped for, and what jobs hold that become worse. So the first job of a demand
+    that failed is tried again only after enough of that, and the others of its demand, which are worse, not before it. One that failed although there were
+    enough GPUs (by their place, by cores or memory) is tried again after any such change.
     """
 
     def __init__(self, order: Order, place: Place, *, block: bool) -> None:
@@ -59,9 +69,12 @@ class Contest:
         self.running = Ladders(order)
         self._queues: dict[int, Queue] = {}
         self._ripe: list[Queue] = []
-        self._later: list[tuple[float, int, Queue]] = []
-        self._freed = 0
-        self._missing = self._tries = 0
+        self._later: list[tuple[int, int, Queue]] = []
+        self._unlucky: list[Queue] = []
+        self._freed = self._missing = self._tries = 0
+        self._walk = self._spent = 0
+        self._last: tuple[Key, JobId] = ((), -1)
+        self._stirred = self._one_pool = False
         self._changes: dict[JobId, Grant | None] = {}
         self._begun = False
 
@@ -96,16 +109,18 @@ class Contest:
         queue = self._queues.get(number)
         if queue is None:
             queue = self._queues[number] = Queue()
-        heappush(queue.heap, (key, job))
+        heappush(queue.heap, (key, job, gpus_of(view.demand(job))))
         if queue.heap[0][1] == job:
             self._retry(queue)
 
     def worsen(self, job: JobId, tag: float, height: float) -> None:
         """Give a running job a worse rung, which may let waiting ones take its place."""
-        self._freed += max(self.running.move(job, tag, height), 1)
+        self._freed += self.running.move(job, tag, height)
+        self._stirred = True
 
     def _begin(self, view: View) -> None:
         self._begun = True
+        self._one_pool = len(view.room.pools) == 1
         for job in sorted(view.grants):
             self.running.add(view, job, view.grants[job], self._order.key(view, job))
         for job in view.waiting.ids.tolist():
@@ -127,7 +142,8 @@ class Contest:
 
     def _gone(self, view: View, job: JobId) -> None:
         gpus = self.running.remove(job).gpus if job in self.running.seats else gpus_of(view.demand(job))
-        self._freed += max(gpus, 1)
+        self._freed += gpus
+        self._stirred = True
         if job in self.waiting:
             self._order.left(job, self.waiting.pop(job))
 
@@ -137,51 +153,104 @@ class Contest:
         """Return the changes that make the best jobs run."""
         changes: dict[JobId, Grant | None] = {}
         self._changes = changes
+        self._walk += 1
+        self._spent, self._last = 0, ((), -1)
         line: Line = []
         self._admit(line)
         while line:
-            key, job, queue = heappop(line)
+            key, job, need, queue = heappop(line)
             queue.until = _IDLE
             if queue.heap[0][1] == job:
+                if self._hopeless(queue, key, job, need):
+                    continue
                 found = self._fit(view, view.demand(job), key)
                 if found is None:
-                    self._put_off(queue)
+                    self._put_off(queue, key, job, need)
                     continue
                 heappop(queue.heap)
+                self._last = key, job
                 self._start(view, job, *found)
             self._retry(queue)
             self._admit(line)
         return changes
 
     def _start(self, view: View, job: JobId, grant: Grant, stopped: list[JobId]) -> None:
-        if view.grants.get(job) == grant:
-            del self._changes[job]
+        changes, grants = self._changes, view.grants
+        if job in grants and grants[job] == grant:
+            del changes[job]
         else:
-            self._changes[job] = grant
+            changes[job] = grant
         self.running.add(view, job, grant, self.waiting.pop(job))
+        taken = 0
         for victim in stopped:
-            self._freed += max(self.running.remove(victim).gpus, 1)
-            if victim in view.grants:
-                self._changes[victim] = None
+            taken += self.running.remove(victim).gpus
+            if victim in grants:
+                changes[victim] = None
             else:
-                del self._changes[victim]
+                del changes[victim]
             self.wait(view, victim)
+            self._stirred = True
+        if not self._one_pool:
+            self._freed += taken  # what it takes from one pool may come free in another
+            return
+        over = taken - gpus_of(view.demand(job))
+        if over > 0:
+            self._freed += over
+        else:
+            self._spent -= over
 
     def _admit(self, line: Line) -> None:
-        later, waiting = self._later, self.waiting
+        later, ripe = self._later, self._ripe
         while later and later[0][0] <= self._freed:
             until, _, queue = heappop(later)
             if queue.until == until:
                 self._retry(queue)
-        for queue in self._ripe:
+        if self._stirred:
+            self._stirred = False
+            for queue in self._unlucky:
+                self._retry(queue)
+            self._unlucky.clear()
+        if not ripe:
+            return
+        waiting = self.waiting
+        for queue in ripe:
             heap = queue.heap
             while heap and waiting.get(heap[0][1]) is not heap[0][0]:
                 heappop(heap)
-            if heap:
-                heappush(line, (*heap[0], queue))
-            else:
+            if not heap:
                 queue.until = _IDLE
-        self._ripe.clear()
+            elif not self._hopeless(queue, *heap[0]):
+                heappush(line, (*heap[0], queue))
+        ripe.clear()
+
+    def _hopeless(self, queue: Queue, key: Key, job: JobId, need: int) -> bool:
+        """Tell whether too little has come free for a job, as far as is known without looking; then its queue waits for more."""
+        if queue.failed is None or (key, job) < queue.failed:
+            return False
+        spent = 0
+        if (key, job) > self._last:
+            spent = self._spent - queue.seen if queue.walk == self._walk else self._spent
+        until = need - queue.slack + spent
+        if until <= self._freed:
+            return False
+        queue.slack -= spent
+        queue.seen, queue.walk = self._spent, self._walk
+        self._wait_for(queue, until)
+        return True
+
+    def _put_off(self, queue: Queue, key: Key, job: JobId, need: int) -> None:
+        if not self._missing:
+            self._unlucky.append(queue)
+            return
+        queue.failed = (key, job) if self._one_pool or not self._block else None
+        queue.slack = need - self._missing - self._freed
+        queue.seen, queue.walk = self._spent, self._walk
+        self._wait_for(queue, self._freed + self._missing)
+
+    def _wait_for(self, queue: Queue, until: int) -> None:
+        queue.until = until
+        self._tries += 1
+        heappush(self._later, (until, self._tries, queue))
 
     def _retry(self, queue: Queue) -> None:
         if queue.until != _RIPE:
@@ -191,12 +260,8 @@ class Contest:
     def _retry_all(self) -> None:
         self._later.clear()
         for queue in self._queues.values():
+            queue.failed = None
             self._retry(queue)
-
-    def _put_off(self, queue: Queue) -> None:
-        self._tries += 1
-        queue.until = float(self._freed + self._missing)
-        heappush(self._later, (queue.until, self._tries, queue))
 
     # -- making room -------------------------------------------------------------------------------------------------------------------------------------
 
@@ -218,7 +283,7 @@ class Contest:
         if grant is None:
             for job in reversed(stopped):
                 room.take(running.seats[job].grant)
-            self._missing = 1
+            self._missing = 0
             return None
         return self._spare(view, demand, grant, stopped) if len(stopped) > 1 else (grant, stopped)
 

@@ -32,15 +32,17 @@ class Remaining:
 
     def key(self, view: View, job: JobId) -> Key:
         """Return the believed remaining seconds at the requested size, on a GPU of speed 1."""
-        demand = view.demand(job)
-        whole, speed = self._whole.get(id(demand)) or self._requested(view, demand)
-        rate = view.belief.rate(job, whole)
-        scale = self._scale[job] = speed / rate if rate > 0 else inf
+        scale = self._scale.get(job)
+        if scale is None:
+            demand = view.demand(job)
+            whole, speed = self._whole.get(id(demand)) or self._requested(view, demand)
+            rate = view.belief.rate(job, whole)
+            scale = self._scale[job] = speed / rate if rate > 0 else inf
         return (view.one("remaining_work", job) * scale,)
 
     def rung(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, float]:
         """Return the pace at which the remaining time falls with this grant, and the believed finish."""
-        pace = max(round(view.belief.rate(job, grant) * self._scale.pop(job), 9), 1e-9)
+        pace = max(round(view.belief.rate(job, grant) * self._scale[job], 9), 1e-9)
         return pace, view.now_s + key[0] / pace
 
     def limit(self, ladder: float, key: Key, now_s: float) -> float:
@@ -52,8 +54,12 @@ class Remaining:
         return ((height - now_s) * ladder,)
 
     def left(self, job: JobId, key: Key) -> None:
-        """Forget the job."""
-        del key, self._scale[job]
+        """Do nothing: what is known of a job is kept until it finishes."""
+
+    def forget(self, finished: tuple[JobId, ...]) -> None:
+        """Drop what is known of jobs that are gone."""
+        for job in finished:
+            self._scale.pop(job, None)
 
     def _requested(self, view: View, demand: Demand) -> tuple[Grant, float]:
         whole = alone(view, demand, self._place.ways(view, demand).groups)
@@ -115,6 +121,7 @@ class Srtf:
         if contest.waiting:
             self._ask_anew(view)
         changes = contest.settle(view)
+        self._order.forget(view.delta.finished)
         wake_at_s = inf
         if contest.waiting and contest.running.all:
             first = min([ladder.rungs[0][0] for ladder in contest.running.all.values()])

@@ -41,7 +41,7 @@ def _lines() -> None:
     if mine.over != mine.settled or not mine.live:
         # A result has come or a run has failed: the whole page has something new to show.
         st.rerun()
-    waiting = [job for job in mine.live if job.place]
+    waiting = [job for job in mine.live if job.state == "waiting"]
     for job in mine.live:
         if job not in waiting:
             st.progress(min(max(job.share, 0.0), 1.0), text=_told(job))
