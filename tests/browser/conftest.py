@@ -1,27 +1,15 @@
 from __future__ import annotations
 
-import http.client
 import os
-import shutil
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.browser.server import FLAGS, chromium, serving
+
 expect.set_options(timeout=20_000)
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
-
-def chromium() -> str | None:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    return found or next((path for path in ("/usr/bin/chromium",) if Path(path).exists()), None)
 
 
 @pytest.fixture(scope="session")
@@ -36,46 +24,6 @@ def browser() -> Iterator[Browser]:
         made = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield made
         made.close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def healthy(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
-    try:
-        connection.request("GET", "/_stcore/health")
-        return connection.getresponse().read().strip() == b"ok"
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-@contextmanager
-def serving(store: Path) -> Iterator[str]:
-    """A fresh server on a free port; its address."""
-    port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless", "true", "--server.port", str(port)]
-    with (store.parent / f"server-{port}.log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"TRAINYARD_STORE": str(store)}, stdout=log, stderr=log)
-        try:
-            deadline = time.monotonic() + 60
-            while not healthy(port):
-                assert server.poll() is None, "the server ended at once"
-                assert time.monotonic() < deadline, "the server does not answer"
-                time.sleep(0.1)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            try:
-                server.wait(10)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                server.wait()
 
 
 @pytest.fixture(scope="module")

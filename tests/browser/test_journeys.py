@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from lab import start
-from tests.browser.conftest import serving
+from tests.browser.server import serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]

@@ -1,0 +1,27 @@
+"""Runs the groups named on the command line, or all of them."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import app, kernel, reading
+
+GROUPS = {"kernel": kernel.main, "reading": reading.main, "app": app.main}
+
+
+def run(arguments: list[str]) -> int:
+    """Run groups; options go to each."""
+    options = [word for word in arguments if word.startswith("-")]
+    names = [word for word in arguments if not word.startswith("-")] or list(GROUPS)
+    unknown = [name for name in names if name not in GROUPS]
+    if unknown:
+        print(f"There is no group '{unknown[0]}'. Groups: {', '.join(GROUPS)}.", file=sys.stderr)
+        return 2
+    for name in names:
+        print(f"# {name}", flush=True)
+        GROUPS[name](options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""The user's path in a real browser: cold start, reaction of a widget, and the click on Run until the charts of four policies on 10,000 jobs stand."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+from playwright.sync_api import Page, expect, sync_playwright
+
+from lab.samples import load_sample
+from lab.scenario import Scenario, TraceSpec
+from lab.study import Study
+from sim.contract import Spec
+from tests.browser.server import FLAGS, chromium, serving
+
+POLICIES = ("fifo", "sjf", "easy", "srtf")
+
+
+def main(arguments: list[str]) -> None:
+    """Print the figures, in seconds."""
+    del arguments
+    _, cluster = load_sample("philly-like")
+    base = Scenario(TraceSpec.of("sample:philly-like"), cluster, Spec("fifo"))
+    study = Study(base, tuple(map(Spec, POLICIES)))
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        began = perf_counter()
+        with serving(Path(folder) / "store") as address:
+            served = perf_counter() - began
+            page = browser.new_page(viewport={"width": 1440, "height": 1000})
+            page.goto(address)
+            expect(page.get_by_role("button", name="Run the sample")).to_be_visible()
+            print(json.dumps({"server healthy": round(served, 2), "first page painted": round(perf_counter() - began, 2)}), flush=True)
+            page.goto(f"{address}/compare?s={study.pack()}")
+            run = page.get_by_test_id("stSidebar").get_by_role("button", name="Run", exact=True)
+            expect(run).to_be_enabled()
+            for figure, seed in (("click to charts, first run of this server", 0), ("click to charts, warm", 101), ("click to charts, warm again", 102)):
+                _set_seed(page, seed)
+                began = perf_counter()
+                run.click()
+                expect(page.get_by_text("Up to date")).to_be_visible(timeout=60_000)
+                expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
+                print(json.dumps({figure: round(perf_counter() - began, 2)}), flush=True)
+            began = perf_counter()
+            _set_seed(page, 7)
+            print(json.dumps({"reaction to a widget": round(perf_counter() - began, 2)}), flush=True)
+        browser.close()
+
+
+def _set_seed(page: Page, seed: int) -> None:
+    field = page.get_by_test_id("stSidebar").get_by_role("spinbutton").first
+    if field.input_value() != str(seed):
+        field.fill(str(seed))
+        field.press("Enter")
+        expect(page.get_by_text("Changed since the last run").or_(page.get_by_text("Nothing has been run yet")).first).to_be_visible()
