@@ -68,8 +68,7 @@ def trust(said: Report) -> None:
 def exports(said: Report, shown: Shown) -> None:
     """Draw the downloads; the large ones are made when they are asked for."""
     with st.container(horizontal=True):
-        csv = outcomes.safe_csv(tables.wide(said.table))
-        st.download_button("Table (CSV)", csv, "trainyard-metrics.csv", "text/csv", on_click="ignore", icon=":material/download:")
+        st.download_button("Table (CSV)", lambda: _table_csv(said), "trainyard-metrics.csv", "text/csv", on_click="ignore", icon=":material/download:")
         st.download_button("Jobs (CSV)", lambda: _jobs_csv(shown), "trainyard-jobs.csv", "text/csv", on_click="ignore", icon=":material/download:")
         st.download_button("Jobs (Parquet)", lambda: _jobs_parquet(shown), "trainyard-jobs.parquet", on_click="ignore", icon=":material/download:")
     st.caption("Charts: use the camera above each. In CSV files, text that begins with = + - or @ has an apostrophe in front, for spreadsheets.")
@@ -109,6 +108,10 @@ def _ends(said: Report) -> None:
 
 def _alt(said: Report) -> str:
     return f"Jobs waiting, GPUs busy and utilisation by GPU type over time for {', '.join(said.labels)}. {said.headline}"
+
+
+def _table_csv(said: Report) -> bytes:
+    return outcomes.safe_csv(tables.wide(said.table)).encode()
 
 
 def _jobs_csv(shown: Shown) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 import streamlit as st
@@ -12,6 +13,8 @@ from ui import state, words
 
 EVERY_S: Final = 0.25
 """How often progress is asked for while something runs."""
+REDRAW_S: Final = 0.8
+"""How long charts stay before another policy is added to them, unless it is the last: drawing takes the cores that the runs need."""
 MOST_WAITING: Final = 6
 """Runs of the queue that are named."""
 
@@ -19,10 +22,10 @@ MOST_WAITING: Final = 6
 def watch() -> None:
     """Draw the runs of this session; polls only while one is going."""
     mine = state.desk()
-    if mine.over != mine.settled:
-        # Something has ended while this page was being drawn.
-        st.rerun()
     if not mine.live:
+        if mine.over != mine.settled:
+            # The last one has ended while this page was being drawn.
+            st.rerun()
         return
     st.fragment(_lines, run_every=EVERY_S)()
 
@@ -38,7 +41,8 @@ def title_of(scenario: Scenario) -> str:
 
 def _lines() -> None:
     mine = state.desk()
-    if mine.over != mine.settled or not mine.live:
+    news = mine.over != mine.settled
+    if not mine.live or (news and time.monotonic() - mine.drawn_s > REDRAW_S):
         # A result has come or a run has failed: the whole page has something new to show.
         st.rerun()
     waiting = [job for job in mine.live if job.state == "waiting"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -39,6 +40,7 @@ def main() -> None:
     with st.sidebar:
         guarded(lambda: sidebar.draw(chosen.url_path or first))
     state.write_address()
+    mine.drawn_s = time.monotonic()
 
 
 def page(name: str, body: Callable[[], None]) -> None:

@@ -67,6 +67,8 @@ class Desk:
         One sentence to show once, at the top of the next page.
     settled : int
         Policies that were over when the page was last drawn.
+    drawn_s : float, seconds
+        When that was, on the monotonic clock.
     """
 
     study: Study
@@ -78,6 +80,7 @@ class Desk:
     upload: Upload | None = None
     notice: str = ""
     settled: int = 0
+    drawn_s: float = 0.0
 
     def edit(self, study: Study) -> None:
         """Take over what a form of this session made; widgets stay as they are."""

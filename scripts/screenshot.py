@@ -1,0 +1,56 @@
+"""Take the picture of the README from the running app: starts a server with an empty store, runs the sample, saves docs/images/compare.png."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+from start import HOST, choose_port, is_healthy, serve_command
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURE = ROOT / "docs" / "images" / "compare.png"
+SIZE = {"width": 1440, "height": 1240}
+
+
+def shoot(address: str, picture: Path) -> None:
+    """Run the sample in a browser and save what Compare shows."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        page = browser.new_page(viewport=SIZE)
+        page.goto(address)
+        page.get_by_role("button", name="Run the sample").click()
+        page.get_by_text("Up to date").wait_for()
+        page.locator(".js-plotly-plot").nth(1).wait_for()
+        page.mouse.move(0, 0)
+        page.wait_for_timeout(1500)
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=picture)
+        browser.close()
+
+
+def main() -> int:
+    """Serve, shoot, stop."""
+    port = choose_port(None)
+    with tempfile.TemporaryDirectory() as folder:
+        server = subprocess.Popen(serve_command(Path(sys.executable), port), cwd=ROOT, env=os.environ | {"TRAINYARD_STORE": folder})
+        try:
+            while server.poll() is None and not is_healthy(port):
+                time.sleep(0.1)
+            shoot(f"http://{HOST}:{port}", PICTURE)
+        finally:
+            server.terminate()
+            server.wait(10)
+    print(f"{PICTURE.relative_to(ROOT)} is written.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
