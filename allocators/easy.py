@@ -25,8 +25,8 @@ class Easy:
 
     Ours: on mixed clusters the head is reserved on the type where it could start earliest, the preferred one where equal. Where cores and memory are
     limited, or the placement is ``consolidate``, nodes are reserved instead of a count. With ``estimate=limit`` a job without a time limit counts with its
-    believed run time. A limit that is outlived counts twice, as beliefs do. The estimate of a waiting job is made when it comes within ``depth``; pauses at the
-    start are not part of it.
+    believed run time. A limit that is outlived counts twice, as beliefs do. The estimate of a waiting job is made when it comes within ``depth``, for each
+    type as if the job were alone; pauses at the start are not part of it.
     """
 
     estimate: str = param("belief", choices=("belief", "limit"), help="What run times are taken for: the believed ones, or the time limits of the trace.")

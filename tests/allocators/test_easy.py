@@ -220,7 +220,10 @@ class Plain:
 
 
 def counted(situation: Situation) -> bool:
-    return situation.params.get("placement") != "consolidate" and all(group.cpus == inf for group in situation.cluster.groups)
+    """Whether counts are all that matters, and every estimate is the same wherever the job goes: a gang that spans types is estimated as if it were alone."""
+    return (
+        not situation.params.get("mix") and situation.params.get("placement") != "consolidate" and all(group.cpus == inf for group in situation.cluster.groups)
+    )
 
 
 @given(situations())
