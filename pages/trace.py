@@ -14,16 +14,17 @@ def body() -> None:
     """Draw the page."""
     st.title("Which jobs?", anchor=False)
     mine = state.desk()
-    left, right = st.columns([3, 2], gap="large")
-    with left:
+    grid = st.grid(2, min_column_width=300, gap="medium")
+    with grid.cell():
         upload.receive()
-    with right:
+    with grid.cell():
         _samples(mine)
+    upload.fault()
     upload.choices()
     upload.mapping()
     st.divider()
     source = load_source(mine.study.base.trace, server.store())
-    account.draw(source.account, mine.upload)
+    account.draw(source.account, mine.taken.get(mine.study.base.trace.source))
     _window(mine)
     trace = load_trace(mine.study.base.trace, server.store())
     facts = intake.profile(trace)

@@ -9,18 +9,19 @@ import pandas as pd
 import streamlit as st
 
 from lab import intake
-from ui import state, words
+from lab.intake import Taken
+from ui import words
 
 
-def draw(account: Mapping[str, Any], upload: state.Upload | None) -> None:
+def draw(account: Mapping[str, Any], taken: Taken | None) -> None:
     """Draw the account of the trace in use.
 
     Parameters
     ----------
     account : mapping
         See `lab.sources.account_of`; empty if nothing is known.
-    upload : Upload or None
-        The file of this session, with the single rows; after a reload only the counts are left.
+    taken : Taken or None
+        The single rows, if this session has read the file; after a reload only the counts are left.
     """
     if not account or account.get("format") == "sample":
         return
@@ -39,21 +40,21 @@ def draw(account: Mapping[str, Any], upload: state.Upload | None) -> None:
     if account["guesses"]:
         st.markdown("Assumed:\n" + "\n".join(f"- {sentence}" for sentence in account["guesses"]))
     if account["reasons"]:
-        _reasons(account, upload)
+        _reasons(account, taken)
 
 
-def _reasons(account: Mapping[str, Any], upload: state.Upload | None) -> None:
+def _reasons(account: Mapping[str, Any], taken: Taken | None) -> None:
     table = pd.DataFrame(account["reasons"]).rename(columns={"action": "what happened", "reason": "why"})
     st.dataframe(table, hide_index=True, height="content", column_config={"rows": st.column_config.NumberColumn(format="localized")})
-    if upload is None or upload.taken is None:
+    if taken is None:
         st.caption("The single rows are known until the page is reloaded; load the file again to see and download them.")
         return
-    issues = upload.taken.issues
+    issues = taken.issues
     with st.expander(f"The first of {words.plural(len(issues), 'row')} left out or altered"):
         st.dataframe(issues.head(intake.SHOWN_ROWS), hide_index=True, height="content")
     st.download_button(
         "Download all of them (CSV)",
-        upload.taken.issues_csv,
+        taken.issues_csv,
         "trainyard-rows.csv",
         "text/csv",
         on_click="ignore",

@@ -35,12 +35,12 @@ def presets(trace: Trace | None) -> None:
     """Draw the list of clusters to start from, and the short description."""
     mine = state.desk()
     found = {preset.name: preset for preset in machines.presets(trace)}
-    left, right = st.columns(2, gap="large", vertical_alignment="bottom")
-    with left, st.container(horizontal=True, vertical_alignment="bottom"):
+    grid = st.grid(2, min_column_width=320, vertical_alignment="bottom", gap="medium")
+    with grid.cell(), st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.selectbox("Preset", list(found), None, key="preset", placeholder="choose a cluster to start from")
         if st.button("Load", key="load_preset", disabled=chosen is None) and chosen is not None:
             _take(mine, found[chosen].cluster)
-    with right, st.container(horizontal=True, vertical_alignment="bottom"):
+    with grid.cell(), st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input("or in one line", "", key="cluster_spec", placeholder="16x8:v100,4x4:t4,2x0:cpu", help="nodes x GPUs : type")
         if st.button("Use", key="use_spec", disabled=not text):
             _take(mine, Cluster.parse(text))

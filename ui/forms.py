@@ -11,7 +11,7 @@ from lab import catalog
 from lab.front import ParamInfo, Spec
 
 _UNITS: Final = ("_s", "_h", "_gpu_s", "_gb", "_usd")
-CELL_PX: Final = 230
+CELL_PX: Final = 190
 
 
 def label(info: ParamInfo) -> str:
@@ -64,7 +64,11 @@ def _whole(info: ParamInfo, value: Any, key: str) -> Any:
 
 def _real(info: ParamInfo, value: Any, key: str) -> Any:
     low, high = (None if bound is None else float(bound) for bound in (info.low, info.high))
-    return st.number_input(label(info), low, high, float(value), format="%g", key=key, help=_help(info))
+    return st.number_input(label(info), low, high, float(value), step=_step(info), format="%g", key=key, help=_help(info))
+
+
+def _step(info: ParamInfo) -> float:
+    return 1.0 if info.high is not None and info.high > 100 else 0.05
 
 
 def _choice(info: ParamInfo, value: Any, key: str) -> Any:

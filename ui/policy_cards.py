@@ -75,7 +75,7 @@ def _variant(choice: Choice, at: int, number: int, count: int) -> None:
         return
     spec = mine.study.allocators[at]
     name = outcomes.titles(mine.study.allocators)[at] if count > 1 else "Parameters"
-    with st.expander(name, expanded=count > 1 and number == count - 1):
+    with st.expander(name, expanded=count > 1 and number == count - 1, key=state.widget("box", choice.name, number)):
         made = forms.spec(choice.name, spec, state.widget("policy", choice.name, number))
         try:
             tidy = catalog.canonical("allocator", made)

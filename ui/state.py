@@ -12,6 +12,7 @@ import streamlit as st
 
 from lab import outcomes, start
 from lab.front import Entry, Job, PoolFullError, Scenario, Study, TrainyardError
+from lab.intake import Taken
 from lab.outcomes import Shown
 from ui import server
 
@@ -19,6 +20,8 @@ SCENARIO: Final = "s"
 """Parameter of the address: the study that the forms show."""
 RESULT: Final = "r"
 """Parameter of the address: the study whose results are shown, where it is another one."""
+GOING: Final = "go"
+"""Parameter of the address: there while something runs, so that a reload takes the runs up again."""
 _DESK: Final = "desk"
 
 
@@ -30,8 +33,6 @@ class Upload:
     ----------
     name, data : str, bytes
         The file.
-    taken : Any
-        `lab.intake.Taken`, or None while it could not be read.
     fault : str
         Why it could not be read.
     choices : mapping
@@ -40,7 +41,6 @@ class Upload:
 
     name: str
     data: bytes
-    taken: Any = None
     fault: str = ""
     choices: Mapping[str, Any] = field(default_factory=dict)
 
@@ -63,6 +63,8 @@ class Desk:
         Part of the keys of all widgets; grows when the study is replaced from outside the forms, so that they take its values.
     upload : Upload or None
         The last file dropped on the Trace page.
+    taken : dict
+        Source of a trace -> every row that this session left out or altered when it read it.
     notice : str
         One sentence to show once, at the top of the next page.
     settled : int
@@ -78,6 +80,7 @@ class Desk:
     faults: dict[str, str] = field(default_factory=dict)
     edition: int = 0
     upload: Upload | None = None
+    taken: dict[str, Taken] = field(default_factory=dict)
     notice: str = ""
     settled: int = 0
     drawn_s: float = 0.0
@@ -110,22 +113,26 @@ class Desk:
         return outcomes.differences(self.shown, self.study) or ["details"]
 
     def run(self) -> None:
-        """Start what is not stored yet, and show it; runs of the previous study that are still going are stopped."""
+        """Start what is not stored yet, and show it; runs of the previous study that are still going are stopped.
+
+        Raises
+        ------
+        TrainyardError
+            If the trace cannot be loaded; then nothing has changed.
+        """
+        pool, study = server.pool(), self.study
+        reasons = [start.reason(study, at, pool.store) for at in range(len(study.allocators))]
         before = self.live
-        self.shown, self.jobs, self.faults = self.study, {}, {}
-        pool = server.pool()
-        titles = outcomes.titles(self.study.allocators)
-        for at, scenario in _in_order(self.study):
-            try:
-                reason = start.reason(self.study, at, pool.store)
-                if reason:
-                    self.faults[titles[at]] = reason
-                    continue
-                job = pool.submit(scenario, self.watcher)
-            except PoolFullError as error:
-                self.notice = str(error)
-                break
-            self.jobs[job.key] = job
+        self.shown, self.jobs = study, {}
+        titles = outcomes.titles(study.allocators)
+        self.faults = {title: reason for title, reason in zip(titles, reasons, strict=True) if reason}
+        try:
+            for at, scenario in _in_order(study):
+                if not reasons[at]:
+                    job = pool.submit(scenario, self.watcher)
+                    self.jobs[job.key] = job
+        except PoolFullError as error:
+            self.notice = str(error)
         for job in reversed(before):
             job.cancel()
         self.settled = self.over
@@ -161,7 +168,9 @@ def is_open() -> bool:
 def open_desk() -> Desk:
     """Return what this session works with; a new session begins with the address, or else with the first sample."""
     if _DESK not in st.session_state:
-        st.session_state[_DESK] = _from_address(st.query_params.get(SCENARIO, ""), st.query_params.get(RESULT, ""))
+        st.session_state[_DESK] = made = _from_address(st.query_params.get(SCENARIO, ""), st.query_params.get(RESULT, ""))
+        if GOING in st.query_params and made.shown == made.study and not made.notice:
+            made.run()
     server.seat(desk().watcher)
     return desk()
 
@@ -172,6 +181,8 @@ def address() -> dict[str, str]:
     wanted = {SCENARIO: mine.study.pack()}
     if mine.shown is not None and mine.shown != mine.study:
         wanted[RESULT] = mine.shown.pack()
+    if mine.live:
+        wanted[GOING] = "1"
     return wanted
 
 
@@ -184,7 +195,7 @@ def link() -> str:
 def write_address() -> None:
     """Bring the address up to date; done on every run, because a parameter of another page would be lost."""
     wanted = address()
-    for name in (SCENARIO, RESULT):
+    for name in (SCENARIO, RESULT, GOING):
         if name not in wanted and name in st.query_params:
             del st.query_params[name]
     for name, text in wanted.items():
@@ -242,7 +253,7 @@ def _from_address(scenario: str, result: str) -> Desk:
     except TrainyardError as error:
         return _without_address(scenario, str(error))
     # Without any result there is nothing to show, and the page offers to run.
-    return Desk(study, shown=shown if any(found.entries) or result else None)
+    return Desk(study, shown=shown if any(found.entries) or result or GOING in st.query_params else None)
 
 
 def _without_address(scenario: str, sentence: str) -> Desk:

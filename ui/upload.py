@@ -30,10 +30,14 @@ def receive() -> None:
         st.session_state["taken_file"] = file.file_id
         mine.upload = state.Upload(file.name, file.getvalue())
         read({})
-    if mine.upload is not None and mine.upload.fault:
-        st.error(mine.upload.fault, icon=":material/error:")
-        if mine.study.base.trace.source:
-            st.caption("The trace that was loaded before is still in use.")
+
+
+def fault() -> None:
+    """Say why the last file could not be read."""
+    upload = state.desk().upload
+    if upload is not None and upload.fault:
+        st.error(upload.fault, icon=":material/error:")
+        st.caption("The trace that was loaded before is still in use.")
 
 
 def read(choices: dict[str, Any]) -> None:
@@ -50,7 +54,8 @@ def read(choices: dict[str, Any]) -> None:
     except TrainyardError as error:
         upload.fault, upload.choices = str(error), choices
         return
-    upload.taken, upload.fault, upload.choices = taken, "", choices
+    upload.fault, upload.choices = "", choices
+    mine.taken = {taken.spec.source: taken}
     mine.edit(study)
 
 
@@ -59,8 +64,7 @@ def choices() -> None:
     upload = state.desk().upload
     if upload is None:
         return
-    opened = bool(upload.fault)
-    with st.expander("Read it differently: format, time zone, units, CPU jobs", expanded=opened), st.form("reading", border=False):
+    with st.expander("Read it differently: format, time zone, units, CPU jobs"), st.form("reading", border=False):
         made = _choice_widgets(upload)
         if st.form_submit_button("Read again", icon=":material/refresh:"):
             read({**upload.choices, **made})
@@ -82,11 +86,12 @@ def mapping() -> None:
         st.dataframe(found.head.head(3), hide_index=True, height="content")
         known = dict(upload.choices.get("mapping") or found.mapping)
         made: dict[str, str] = {}
-        grid = st.grid(min_column_width=200)
-        for native in intake.NATIVE_COLUMNS:
+        grid = st.grid(min_column_width=180)
+        needed_first = dict.fromkeys([*intake.NEEDED_COLUMNS, *intake.NATIVE_COLUMNS])
+        for native in needed_first:
             options = ["", *found.columns]
             at = options.index(known[native]) if known.get(native) in options else 0
-            needed = " (required)" if native in intake.NEEDED_COLUMNS else ""
+            needed = ", required" if native in intake.NEEDED_COLUMNS else ""
             with grid.cell():
                 chosen = st.selectbox(f"{native}{needed}", options, at, key=f"map/{upload.name}/{native}", format_func=lambda name: name or "not in the file")
             made[native] = str(chosen)
@@ -108,7 +113,7 @@ def _read_mapped(made: dict[str, str]) -> None:
 def _choice_widgets(upload: state.Upload) -> dict[str, Any]:
     was = upload.choices
     formats = {"": "recognise by content"} | {choice.name: choice.title for choice in catalog.formats()}
-    grid = st.grid(min_column_width=220)
+    grid = st.grid(min_column_width=190)
     with grid.cell():
         fmt = _pick("Format", formats, was.get("fmt", ""))
     with grid.cell():

@@ -104,3 +104,28 @@ def test_a_trace_that_is_gone_is_said_and_the_rest_lives(visit: Open, tiny: Stud
     app = visit("cluster", gone)
     assert any("Load its file again" in warning.value for warning in app.warning)
     assert app.metric[1].value == str(tiny.base.cluster.gpus)
+
+
+def test_a_reload_takes_up_the_runs_that_were_going(visit: Open, tiny: Study, pool: FakePool) -> None:
+    app = visit("compare", tiny)
+    app.button(key="run_here").click().run()
+    assert app.query_params["go"] == "1"
+    del app.session_state[state._DESK]
+    app.run()
+    sound(app)
+    assert len(pool.jobs) == 2 * len(tiny.allocators)
+    assert "Running" in texts(app)
+    app.button(key="cancel").click().run()
+    assert "go" not in app.query_params
+
+
+def test_running_without_the_trace_changes_nothing(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    gone = replace(tiny, base=replace(tiny.base, trace=replace(tiny.base.trace, source="store:" + "0" * 32)))
+    app.session_state[state._DESK].edit(gone)
+    app.run()
+    next(button for button in app.sidebar.button if button.label == "Run").click().run()
+    assert any("Load its file again" in error.value for error in app.error)
+    assert app.session_state[state._DESK].shown == tiny
+    assert len(app.get("plotly_chart")) == 2

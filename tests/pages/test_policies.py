@@ -5,8 +5,9 @@ from dataclasses import replace
 from streamlit.testing.v1 import AppTest
 
 from lab import catalog
-from lab.front import Study
+from lab.front import Spec, Study
 from tests.pages.conftest import Open, sound, study_of, texts
+from ui import state
 
 
 def chosen(app: AppTest) -> list[str]:
@@ -68,3 +69,26 @@ def test_a_policy_that_cannot_run_is_disabled_with_its_reason(visit: Open, tiny:
     replays = {f"**{choice.title}**" for choice in catalog.allocator_choices() if "recorded_start" in choice.needs}
     assert [box.disabled for box in app.checkbox if box.label in replays] == [True] * len(replays)
     assert "Cannot run here" in texts(app)
+
+
+def test_a_policy_inside_a_policy_is_a_form_in_a_form(visit: Open, tiny: Study) -> None:
+    wrapped = next(choice for choice in catalog.allocator_choices() if any(param.kind == "spec" for param in choice.params))
+    inner = next(param for param in wrapped.params if param.kind == "spec")
+    app = visit("policies", replace(tiny, allocators=(*tiny.allocators, Spec(wrapped.name))))
+    key = f"policy/{wrapped.name}/0/{app.session_state[state._DESK].edition}/{inner.name}"
+    app.selectbox(key=key).set_value("sjf").run()
+    sound(app)
+    assert dict(study_of(app).allocators[-1].params)[inner.name] == Spec("sjf")
+
+
+def test_numbers_are_entered_with_slashes_and_checked(visit: Open, tiny: Study) -> None:
+    choice = next(choice for choice in catalog.allocator_choices() if any(param.kind == "numbers" for param in choice.params))
+    numbers = next(param for param in choice.params if param.kind == "numbers")
+    app = visit("policies", replace(tiny, allocators=(*tiny.allocators, Spec(choice.name))))
+    key = f"policy/{choice.name}/0/{app.session_state[state._DESK].edition}/{numbers.name}"
+    app.text_input(key=key).set_value("100/2000").run()
+    sound(app)
+    assert dict(study_of(app).allocators[-1].params)[numbers.name] == (100.0, 2000.0)
+    app.text_input(key=key).set_value("a/b").run()
+    assert len(app.error) == 1
+    assert dict(study_of(app).allocators[-1].params)[numbers.name] == (100.0, 2000.0)
