@@ -221,7 +221,7 @@ class Switch:
 
     card = Card(
         title="Switch",
-        what="Changes from one allocator to another at a given instant: what if, from here on?",
+        what="Changes from one allocator to another at a given instant, to see what comes of it.",
         cost="Nothing but what the two of them cost.",
         limits="Only one change; nothing is remembered across it but the jobs.",
         source="Ours",

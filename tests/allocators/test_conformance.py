@@ -1,0 +1,316 @@
+"""Every allocator of the registry against `tests.conformance`."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from itertools import combinations
+from math import inf
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from allocators import REGISTRY, make
+from sim.cluster import Change, Cluster, NodeGroup
+from sim.contract import EMPTY, NEEDS, Allocator, Cadence, Card, Delta, ParameterError, Plan, Spec, View, parameters
+from sim.errors import ContractError
+from sim.faults import Faults
+from sim.overheads import Overheads
+from sim.params import spec_of
+from sim.result import RunResult
+from sim.simulator import Conditions, Simulator
+from sim.trace import Trace
+from tests.allocators.walk import situations, trace_of
+from tests.conformance import Observed, Scenario, alternatives, check_feasible, check_finished, digest, jobs, scenarios, specs
+
+NAMES = list(REGISTRY)
+GOALS = {"short waits", "fairness", "deadlines", "heterogeneous", "elastic", "baseline"}
+ALL = [str(spec) for name in NAMES for spec in specs(name)]
+
+
+def sample(name: str) -> Scenario:
+    return next(item for item in scenarios() if item.name == name)
+
+
+# -- what it says of itself ------------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_card_and_needs(name: str) -> None:
+    allocator = make(Spec(name))
+    card = allocator.card
+    assert isinstance(card, Card)
+    for sentence in (card.what, card.cost, card.limits):
+        assert sentence[0].isupper()
+        assert sentence.endswith(".")
+    assert card.title
+    assert card.source
+    assert card.certainty.startswith(("exact", "our reading"))
+    assert set(card.goals) <= GOALS
+    assert allocator.needs <= NEEDS
+    assert isinstance(allocator.cadence, Cadence)
+    assert (REGISTRY[name].__doc__ or "").split("\n")[0].endswith((".", ";"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_is_described(name: str) -> None:
+    for info in parameters(REGISTRY[name]):
+        assert info.help.endswith(".") or info.help.endswith("never"), info
+        assert info.kind in {"bool", "int", "float", "choice", "numbers", "spec"}
+        if info.kind in {"int", "float", "numbers"}:
+            assert info.low is not None
+    settable = {item.name for item in dataclasses.fields(REGISTRY[name]) if item.init}  # type: ignore[arg-type]
+    assert settable == {info.name for info in parameters(REGISTRY[name])}
+
+
+@pytest.mark.parametrize("text", ALL)
+def test_parameters_survive_every_form(text: str) -> None:
+    spec = Spec.parse(text)
+    made = make(spec)
+    assert str(spec_of(spec.name, made)) == text
+    assert Spec.from_json(spec_of(spec.name, made).to_json()) == spec_of(spec.name, made)
+    assert str(spec_of(spec.name, pickle.loads(pickle.dumps(made)))) == text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_wrong_parameters_are_refused(name: str) -> None:
+    with pytest.raises(ParameterError, match="has no parameter"):
+        make(Spec.of(name, no_such_thing=1))
+    for info in parameters(REGISTRY[name]):
+        wrong: Any = "neither" if info.kind in {"choice", "bool", "numbers", "spec"} else (info.low or 0) - 1
+        with pytest.raises(ParameterError, match="neither" if wrong == "neither" else info.name):
+            make(Spec.of(name, **{info.name: wrong}))
+
+
+def test_an_unknown_name_is_told_the_known_ones() -> None:
+    with pytest.raises(ParameterError, match="Choose one of recorded, fifo"):
+        make(Spec("nobody"))
+
+
+# -- one call --------------------------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_to_do_gives_an_empty_plan(name: str) -> None:
+    allocator, scenario = make(Spec(name)), sample("mixed")
+    simulator = Simulator(scenario.trace, scenario.cluster, allocator)
+    for now_s in (0.0, 1.0, 1e6):
+        simulator._view.at(now_s, Delta())
+        plan = allocator.allocate(simulator._view)  # type: ignore[arg-type]
+        assert not plan.changes
+        assert not plan.refuse
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fresh_instances_agree_even_through_a_pickle(name: str) -> None:
+    for scenario in scenarios():
+        copied: Allocator = pickle.loads(pickle.dumps(make(Spec(name))))
+        assert scenario.run(copied).digest() == digest(Spec(name), scenario.name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("need", sorted({"remaining_work", "rates", "pause", "telemetry", "recorded_start"}))
+def test_it_reads_all_that_it_declares_and_nothing_else(name: str, need: str) -> None:
+    # The view refuses what is not declared, so the other tests show that nothing else is read; here one need is taken away.
+    allocator = make(Spec(name))
+    if need in allocator.needs:
+        with pytest.raises(ContractError, match=need):
+            sample("mixed").run(Observed(allocator, allocator.needs - {need}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cost_of_a_decision_is_bounded(name: str) -> None:
+    # 1,000 active jobs, of which 64 run and one ends every second. The reference is a plain walk of 1,000 items in this very process.
+    count = 1000
+    frame = jobs(4, count, (1, 1, 2, 4), 600, 2).assign(start_time_s=lambda frame: frame["submit_time_s"])
+    observed = Observed(make(Spec(name)))
+    result = Simulator(Trace.of(frame), Cluster.parse("8x8:v100"), observed, Conditions(horizon_s=4000)).run()
+    began = perf_counter()
+    for _ in range(20):
+        total = 0.0
+        for at in range(count):
+            total += at * 0.5
+    walk_s = (perf_counter() - began) / 20
+    assert observed.calls > 500
+    assert result.timing.allocate_s / observed.calls <= 40 * walk_s
+
+
+# -- whole runs ------------------------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plans_are_feasible_and_runs_end(name: str) -> None:
+    for scenario in scenarios():
+        observed = Observed(make(Spec(name)))
+        result = scenario.run(observed)
+        check_finished(result)
+        check_feasible(result, scenario)
+        assert observed.calls <= 30 * len(scenario.trace) + 10 * len(result.outages)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(situation=situations(), data=st.data())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_random_traces_clusters_and_parameters(name: str, situation: Any, data: st.DataObject) -> None:
+    spec = Spec.parse(data.draw(st.sampled_from([str(spec) for spec in specs(name)])))
+    count = len(situation.trace)
+    frame = situation.trace.frame.assign(
+        start_time_s=data.draw(st.lists(st.integers(0, 90), min_size=count, max_size=count)),
+        vc=data.draw(st.lists(st.sampled_from(["a", "b", None]), min_size=count, max_size=count)),
+    )
+    scenario = Scenario("random", Trace.of(frame), situation.cluster, situation.conditions)
+    result = scenario.run(Observed(make(spec)))
+    check_finished(result)
+    check_feasible(result, scenario)
+    assert scenario.run(make(spec)).digest() == result.digest()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_survives_an_hour_without_any_node(name: str) -> None:
+    scenario = sample("plain")
+    everything = tuple(range(len(scenario.cluster.nodes)))
+    gone = dataclasses.replace(scenario.cluster, changes=(Change(50_000.0, everything, False), Change(53_600.0, everything, True)))
+    result = Scenario("gone", scenario.trace, gone).run(make(Spec(name)))
+    check_finished(result)
+    check_feasible(result, Scenario("gone", scenario.trace, gone))
+    assert (result.jobs["evictions"] > 0).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ends_when_the_nodes_never_come_back(name: str) -> None:
+    scenario = sample("plain")
+    gone = dataclasses.replace(scenario.cluster, changes=(Change(50_000.0, tuple(range(len(scenario.cluster.nodes))), False),))
+    result = Scenario("gone", scenario.trace, gone).run(make(Spec(name)))
+    # Recorded starts go on on the overflow node, whatever the cluster does.
+    assert (set(result.jobs["outcome"]) == {"completed"}) == (result.overflow is not None)
+    assert ("can never start" in result.reason) == (result.overflow is None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_can_be_installed_in_the_middle_of_a_run(name: str) -> None:
+    for scenario in scenarios():
+        for at_s in (0.0, 40_000.0):
+            result = scenario.run(Observed(make(Spec.of("switch", at_s=at_s, first=Spec("fifo"), then=Spec(name)))))
+            check_finished(result)
+            check_feasible(result, scenario)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pauses_and_slow_decisions_are_survived(name: str) -> None:
+    slow = Conditions(overheads=Overheads(start_s=20, restart_s=60, latency_s=7, latency_per_job_s=0.1, overlap_s=15), faults=Faults(mtbf_h=40), seed=5)
+    scenario = sample("plain")
+    result = scenario.run(make(Spec(name)), slow)
+    check_finished(result)
+    check_feasible(result, scenario)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_jobs_that_must_not_be_stopped_are_not(name: str) -> None:
+    scenario = sample("plain")
+    result = scenario.run(make(Spec(name)), Conditions(overheads=Overheads(on_preempt="forbidden")))
+    check_finished(result)
+    assert result.jobs["preemptions"].sum() == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_job_larger_than_the_cluster_does_not_hold_up_the_run(name: str) -> None:
+    frame = jobs(5, 20, (1, 2), 100, 50)
+    frame.loc[3, "num_gpus"] = 64
+    result = Simulator(Trace.of(frame), Cluster.parse("2x4:v100"), make(Spec(name))).run()
+    check_finished(result)
+    assert (result.jobs["outcome"] == "impossible").sum() == (result.overflow is None)
+
+
+class EverySecond:
+    """A periodic policy that never starts anything."""
+
+    cadence = Cadence(on_arrival=False, on_finish=False, on_capacity=False, every_s=1.0)
+    needs: frozenset[str] = frozenset()
+    card = make(Spec("fifo")).card
+
+    def allocate(self, view: View) -> Plan:
+        return EMPTY
+
+
+def test_a_periodic_policy_does_not_keep_the_run_alive() -> None:
+    result = Simulator(trace_of([(0, 1, 5), (3, 64, 5)]), Cluster.parse("2x4:v100"), EverySecond()).run()
+    assert result.jobs["outcome"].tolist() == ["unfinished", "impossible"]
+    assert "can never start" in result.reason
+    assert result.end_s <= 7
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_and_order_of_the_rows_do_not_matter(name: str) -> None:
+    # Submissions are distinct, so a shuffled table is the same trace with other names.
+    scenario = sample("mixed")
+    shuffled = scenario.trace.frame.sample(frac=1, random_state=7)
+    renamed = Trace.of(shuffled.assign(job_id=[f"x{at}" for at in range(len(shuffled))]))
+    run = Scenario("renamed", renamed, scenario.cluster).run(make(Spec(name)))
+    before = scenario.run(make(Spec(name)))
+    assert np.array_equal(jct(run), jct(before))
+
+
+def jct(result: RunResult) -> np.ndarray[Any, Any]:
+    return np.sort((result.jobs["finish_s"] - result.jobs["submit_s"]).to_numpy())
+
+
+@pytest.mark.parametrize("text", [text for text in ALL if not make(Spec.parse(text)).needs & {"remaining_work", "rates"}])
+def test_what_is_blind_to_run_times_decides_the_same_whatever_they_are(text: str) -> None:
+    scenario, at_s = sample("plain"), 60_000.0
+    before = scenario.run(make(Spec.parse(text)))
+    segments = before.segments
+    frame = scenario.trace.frame.copy()
+    ended = set(segments.loc[(segments["ended"] == "finished") & (segments["t1"] <= at_s), "job"])
+    begun = set(segments.loc[segments["t0"] <= at_s, "job"]) - ended
+    untouched = sorted(set(range(len(frame))) - ended - begun)
+    durations = frame["duration_s"].to_numpy(copy=True)
+    durations[untouched] = durations[untouched][::-1]
+    durations[sorted(begun)] *= 3  # still running at that instant, as they were
+    after = Scenario("permuted", Trace.of(frame.assign(duration_s=durations)), scenario.cluster).run(make(Spec.parse(text)))
+    assert untouched
+    assert begun
+    for frames in ((before.decisions, after.decisions),):
+        pd.testing.assert_frame_equal(*(item[item["t"] <= at_s] for item in frames))
+    starts = [item.segments.loc[item.segments["t0"] <= at_s, ["job", "t0", "gpus"]].sort_values(["t0", "job"]).to_numpy() for item in (before, after)]
+    assert np.array_equal(*starts)
+
+
+# -- differences -----------------------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_makes_a_difference(name: str) -> None:
+    for info in parameters(REGISTRY[name]):
+        values = [info.default, *alternatives(info)]
+        if info.kind != "choice":
+            assert any(differ(name, info.name, info.default, value) for value in values[1:]), f"{info.name} changes nothing"
+            continue
+        same = [pair for pair in combinations(values, 2) if not differ(name, info.name, *pair)]
+        assert same == [], f"{info.name}: these make no difference: {same}"
+
+
+def differ(name: str, parameter: str, one: Any, other: Any) -> bool:
+    pair = [Spec(name) if value == default_of(name, parameter) else Spec.of(name, **{parameter: value}) for value in (one, other)]
+    return any(digest(pair[0], scenario.name) != digest(pair[1], scenario.name) for scenario in scenarios())
+
+
+def default_of(name: str, parameter: str) -> Any:
+    return next(info.default for info in parameters(REGISTRY[name]) if info.name == parameter)
+
+
+@pytest.mark.parametrize(("one", "other"), list(combinations(NAMES, 2)))
+def test_any_two_differ(one: str, other: str) -> None:
+    assert any(digest(Spec(one), scenario.name) != digest(Spec(other), scenario.name) for scenario in scenarios())
+
+
+def test_a_cluster_of_one_node_makes_queues_alike() -> None:
+    # The suite can tell equal from different: on one GPU without conflict every queue policy gives the same result but for the number of decisions.
+    trace = trace_of([(0, 1, 2), (5, 1, 2), (10, 1, 2)], start_time_s=[0, 5, 10])
+    cluster = Cluster((NodeGroup(1, 1, "v100"),))
+    assert inf not in {tuple(jct(Simulator(trace, cluster, make(Spec(name))).run())) for name in NAMES}
+    assert {tuple(jct(Simulator(trace, cluster, make(Spec(name))).run())) for name in NAMES} == {(2.0, 2.0, 2.0)}
