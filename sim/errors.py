@@ -29,12 +29,11 @@ class InfeasiblePlan(TrainyardError):  # noqa: N818 - the name of the contract
     """
 
     def __init__(self, message: str, snapshot: dict[str, object] | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message, snapshot or {})
         self.snapshot = snapshot or {}
 
-    def __reduce__(self) -> tuple[type, tuple[str, dict[str, object]]]:
-        """Survive the way back from a worker process."""
-        return type(self), (str(self), self.snapshot)
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class ContractError(TrainyardError):

@@ -16,8 +16,11 @@ class Shortage(ContractError):  # noqa: N818 - a fact about a node before it is 
     """A node does not have what a part asks of it; the simulator turns this into `InfeasiblePlan`."""
 
     def __init__(self, node: int, what: str, asked: float, free: float) -> None:
-        super().__init__(f"node {node}: {asked:g} {what} asked, {max(free, 0):g} free")
+        super().__init__(node, what, asked, free)
         self.node, self.what, self.asked, self.free = node, what, asked, free
+
+    def __str__(self) -> str:
+        return f"node {self.node}: {self.asked:g} {self.what} asked, {max(self.free, 0):g} free"
 
 
 class Holding:
@@ -294,6 +297,11 @@ def parts_of(grant: Grant) -> Iterator[tuple[int, int, Part]]:
         yield at, 0, workers
         if servers is not None:
             yield at, 1, servers
+
+
+def touches(grant: Grant, nodes: set[int]) -> bool:
+    """Tell whether a grant has a replica on one of these nodes."""
+    return any(node in nodes for _, _, part in parts_of(grant) for node in part.nodes)
 
 
 def _surplus(new: Grant, old: Grant) -> Iterator[Gang]:

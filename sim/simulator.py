@@ -8,7 +8,7 @@ of that instant: it shows the view, validates the plan and applies it, releases 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from heapq import heappush
 from math import inf
 from time import perf_counter, process_time
@@ -23,6 +23,7 @@ from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan
 from sim.errors import ContractError, InfeasiblePlan
 from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, Next
 from sim.faults import Outages
+from sim.ledger import touches
 from sim.record import COMPLETED, FAILED, IMPOSSIBLE, REFUSED
 from sim.result import Progress, RunResult
 from sim.stage import Stage
@@ -33,6 +34,7 @@ __all__ = ["Conditions", "Measure", "Progress", "Simulator"]
 
 _NORMAL, _AFTER_ALL = 1, 9  # SimPy processes smaller priorities first at one instant
 _PATIENCE = 3  # decisions without effect after which nothing can happen any more
+_ENDLESS = 100_000  # the same for an allocator that goes on setting wake-ups
 
 
 class _At(simpy.Event):
@@ -40,11 +42,11 @@ class _At(simpy.Event):
 
     _ok = True
 
-    def __init__(self, env: simpy.Environment, at_s: float, callback: Callable[[Any], None] | None, value: Any = None) -> None:
+    def __init__(self, env: simpy.Environment, at_s: float, callback: Callable[[Any], None] | None, value: Any = None, order: int = _NORMAL) -> None:
         self.callbacks = [callback] if callback else []
         self._value = value
         queue: Any = env._queue
-        heappush(queue, (at_s, _NORMAL, next(env._eid), self))
+        heappush(queue, (at_s, order, next(env._eid), self))
 
 
 class Simulator:
@@ -70,8 +72,8 @@ class Simulator:
     __slots__ = (
         "_allocate", "_allocate_s", "_allocator", "_arrivals_over", "_arrived", "_cadence", "_columns", "_decision_point", "_decisions", "_due",
         "_env", "_evicted", "_execution", "_finished", "_has_latency", "_idle", "_impossible", "_in_flight", "_longest_s", "_measured", "_nodes",
-        "_nodes_in_flight", "_note_decision", "_observe", "_outages", "_over", "_progress", "_reason", "_room", "_running", "_settled", "_stage",
-        "_stopped", "_to_settle", "_view", "_voided", "_waiting", "_wake_at", "cluster", "conditions", "trace",
+        "_note_decision", "_observe", "_outages", "_over", "_progress", "_reason", "_room", "_running", "_settled", "_stage",
+        "_stopped", "_to_settle", "_touched", "_view", "_voided", "_waiting", "_wake_at", "cluster", "conditions", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -102,8 +104,9 @@ class Simulator:
         self._evicted: list[Eviction] = []
         self._nodes: list[int] = []
         self._stopped: set[JobId] = set()
+        self._touched: set[int] = set()  # nodes that came or went while a plan is in flight
         self._due = self._in_flight = self._arrivals_over = False
-        self._decisions = self._idle = self._voided = self._nodes_in_flight = 0
+        self._decisions = self._idle = self._voided = 0
         self._wake_at, self._reason = inf, "drained"
         self._allocate_s = self._longest_s = 0.0
 
@@ -130,14 +133,18 @@ class Simulator:
         if self._cadence.every_s < inf:
             env.process(self._ticks())
         if self.conditions.horizon_s < inf:
-            _At(env, self.conditions.horizon_s, self._at_horizon)
+            _At(env, self.conditions.horizon_s, lambda _: self._end("horizon"), order=_AFTER_ALL + 1)
         collected = gc.isenabled()
         gc.disable()  # a run makes no cycles, and the collector would visit the whole heap again and again
         try:
             env.run()
+        except ContractError as error:
+            raise ContractError(f"{type(self._allocator).__name__} broke the contract at {env.now:.3f} s: {error}. The run was stopped.") from error
         finally:
             if collected:
                 gc.enable()
+        if self._waiting and not self._over.triggered:
+            self._end(self._stuck())
         timing = (process_time() - cpu, perf_counter() - wall, self._allocate_s, self._longest_s)
         return self._stage.result(env.now, self._reason, self._voided, timing)
 
@@ -171,9 +178,8 @@ class Simulator:
             yield _At(self._env, tick * every, None)
 
     def _expect(self, job: JobId, following: Next) -> None:
-        at_s, kind = following
-        if at_s < inf:
-            _At(self._env, at_s, self._on_job, (job, self._columns.generation[job], kind))
+        if following[0] < inf:
+            _At(self._env, following[0], self._on_job, (job, self._columns.generation[job], following[1]))
 
     def _on_job(self, event: simpy.Event) -> None:
         job, generation, kind = event._value
@@ -191,6 +197,7 @@ class Simulator:
         elif kind == ASK:
             self._expect(job, self._execution.ask(job, now_s))
         elif kind == OVERLAP_END:
+            self._nodes += sorted({node for node, *_ in self._stage.ledger.charged[job].spots})
             self._expect(job, self._execution.end_overlap(job, now_s))
             if self._cadence.on_finish:
                 self._make_due()
@@ -201,8 +208,7 @@ class Simulator:
         lost = self._execution.evict(job, self._env.now)
         del self._running[job]
         self._evicted.append(Eviction(job, cause, role, lost))
-        retries = self.conditions.faults.retries
-        if 0 <= retries < self._columns.evictions[job]:
+        if 0 <= self.conditions.faults.retries < self._columns.evictions[job]:
             self._finished.append(job)
             self._settle(job, FAILED)
         else:
@@ -230,11 +236,11 @@ class Simulator:
 
     def _capacity_changed(self, node: int) -> None:
         self._nodes.append(node)
+        self._touched.add(node)
         if self._cadence.on_capacity:
             self._make_due()
-
-    def _at_horizon(self, _: simpy.Event) -> None:
-        self._end("horizon")
+        elif self._arrivals_over and not (self._running or self._in_flight or self._due):
+            self._give_up_if_stuck()
 
     # -- the decision point ------------------------------------------------------------------------------------------------------------------------------
 
@@ -295,10 +301,13 @@ class Simulator:
             self._give_up_if_stuck()
 
     def _give_up_if_stuck(self) -> None:
-        pending = self._outages.repairs_pending or self._wake_at < inf
         self._idle += 1
-        if not pending and (self._idle >= _PATIENCE or self._cadence.every_s == inf) and self._waiting:
-            self._end(f"{len(self._waiting)} jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting")
+        patience = 1 if self._cadence.every_s == inf else _PATIENCE
+        if self._waiting and ((self._idle >= patience and not self._outages.repairs_pending and self._wake_at == inf) or self._idle >= _ENDLESS):
+            self._end(self._stuck())
+
+    def _stuck(self) -> str:
+        return f"{len(self._waiting)} jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting"
 
     def _wake(self, at_s: float) -> None:
         self._wake_at = at_s
@@ -314,15 +323,14 @@ class Simulator:
     def _send(self, plan: Plan, lands_s: float) -> None:
         seen = {job: self._columns.generation[job] for job in (*plan.changes, *plan.refuse)}
         self._in_flight = True
-        self._nodes_in_flight = len(self._nodes)
+        self._touched.clear()
         _At(self._env, lands_s, self._land, (plan, seen))
 
     def _land(self, event: simpy.Event) -> None:
         plan, seen = event._value
         self._in_flight = False
-        touched = set(self._nodes[self._nodes_in_flight :])
         changed_jobs = {job for job, generation in seen.items() if self._columns.generation[job] != generation}
-        valid = {job: grant for job, grant in plan.changes.items() if job not in changed_jobs and not _on_nodes(grant, touched)}
+        valid = {job: grant for job, grant in plan.changes.items() if job not in changed_jobs and not (grant and touches(grant, self._touched))}
         self._voided += len(plan.changes) - len(valid)
         self._apply(Plan(valid, plan.refuse - changed_jobs))
         if self._due:
@@ -361,9 +369,7 @@ class Simulator:
             self._running[job] = None
         elif job not in self._running:
             self._fail(job, "it is neither waiting nor running")
-        at_s, kind = self._execution.enter(job, grant, self._env.now, reserved=reserved)
-        if at_s < inf:
-            _At(self._env, at_s, self._on_job, (job, self._columns.generation[job], kind))
+        self._expect(job, self._execution.enter(job, grant, self._env.now, reserved=reserved))
 
     def _refuse(self, job: JobId) -> None:
         if job not in self._waiting:
@@ -393,8 +399,3 @@ class Simulator:
         if not self._over.triggered:
             self._reason = reason
             self._over.succeed()
-
-
-def _on_nodes(grant: Grant | None, nodes: Iterable[int]) -> bool:
-    touched = set(nodes)
-    return grant is not None and any(node in touched for workers, servers in grant.gangs for part in (workers, servers) if part for node in part.nodes)
