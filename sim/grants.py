@@ -46,7 +46,10 @@ class Grant(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """A job that lost its grant against the allocator's will and is waiting again; ``cause`` is "outage", "interruption" or "oom"."""
+    """A job that lost its grant against the allocator's will and is waiting again.
+
+    ``cause`` is "outage", "interruption", "oom", or "void": the grant never took effect, because its node changed while the plan was in flight.
+    """
 
     job: JobId
     cause: str

@@ -35,6 +35,7 @@ __all__ = ["Conditions", "Measure", "Progress", "Simulator"]
 _NORMAL, _AFTER_ALL = 1, 9  # SimPy processes smaller priorities first at one instant
 _PATIENCE = 3  # decisions without effect after which nothing can happen any more
 _ENDLESS = 100_000  # the same for an allocator that goes on setting wake-ups
+_STUCK = "{} jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting"
 
 
 class _At(simpy.Event):
@@ -144,7 +145,7 @@ class Simulator:
             if collected:
                 gc.enable()
         if self._waiting and not self._over.triggered:
-            self._end(self._stuck())
+            self._end(_STUCK.format(len(self._waiting)))
         timing = (process_time() - cpu, perf_counter() - wall, self._allocate_s, self._longest_s)
         return self._stage.result(env.now, self._reason, self._voided, timing)
 
@@ -304,10 +305,7 @@ class Simulator:
         self._idle += 1
         patience = 1 if self._cadence.every_s == inf else _PATIENCE
         if self._waiting and ((self._idle >= patience and not self._outages.repairs_pending and self._wake_at == inf) or self._idle >= _ENDLESS):
-            self._end(self._stuck())
-
-    def _stuck(self) -> str:
-        return f"{len(self._waiting)} jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting"
+            self._end(_STUCK.format(len(self._waiting)))
 
     def _wake(self, at_s: float) -> None:
         self._wake_at = at_s
@@ -321,7 +319,7 @@ class Simulator:
             self._make_due()
 
     def _send(self, plan: Plan, lands_s: float) -> None:
-        seen = {job: self._columns.generation[job] for job in (*plan.changes, *plan.refuse)}
+        seen = {job: self._view.grants.get(job) for job in plan.changes}
         self._in_flight = True
         self._touched.clear()
         _At(self._env, lands_s, self._land, (plan, seen))
@@ -329,10 +327,11 @@ class Simulator:
     def _land(self, event: simpy.Event) -> None:
         plan, seen = event._value
         self._in_flight = False
-        changed_jobs = {job for job, generation in seen.items() if self._columns.generation[job] != generation}
-        valid = {job: grant for job, grant in plan.changes.items() if job not in changed_jobs and not (grant and touches(grant, self._touched))}
+        same = {job for job, grant in seen.items() if self._view.grants.get(job) is grant}
+        valid = {job: grant for job, grant in plan.changes.items() if job in same and not (grant and touches(grant, self._touched))}
         self._voided += len(plan.changes) - len(valid)
-        self._apply(Plan(valid, plan.refuse - changed_jobs))
+        self._evicted += [Eviction(job, "void", "worker", 0.0) for job in plan.changes if job not in valid and job in self._waiting and job in same]
+        self._apply(plan._replace(changes=valid))
         if self._due:
             self._due = False
             self._make_due()
