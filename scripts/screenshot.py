@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,9 +12,8 @@ import time
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
-from start import HOST, choose_port, is_healthy, serve_command
+from _venv import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "compare.png"
 SIZE = {"width": 1440, "height": 1240}
 
@@ -36,15 +36,24 @@ def shoot(address: str, picture: Path) -> None:
         browser.close()
 
 
+def is_up(port: int) -> bool:
+    """Tell whether something listens on the port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def main() -> int:
     """Serve, shoot, stop."""
-    port = choose_port(None)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless", "true", "--server.port", str(port)]
     with tempfile.TemporaryDirectory() as folder:
-        server = subprocess.Popen(serve_command(Path(sys.executable), port), cwd=ROOT, env=os.environ | {"TRAINYARD_STORE": folder})
+        server = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"TRAINYARD_STORE": folder})
         try:
-            while server.poll() is None and not is_healthy(port):
+            while server.poll() is None and not is_up(port):
                 time.sleep(0.1)
-            shoot(f"http://{HOST}:{port}", PICTURE)
+            shoot(f"http://127.0.0.1:{port}", PICTURE)
         finally:
             server.terminate()
             server.wait(10)

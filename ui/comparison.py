@@ -59,7 +59,8 @@ def trust(said: Report) -> None:
         st.caption("This trace holds no recorded start times, so nothing can be said about how close the simulator comes to what happened.")
         return
     with st.expander(f"How far to believe it: {said.trust.sentence()}"):
-        st.dataframe(said.trust.by_size, hide_index=True, height="content", column_config=_TRUST)
+        told = said.trust.by_size.assign(**{name: said.trust.by_size[name].map(words.time) for name in ("recorded_s", "median_s", "p95_s")})
+        st.dataframe(told, hide_index=True, height="content", column_config=_TRUST)
         st.caption("Absolute error of the wait (first start − submission) against the recorded one, by GPUs asked for.")
     if said.overflow:
         st.warning(said.overflow, icon=":material/warning:")
@@ -126,7 +127,7 @@ def _jobs_parquet(shown: Shown) -> bytes:
 _TRUST: Final[dict[str, Any]] = {
     "size": "GPUs",
     "jobs": st.column_config.NumberColumn("Jobs", format="localized"),
-    "recorded_s": st.column_config.NumberColumn("Median recorded wait (s)", format="%.0f"),
-    "median_s": st.column_config.NumberColumn("Median error (s)", format="%.0f"),
-    "p95_s": st.column_config.NumberColumn("95th percentile of the error (s)", format="%.0f"),
+    "recorded_s": "Median recorded wait",
+    "median_s": "Median error",
+    "p95_s": "95th percentile of the error",
 }

@@ -45,6 +45,8 @@ def _lines() -> None:
     if not mine.live or (news and time.monotonic() - mine.drawn_s > REDRAW_S):
         # A result has come or a run has failed: the whole page has something new to show.
         st.rerun()
+    # A callback, because it comes before anything that starts the page anew and so cannot lose the click.
+    st.button("Cancel", key="cancel", on_click=mine.cancel, icon=":material/stop_circle:", width="stretch")
     waiting = [job for job in mine.live if job.state == "waiting"]
     for job in mine.live:
         if job not in waiting:
@@ -53,8 +55,6 @@ def _lines() -> None:
         st.caption(_told(job))
     if len(waiting) > MOST_WAITING:
         st.caption(f"and {words.plural(len(waiting) - MOST_WAITING, 'run')} more")
-    # A callback, because it comes before anything that starts the page anew and so cannot lose the click.
-    st.button("Cancel", key="cancel", on_click=mine.cancel, icon=":material/stop_circle:", width="stretch")
 
 
 def _told(job: Job) -> str:
