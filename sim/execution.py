@@ -90,7 +90,7 @@ class Execution:
         self._loses_all = overheads.on_preempt == "lose_all"
         self._breaks: dict[JobId, Next] = {}  # next break point of the rate, where there is one
         self._interruptions: dict[JobId, float] = {}
-        self._overlaps: dict[JobId, tuple[Next, float]] = {}  # end, pause after it
+        self._overlaps: dict[JobId, tuple[Next, float, Grant]] = {}  # end, pause after it, the old grant
         self._changing: dict[JobId, tuple[float, float]] = {}  # overlap and pause of jobs between `leave` and `enter`
         self.transition = overheads.transition
         self._interrupts = faults.interruptions_per_node_h > 0
@@ -143,7 +143,7 @@ class Execution:
         """End an overlap: the old holding goes back, and the pause of the change begins."""
         self._close(job, now_s, CHANGED)
         self._columns.unsaved[job] = self._columns.unsaved_s[job] = 0.0
-        _, pause_s = self._overlaps.pop(job)
+        _, pause_s, _ = self._overlaps.pop(job)
         return self._run(job, self._ledger.end_overlap(job), now_s, pause_s)
 
     def finish(self, job: JobId, now_s: float) -> None:
@@ -188,7 +188,8 @@ class Execution:
         """Ask the performance model again at a break point of the rate."""
         self._save_up_to(job, now_s)
         self._close(job, now_s, CHANGED)
-        return self._rerate(job, self._ledger.grants[job], now_s)
+        grant = self._overlaps[job][2] if job in self._overlaps else self._ledger.grants[job]
+        return self._rerate(job, grant, now_s)
 
     def close_open(self, job: JobId, now_s: float, ended: int) -> None:
         """Close the segment of a job that still runs when the run ends."""
@@ -218,9 +219,10 @@ class Execution:
         return 1 - self._rate_of(job, Grant(stay, new.tuning), done, now_s)[0] / whole if whole else 1.0
 
     def _overlap(self, job: JobId, grant: Grant, now_s: float, end: Next, pause_s: float) -> Next:
+        self._save_up_to(job, now_s)
         self._close(job, now_s, CHANGED)
+        self._overlaps[job] = (end, pause_s, self._ledger.grants[job])
         holding = self._ledger.overlap(job, grant, self._demand_of(job))
-        self._overlaps[job] = (end, pause_s)
         columns = self._columns
         columns.held_gpus[job], columns.held_cpus[job] = holding.gpus, holding.cpus
         columns.generation[job] += 1
@@ -305,10 +307,10 @@ class Execution:
         moving = now_s - max(columns.segment_t0[job], columns.resume[job])
         if moving <= 0:
             return
-        every, before = self._overheads.checkpoint_every_s, columns.unsaved_s[job]
-        since_save = before + moving
-        if every and since_save >= every:
-            since_save %= every
+        since_save = columns.unsaved_s[job] + moving
+        saves = self._overheads.saves_within(since_save)
+        if saves:
+            since_save = max(since_save - saves * self._overheads.period_s, 0.0)
             columns.unsaved[job] = columns.rate[job] * since_save
         else:
             columns.unsaved[job] += columns.rate[job] * moving

@@ -61,10 +61,18 @@ class Overheads:
         return self.overlap_s, self.restart_s
 
     @property
+    def period_s(self) -> float:
+        """Seconds from one periodic checkpoint to the next: progress and saving."""
+        return self.checkpoint_every_s + self.checkpoint_s
+
+    def saves_within(self, running_s: float) -> int:
+        """Return how many periodic checkpoints are complete after this many seconds of running; one that is missed by less than 1 ms counts."""
+        return int((running_s + 1e-3) // self.period_s) if self.checkpoint_every_s else 0
+
+    @property
     def efficiency(self) -> float:
         """Share of the rate that is left after periodic checkpoints."""
-        every = self.checkpoint_every_s
-        return every / (every + self.checkpoint_s) if every else 1.0
+        return self.checkpoint_every_s / self.period_s if self.checkpoint_every_s else 1.0
 
     def latency(self, active: int) -> float:
         """Return seconds from decision to effect for this many active jobs."""
