@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -27,33 +28,49 @@ class Lane:
         Where they may run, preferred first.
     """
 
+    __slots__ = ("_new", "_shortest", "_times_s", "demand", "gpus", "groups", "order")
+
     def __init__(self, demand: Demand, groups: tuple[tuple[int, ...], ...]) -> None:
         self.demand, self.groups = demand, groups
         self.gpus = demand.replicas * demand.gpus
         self.order: list[Entry] = []
-        self.shortest: list[list[tuple[float, Entry]]] = [[] for _ in groups]
+        self._shortest: list[list[tuple[float, Entry]]] = [[] for _ in groups]
         self._times_s: dict[JobId, tuple[float, ...]] = {}
+        self._new: dict[JobId, Entry] = {}
 
-    def add(self, entry: Entry, times_s: tuple[float, ...]) -> None:
-        """Take in a job with its estimated run time in each group."""
-        insort(self.order, entry)
-        self._times_s[entry.job] = times_s
-        for by_time, time_s in zip(self.shortest, times_s, strict=True):
-            insort(by_time, (time_s, entry))
+    def add(self, entry: Entry) -> None:
+        """Take in a job."""
+        order = self.order
+        if order and entry < order[-1]:
+            insort(order, entry)
+        else:
+            order.append(entry)
+        self._new[entry.job] = entry
 
     def remove(self, entry: Entry) -> None:
         """Forget a job."""
-        del self.order[bisect_left(self.order, entry)]
-        for by_time, time_s in zip(self.shortest, self._times_s.pop(entry.job), strict=True):
-            del by_time[bisect_left(by_time, (time_s, entry))]
+        order = self.order
+        del order[0 if order[0] is entry else bisect_left(order, entry)]
+        if self._new.pop(entry.job, None) is None:
+            for by_time, time_s in zip(self._shortest, self._times_s.pop(entry.job), strict=True):
+                del by_time[bisect_left(by_time, (time_s, entry))]
 
-    def first_within(self, group: int, time_s: float, barred: set[JobId]) -> Entry | None:
-        """Return the first in the queue of those that take no longer than this in a group."""
-        by_time = self.shortest[group]
+    def first_within(self, group: int, time_s: float, barred: set[JobId], times_s: TimesOf) -> Entry | None:
+        """Return the first in the queue of those that take no longer than this in a group; ``times_s`` is asked once for each job."""
+        for entry in self._new.values():
+            self._times_s[entry.job] = found = times_s(self, entry)
+            for by_time, own_s in zip(self._shortest, found, strict=True):
+                insort(by_time, (own_s, entry))
+        self._new.clear()
+        by_time = self._shortest[group]
         if not by_time or by_time[0][0] > time_s:
             return None
         until = bisect_right(by_time, time_s, key=lambda item: item[0])
         return min((entry for _, entry in by_time[:until] if entry.job not in barred), default=None)
+
+
+TimesOf = Callable[[Lane, Entry], tuple[float, ...]]
+"""(lane, job) -> estimated seconds in each of the lane's groups."""
 
 
 class Window:
@@ -88,9 +105,9 @@ class Window:
         """Take the first job behind the window."""
         return heappop(self._rest) if self._rest else None
 
-    def add(self, lane: Lane, entry: Entry, times_s: tuple[float, ...]) -> None:
+    def add(self, lane: Lane, entry: Entry) -> None:
         """Put a job into its lane."""
-        lane.add(entry, times_s)
+        lane.add(entry)
         self.size += 1
 
     def remove(self, entry: Entry, lane: Lane) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 
 from allocators._backlog import newly_waiting, only_arrivals
@@ -25,8 +26,8 @@ class Easy:
 
     Ours: on mixed clusters the head is reserved on the type where it could start earliest, the preferred one where equal. Where cores and memory are
     limited, or the placement is ``consolidate``, nodes are reserved instead of a count. With ``estimate=limit`` a job without a time limit counts with its
-    believed run time. A limit that is outlived counts twice, as beliefs do. The estimate of a waiting job is made when it comes within ``depth``, for each
-    type as if the job were alone; pauses at the start are not part of it.
+    believed run time. A limit that is outlived counts twice, as beliefs do. The estimate of a waiting job is made when it first matters, for each type as
+    if the job were alone; pauses at the start are not part of it.
     """
 
     estimate: str = param("belief", choices=("belief", "limit"), help="What run times are taken for: the believed ones, or the time limits of the trace.")
@@ -141,10 +142,12 @@ class Easy:
         lane = lanes.get(id(demand))
         if lane is None:
             lane = lanes[id(demand)] = Lane(demand, self._place.ways(view, demand).groups)
-        limit_s = self._limit_s(view, entry.job)
-        times_s = [limit_s if limit_s < inf else self._place.run_time_s(view, entry.job, at) for at in range(len(lane.groups))]
-        self._window.add(lane, entry, tuple(times_s))
+        self._window.add(lane, entry)
         self._fed.add(id(demand))
+
+    def _times_s(self, view: View, lane: Lane, entry: Entry) -> tuple[float, ...]:
+        limit_s = self._limit_s(view, entry.job)
+        return tuple(limit_s if limit_s < inf else self._place.run_time_s(view, entry.job, at) for at in range(len(lane.groups)))
 
     def _leave(self, view: View, entry: Entry) -> None:
         window = self._window
@@ -184,7 +187,7 @@ class Easy:
     def _next(self, view: View, lanes: list[Lane], tried: _Pass) -> tuple[Entry, Lane, int] | None:
         """Return the first job in the queue that may pass, with its lane and group."""
         best: tuple[Entry, Lane, int] | None = None
-        room = view.room
+        room, times_s = view.room, partial(self._times_s, view)
         for lane in lanes:
             for group, pools in enumerate(lane.groups):
                 if (room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)) < lane.gpus or (id(lane.demand), group) in tried.full:
@@ -193,7 +196,7 @@ class Easy:
                 if (id(lane.demand), group) not in tried.only_short and promise.may_spare(lane.gpus, pools) and lane.order[0].job not in tried.barred:
                     entry: Entry | None = lane.order[0]
                 else:
-                    entry = lane.first_within(group, promise.at_s - view.now_s + TOLERANCE_S, tried.barred)
+                    entry = lane.first_within(group, promise.at_s - view.now_s + TOLERANCE_S, tried.barred, times_s)
                 if entry is not None and (best is None or entry < best[0]):
                     best = entry, lane, group
         return best
