@@ -16,6 +16,7 @@ class Recorded:
 
     Notes
     -----
+    A job goes to the GPU type on which its run time was recorded, where the trace names it and that type has room; else to the type that ``types`` prefers.
     Where the described cluster has no room, the whole gang goes to the unpriced overflow node; the time spent there says when and by how much the described
     cluster would not have done. A start before the submission happens at the submission; an evicted job, whose start is over, starts again at once; a job
     without a recorded start is refused. The start is exact, the end follows the performance model. Starts less than 1 ms apart may be 1 ms late, because no
@@ -33,7 +34,7 @@ class Recorded:
         title="Recorded",
         what="Starts every job when the trace says that it started.",
         cost="Nobody decides anything: it shows what was, not what could be.",
-        limits="Needs recorded start times; jobs without one are refused. Uses an overflow node where the described cluster is too small.",
+        limits="Jobs without a recorded start are refused. Where the described cluster is too small, a job runs on an overflow node.",
         source="The trace",
         certainty="exact",
         goals=("baseline",),
@@ -65,11 +66,20 @@ class Recorded:
         while due and due[0][0] <= now_s:
             job = heappop(due)[1]
             demand = view.demand(job)
-            started[job] = self._place(view, demand) or _overflowing(view, demand)
+            started[job] = self._where_it_ran(view, job, demand) or self._place(view, demand) or _overflowing(view, demand)
         wake_at_s = due[0][0] if due else inf
         if not started and not without and wake_at_s == inf:
             return EMPTY
         return Plan(started, frozenset(without), wake_at_s)
+
+    def _where_it_ran(self, view: View, job: JobId, demand: Demand) -> Grant | None:
+        kind = view.cluster.type_index.get(view.names("gpu_type")[int(view.one("gpu_type", job))], -1)
+        if kind < 0 or not demand.gpus:
+            return None
+        for pools in self._place.ways(view, demand).groups:
+            if all(view.room.pools[at].type_at == kind for at in pools):
+                return self._place.within(view, demand, pools)
+        return None
 
 
 def _overflowing(view: View, demand: Demand) -> Grant:

@@ -43,7 +43,7 @@ def sizes(table: pd.DataFrame, title: str = "How many GPUs do jobs ask for?") ->
                 "x": table["gpus"].to_numpy(),
                 "y": values / max(values.sum(), 1e-12) * 100,
                 "name": f"share of {name}",
-                "marker": {"color": colour, "pattern": {"shape": pattern, "fgcolor": "rgba(255,255,255,0.6)"}},
+                "marker": {"color": colour, "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.6)"}},
                 "customdata": values,
                 "hovertemplate": f"%{{y:.1f}} % of {name} (%{{customdata:,.0f}})<extra></extra>",
             }

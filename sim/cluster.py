@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -122,6 +122,8 @@ class Cluster:
         """Check, and complete the list of types."""
         for at, group in enumerate(self.groups, 1):
             _check_group(group, at)
+        object.__setattr__(self, "groups", tuple(replace(group, gpu_type=group.gpu_type.lower()) for group in self.groups))
+        object.__setattr__(self, "types", tuple(replace(kind, name=kind.name.lower()) for kind in self.types))
         if not any(group.count for group in self.groups):
             raise ClusterError("The cluster has no nodes. Add a row with at least one node.")
         named = {kind.name for kind in self.types}

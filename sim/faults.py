@@ -12,6 +12,7 @@ import simpy
 
 from sim.cluster import Cluster
 from sim.errors import ParameterError
+from sim.instant import OUTAGE, At
 from sim.params import param
 
 OUTAGE_STREAM, INTERRUPTION_STREAM = 1, 2
@@ -102,25 +103,25 @@ class Outages:
                 self._env.process(self._random(node, faults, np.random.default_rng([seed, OUTAGE_STREAM, node])))
 
     def _given(self, node: int, start: float, end: float) -> Generator[Any, None, None]:
-        yield self._env.timeout(start)
+        yield self._at(start)
         self._stop(node, "outage")
         self._returns += 1
-        yield self._env.timeout(end - start)
+        yield self._at(end)
         self._returns -= 1
         self._resume(node)
 
     def _random(self, node: int, faults: Faults, rng: np.random.Generator) -> Generator[Any, None, None]:
         while True:
-            yield self._env.timeout(rng.exponential(faults.mtbf_h * 3600))
+            yield self._at(self._env.now + rng.exponential(faults.mtbf_h * 3600))
             self._stop(node, "outage")
             self._returns += 1
-            yield self._env.timeout(rng.exponential(faults.mttr_h * 3600))
+            yield self._at(self._env.now + rng.exponential(faults.mttr_h * 3600))
             self._returns -= 1
             self._resume(node)
 
     def _dated(self, changes: list[Any], absent: dict[int, bool]) -> Generator[Any, None, None]:
         for change in changes:
-            yield self._env.timeout(max(change.at_s - self._env.now, 0))
+            yield self._at(change.at_s)
             self._returns -= change.present
             for node in change.nodes:
                 if change.present and absent.get(node, False):
@@ -128,6 +129,9 @@ class Outages:
                 elif not change.present and not absent.get(node, False):
                     self._stop(node, "absent")
                 absent[node] = not change.present
+
+    def _at(self, at_s: float) -> At:
+        return At(self._env, at_s, None, order=OUTAGE)
 
     def _stop(self, node: int, cause: str) -> None:
         self._reasons[node] = self._reasons.get(node, 0) + 1

@@ -8,7 +8,7 @@ of that instant: it shows the view, validates the plan and applies it, releases 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from heapq import heappush
 from math import inf
 from time import perf_counter, process_time
@@ -23,6 +23,7 @@ from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan
 from sim.errors import ContractError, InfeasiblePlan
 from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, Next
 from sim.faults import Outages
+from sim.instant import DECISION, END, LANDING, At
 from sim.ledger import touches
 from sim.record import COMPLETED, FAILED, IMPOSSIBLE, REFUSED
 from sim.result import Progress, RunResult
@@ -32,22 +33,9 @@ from sim.view import snapshot
 
 __all__ = ["Conditions", "Measure", "Progress", "Simulator"]
 
-_NORMAL, _AFTER_ALL = 1, 9  # SimPy processes smaller priorities first at one instant
 _PATIENCE = 3  # decisions without effect after which nothing can happen any more
 _ENDLESS = 100_000  # the same for an allocator that goes on setting wake-ups
 _STUCK = "{} jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting"
-
-
-class _At(simpy.Event):
-    """An event at an absolute instant: a Timeout adds a delay to the clock and so misses the instant by a rounding error."""
-
-    _ok = True
-
-    def __init__(self, env: simpy.Environment, at_s: float, callback: Callable[[Any], None] | None, value: Any = None, order: int = _NORMAL) -> None:
-        self.callbacks = [callback] if callback else []
-        self._value = value
-        queue: Any = env._queue
-        heappush(queue, (at_s, order, next(env._eid), self))
 
 
 class Simulator:
@@ -134,7 +122,7 @@ class Simulator:
         if self._cadence.every_s < inf:
             env.process(self._ticks())
         if self.conditions.horizon_s < inf:
-            _At(env, self.conditions.horizon_s, lambda _: self._end("horizon"), order=_AFTER_ALL + 1)
+            At(env, self.conditions.horizon_s, lambda _: self._end("horizon"), order=END)
         collected = gc.isenabled()
         gc.disable()  # a run makes no cycles, and the collector would visit the whole heap again and again
         try:
@@ -158,7 +146,7 @@ class Simulator:
         while job < jobs:
             at_s = submit_s[job]
             if at_s > env.now:
-                yield _At(env, at_s, None)
+                yield At(env, at_s, None)
             while job < jobs and submit_s[job] <= at_s:
                 if self._impossible[job]:
                     self._settle(job, IMPOSSIBLE)
@@ -176,11 +164,11 @@ class Simulator:
             if self._waiting or self._running or self._finished:
                 self._make_due()
             tick += 1
-            yield _At(self._env, tick * every, None)
+            yield At(self._env, tick * every, None)
 
     def _expect(self, job: JobId, following: Next) -> None:
         if following[0] < inf:
-            _At(self._env, following[0], self._on_job, (job, self._columns.generation[job], following[1]))
+            At(self._env, following[0], self._on_job, (job, self._columns.generation[job], following[1]))
 
     def _on_job(self, event: simpy.Event) -> None:
         job, generation, kind = event._value
@@ -254,7 +242,7 @@ class Simulator:
         queue: Any = env._queue
         point.callbacks = [self._decide]
         point._ok, point._value = True, None
-        heappush(queue, (env.now, _AFTER_ALL, next(env._eid), point))
+        heappush(queue, (env.now, DECISION, next(env._eid), point))
 
     def _decide_last(self) -> None:
         # The last thing that a source does at an instant at which nothing else happens: then the decision needs no event of its own.
@@ -311,7 +299,7 @@ class Simulator:
         self._wake_at = at_s
         if at_s < inf:
             self._wake_at = max(at_s, self._env.now + 1e-3)
-            _At(self._env, self._wake_at, self._on_wake)
+            At(self._env, self._wake_at, self._on_wake)
 
     def _on_wake(self, _: simpy.Event) -> None:
         if self._env.now == self._wake_at:
@@ -322,19 +310,32 @@ class Simulator:
         seen = {job: self._view.grants.get(job) for job in plan.changes}
         self._in_flight = True
         self._touched.clear()
-        _At(self._env, lands_s, self._land, (plan, seen))
+        At(self._env, lands_s, self._land, (plan, seen), order=LANDING)
 
     def _land(self, event: simpy.Event) -> None:
         plan, seen = event._value
         self._in_flight = False
-        same = {job for job, grant in seen.items() if self._view.grants.get(job) is grant}
-        valid = {job: grant for job, grant in plan.changes.items() if job in same and not (grant and touches(grant, self._touched))}
-        self._voided += len(plan.changes) - len(valid)
-        self._evicted += [Eviction(job, "void", "worker", 0.0) for job in plan.changes if job not in valid and job in self._waiting and job in same]
+        valid = self._still_valid(plan.changes, seen)
+        void = [job for job in plan.changes if job not in valid]
+        self._voided += len(void)
+        unstarted = [Eviction(job, "void", "worker", 0.0) for job in void if job in self._waiting and seen[job] is None]
+        if unstarted and self._cadence.on_finish:
+            self._due = True
+        self._evicted += unstarted
         self._apply(plan._replace(changes=valid))
         if self._due:
             self._due = False
             self._make_due()
+
+    def _still_valid(self, changes: Mapping[JobId, Grant | None], seen: Mapping[JobId, Grant | None]) -> dict[JobId, Grant | None]:
+        running, touched = self._stage.ledger, set(self._touched)
+        valid = {job: grant for job, grant in changes.items() if running.grants.get(job) is seen[job]}
+        while void := [job for job, grant in valid.items() if grant and touches(grant, touched)]:
+            for job in void:
+                del valid[job]
+                if job in running.charged:  # it stays where it is, and others may have counted on that room
+                    touched.update(spot[0] for spot in running.charged[job].spots)
+        return valid
 
     def _apply(self, plan: Plan, *, reserved: bool = False) -> None:
         for job in sorted(plan.refuse) if plan.refuse else ():

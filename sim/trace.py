@@ -32,6 +32,8 @@ NUMBERS: Final = (
 )
 CATEGORIES: Final = ("status", "user", "vc", "model", "gpu_type", "gpu_types_allowed", "partition")
 TEXTS: Final = ("job_id", "name")
+TYPES: Final = ("gpu_type", "gpu_types_allowed")
+"""Names of GPU types are kept in lower case, so that V100 and v100 are one type."""
 COLUMNS: Final = (
     "job_id",
     "submit_time_s",
@@ -182,6 +184,8 @@ def _typed(values: pd.Series, column: str, name: str) -> pd.Series:
         return values.astype("str")
     if column in CATEGORIES:
         text = values.astype("str").where(values.notna() & (values.astype("str") != ""))
+        if column in TYPES:
+            text = text.str.lower()
         return text.astype("category")
     try:
         numbers = pd.to_numeric(values, errors="raise").astype(np.float64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.cluster import Cluster
+from sim.cluster import KNOWN_TYPES, Cluster
 from sim.contract import Floats, Gang, Grant, Ints, JobId, Shape, Telemetry
 from sim.errors import ContractError, ParameterError
 from sim.params import param
@@ -24,8 +24,9 @@ class Rigid:
     Notes
     -----
     The work of a job is its recorded duration times the speed of the type it was measured on: column ``gpu_type`` where the trace has it and the type is
-    known, else ``reference``. A gang works at the speed of its slowest type, over ``span_node`` or ``span_rack`` where it spans several nodes or racks; both
-    are 1 by default, because a recorded duration already contains its placement. The gangs of a forked job add up.
+    one of the cluster's or of the table of known types, else ``reference``. A gang works at the speed of its slowest type, over ``span_node`` or
+    ``span_rack`` where it spans several nodes or racks; both are 1 by default, because a recorded duration already contains its placement. The gangs of a
+    forked job add up. On the overflow node of the recorded schedule a job runs as it was recorded.
     """
 
     reference: str = param("", help="GPU type that durations without a type of their own were measured on; empty = the first type of the cluster.")
@@ -54,16 +55,19 @@ class RigidModel:
         speeds = {kind.name: kind.speed for kind in cluster.types}
         reference = speeds.get(spec.reference or next(iter(speeds), ""), 1.0)
         measured = trace.texts("gpu_type")
-        at = np.array([speeds.get(str(name), reference) for name in measured.categories])
-        self._work: Floats = trace.numbers("duration_s") * at[measured.codes]
+        known = {name: kind.speed for name, kind in KNOWN_TYPES.items()} | speeds
+        at = np.array([known.get(str(name), reference) for name in measured.categories])
+        self._measured_speed = at[measured.codes]
+        self._work: Floats = trace.numbers("duration_s") * self._measured_speed
         # CPU jobs are measured on CPUs: their recorded time is their time here.
         self._work[self._asked == 0] = trace.numbers("duration_s")[self._asked == 0]
         self._type_speeds = [kind.speed for kind in cluster.types]
-        self._speed = [speeds.get(node.gpu_type, 1.0) for node in cluster.nodes] + [reference]
-        self._racks = [node.rack for node in cluster.nodes] + [""]
+        self._speed = [speeds.get(node.gpu_type, 1.0) for node in cluster.nodes]
+        self._racks = [node.rack for node in cluster.nodes]
         self._sizes: memoryview[float] = memoryview(self._asked)  # type: ignore[arg-type]
         self._rates: dict[float, Rate] = {}
         self._on_node = [Rate(speed) for speed in self._speed]
+        self._overflow = len(self._speed)
 
     def work(self) -> Floats:
         """Return seconds on the reference type, of shape (jobs,)."""
@@ -81,7 +85,7 @@ class RigidModel:
         gangs = grant.gangs
         if len(gangs) == 1:
             nodes, count, gpus, _, _ = gangs[0].workers
-            if len(nodes) == 1 and count[0] * gpus == self._sizes[job]:
+            if len(nodes) == 1 and count[0] * gpus == self._sizes[job] and nodes[0] != self._overflow:
                 return self._on_node[nodes[0]] if gpus else _ON_CPUS
         speed = sum([self._gang_speed(job, gang) for gang in gangs])
         known = self._rates.get(speed)
@@ -108,6 +112,8 @@ class RigidModel:
             return 1.0
         if held != asked:
             raise ContractError(f"job {job} asked for {asked:g} GPUs and cannot run on {held}; choose a performance model that scales")
+        if nodes[0] == self._overflow:
+            return float(self._measured_speed[job])
         if len(nodes) == 1:
             return self._speed[nodes[0]]
         slowest = min([self._speed[node] for node in nodes])
