@@ -10,7 +10,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from lab.samples import SAMPLES, load_sample
+from lab.samples import SAMPLES
+from lab.scenario import TraceSpec
+from lab.sources import load_source
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
 from sim.demand import Demands, pools_of
 from sim.errors import ClusterError
@@ -131,10 +133,11 @@ def cluster_from_tables(groups: pd.DataFrame, types: pd.DataFrame, before: Clust
 
 def presets(trace: Trace | None = None) -> tuple[Preset, ...]:
     """Return the clusters to start from: those of the samples, one built from the trace, and a large uniform one."""
-    found = [
-        Preset(load_sample(name)[1].name or sample.cluster_name, f"The cluster of the sample “{sample.title}”.", load_sample(name)[1])
-        for name, sample in SAMPLES.items()
-    ]
+    found = []
+    for name, sample in SAMPLES.items():
+        cluster = load_source(TraceSpec(f"sample:{name}")).cluster
+        assert cluster is not None, "every sample comes with a cluster"
+        found.append(Preset(sample.cluster_name, f"The cluster of the sample “{sample.title}”.", cluster))
     if trace is not None:
         column = "virtual clusters" if trace.has("vc") else "partitions" if trace.has("partition") else "peak use"
         found.insert(0, Preset("From the trace", f"Sized from the trace's {column}, with 8 GPUs per node.", _from_trace(trace)))

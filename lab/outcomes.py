@@ -234,17 +234,15 @@ def _outcome(shown: Shown, at: int) -> Outcome:
 
 
 def _overflow(entries: Sequence[Entry]) -> str:
-    for entry in entries:
-        if not entry.summary.get("overflow_gpu_s"):
-            continue
-        spells = recorded_overflow(entry.result())
-        if len(spells):
-            times = "once" if len(spells) == 1 else f"{len(spells):,} times"
-            return (
-                f"The recording held more GPUs than this cluster has: {times}, at most {spells['gpus'].max():,.0f} GPUs more, "
-                f"{spells['gpu_s'].sum() / 3600:,.0f} GPU-hours in all. The described cluster may be smaller than the real one was."
-            )
-    return ""
+    lacking = next((entry for entry in entries if entry.summary.get("overflow_gpu_s")), None)
+    if lacking is None:
+        return ""
+    spells = recorded_overflow(lacking.result())
+    times = "once" if len(spells) == 1 else f"{len(spells):,} times"
+    return (
+        f"The recording held more GPUs than this cluster has: {times}, at most {spells['gpus'].max():,.0f} GPUs more, "
+        f"{spells['gpu_s'].sum() / 3600:,.0f} GPU-hours in all. The described cluster may be smaller than the real one was."
+    )
 
 
 def _facts(study: Study, jobs: int) -> str:

@@ -53,7 +53,7 @@ def _racks(cluster: Cluster) -> None:
 
 
 def _fit(trace: Trace, cluster: Cluster) -> None:
-    count, first = machines.impossible(trace, cluster)
+    count, first = cluster_editor.fit(trace, cluster)
     if not count:
         st.caption(f":material/check: Every one of the {words.plural(len(trace), 'job')} fits on the empty cluster.")
         return

@@ -11,8 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
 from _venv import ROOT
+from playwright.sync_api import sync_playwright
 
 PICTURE = ROOT / "docs" / "images" / "compare.png"
 SIZE = {"width": 1440, "height": 1240}

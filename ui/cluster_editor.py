@@ -34,7 +34,7 @@ _TYPES: Final[dict[str, Any]] = {
 def presets(trace: Trace | None) -> None:
     """Draw the list of clusters to start from, and the short description."""
     mine = state.desk()
-    found = {preset.name: preset for preset in machines.presets(trace)}
+    found = {preset.name: preset for preset in _presets(trace.digest if trace is not None else "", trace)}
     grid = st.grid(2, min_column_width=320, vertical_alignment="bottom", gap="medium")
     with grid.cell(), st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.selectbox("Preset", list(found), None, key="preset", placeholder="choose a cluster to start from")
@@ -76,6 +76,23 @@ def tables() -> None:
         return
     if cluster != mine.study.base.cluster:
         mine.edit(start.with_cluster(mine.study, cluster))
+
+
+def fit(trace: Trace, cluster: Cluster) -> tuple[int, pd.DataFrame]:
+    """Return how many jobs can never start on a cluster, and the first of them; remembered by content."""
+    return _fit(f"{trace.digest} {cluster.digest}", trace, cluster)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _fit(mark: str, _trace: Trace, _cluster: Cluster) -> tuple[int, pd.DataFrame]:
+    del mark
+    return machines.impossible(_trace, _cluster)
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _presets(mark: str, _trace: Trace | None) -> tuple[machines.Preset, ...]:
+    del mark
+    return machines.presets(_trace)
 
 
 def _types(cluster: Cluster) -> pd.DataFrame:

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from lab import intake
+from lab.scenario import TraceSpec
+from lab.sources import load_source
+from lab.store import Store
+from sim.errors import TraceError
+
+GOOD = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,172800,0.5,1200\n=c,90,4,-20\n"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def test_a_file_is_kept_under_its_content(store: Store) -> None:
+    taken = intake.take(GOOD, "mine.csv", store)
+    source = load_source(taken.spec, store)
+    assert len(source.trace) == 2
+    assert source.account["file"] == "mine.csv"
+    assert (source.account["read"], source.account["used"], source.account["dropped"], source.account["altered"]) == (3, 2, 1, 1)
+    assert list(taken.issues["action"]) == ["altered", "dropped"]
+    assert "'=c" in taken.issues_csv
+    assert intake.take(GOOD, "again.csv", store).spec == taken.spec
+
+
+def test_choices_reach_the_reader(store: Store) -> None:
+    other = b"who;when;many;long\na;0;0;10\nb;1;2;20\n"
+    mapping = {"submit_time_s": "when", "num_gpus": "many", "duration_s": "long"}
+    taken = intake.take(other, "odd.csv", store, choices={"mapping": mapping, "cpu_jobs": "keep", "duration_unit": "min"})
+    trace = load_source(taken.spec, store).trace
+    assert list(trace.frame["duration_s"]) == [600.0, 1200.0]
+
+
+def test_a_file_that_is_too_large_is_one_sentence(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "UPLOAD_MB", 0)
+    with pytest.raises(TraceError, match=r"mine\.csv: .* limit of 0 MB"):
+        intake.take(GOOD, "mine.csv", store)
+
+
+def test_look_shows_the_beginning_without_keeping_anything(store: Store) -> None:
+    found = intake.look(b"who,when,gpus\na,0,1\n", "odd.csv")
+    assert found.columns == ("who", "when", "gpus")
+    assert "duration_s" in found.missing
+    assert store.traces() == []
+
+
+def test_a_mapping_must_be_complete_and_unique() -> None:
+    good = {"submit_time_s": "a", "num_gpus": "b", "duration_s": "c", "user": ""}
+    assert intake.mapping_from(good) == good
+    with pytest.raises(TraceError, match="Choose the column that holds num_gpus"):
+        intake.mapping_from(good | {"num_gpus": ""})
+    with pytest.raises(TraceError, match="'a' is chosen twice"):
+        intake.mapping_from(good | {"user": "a"})
+
+
+def test_profile_describes_jobs(store: Store) -> None:
+    trace = load_source(intake.take(GOOD, "mine.csv", store).spec, store).trace
+    facts = intake.profile(trace)
+    assert (facts.jobs, facts.days, facts.median_s, facts.users) == (2, 2.0, 900.0, None)
+    assert facts.gpu_hours == pytest.approx(0.5)
+    assert intake.profile(load_source(TraceSpec("sample:week")).trace).users is not None
+
+
+def test_a_window_in_days() -> None:
+    whole = TraceSpec("sample:week")
+    assert intake.days(load_source(whole).trace) == pytest.approx(7.0, abs=0.02)
+    assert intake.window_days(whole, 7.0) == (0.0, 7.0)
+    assert intake.with_window(whole, (0.0, 7.0), 7.0, 1.0) is whole
+    cut = intake.with_window(whole, (1.0, 3.0), 7.0, 2.0)
+    assert (cut.from_s, cut.to_s, cut.load) == (86_400.0, 259_200.0, 2.0)
+    assert intake.window_days(cut, 7.0) == (1.0, 3.0)
+    assert intake.with_window(cut, (0.0, 7.0), 7.0, 1.0) == whole
+    assert math.isinf(intake.with_window(cut, (1.0, 7.0), 7.0, 1.0).to_s)

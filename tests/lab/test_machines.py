@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from lab import machines
+from lab.samples import SAMPLES, load_sample
+from sim.cluster import Change, Cluster, GpuType, NodeGroup
+from sim.errors import ClusterError
+from sim.trace import Trace
+
+CAMPUS = Cluster(
+    (
+        NodeGroup(2, 8, "a100", rack_size=1, partitions=("prod", "test"), name="big"),
+        NodeGroup(3, 4, "t4", cpus=32, mem_gb=256, price_per_hour=1.5),
+        NodeGroup(1, 0, "", 96, 512),
+    ),
+    (GpuType("a100", 3.0, 4.0),),
+    (Change(10.0, (1,), False),),
+    "campus",
+)
+
+
+def edited(table: str = "groups", **cells: object) -> Cluster:
+    groups, types = machines.group_table(CAMPUS), machines.type_table(CAMPUS)
+    chosen = groups if table == "groups" else types
+    for column, value in cells.items():
+        chosen[column] = chosen[column].astype(object)
+        chosen.loc[0, column] = value
+    return machines.cluster_from_tables(groups, types, CAMPUS)
+
+
+@pytest.mark.parametrize("cluster", [CAMPUS, *(load_sample(name)[1] for name in SAMPLES)], ids=lambda cluster: cluster.name)
+def test_tables_that_were_not_edited_give_back_the_very_cluster(cluster: Cluster) -> None:
+    assert machines.cluster_from_tables(machines.group_table(cluster), machines.type_table(cluster), cluster) is cluster
+
+
+def test_an_edit_keeps_everything_else_and_says_so_in_the_name() -> None:
+    made = edited(rack_size=2)
+    assert made.groups[0] == NodeGroup(2, 8, "a100", rack_size=2, partitions=("prod", "test"), name="big")
+    assert made.groups[1:] == CAMPUS.groups[1:]
+    assert made.changes == CAMPUS.changes
+    assert made.name == "campus (edited)"
+    again = machines.cluster_from_tables(machines.group_table(made).assign(rack_size=1), machines.type_table(made), made)
+    assert again.name == "campus (edited)"
+
+
+def test_dated_changes_name_nodes_so_other_counts_drop_them() -> None:
+    assert edited(nodes=5).changes == ()
+
+
+def test_types_that_are_no_longer_used_are_left_out() -> None:
+    assert [kind.name for kind in edited(gpu_type="H100").types] == ["t4", "h100"]
+
+
+def test_speed_and_price() -> None:
+    assert edited("types", speed=2.5, price_per_gpu_hour=0.0).types[0] == GpuType("a100", 2.5, 0.0)
+
+
+def test_a_row_without_a_number_of_nodes_is_not_there_yet() -> None:
+    assert len(edited(nodes=None).groups) == 2
+    assert len(edited(nodes=pd.NA).groups) == 2
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ({"nodes": -1}, "Row 1"),
+        ({"nodes": 1.5}, "whole number"),
+        ({"nodes": "many"}, "not a number"),
+        ({"nodes": 200_000}, "100,000"),
+        ({"gpu_type": ""}, "no GPU type"),
+        ({"cores": -3.0}, "cores"),
+        ({"price_per_node_hour": math.inf}, "price"),
+    ],
+)
+def test_an_impossible_cell_is_one_sentence(cells: dict[str, object], said: str) -> None:
+    with pytest.raises(ClusterError, match=said):
+        edited(**cells)
+
+
+def test_an_empty_speed_is_one_sentence() -> None:
+    with pytest.raises(ClusterError, match="GPU type a100: the speed"):
+        edited("types", speed=None)
+
+
+def test_own_figures_are_marked() -> None:
+    assert list(machines.type_table(CAMPUS)["figures"]) == ["own", "reference"]
+
+
+def test_totals_weigh_by_speed() -> None:
+    total = machines.totals(CAMPUS)
+    assert (total.nodes, total.gpus) == (6, 28)
+    assert total.equivalents == pytest.approx(16 * 3.0 + 12 * CAMPUS.types[1].speed)
+    assert total.by_type == ("2 × 8 a100", "3 × 4 t4", "1 CPU nodes")
+    assert total.price_per_hour == pytest.approx(2 * 8 * 4.0 + 3 * 1.5)
+
+
+def trace(**columns: object) -> Trace:
+    return Trace.of(pd.DataFrame({"job_id": ["a", "b"], "submit_time_s": [0.0, 100.0], "num_gpus": [1, 20], "duration_s": [50.0, 100.0], **columns}))
+
+
+def test_jobs_too_large_for_one_type_are_impossible() -> None:
+    count, first = machines.impossible(trace(), CAMPUS)
+    assert count == 1
+    assert list(first["job_id"]) == ["b"]
+
+
+def test_load_is_work_over_room() -> None:
+    assert machines.offered_load(trace(), CAMPUS) == pytest.approx((50 + 2000) / (28 * 100))
+    assert machines.offered_load(trace(submit_time_s=[0.0, 0.0]), CAMPUS) == math.inf
+
+
+def test_presets_are_the_samples_one_from_the_trace_and_a_uniform_one() -> None:
+    made = machines.presets(trace(vc=["x", "y"], gpu_type=["t4", "t4"]))
+    assert [preset.name for preset in made] == ["From the trace", *(sample.cluster_name for sample in SAMPLES.values()), "128 x H100"]
+    assert made[0].cluster.partitions == ("x", "y")
+    assert {group.gpu_type for group in made[0].cluster.groups} == {"t4"}
+    assert "virtual clusters" in made[0].help
+    assert "peak use" in machines.presets(trace())[0].help
+    assert machines.presets()[0].name == "Mixed 64"
+
+
+def test_one_row_per_node() -> None:
+    assert len(machines.nodes(CAMPUS)) == 6

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lab import outcomes, start
+from lab.run import keep, key_of, run
+from lab.scenario import TraceSpec
+from lab.sources import load_trace
+from lab.store import Store
+from lab.study import Study
+from sim.cluster import Cluster
+from sim.errors import ParameterError
+from sim.params import Spec
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def study() -> Study:
+    return start.sample_study("tiny")
+
+
+def finish(study: Study, store: Store, places: tuple[int, ...]) -> None:
+    for at in places:
+        for scenario in study.repeated(at):
+            trace = load_trace(scenario.trace)
+            keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace), trace)
+
+
+def test_titles_are_unique_and_name_the_difference() -> None:
+    specs = (Spec("fifo"), Spec.of("fifo", head="skip"), Spec.of("fifo", head="skip"), Spec("easy"), Spec.of("las", thresholds=(1.0, 2.0)))
+    first, second, third, easy, las = outcomes.titles(specs)
+    assert (second, third) == (f"{first} · head skip", f"{first} · head skip #2")
+    assert len({first, second, third, easy, las}) == 5
+
+
+def test_nothing_stored_means_nothing_to_say(study: Study, store: Store) -> None:
+    shown = outcomes.gather(study, store)
+    assert shown.places == ()
+    assert outcomes.report(shown, store) is None
+
+
+def test_without_the_baseline_nothing_is_compared(study: Study, store: Store) -> None:
+    finish(study, store, (1, 2))
+    shown = outcomes.gather(study, store)
+    said = outcomes.report(shown, store)
+    assert said is not None
+    assert said.baseline == ""
+    assert "is not complete" in said.headline
+    assert said.table["change"].isna().all()
+    assert "slower" not in set(said.table["metric"])
+
+
+def test_a_complete_study(study: Study, store: Store) -> None:
+    finish(study, store, tuple(range(len(study.allocators))))
+    shown = outcomes.gather(study, store)
+    said = outcomes.report(shown, store)
+    assert said is not None
+    assert said.labels == shown.titles
+    assert said.baseline == shown.titles[0]
+    assert said.trust is not None
+    assert set(said.frames) == {"queue", "utilisation", "capacity", "cdf"}
+    assert said.left_out == dict.fromkeys(said.labels, 0)
+    assert said.facts == "12 jobs · 8 GPUs · one run each · same trace and seed, compared job by job"
+    jobs = outcomes.all_jobs(shown, store)
+    assert len(jobs) == 12 * len(said.labels)
+    assert list(jobs.columns[:2]) == ["policy", "seed"]
+
+
+def test_the_mark_changes_when_more_is_complete(study: Study, store: Store) -> None:
+    finish(study, store, (0,))
+    before = outcomes.gather(study, store).mark
+    finish(study, store, (1,))
+    assert outcomes.gather(study, store).mark != before
+
+
+def test_repeats_are_complete_together(study: Study, store: Store) -> None:
+    twice = replace(study, repeats=2)
+    finish(study, store, (0,))
+    assert outcomes.gather(twice, store).places == ()
+    finish(twice, store, (0,))
+    shown = outcomes.gather(twice, store)
+    assert shown.places == (0,)
+    said = outcomes.report(shown, store)
+    assert said is not None
+    assert "2 repeats" in said.facts
+
+
+def test_a_cluster_too_small_for_the_recording_is_said(study: Study, store: Store) -> None:
+    small = start.with_cluster(study, Cluster.parse("1x4:v100"))
+    replays = next(at for at, spec in enumerate(small.allocators) if spec.name == "recorded")
+    finish(small, store, (0, replays))
+    said = outcomes.report(outcomes.gather(small, store), store)
+    assert said is not None
+    assert said.overflow.startswith("The recording held more GPUs than this cluster has")
+
+
+def test_csv_is_safe_in_a_spreadsheet() -> None:
+    table = pd.DataFrame({"name": ["=1+1", "-x", "+y", "@z", "plain", None], "n": [-1.0, 2, np.nan, 4, 5, 6]})
+    lines = outcomes.safe_csv(table).splitlines()
+    assert lines == ["name,n", "'=1+1,-1.0", "'-x,2.0", "'+y,", "'@z,4.0", "plain,5.0", ",6.0"]
+
+
+def test_differences_are_told_in_words(study: Study) -> None:
+    assert outcomes.differences(study, study) == []
+    base = study.base
+    assert outcomes.differences(study, replace(study, base=replace(base, seed=3))) == ["seed 0 → 3"]
+    assert outcomes.differences(study, start.with_cluster(study, Cluster.parse("2x8:v100"))) == ["cluster: 8 → 16 GPUs"]
+    assert outcomes.differences(study, start.with_cluster(study, Cluster.parse("2x4:v100"))) == ["cluster"]
+    assert outcomes.differences(study, start.with_trace(study, TraceSpec("sample:week")))[0] == "another trace"
+    other = start.with_model(study, "overheads", Spec.of("overheads", restart_s=45.0))
+    assert outcomes.differences(study, other) == ["overheads restart s default → 45"]
+    fewer = start.with_policies(study, study.allocators[1:])
+    first, second = outcomes.titles(study.allocators)[:2]
+    assert outcomes.differences(study, fewer) == [f"− {first}", f"baseline {second}"]
+    assert outcomes.differences(fewer, study) == [f"+ {first}", f"baseline {first}"]
+    assert outcomes.differences(study, replace(study, repeats=3)) == ["repeats 1 → 3"]
+
+
+def test_a_sample_brings_its_cluster_and_a_window_does_not(study: Study) -> None:
+    assert start.with_trace(study, TraceSpec("sample:week")).base.cluster.gpus == 64
+    mine = start.with_cluster(study, Cluster.parse("2x8:v100"))
+    assert start.with_trace(mine, replace(mine.base.trace, load=2.0)).base.cluster == mine.base.cluster
+
+
+def test_a_study_needs_a_policy(study: Study) -> None:
+    with pytest.raises(ParameterError, match="Choose at least one"):
+        start.with_policies(study, ())
+
+
+def test_why_a_policy_cannot_run(study: Study) -> None:
+    replays = next(at for at, spec in enumerate(study.allocators) if spec.name == "recorded")
+    assert start.reason(study, replays) == ""
+    assert "history" in start.reason(start.with_trace(study, replace(study.base.trace, load=2.0)), replays)
