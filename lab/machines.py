@@ -21,7 +21,6 @@ from sim.readers.capacity import cluster_from_trace
 from sim.trace import Trace
 
 GROUP_COLUMNS: Final = ("name", "nodes", "gpus_per_node", "gpu_type", "cores", "memory_gb", "rack_size", "partitions", "price_per_node_hour")
-MOST_NODES: Final = 100_000
 _SHOWN_JOBS: Final = 500
 
 
@@ -122,8 +121,6 @@ def cluster_from_tables(groups: pd.DataFrame, types: pd.DataFrame, before: Clust
         for row in _records(types)
         if row["gpu_type"] in used
     )
-    if sum(group.count for group in made) > MOST_NODES:
-        raise ClusterError(f"The cluster has {sum(group.count for group in made):,} nodes; {MOST_NODES:,} is the most. Lower the number of nodes.")
     kept = before.changes if [group.count for group in made] == [group.count for group in before.groups] else ()
     cluster = Cluster(made, kinds, kept, before.name)
     if cluster.to_json() == before.to_json():

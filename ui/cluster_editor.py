@@ -70,12 +70,13 @@ def tables() -> None:
     try:
         cluster = machines.cluster_from_tables(groups, machines.type_table(mine.study.base.cluster), mine.study.base.cluster)
         cluster = machines.cluster_from_tables(groups, _types(cluster), cluster)
+        study = start.with_cluster(mine.study, cluster)
     except TrainyardError as error:
         st.error(str(error), icon=":material/error:")
         st.caption("Until this is corrected, the scenario keeps the cluster as it was before.")
         return
     if cluster != mine.study.base.cluster:
-        mine.edit(start.with_cluster(mine.study, cluster))
+        mine.edit(study)
 
 
 def fit(trace: Trace, cluster: Cluster) -> tuple[int, pd.DataFrame]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import streamlit as st
 
+from lab import start
 from lab.document import parse_json
 from lab.front import Study, TrainyardError
 from ui import state
@@ -17,10 +20,18 @@ def opener() -> None:
         return
     try:
         study = Study.from_json(parse_json(file.getvalue().decode("utf-8-sig", "replace"), file.name))
+        away = study.base.trace.source if start.names_a_file(study) else ""
+        if away:
+            study = replace(study, base=replace(study.base, trace=mine.study.base.trace))
+        start.admitted(study)
     except TrainyardError as error:
         st.error(f"{error}", icon=":material/error:")
         st.caption("The scenario that was open before is still in use.")
         return
     st.session_state["taken_scenario"] = file.file_id
     mine.replace(study)
+    if away:
+        st.warning(
+            f"{file.name} was written for the file {away}. Load that file on the Trace page; until then the trace stays as it was.", icon=":material/warning:"
+        )
     st.success(f"{file.name} is open: see the sidebar. Press Run to see its results.", icon=":material/check:")

@@ -247,8 +247,8 @@ def _from_address(scenario: str, result: str) -> Desk:
     if not scenario:
         return Desk(start.sample_study())
     try:
-        study = Study.unpack(scenario)
-        shown = Study.unpack(result) if result else study
+        study = start.admitted(Study.unpack(scenario))
+        shown = start.admitted(Study.unpack(result)) if result else study
         found = gather(shown)
     except TrainyardError as error:
         return _without_address(scenario, str(error))
@@ -259,6 +259,6 @@ def _from_address(scenario: str, result: str) -> Desk:
 def _without_address(scenario: str, sentence: str) -> Desk:
     """Keep a readable study whose trace is gone, so that everything but the trace survives; else begin with the sample."""
     try:
-        return Desk(Study.unpack(scenario), notice=sentence)
+        return Desk(start.admitted(Study.unpack(scenario)), notice=sentence)
     except TrainyardError:
         return Desk(start.sample_study(), notice=sentence)

@@ -14,7 +14,7 @@ from lab.sources import load_trace
 from lab.store import Store
 from lab.study import Study
 from sim.cluster import Cluster
-from sim.errors import ParameterError
+from sim.errors import ClusterError, ParameterError
 from sim.params import Spec
 
 
@@ -140,3 +140,15 @@ def test_why_a_policy_cannot_run(study: Study) -> None:
     replays = next(at for at, spec in enumerate(study.allocators) if spec.name == "recorded")
     assert start.reason(study, replays) == ""
     assert "history" in start.reason(start.with_trace(study, replace(study.base.trace, load=2.0)), replays)
+
+
+def test_what_comes_from_outside_may_not_name_a_file_or_fill_the_memory(study: Study) -> None:
+    assert start.admitted(study) is study
+    away = replace(study, base=replace(study.base, trace=TraceSpec("/etc/passwd")))
+    with pytest.raises(ParameterError, match="Load it on the Trace page"):
+        start.admitted(away)
+    vast = Cluster.parse("1000000000x8:v100")
+    with pytest.raises(ClusterError, match="1,000,000,000 nodes"):
+        start.admitted(replace(study, base=replace(study.base, cluster=vast)))
+    with pytest.raises(ClusterError, match="100,000 is the most"):
+        start.with_cluster(study, vast)

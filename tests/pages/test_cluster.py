@@ -106,3 +106,14 @@ def test_presets_load(visit: Open) -> None:
     app.button(key="load_preset").click().run()
     sound(app)
     assert cluster(app).name.startswith("from ")
+
+
+def test_a_vast_cluster_is_refused_before_it_fills_the_memory(visit: Open) -> None:
+    app = visit("cluster")
+    edit(app, "groups", {"edited_rows": {0: {"nodes": 1_000_000_000}}})
+    assert "100,000 is the most" in app.error[0].value
+    assert [group.count for group in cluster(app).groups] == [4, 4]
+    app.text_input(key="cluster_spec").set_value("1000000000x8:v100").run()
+    app.button(key="use_spec").click().run()
+    assert any("100,000 is the most" in error.value for error in app.error)
+    assert cluster(app).gpus == 64

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
-from lab.front import Study
+from lab.front import Study, TraceSpec
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
 from ui import state
 
@@ -60,3 +62,20 @@ def test_seed_changes_the_scenario_and_marks_the_result_as_old(visit: Open, tiny
     assert study_of(app).base.seed == 5
     assert study_of(app, "r") == tiny
     assert "seed 0 → 5" in texts(app)
+
+
+def test_an_address_cannot_make_the_server_read_its_files(visit: Open, tiny: Study, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("job_id,submit_time_s,num_gpus,duration_s\nx,0,1,5\n")
+    app = visit("start", replace(tiny, base=replace(tiny.base, trace=TraceSpec(str(secret)))))
+    assert "Load it on the Trace page" in app.error[0].value
+    assert study_of(app).base.trace.source == "sample:week"
+
+
+def test_a_scenario_file_for_another_machine_keeps_the_trace_that_is_there(visit: Open, tiny: Study) -> None:
+    app = visit()
+    away = replace(tiny, base=replace(tiny.base, trace=TraceSpec("/data/month.txt"), seed=9))
+    app.file_uploader(key="scenario_file").set_value(("cli.json", json.dumps(away.to_json()).encode(), "application/json")).run()
+    sound(app)
+    assert "/data/month.txt" in app.warning[0].value
+    assert (study_of(app).base.trace.source, study_of(app).base.seed) == ("sample:week", 9)
