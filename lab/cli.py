@@ -253,7 +253,7 @@ def _table(source: Source, trace: Trace, study: Study, done: Sequence[Finished])
         f"{trace.name}: {account.get('read', len(trace)):,} rows read, {account.get('used', len(trace)):,} used, {account.get('dropped', 0):,} left out; "
         f"{len(trace):,} jobs on {cluster.gpus:,} GPUs of {len(cluster.nodes):,} nodes.",
         *(f"  {item['rows']:,} {item['action']}: {item['reason']}" for item in account.get("reasons", ())),
-        *(f"  {sentence}" for sentence in account.get("warnings", ())),
+        *(f"  {sentence}" for sentence in (*account.get("warnings", ()), *account.get("guesses", ()))),
         "",
     ]
     titles = ("allocator", "done", "not done", "mean JCT", "P95 JCT", "mean wait", "makespan", "GPUs busy", "preempted")

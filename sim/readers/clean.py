@@ -48,11 +48,12 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
     before = float((jobs["num_gpus"] * jobs["duration_s"]).sum())
     jobs = _round_up(jobs, report)
     after = float((jobs["num_gpus"] * jobs["duration_s"]).sum())
-    if before > 0 and after > ROUNDING_WARNING * before:
-        report.warnings.append(
-            f"Rounding fractions of a GPU up raises the work from {before / 3600:,.0f} to {after / 3600:,.0f} GPU-hours ({after / before:.2f} times): "
-            "waiting times will be longer than with shared GPUs."
-        )
+    if after > before > 0:
+        grown = f"Rounding fractions of a GPU up raises the work from {before / 3600:,.1f} to {after / 3600:,.1f} GPU-hours ({after / before:.2f} times)"
+        if after > ROUNDING_WARNING * before:
+            report.warnings.append(f"{grown}: waiting times will be longer than with shared GPUs.")
+        else:
+            report.guesses.append(f"{grown}.")
     jobs = _mend(jobs, report)
     jobs = _settle_ids(jobs, report, draft.ids_repeat)
     if jobs.empty:
