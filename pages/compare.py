@@ -55,14 +55,15 @@ def _waiting(mine: state.Desk) -> None:
 
 
 def _pending(mine: state.Desk, shown: Shown) -> None:
-    missing = [title for at, title in enumerate(shown.titles) if not shown.complete(at) and title not in mine.faults]
     if mine.live:
+        barred = state.barred(shown.study)
+        missing = [title for at, title in enumerate(shown.titles) if not shown.complete(at) and title not in barred]
         st.caption(f":material/hourglass: Still running: {', '.join(missing)}.")
 
 
 def _troubles(mine: state.Desk, shown: Shown) -> None:
     """Say of each policy that has no result why, and leave the others alone."""
-    for title, sentence in mine.faults.items():
+    for title, sentence in state.barred(shown.study).items():
         st.warning(f"{title} cannot run here: {sentence}", icon=":material/block:")
     for at, title in enumerate(shown.titles):
         jobs = [mine.jobs[key] for key in shown.keys[at] if key in mine.jobs]

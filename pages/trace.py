@@ -31,7 +31,7 @@ def body() -> None:
     load = machines.offered_load(trace, mine.study.base.cluster)
     st.markdown(
         f"**{trace.name}** · {words.plural(facts.jobs, 'job')} · {words.time(facts.span_s)} · {facts.gpu_hours:,.0f} GPU-hours · "
-        f"half of the jobs run less than {words.time(facts.median_s)} · load {load:.2f} of “{mine.study.base.cluster.name}”"
+        f"half of the jobs run less than {words.time(facts.median_s)} · load {words.factor(load)} of “{mine.study.base.cluster.name}”"
     )
     trace_charts.draw(facts)
     st.page_link("pages/cluster.py", label="Next: the cluster", icon=":material/arrow_forward:")

@@ -76,7 +76,8 @@ def _complete(mine: state.Desk) -> bool:
     if mine.shown is None:
         return False
     shown = state.gather(mine.shown)
-    return len(shown.places) == len(shown.titles)
+    missing = {title for at, title in enumerate(shown.titles) if not shown.complete(at)}
+    return not missing or missing <= set(state.barred(mine.shown))
 
 
 def _status(mine: state.Desk) -> None:

@@ -57,8 +57,6 @@ class Desk:
         What Compare shows.
     jobs : dict
         Key of a result -> the run under way, or how it ended without a result.
-    faults : dict
-        Title of a policy -> why it was not even started.
     edition : int
         Part of the keys of all widgets; grows when the study is replaced from outside the forms, so that they take its values.
     upload : Upload or None
@@ -77,7 +75,6 @@ class Desk:
     watcher: str = field(default_factory=lambda: uuid.uuid4().hex)
     shown: Study | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
-    faults: dict[str, str] = field(default_factory=dict)
     edition: int = 0
     upload: Upload | None = None
     taken: dict[str, Taken] = field(default_factory=dict)
@@ -124,8 +121,6 @@ class Desk:
         reasons = [start.reason(study, at, pool.store) for at in range(len(study.allocators))]
         before = self.live
         self.shown, self.jobs = study, {}
-        titles = outcomes.titles(study.allocators)
-        self.faults = {title: reason for title, reason in zip(titles, reasons, strict=True) if reason}
         try:
             for at, scenario in _in_order(study):
                 if not reasons[at]:
@@ -206,6 +201,12 @@ def write_address() -> None:
 def widget(name: str, *parts: Any) -> str:
     """Return the key of a widget that shows a part of the study."""
     return "/".join([name, *map(str, parts), str(desk().edition)])
+
+
+def barred(study: Study) -> dict[str, str]:
+    """Return the policies of a study that cannot run on its trace and cluster: title -> reason."""
+    reasons = (start.reason(study, at, server.store()) for at in range(len(study.allocators)))
+    return {title: reason for title, reason in zip(outcomes.titles(study.allocators), reasons, strict=True) if reason}
 
 
 def gather(study: Study) -> Shown:

@@ -21,6 +21,11 @@ def share(value: float) -> str:
     return f"{100 * value:.1f} %" if math.isfinite(value) else MISSING
 
 
+def factor(value: float) -> str:
+    """Return a ratio with two decimals."""
+    return f"{value:.2f}" if math.isfinite(value) else MISSING
+
+
 def money(usd: float) -> str:
     """Return US dollars, cents below a thousand only."""
     if not math.isfinite(usd):

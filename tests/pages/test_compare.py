@@ -85,6 +85,11 @@ def test_a_policy_that_cannot_run_is_said_and_not_started(visit: Open, tiny: Stu
     sound(app)
     assert replayed not in [job.scenario.allocator for job in pool.jobs]
     assert any("cannot run here" in warning.value for warning in app.warning)
+    finish(pool, loaded, [at for at, spec in enumerate(loaded.allocators) if spec != replayed])
+    for job in pool.jobs:
+        job.state = "done"
+    app.run()
+    assert "Up to date" in texts(app)
 
 
 def test_stale_results_stay_with_the_list_of_changes(visit: Open, tiny: Study, pool: FakePool) -> None:
