@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from sim.overheads import Overheads
 from sim.perf.belief import BeliefSpec, Exact
 from sim.perf.model import PerfSpec
 from sim.perf.rigid import Rigid
+
+ENDS: Final = ("drained", "measured", "horizon")
+"""What may end a run: see `Conditions.stop`."""
 
 
 @dataclass(frozen=True)

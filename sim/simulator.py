@@ -319,9 +319,8 @@ class Simulator:
         void = [job for job in plan.changes if job not in valid]
         self._voided += len(void)
         unstarted = [Eviction(job, "void", "worker", 0.0) for job in void if job in self._waiting and seen[job] is None]
-        if unstarted and self._cadence.on_finish:
-            self._due = True
         self._evicted += unstarted
+        self._due |= bool(unstarted) and self._cadence.on_finish
         self._apply(plan._replace(changes=valid))
         if self._due:
             self._due = False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import psutil
 
 from sim.cluster import Cluster
 from sim.columns import Columns, IdSet
-from sim.conditions import Conditions
+from sim.conditions import ENDS, Conditions
 from sim.contract import NEEDS, JobId, Telemetry
 from sim.demand import Demands, pools_of
 from sim.errors import ContractError, ParameterError
@@ -42,8 +44,6 @@ class Stage:
     def __init__(self, trace: Trace, cluster: Cluster, conditions: Conditions, needs: frozenset[str]) -> None:
         if needs - NEEDS:
             raise ContractError(f"The allocator declares the unknown needs {', '.join(sorted(needs - NEEDS))}.")
-        if conditions.stop == "horizon" and not np.isfinite(conditions.horizon_s):
-            raise ParameterError("The run shall stop at the horizon, but no horizon is set. Set horizon_s.")
         self.trace, self._needs = trace, needs
         self.submit_s = trace.numbers("submit_time_s")
         self.columns, self.record = Columns(len(trace)), Record()
@@ -55,6 +55,7 @@ class Stage:
         self.ledger = Ledger(self.room, [cluster.type_index.get(node.gpu_type, -1) for node in cluster.nodes], mixed=mixed)
         self.impossible = np.zeros(len(trace), bool) if "overflow" in needs else demands.impossible(mixed=mixed)
         self.measured = conditions.measure.mask(self.submit_s)
+        _check_ending(conditions, measured=int(self.measured.sum()))
         self._model = model = conditions.perf.bind(trace, cluster)
         self._work = np.ascontiguousarray(model.work(), np.float64)
         self.columns.array("left")[:] = self._work
@@ -92,3 +93,15 @@ class Stage:
         if "telemetry" not in self._needs:
             raise ContractError("the allocator reads telemetry but does not declare it in its needs")
         return self._model.telemetry(job, self.ledger.grants[job], self.view.done_one(job), self.view.now_s)
+
+
+def _check_ending(conditions: Conditions, measured: int) -> None:
+    stop, horizon_s = conditions.stop, conditions.horizon_s
+    if stop not in ENDS:
+        raise ParameterError(f"The run shall stop at '{stop}', which is not one of {', '.join(ENDS)}.")
+    if not horizon_s > 0:
+        raise ParameterError(f"horizon_s = {horizon_s} is not a time after the first submission. Set a number above 0, or none.")
+    if stop == "horizon" and horizon_s == inf:
+        raise ParameterError("The run shall stop at the horizon, but no horizon is set. Set horizon_s.")
+    if stop == "measured" and not measured:
+        raise ParameterError("The run shall stop when the jobs that count are settled, but no job counts. Choose another measured window.")
