@@ -31,7 +31,7 @@ class Recorded:
 
     cadence = Cadence(on_finish=True, on_capacity=False)
     card = Card(
-        title="Recorded",
+        title="As it happened",
         what="Starts every job when the trace says that it started.",
         cost="Nobody decides anything: it shows what was, not what could be.",
         limits="Jobs without a recorded start are refused. Where the described cluster is too small, a job runs on an overflow node.",

@@ -18,9 +18,7 @@ def draw(facts: Profile) -> None:
     with grid.cell():
         _one(charts.arrivals(facts.arrivals, axis), facts.arrivals, "arrivals", "Jobs per hour over time")
     with grid.cell():
-        # Without a fill mode the pattern has no background, and the bars cannot be seen.
-        sizes = charts.sizes(facts.sizes).update_traces(marker_pattern_fillmode="overlay")
-        _one(sizes, facts.sizes, "gpu-demand", "Share of jobs and of GPU-hours by GPUs asked for")
+        _one(charts.sizes(facts.sizes), facts.sizes, "gpu-demand", "Share of jobs and of GPU-hours by GPUs asked for")
     with grid.cell():
         _one(charts.durations(facts.durations), facts.durations, "durations", "Jobs by recorded run time, logarithmic")
     if facts.users is not None:
