@@ -102,18 +102,18 @@ SAMPLES: Final[Mapping[str, Sample]] = {
         Sample(
             "philly-like",
             "Philly-like, 10,000 jobs",
-            "Two weeks that look like Microsoft's Philly cluster of 2017 on 320 GPUs: mostly one-GPU jobs, most GPU time in eight-GPU jobs, violent bursts.",
+            "Nine days that look like Microsoft's Philly cluster of 2017 on 320 GPUs: mostly one-GPU jobs, most GPU time in eight-GPU jobs, violent bursts.",
             _GENERATED,
             "Philly 320",
-            recipe=Recipe("philly", 10_000, 1, "40x8:p100", 0.85),
+            recipe=Recipe("philly", 10_000, 4, "40x8:p100", 0.85),
         ),
         Sample(
             "venus-like",
             "Venus-like, 10,000 jobs",
-            "About three weeks that look like SenseTime's Venus cluster of 2020 on 512 GPUs: half the jobs short, a quarter on eight GPUs, jobs of up to 128.",
+            "Eleven days that look like SenseTime's Venus cluster of 2020 on 512 GPUs: half the jobs short, a quarter on eight GPUs, jobs of up to 128.",
             _GENERATED,
             "Venus 512",
-            recipe=Recipe("venus", 10_000, 2, "64x8:v100", 0.82),
+            recipe=Recipe("venus", 10_000, 6, "64x8:v100", 0.85),
         ),
         Sample(
             "pai-like",

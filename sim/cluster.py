@@ -224,16 +224,16 @@ class Cluster:
         return cls(tuple(_parse_group(part.strip()) for part in spec.split(",")), name=spec)
 
 
-# Speed against one V100 and on-demand price: docs/reference/gpu-types.md names source and date of every figure. For comparison only.
+# Speed against one V100 and on-demand price of the GPU alone: docs/reference/gpu-types.md names the source of every figure. For comparison only.
 KNOWN_TYPES: Mapping[str, GpuType] = {
     kind.name: kind
     for kind in (
-        GpuType("k80", 0.19, 0.45),
-        GpuType("t4", 0.37, 0.35),
-        GpuType("p100", 0.52, 1.46),
+        GpuType("k80", 0.22, 0.45),
+        GpuType("t4", 0.37, 0.35),  # speed: assumption
+        GpuType("p100", 0.75, 1.46),
         GpuType("v100", 1.00, 2.48),
-        GpuType("a100", 2.10, 3.67),
-        GpuType("h100", 4.20, 6.98),
+        GpuType("a100", 2.10, 2.93),
+        GpuType("h100", 4.20, 6.98),  # speed and price (with the machine): assumptions
     )
 }
 

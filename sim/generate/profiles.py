@@ -50,7 +50,7 @@ class Profile:
     durations : tuple of (seconds, %)
         Cumulative distribution of the run time of all GPU jobs.
     sizes : tuple of SizeGroup
-    states : tuple of (rank, failed, killed)
+    states : tuple of (rank, failed, cancelled)
         Chance of either outcome at this rank (0..1) of the run time, linear in between; the rest is completed.
     users : int
         Number of users.
@@ -66,8 +66,8 @@ class Profile:
     cluster : str
         Cluster used where none is given, in the form of `Cluster.parse`.
     cap_s : float, seconds
-        Longer run times are cut to this. Two days by default, as in derived lists of the Venus and PAI jobs: with the full tail (24 days) a workload of
-        100,000 jobs never leaves its warm-up. The cut concerns 2.4 % of Philly's jobs, 2.0 % of Venus', 0.2 % of PAI's.
+        The distribution is truncated here: longer jobs do not occur. Two days by default, as in derived lists of the Venus and PAI jobs: with the full
+        tail (24 days) a workload of 100,000 jobs never leaves its warm-up. Left out are 2.5 % of Philly's jobs, 2.0 % of Venus', 0.2 % of PAI's.
     largest_share : float
         Jobs bigger than this share of the biggest GPU type are drawn again.
     models : mapping of name to (batch sizes, most GPUs)
@@ -214,8 +214,8 @@ _PAI: Final = Profile(
 _WEEK: Final = Profile(
     title="A teaching week",
     source=(
-        "Made for teaching: hours of Venus, run times of Philly scaled to the wanted load and cut at 12 hours, weekdays, GPU counts and models of our own "
-        "(the model names of Gavel's throughput tables, drawn at random as Gavel did for the Philly jobs)."
+        "Made for teaching: hours of Venus, run times of Philly stretched to the wanted load and truncated at 18 hours, weekdays, GPU counts and models "
+        "of our own (the model names of Gavel's throughput tables, drawn at random as Gavel did for the Philly jobs)."
     ),
     jobs_per_day=171.4,
     hours=_VENUS_HOURS,
@@ -238,7 +238,7 @@ _WEEK: Final = Profile(
     cron=0.02,
     epoch="2024-01-01T00:00:00",
     cluster="4x8:a100,4x8:v100",
-    cap_s=43_200,
+    cap_s=64_800,
     largest_share=0.5,
     models={
         "ResNet-18": ((32, 64, 128, 256), 16),

@@ -13,6 +13,7 @@ from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.generate.arrivals import arrivals, cron_times
 from sim.generate.profiles import DAY_S, LIMIT_RATIO, LIMITS_S, NO_LIMIT, PROFILES, Profile
+from sim.generate.runtimes import quantile, repeated, share_below, stretched
 from sim.trace import Trace
 
 Floats = NDArray[np.float64]
@@ -20,7 +21,7 @@ Ints = NDArray[np.int64]
 Jobs = dict[str, NDArray[Any]]
 
 BLOCK: Final = 1000  # jobs that together hold the published mix, so that 10,000 and 1,000,000 jobs are equally hard
-STATES: Final = ("completed", "failed", "killed")
+STATES: Final = ("completed", "failed", "cancelled")
 CRON_RUN_S: Final = 69.0  # median run time of the Philly VC 11cb48, whose script submits every 599-601 s
 
 
@@ -40,8 +41,8 @@ def generate(profile: str, *, jobs: int, seed: int, cluster: Cluster | None = No
     load : float or None
         GPU-seconds asked for / (GPUs of the cluster x time from first to last submission); met to 0.1 %. None = no scaling.
     days : float, optional
-        Time from first to last submission. Without it the load decides; with neither, the published rate. With both, the run times are scaled by one
-        factor so that the load is met within these days.
+        Time from first to last submission. Without it the load decides; with neither, the published rate. With both, the distribution of run times is
+        stretched by one factor so that the load is met within these days.
 
     Returns
     -------
@@ -58,7 +59,8 @@ def generate(profile: str, *, jobs: int, seed: int, cluster: Cluster | None = No
     Arrivals: hour of day x weekday x lognormal noise (lag-1 autocorrelation 0.5, scaled to mean 1 within each day), repeats in the same second, one cron user.
     The variation within a day keeps its relative size when the rate is scaled. Run time given GPUs: ranks are coupled to the size by a shifted logistic so
     that the run times of all jobs keep the published distribution and each size its published share of GPU time. Ranks are stratified in blocks of
-    1,000 jobs. Run times are cut at `Profile.cap_s`.
+    1,000 jobs. The published distribution is truncated at `Profile.cap_s`: ranks are ranks among the jobs that are not longer, also after a stretch, and a
+    repeat that would pass the cap is shorter than its leader instead of longer; no run time piles up at the cap.
     """
     chosen, machines = _checked(profile, jobs, seed, cluster, load, days)
     # Streams by purpose: a change to one part leaves the draws of the others alone.
@@ -97,15 +99,15 @@ def _draw(profile: Profile, jobs: int, cluster: Cluster, who: np.random.Generato
     habit_size, habit_time = who.standard_normal((2, profile.users))
     gpus, group, effective = _sizes(profile, _stratified(what, habit_size[user] + what.standard_normal(jobs)), cluster)
     rank = _ranks(profile, group, effective, habit_time[user] + what.standard_normal(jobs), what)
-    duration = np.minimum(_quantile(profile, rank), profile.cap_s)
-    failed, killed = _state_chances(profile, rank)
+    duration = quantile(profile.durations, rank, profile.cap_s)
+    failed, cancelled = _state_chances(profile, rank * share_below(profile.durations, profile.cap_s))
     dice = what.random(jobs)
-    state = np.where(dice < failed, 1, np.where(dice < failed + killed, 2, 0))
+    state = np.where(dice < failed, 1, np.where(dice < failed + cancelled, 2, 0))
     repeat = what.random(jobs) < profile.repeats
     repeat[[0, -1]] = False
     leader = np.maximum.accumulate(np.where(repeat, 0, np.arange(jobs)))
-    wobble = np.where(repeat, np.exp(0.1 * what.standard_normal(jobs)), 1.0)
-    gpus, duration = gpus[leader], np.minimum(duration[leader] * wobble, profile.cap_s)
+    wobble = np.where(repeat, 0.1 * what.standard_normal(jobs), 0.0)
+    gpus, duration = gpus[leader], repeated(duration[leader], wobble, profile.cap_s)
     return {
         "user": user[leader],
         "gpus": gpus,
@@ -189,24 +191,14 @@ def _shifts(durations: tuple[tuple[float, float], ...], wanted: tuple[float, ...
     aim = np.array(wanted) / np.dot(shares, wanted)
     shifts = np.zeros(len(wanted))
     for _ in range(50):  # the error falls to 0.1 % within ten rounds
-        means = np.array([np.minimum(_inverse(durations, _mixture(logit + shift, shifts, shares)), cap_s).mean() for shift in shifts])
+        means = np.array([quantile(durations, _mixture(logit + shift, shifts, shares), cap_s).mean() for shift in shifts])
         shifts += 0.7 * np.log(aim / (means / np.dot(shares, means)))
     return tuple(shifts - shifts[0])
 
 
-def _quantile(profile: Profile, rank: Floats) -> Floats:
-    return _inverse(profile.durations, rank)
-
-
-def _inverse(durations: tuple[tuple[float, float], ...], rank: Floats) -> Floats:
-    """Invert a cumulative distribution, straight between its points on a logarithmic axis of time."""
-    seconds, percent = np.array(durations).T
-    return np.asarray(np.exp(np.interp(rank * 100, percent, np.log(seconds))), np.float64)
-
-
 def _state_chances(profile: Profile, rank: Floats) -> tuple[Floats, Floats]:
-    at, failed, killed = np.array(profile.states).T
-    return np.interp(rank, at, failed), np.interp(rank, at, killed)
+    at, failed, cancelled = np.array(profile.states).T
+    return np.interp(rank, at, failed), np.interp(rank, at, cancelled)
 
 
 def gpus_by_type(cluster: Cluster) -> dict[str, int]:
@@ -236,27 +228,15 @@ def _types(gpus: Ints, duration: Floats, profile: Profile, cluster: Cluster) -> 
 
 
 def _scale(made: Jobs, profile: Profile, cluster: Cluster, load: float | None, days: float | None) -> float:
-    """Fix the time from first to last submission; with load and days both given, scale the run times instead. Returns seconds."""
+    """Fix the time from first to last submission and round the run times; with load and days both given, stretch them first. Returns seconds."""
+    if load is not None and days is not None:
+        span_s = max(1.0, round(days * DAY_S))
+        made["duration"] = stretched(made["duration"], made["gpus"], load * cluster.gpus * span_s, profile.durations, profile.cap_s)
+        return span_s
     made["duration"] = np.maximum(np.rint(made["duration"]), 1)
-    if load is None:
-        return max(1.0, round((days if days is not None else len(made["gpus"]) / profile.jobs_per_day) * DAY_S))
-    if days is None:
+    if load is not None:
         return max(1.0, round(float(np.dot(made["gpus"], made["duration"])) / (load * cluster.gpus)))
-    span_s = max(1.0, round(days * DAY_S))
-    made["duration"] = _stretched(made, load * cluster.gpus * span_s, profile.cap_s)
-    return span_s
-
-
-def _stretched(made: Jobs, wanted_gpu_s: float, cap_s: float) -> Floats:
-    low, high = -12.0, 12.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        tried = np.clip(np.rint(made["duration"] * np.exp(middle)), 1, cap_s)
-        low, high = (middle, high) if np.dot(made["gpus"], tried) < wanted_gpu_s else (low, middle)
-    if abs(np.dot(made["gpus"], tried) / wanted_gpu_s - 1) > 0.01:
-        reached = np.dot(made["gpus"], tried) / wanted_gpu_s
-        raise ParameterError(f"{len(tried)} jobs in these days reach {reached:.2g} times the wanted load at most. Change days, load, jobs or the cluster.")
-    return np.asarray(tried, np.float64)
+    return max(1.0, round((days if days is not None else len(made["gpus"]) / profile.jobs_per_day) * DAY_S))
 
 
 def _limits(duration: Floats, rng: np.random.Generator) -> Floats:

@@ -9,7 +9,9 @@ import pytest
 from lab.samples import FOLDER, SAMPLES, load_sample, make_sample, write_sample, write_trace
 from sim.cluster import Cluster
 from sim.errors import TraceError
+from sim.generate import PROFILES
 from sim.generate.workload import gpus_by_type
+from sim.readers.philly_json import STATUS
 
 GENERATED = [name for name, sample in SAMPLES.items() if sample.recipe]
 
@@ -31,6 +33,23 @@ def test_a_sample_can_be_simulated_and_queues(name: str) -> None:
     assert set(trace.frame["gpu_type"].cat.categories) <= set(gpus_by_type(cluster))
     wait = trace.frame["start_time_s"] - trace.frame["submit_time_s"]
     assert 0.5 < wait.mean() / trace.frame["duration_s"].mean() < 2
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_no_run_time_is_crowded_near_the_longest_one_allowed(name: str) -> None:
+    trace, _ = load_sample(name)
+    recipe = SAMPLES[name].recipe
+    assert recipe
+    cap_s = PROFILES[recipe.profile].cap_s
+    run = trace.frame["duration_s"]
+    assert 0.9 * cap_s < run.max() <= cap_s
+    assert run[run > cap_s / 2].value_counts().max() <= 0.01 * len(run)
+    assert (run > 0.98 * cap_s).mean() <= 0.02
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_statuses_are_words_of_the_readers(name: str) -> None:
+    assert set(load_sample(name)[0].frame["status"].cat.categories) == set(STATUS.values())
 
 
 @pytest.mark.parametrize("name", SAMPLES)
