@@ -30,11 +30,14 @@ class Holding:
 
     def __init__(self, grant: Grant) -> None:
         self.grant = grant
-        self.spots = [
-            (node, replicas * part.gpus, replicas * part.cpus, replicas * part.mem_gb)
-            for _, _, part in parts_of(grant)
-            for node, replicas in zip(part.nodes, part.count, strict=True)
-        ]
+        try:
+            self.spots = [
+                (node, replicas * part.gpus, replicas * part.cpus, replicas * part.mem_gb)
+                for _, _, part in parts_of(grant)
+                for node, replicas in zip(part.nodes, part.count, strict=True)
+            ]
+        except ValueError as error:
+            raise ContractError(f"the grant {grant!r} does not name one positive count per node") from error
         self.gpus = sum([gpus for _, gpus, _, _ in self.spots])
         self.cpus = sum([cpus for _, _, cpus, _ in self.spots])
         self.checked_for: Demand | None = None
@@ -54,8 +57,8 @@ class FreeRoom:
         self._pool = [0] * len(nodes)
         self._bit = [0] * len(nodes)
         self._gpus = [node.gpus for node in nodes]
-        self._cpus = [node.cpus for node in nodes]
-        self._mem_gb = [node.mem_gb for node in nodes]
+        self._cpus = [round(node.cpus, 6) for node in nodes]
+        self._mem_gb = [round(node.mem_gb, 6) for node in nodes]
         self._present = [True] * len(nodes)
         self.masks: list[list[int]] = []
         self.free: list[int] = []
@@ -149,14 +152,14 @@ class FreeRoom:
                 masks[left] ^= bit
                 levels[node] = left
                 self.free[at] += left - free
+            elif not self._present[node]:
+                raise Shortage(node, "replicas", 1, 0)
             if cpus or mem_gb:
                 self._shift_rest(node, cpus * sign, mem_gb * sign)
 
     def _shift_rest(self, node: int, cpus: float, mem_gb: float) -> None:
-        # Rounded, so that giving back restores the very number.
-        cores, memory = round(self._cpus[node] - cpus, 6), round(self._mem_gb[node] - mem_gb, 6)
-        if not self._present[node]:
-            raise Shortage(node, "cores", cpus, 0)
+        # Amounts are rounded before and sums after, so that giving back, in any order, restores the very number.
+        cores, memory = round(self._cpus[node] - round(cpus, 6), 6), round(self._mem_gb[node] - round(mem_gb, 6), 6)
         if cores < 0:
             raise Shortage(node, "cores", cpus, self._cpus[node])
         if memory < 0:
@@ -283,7 +286,8 @@ class Ledger:
         for node in part.nodes:
             if not 0 <= node < known:
                 raise ContractError(f"there is no node {node}")
-            if part.gpus and node != room.overflow and room.pool_of(node) not in demand.pools:
+            # Servers of a GPU job may stand on nodes without GPUs, which are not among its pools.
+            if (part.gpus or not demand.gpus) and node != room.overflow and room.pool_of(node) not in demand.pools:
                 raise ContractError(f"node {node} is of a type or partition that the job does not admit")
 
     def _check_one_type(self, workers: Part) -> None:

@@ -1,0 +1,263 @@
+"""The only code that takes and gives: exact, reversible, and outspoken about what is short."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.cluster import Cluster, NodeGroup
+from sim.demand import pools_of
+from sim.errors import ContractError
+from sim.grants import Demand, Gang, Grant, Part
+from sim.ledger import FreeRoom, Ledger, Shortage
+from tests.sim.scripted import across, on
+
+CLUSTER = Cluster((NodeGroup(2, 4, "v100", 8, 16), NodeGroup(1, 2, "a100"), NodeGroup(1, 0, cpus=6, mem_gb=6)))
+ANY = Demand(1, 1, 0.0, 0.0, (0, 1))
+
+
+def room_of(cluster: Cluster = CLUSTER, *, overflow: bool = False) -> FreeRoom:
+    return FreeRoom(cluster, pools_of(cluster), overflow=overflow)
+
+
+def ledger_of(room: FreeRoom, *, mixed: bool = False, cluster: Cluster = CLUSTER) -> Ledger:
+    return Ledger(room, [cluster.type_index.get(node.gpu_type, -1) for node in cluster.nodes], mixed=mixed)
+
+
+def state(room: FreeRoom) -> Any:
+    return [list(masks) for masks in room.masks], list(room.free), [room.free_on(node) for node in range(room.nodes)]
+
+
+def test_an_empty_room_offers_everything() -> None:
+    room = room_of()
+    # Masks by free GPUs: pool 0 has nodes 0 and 1 with 4 free, pool 1 one node with 2, pool 2 one node with none.
+    assert room.masks == [[0, 0, 0, 0, 0b11], [0, 0, 0b1], [0b1]]
+    assert room.free == [8, 2, 0]
+    assert room.gpus_free((0, 1)) == 10
+    assert room.free_on(0) == (4, 8.0, 16.0)
+
+
+def test_taking_moves_the_node_to_another_mask() -> None:
+    room = room_of()
+    room.take(on(1, 3, 1, 2.0, 4.0))
+    assert room.masks[0] == [0, 0b10, 0, 0, 0b01]
+    assert room.free == [5, 2, 0]
+    assert room.free_on(1) == (1, 2.0, 4.0)
+    room.give(on(1, 1, 1, 2.0, 4.0))
+    assert room.free_on(1) == (2, 4.0, 8.0)
+    room.undo()
+    assert state(room) == state(room_of())
+
+
+grants = st.builds(
+    on, st.sampled_from((0, 1)), st.integers(1, 2), st.integers(0, 2), st.sampled_from((0.0, 1 / 3, 0.1, 1.0, 1 / 128, 0.0000005)), st.floats(0, 2)
+)
+
+
+@given(st.lists(grants, max_size=12), st.randoms(use_true_random=False))
+def test_giving_back_in_any_order_restores_every_number(asked: list[Grant], random: Any) -> None:
+    room = room_of()
+    before, taken = state(room), []
+    for grant in asked:
+        try:
+            room.take(grant)
+        except Shortage:
+            room = room_of()
+            taken = []
+            continue
+        taken.append(grant)
+    random.shuffle(taken)
+    for grant in taken:
+        room.give(grant)
+    assert state(room) == before
+    room.undo()
+    assert state(room) == before
+
+
+@pytest.mark.parametrize(
+    ("grant", "what"),
+    [
+        (on(0, 5), "node 0: 5 GPUs asked, 4 free"),
+        (on(0, 4, 1, 3.0), "node 0: 12 cores asked, 8 free"),
+        (on(0, 4, 1, 1.0, 5.0), "node 0: 20 GB asked, 16 free"),
+        (on(3, 7, 0, 1.0), "node 3: 7 cores asked, 6 free"),
+    ],
+)
+def test_a_shortage_says_what_was_asked_and_what_is_free(grant: Grant, what: str) -> None:
+    with pytest.raises(Shortage) as caught:
+        room_of().take(grant)
+    assert str(caught.value) == what
+    assert str(pickle.loads(pickle.dumps(caught.value))) == what
+
+
+@pytest.mark.parametrize("grant", [on(0), on(0, 1, 0, 1.0), on(0, 1, 0, 0.0, 1.0), on(0, 1, 0)])
+def test_a_node_out_of_service_gives_nothing(grant: Grant) -> None:
+    room = room_of()
+    room.remove(0)
+    assert room.free == [4, 2, 0]
+    assert room.free_on(0) == (0, 0.0, 0.0)
+    assert not room.is_present(0)
+    assert room.replicas_that_fit(0, ANY) == 0
+    with pytest.raises(Shortage, match="node 0: .* asked, 0 free"):
+        room.take(grant)
+    room.restore(0)
+    assert state(room) == state(room_of())
+
+
+def test_how_many_replicas_fit() -> None:
+    room = room_of()
+    assert room.replicas_that_fit(0, Demand(9, 1, 3.0, 1.0, (0,))) == 2
+    assert room.replicas_that_fit(0, Demand(9, 2, 0.0, 0.0, (0,))) == 2
+    assert room.replicas_that_fit(0, Demand(9, 1, 0.0, 7.0, (0,))) == 2
+    assert room.replicas_that_fit(3, Demand(9, 0, 1.5, 0.0, (2,))) == 4
+    assert room.replicas_that_fit(2, Demand(9, 0, 1.0, 1.0, (1,))) == 9
+    assert room.replicas_that_fit(0, Demand(1, 1, 0.0, 0.0, (0,))) == 1
+
+
+class TestAdopting:
+    def test_a_sketch_that_is_the_plan_is_kept(self) -> None:
+        room, plan = room_of(), {0: on(0), 1: on(1)}
+        for grant in plan.values():
+            room.take(grant)
+        assert room.adopt(plan)
+        room.undo()
+        assert room.free == [6, 2, 0]
+
+    @pytest.mark.parametrize("plan", [{0: on(0)}, {0: on(0), 1: on(1)}, {0: on(0), 1: None}])
+    def test_any_other_is_undone(self, plan: dict[int, Grant | None]) -> None:
+        room = room_of()
+        room.take(on(0))
+        room.take(on(1))
+        assert not room.adopt(plan)
+        assert state(room) == state(room_of())
+
+    def test_a_sketch_that_gives_is_undone(self) -> None:
+        room, grant = room_of(), on(0)
+        room.take(grant)
+        room.adopt({0: grant})
+        room.give(grant)
+        assert not room.adopt({0: grant})
+        assert room.free == [7, 2, 0]
+
+
+class TestHoldings:
+    def test_taking_and_releasing(self) -> None:
+        room = room_of()
+        ledger = ledger_of(room)
+        holding = ledger.take(7, across({0: 2, 1: 1}, 1, 2.0), ANY)
+        assert (holding.gpus, holding.cpus) == (3, 6.0)
+        assert room.free_on(0) == (2, 4.0, 16.0)
+        assert (ledger.holders(0), ledger.holders(1), ledger.holders(2)) == ([7], [7], [])
+        ledger.release(7)
+        assert state(room) == state(room_of())
+        assert not ledger.grants
+
+    def test_what_is_reserved_is_not_taken_twice(self) -> None:
+        room, grant = room_of(), on(0)
+        room.take(grant)
+        ledger_of(room).take(0, grant, ANY, reserved=True)
+        assert room.free == [7, 2, 0]
+
+    @pytest.mark.parametrize(
+        ("grant", "what"),
+        [
+            (Grant(()), "the grant has no gang"),
+            (Grant((Gang(Part((0, 1), (1,))),)), "does not name one positive count per node"),
+            (Grant((Gang(Part((), ())),)), "does not name one positive count per node"),
+            (on(0, 0), "does not name one positive count per node"),
+            (on(0, 1, -1), "asks for less than nothing"),
+            (on(0, 1, 1, -1.0), "asks for less than nothing"),
+            (on(0, 1, 1, 1.0, -1.0), "asks for less than nothing"),
+            (on(4), "there is no node 4"),
+            (on(-1), "there is no node -1"),
+            (on(3), "node 3 is of a type or partition that the job does not admit"),
+            (across({0: 1, 2: 1}), "a gang spans GPU types"),
+            (Grant((Gang(Part((0,), (1,)), Part((9,), (1,), 0)),)), "there is no node 9"),
+        ],
+    )
+    def test_malformed_grants_are_refused(self, grant: Grant, what: str) -> None:
+        with pytest.raises(ContractError, match=what):
+            ledger_of(room_of()).take(0, grant, ANY)
+
+    def test_a_grant_checked_for_one_demand_is_checked_again_for_another(self) -> None:
+        room, grant = room_of(), on(0)
+        ledger = ledger_of(room)
+        ledger.take(0, grant, ANY)
+        with pytest.raises(ContractError, match="does not admit"):
+            ledger.take(1, grant, Demand(1, 1, 0.0, 0.0, (1,)))
+
+    def test_types_mix_where_that_is_declared(self) -> None:
+        room = room_of()
+        ledger_of(room, mixed=True).take(0, across({0: 1, 2: 1}), ANY)
+        assert room.free == [7, 1, 0]
+
+    def test_servers_may_stand_where_there_are_no_gpus(self) -> None:
+        room = room_of()
+        ledger_of(room).take(0, Grant((Gang(Part((0,), (2,)), Part((3,), (1,), 0, 4.0, 2.0)),)), ANY)
+        assert room.free_on(3) == (0, 2.0, 4.0)
+
+    def test_the_overflow_node_holds_anything_and_is_not_counted(self) -> None:
+        room = room_of(overflow=True)
+        holding = ledger_of(room).take(0, on(4, 99, 1, 5.0), ANY)
+        assert holding.gpus == 99
+        assert (room.free, room.nodes, room.is_present(4)) == ([8, 2, 0], 4, True)
+
+    def test_many_grants_are_forgotten_and_still_right(self) -> None:
+        room = room_of()
+        ledger = ledger_of(room)
+        ledger.take(0, on(0, 2), ANY)
+        for _ in range(9000):
+            room.take(on(1))
+            room.undo()
+        ledger.release(0)
+        assert state(room) == state(room_of())
+
+
+class TestOverlaps:
+    def test_what_stays_on_its_node_is_charged_once(self) -> None:
+        # Old: two on node 0 and one on node 1. New: three on node 0. Together: three on node 0, one on node 1.
+        room = room_of()
+        ledger = ledger_of(room)
+        ledger.take(0, across({0: 2, 1: 1}), ANY)
+        both = ledger.overlap(0, on(0, 3), ANY)
+        assert both.gpus == 4
+        assert (room.free_on(0)[0], room.free_on(1)[0]) == (1, 3)
+        assert ledger.holders(1) == [0]
+        assert ledger.end_overlap(0).gpus == 3
+        assert (room.free_on(0)[0], room.free_on(1)[0]) == (1, 4)
+
+    def test_replicas_of_another_kind_are_charged_beside(self) -> None:
+        room = room_of()
+        ledger = ledger_of(room)
+        ledger.take(0, on(0, 1, 1, 2.0), ANY)
+        assert ledger.overlap(0, on(0, 1, 1, 3.0), ANY).gpus == 2
+        assert room.free_on(0) == (2, 3.0, 16.0)
+
+    def test_servers_are_kept_apart_from_workers(self) -> None:
+        room = room_of()
+        ledger = ledger_of(room)
+        servers = Part((3,), (1,), 0, 2.0)
+        ledger.take(0, Grant((Gang(Part((0,), (1,)), servers),)), ANY)
+        ledger.overlap(0, Grant((Gang(Part((1,), (1,)), servers._replace(count=(2,))),)), ANY)
+        assert room.free_on(3)[1] == 2.0
+        ledger.end_overlap(0)
+        ledger.release(0)
+        assert state(room) == state(room_of())
+
+    def test_releasing_within_an_overlap_gives_both_back(self) -> None:
+        room = room_of()
+        ledger = ledger_of(room)
+        ledger.take(0, on(0, 2), ANY)
+        ledger.overlap(0, on(1, 2), ANY)
+        ledger.release(0)
+        assert state(room) == state(room_of())
+
+    def test_an_overlap_that_does_not_fit_says_so(self) -> None:
+        ledger = ledger_of(room_of())
+        ledger.take(0, on(0, 3), ANY)
+        with pytest.raises(Shortage, match="node 2: 3 GPUs asked, 2 free"):
+            ledger.overlap(0, on(2, 3), ANY)
