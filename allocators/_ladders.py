@@ -34,6 +34,10 @@ class Order(Protocol):
         """Return what compares jobs of different ladders: larger is worse."""
         ...
 
+    def outdated(self, view: View, job: JobId, key: Key) -> bool:
+        """Tell whether the key of a job that has been stopped is no longer right."""
+        ...
+
     def left(self, job: JobId, key: Key) -> None:
         """Take note that a job waits no longer, without having been given a rung."""
         ...

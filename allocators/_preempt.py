@@ -22,8 +22,8 @@ Entry = tuple[Key, JobId, int]
 class Queue:
     """Waiting jobs of one demand, as a heap; ``until`` is the count of GPUs come free at which its first job is worth another try.
 
-    ``failed`` is the place in the order at which a job failed last; it and all behind it could get at most ``slack`` GPUs plus those come free since the start
-    of the run, less what better jobs took in walk number ``walk`` after the first ``seen`` GPUs.
+    ``failed`` is a place in the order: a job there and all behind it could get at most ``slack`` GPUs plus those come free since the start of the run, less
+    what better jobs took in walk number ``walk`` beyond the first ``seen`` GPUs.
     """
 
     __slots__ = ("failed", "heap", "seen", "slack", "until", "walk")
@@ -85,7 +85,6 @@ class Contest:
         delta = view.delta
         if not self._begun:
             self._begin(view)
-            return
         if self._changes:
             self._check_landed(view)
         for job in delta.finished:
@@ -105,12 +104,14 @@ class Contest:
         if old is not None:
             self._order.left(job, old)
         key = self.waiting[job] = self._order.key(view, job)
-        number = 0 if self._block else id(view.demand(job))
+        demand = view.demand(job)
+        number = 0 if self._block else id(demand)
         queue = self._queues.get(number)
         if queue is None:
             queue = self._queues[number] = Queue()
-        heappush(queue.heap, (key, job, gpus_of(view.demand(job))))
-        if queue.heap[0][1] == job:
+        heap = queue.heap
+        heappush(heap, (key, job, demand.replicas * demand.gpus))
+        if heap[0][1] == job:
             self._retry(queue)
 
     def worsen(self, job: JobId, tag: float, height: float) -> None:
@@ -123,15 +124,17 @@ class Contest:
         self._one_pool = len(view.room.pools) == 1
         for job in sorted(view.grants):
             self.running.add(view, job, view.grants[job], self._order.key(view, job))
-        for job in view.waiting.ids.tolist():
-            self.wait(view, job)
 
     def _check_landed(self, view: View) -> None:
-        # A decision that took time lands without the entries that became void meanwhile.
+        # A decision that takes time lands without the entries that became void meanwhile; a stopped job may have run on until then, or lost its work.
         delta, grants = view.delta, view.grants
         for job, grant in self._changes.items():
             held = grants.get(job)
-            if held is grant or held == grant or job in delta.finished or any(job == eviction.job for eviction in delta.evicted):
+            if job in delta.finished or any(job == eviction.job for eviction in delta.evicted):
+                continue
+            if held is grant or held == grant:
+                if grant is None and self._order.outdated(view, job, self.waiting[job]):
+                    self.wait(view, job)
                 continue
             self._gone(view, job)
             if held is None:
@@ -161,7 +164,7 @@ class Contest:
             key, job, need, queue = heappop(line)
             queue.until = _IDLE
             if queue.heap[0][1] == job:
-                if self._hopeless(queue, key, job, need):
+                if self._spent and self._hopeless(queue, key, job, need):
                     continue
                 found = self._fit(view, view.demand(job), key)
                 if found is None:
@@ -169,12 +172,14 @@ class Contest:
                     continue
                 heappop(queue.heap)
                 self._last = key, job
-                self._start(view, job, *found)
-            self._retry(queue)
-            self._admit(line)
+                self._start(view, job, need, *found)
+            if queue.heap:
+                self._retry(queue)
+            if self._ripe or self._stirred:
+                self._admit(line)
         return changes
 
-    def _start(self, view: View, job: JobId, grant: Grant, stopped: list[JobId]) -> None:
+    def _start(self, view: View, job: JobId, need: int, grant: Grant, stopped: list[JobId]) -> None:
         changes, grants = self._changes, view.grants
         if job in grants and grants[job] == grant:
             del changes[job]
@@ -191,13 +196,11 @@ class Contest:
             self.wait(view, victim)
             self._stirred = True
         if not self._one_pool:
-            self._freed += taken  # what it takes from one pool may come free in another
-            return
-        over = taken - gpus_of(view.demand(job))
-        if over > 0:
-            self._freed += over
+            self._freed += taken  # from one pool, and what it needs perhaps from another
+        elif taken > need:
+            self._freed += taken - need
         else:
-            self._spent -= over
+            self._spent += need - taken
 
     def _admit(self, line: Line) -> None:
         later, ripe = self._later, self._ripe
@@ -205,13 +208,10 @@ class Contest:
             until, _, queue = heappop(later)
             if queue.until == until:
                 self._retry(queue)
-        if self._stirred:
-            self._stirred = False
+        if self._stirred and self._unlucky:
             for queue in self._unlucky:
                 self._retry(queue)
             self._unlucky.clear()
-        if not ripe:
-            return
         waiting = self.waiting
         for queue in ripe:
             heap = queue.heap
@@ -222,6 +222,7 @@ class Contest:
             elif not self._hopeless(queue, *heap[0]):
                 heappush(line, (*heap[0], queue))
         ripe.clear()
+        self._stirred = False
 
     def _hopeless(self, queue: Queue, key: Key, job: JobId, need: int) -> bool:
         """Tell whether too little has come free for a job, as far as is known without looking; then its queue waits for more."""
@@ -233,6 +234,7 @@ class Contest:
         until = need - queue.slack + spent
         if until <= self._freed:
             return False
+        queue.failed = key, job
         queue.slack -= spent
         queue.seen, queue.walk = self._spent, self._walk
         self._wait_for(queue, until)

@@ -11,7 +11,7 @@ from allocators._backlog import head_param
 from allocators._ladders import TOLERANCE, Key, gpus_of
 from allocators._preempt import Contest
 from allocators.placement import Placer, mix_param, placement_param, types_param
-from sim.contract import Cadence, Card, Grant, JobId, Plan, View, inf, param
+from sim.contract import EMPTY, Cadence, Card, Grant, JobId, Plan, View, inf, param
 
 
 class Attained:
@@ -39,14 +39,12 @@ class Attained:
 
     def key(self, view: View, job: JobId) -> Key:
         """Return the queue of a job and since when it waits."""
-        served = view.one("served_gpu_s", job)
-        gpus = gpus_of(view.demand(job))
-        attained = served - self._from.get(job, 0.0)
-        queue = bisect_right(self.limits, attained + TOLERANCE * gpus)
+        queue = self._queue(view, job)
         self.waiting[queue] += 1
-        key = (float(queue), view.now_s if served else view.one("arrival_s", job))
+        key = (float(queue), view.now_s if view.one("served_gpu_s", job) else view.one("arrival_s", job))
         if self._knob and queue:
-            heappush(self.promotions, (key[1] + self._knob * attained / gpus, job, key))
+            executed_s = self.attained(view, job) / gpus_of(view.demand(job))
+            heappush(self.promotions, (key[1] + self._knob * executed_s, job, key))
         return key
 
     def rung(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, float]:
@@ -66,6 +64,10 @@ class Attained:
         """Return queue and start: of the last queue the latest started goes first."""
         del now_s
         return (ladder, height)
+
+    def outdated(self, view: View, job: JobId, key: Key) -> bool:
+        """Tell whether the job has moved to another queue since it was to be stopped."""
+        return self._queue(view, job) != key[0]
 
     def left(self, job: JobId, key: Key) -> None:
         """Count the job no longer among the waiting."""
@@ -91,6 +93,9 @@ class Attained:
         for job in finished if self._from else ():
             self._from.pop(job, None)
 
+    def _queue(self, view: View, job: JobId) -> int:
+        return bisect_right(self.limits, self.attained(view, job) + TOLERANCE * gpus_of(view.demand(job)))
+
 
 @dataclass
 class Las:
@@ -105,7 +110,7 @@ class Las:
     Our reading: since waiting jobs stand behind the running ones of their own queue, a job is only ever stopped for one in a strictly better queue; the latest
     started of the last queue goes first, and as few as needed. Waiting jobs stand in order of the instant at which they began to wait, so a stopped job goes
     behind those that wait already. A demoted job that runs stands before the waiting jobs of its new queue. Jobs without GPUs attain nothing and stay in the
-    first queue.
+    first queue. With a knob and costly restarts, limits must allow for far more than one restart: large gangs could else take turns for ever without progress.
 
     References
     ----------
@@ -156,7 +161,9 @@ class Las:
             self._promote(view)
         changes = contest.settle(view)
         order.forget(view.delta.finished)
-        return Plan(changes, wake_at_s=self._next_s() if contest.waiting else inf)
+        if not contest.waiting:
+            return Plan(changes) if changes else EMPTY
+        return Plan(changes, wake_at_s=self._next_s())
 
     def _demote(self, view: View) -> None:
         order, contest, due = self._order, self._contest, view.now_s + TOLERANCE

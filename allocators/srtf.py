@@ -8,9 +8,10 @@ from allocators._backlog import head_param
 from allocators._ladders import TOLERANCE, Key
 from allocators._preempt import Contest
 from allocators.placement import Placer, alone, mix_param, placement_param, types_param
-from sim.contract import Cadence, Card, Demand, Grant, JobId, Plan, View, inf
+from sim.contract import EMPTY, Cadence, Card, Demand, Grant, JobId, Plan, View, inf
 
-_WRONG_FOR_S = 1.0
+_PATIENCE_S = 1 / 64  # how long after its believed finish a job that still runs is asked anew
+_PAUSE_S = 1.0  # least time from one such question to the next
 
 
 class Remaining:
@@ -53,6 +54,10 @@ class Remaining:
         """Return the remaining time."""
         return ((height - now_s) * ladder,)
 
+    def outdated(self, view: View, job: JobId, key: Key) -> bool:
+        """Tell whether the job has lost work, or has worked on, since it was to be stopped."""
+        return abs(view.one("remaining_work", job) * self._scale[job] - key[0]) > TOLERANCE
+
     def left(self, job: JobId, key: Key) -> None:
         """Do nothing: what is known of a job is kept until it finishes."""
 
@@ -62,7 +67,8 @@ class Remaining:
             self._scale.pop(job, None)
 
     def _requested(self, view: View, demand: Demand) -> tuple[Grant, float]:
-        whole = alone(view, demand, self._place.ways(view, demand).groups)
+        # A gang over several types, left by a policy before this one, may have no way of its own.
+        whole = alone(view, demand, self._place.ways(view, demand).groups or (demand.pools,))
         nodes, types = view.cluster.nodes, view.cluster.type_index
         speeds = [view.cluster.types[types[kind]].speed for node in whole.gangs[0].workers.nodes if (kind := nodes[node].gpu_type)]
         self._whole[id(demand)] = found = whole, min(speeds, default=1.0)
@@ -121,17 +127,17 @@ class Srtf:
         if contest.waiting:
             self._ask_anew(view)
         changes = contest.settle(view)
-        self._order.forget(view.delta.finished)
-        wake_at_s = inf
-        if contest.waiting and contest.running.all:
-            first = min([ladder.rungs[0][0] for ladder in contest.running.all.values()])
-            wake_at_s = max(first + TOLERANCE, view.now_s + _WRONG_FOR_S)
-        return Plan(changes, wake_at_s=wake_at_s)
+        if view.delta.finished:
+            self._order.forget(view.delta.finished)
+        if not contest.waiting:
+            return Plan(changes) if changes else EMPTY
+        first = min([ladder.rungs[0][0] for ladder in contest.running.all.values()], default=inf)
+        return Plan(changes, wake_at_s=max(first + _PATIENCE_S, view.now_s + _PAUSE_S))
 
     def _ask_anew(self, view: View) -> None:
         now_s, contest = view.now_s, self._contest
-        late = [job for ladder in contest.running.all.values() for job in _late(ladder.rungs, now_s)]
-        for job in late:
+        late = [ladder.rungs for ladder in contest.running.all.values() if ladder.rungs[0][0] <= now_s]
+        for job in [job for rungs in late for job in _late(rungs, now_s)]:
             seat = contest.running.seats[job]
             rate = view.belief.rate(job, seat.grant)
             left_s = view.one("remaining_work", job) / rate if rate > 0 else inf

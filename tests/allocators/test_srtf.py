@@ -1,10 +1,20 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocators.fifo import Fifo
 from allocators.srtf import Srtf
-from sim.contract import JobId, View
-from tests.allocators.walk import Situation, Walk, compare, placer, situations
+from sim.contract import Demand, Grant, JobId, View
+from sim.overheads import Overheads
+from sim.perf.belief import Biased
+from sim.result import RunResult
+from sim.simulator import Conditions, Simulator
+from tests.allocators.walk import After, Compared, Situation, Walk, clusters, compare, gantt, placer, situations, trace_of
 
 
 def remaining(walk: Walk, view: View, job: JobId, runs: bool) -> tuple[float, ...]:
@@ -17,12 +27,182 @@ def beats(walk: Walk, view: View, waiting: JobId, running: JobId) -> bool:
 
 
 @given(situations())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_does_what_the_walk_does(situation: Situation) -> None:
     compare(situation, Srtf(**situation.params), Walk(remaining, beats, placer(situation.params), situation.params["head"]))
 
 
 @given(situations(simple=True))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_runs_what_fits_from_an_empty_cluster(situation: Situation) -> None:
     compare(situation, Srtf(**situation.params), Walk(remaining, beats, placer(situation.params), situation.params["head"]), counts=True)
+
+
+def run(
+    jobs: list[tuple[float, int, float]], cluster: str, conditions: Conditions | None = None, columns: dict[str, list[Any]] | None = None, **params: Any
+) -> RunResult:
+    return Simulator(trace_of(jobs, **(columns or {})), clusters(cluster), Srtf(**params), conditions).run()
+
+
+def lines(*rows: str) -> str:
+    return "\n".join(rows)
+
+
+def test_one_gpu_is_always_with_the_job_that_needs_least() -> None:
+    result = run([(0, 1, 8), (2, 1, 3), (3, 1, 1), (4, 1, 4)], "1x1:a")
+    # 2: job 1 needs 3, job 0 still 6.  3: job 2 needs 1, job 1 still 2.  4: job 2 is done; 2 < 4 < 6, so jobs 1, 3, 0.
+    assert gantt(result) == lines(
+        "##........######",
+        "  #.##",
+        "   #",
+        "    ..####",
+    )
+
+
+def test_equal_remaining_time_stops_nobody() -> None:
+    result = run([(0, 1, 5), (1, 1, 4), (2, 1, 2)], "1x1:a")
+    # 1: job 0 still needs 4, no more than job 1.  2: 3, more than job 2, which runs to 4.  Then 3 < 4: job 0 before job 1.
+    assert gantt(result) == lines(
+        "##..###",
+        " ......####",
+        "  ##",
+    )
+
+
+def test_waiting_jobs_of_equal_length_start_by_id() -> None:
+    result = run([(0, 1, 2), (1, 1, 3), (1, 1, 3)], "1x1:a")
+    assert gantt(result) == lines("##", " .###", " ....###")
+
+
+def test_the_worst_go_first_and_no_more_than_needed() -> None:
+    result = run([(0, 1, 20), (0, 2, 10), (0, 1, 6), (2, 2, 5)], "1x4:a")
+    # 2: jobs 0, 1, 2 still need 18, 8, 4; job 3 needs 2 GPUs for 5. Job 0 alone gives 1, with job 1 it is 3: so job 0 is not needed after all and runs on.
+    # 6: job 2 leaves 1 GPU. Job 1 needs 8 more seconds and one more GPU: job 0, which needs 14, goes.  7: job 3 is done, job 0 goes on.
+    assert gantt(result) == lines(
+        "######.##############",
+        "##....########",
+        "######",
+        "  #####",
+    )
+
+
+def test_what_is_left_over_goes_to_the_next_in_order() -> None:
+    result = run([(0, 4, 20), (1, 1, 3), (1, 2, 5), (1, 2, 6)], "1x4:a")
+    # 1: for job 1 all 4 GPUs of job 0 come free; job 2 takes 2 of them, job 3 finds 1.  4: job 1 is done, 2 are free: job 3.  10: job 0.
+    assert gantt(result) == lines(
+        "#.........###################",
+        " ###",
+        " #####",
+        " ...######",
+    )
+
+
+def test_a_job_that_must_not_be_stopped_runs_through() -> None:
+    jobs = [(0, 1, 10), (1, 1, 2), (1, 1, 12)]
+    # 3: of the two that run, job 2 needs more than job 3 and may go. Job 0, which may not, would have had less to do anyway in the second run.
+    assert gantt(run(jobs, "1x1:a", columns={"preemptible": [0.0, 1.0, 1.0]})) == lines("##########", " .........##", " ...........############")
+    assert gantt(run(jobs, "1x1:a", columns={"preemptible": [1.0, 1.0, 1.0]})) == lines("#..#########", " ##", " ...........############")
+
+
+def test_head_says_whether_others_may_pass_a_job_for_which_no_room_can_be_made() -> None:
+    jobs = [(0, 2, 10), (1, 4, 3), (2, 1, 5), (3, 1, 1)]
+    keep = {"preemptible": [0.0, 1.0, 1.0, 1.0]}
+    # Job 1 wants all 4 GPUs, 2 of which job 0 holds to 10. Job 2 needs longer than job 1 and stands behind it, job 3 before it.
+    assert gantt(run(jobs, "1x4:a", columns=keep)) == lines(
+        "##########",
+        " .........###",
+        "  #####",
+        "   #",
+    )
+    assert gantt(run(jobs, "1x4:a", columns=keep, head="block")) == lines(
+        "##########",
+        " .........###",
+        "  ...........#####",
+        "   #",
+    )
+
+
+def test_jobs_are_compared_as_they_would_run_on_the_same_gpu() -> None:
+    # Type b has half the speed of a, on which durations were measured.
+    # 2: job 1 has done 1 of 10 on b. Job 2 needs 9 there as well, not less: job 1 stays, although it will take 18 more seconds and job 2 would have 9 on a.
+    assert gantt(run([(0, 1, 4), (0, 1, 10), (2, 1, 9)], "1x1:a,1x1:b")) == lines(
+        "####",
+        "####################",
+        "  ..#########",
+    )
+    # With 8 instead it is stopped, and continues at 4 on a, which job 0 leaves: 9 seconds.
+    assert gantt(run([(0, 1, 4), (0, 1, 10), (2, 1, 8)], "1x1:a,1x1:b")) == lines(
+        "####",
+        "##..#########",
+        "  ################",
+    )
+
+
+def test_who_falls_behind_on_a_slow_gpu_is_stopped_first() -> None:
+    # 8: job 0 on a has done 8 of 24, job 1 on b 4 of 21: 16 < 17, so job 1 goes for job 2, though it began as the shorter of the two.
+    result = run([(0, 1, 24), (0, 1, 21), (8, 1, 1)], "1x1:a,1x1:b", columns={"gpu_types_allowed": ["a", "b", "a|b"]})
+    assert gantt(result) == lines("#" * 24, "#" * 8 + ".." + "#" * 34, " " * 8 + "##")
+
+
+def test_only_jobs_on_admitted_types_are_stopped() -> None:
+    # Job 1 has most to do but holds b, which job 2 does not admit.
+    result = run([(0, 1, 10), (0, 1, 30), (1, 1, 2)], "1x1:a,1x1:b", columns={"gpu_types_allowed": ["a", "b", "a"]})
+    assert result.jobs["preemptions"].tolist() == [1, 0, 0]
+    assert result.jobs["finish_s"].tolist() == [12.0, 60.0, 3.0]
+
+
+def test_a_stopped_job_moves_where_there_is_room() -> None:
+    # 2: job 1 ends; one GPU is free on each node. Job 3 wants both of one node: job 2 goes, being longest, and continues on the other node at once.
+    result = run([(0, 1, 20), (0, 1, 2), (0, 1, 30), (3, 2, 5)], "2x2:a", placement="consolidate")
+    assert gantt(result) == lines("#" * 20, "##", "#" * 30, "   #####")
+    where = result.placements.merge(result.segments, left_on="segment", right_index=True)
+    assert where[where["job"] == 2][["t0", "node"]].to_numpy().tolist() == [[0.0, 1], [3.0, 0]]
+    assert where[where["job"] == 3]["node"].tolist() == [1]
+
+
+def test_a_job_that_outlives_its_believed_size_is_asked_anew_without_any_event() -> None:
+    result = run([(0, 1, 40), (1, 1, 30)], "1x1:a", Conditions(belief=Biased(0.1)))
+    # Believed: 4 and 3. 1: 3 left, no more than job 1. At 4 job 0 turns out to need 8 in all, so 4 more: job 1 goes first, 1/64 s later.
+    first = result.segments.iloc[0]
+    assert (first["job"], first["ended"]) == (0, "preempted")
+    assert abs(first["t1"] - (4 + 1 / 64)) < 1e-9
+    # Job 1, believed to need 3, has 6 in all after 3, so 3 more: less than the 3.98 of job 0. After 6 it has 12 in all: job 0.
+    assert abs(result.segments.iloc[1]["t1"] - (10 + 3 / 64)) < 0.05
+
+
+def test_work_that_a_stop_destroys_counts_again() -> None:
+    result = run([(0, 1, 8), (2, 1, 4), (3, 1, 5)], "1x1:a", Conditions(overheads=Overheads(on_preempt="lose_all")))
+    # 2: job 0 still needs 6, job 1 takes its place, and all 8 are to do again.  6: job 2 with 5 goes before job 0 with 8.
+    assert gantt(result) == lines("##.........########", "  ####", "   ...#####")
+
+
+@given(situations(simple=True), st.sampled_from([0.5, 3.0, 7.0]))
+@settings(max_examples=60, deadline=None)
+def test_decisions_that_take_time_lose_no_job(situation: Situation, latency_s: float) -> None:
+    conditions = replace(situation.conditions, overheads=replace(situation.conditions.overheads, latency_s=latency_s))
+    result = Simulator(situation.trace, situation.cluster, Srtf(**situation.params), conditions).run()
+    assert set(result.jobs["outcome"]) <= {"completed", "impossible"}
+
+
+@given(situations(), st.integers(1, 30))
+@settings(max_examples=60, deadline=None)
+def test_takes_over_a_cluster_in_operation(situation: Situation, at_s: int) -> None:
+    fast = Srtf(**situation.params)
+    compared = Compared(fast, Walk(remaining, beats, placer(situation.params), situation.params["head"]))
+    Simulator(situation.trace, situation.cluster, After(at_s, Fifo(mix=True), compared), situation.conditions).run()
+
+
+def test_jobs_that_cannot_start_are_seldom_tried() -> None:
+    rng = np.random.default_rng(0)
+    jobs = list(zip(np.cumsum(rng.exponential(1.0, 600)), rng.choice([1, 2, 4, 8, 16], 600).tolist(), rng.exponential(60.0, 600), strict=True))
+    allocator = Srtf()
+    place, asked = allocator._contest._place, [0]
+
+    def counted(view: View, demand: Demand) -> Grant | None:
+        asked[0] += 1
+        return place(view, demand)
+
+    allocator._contest._place = counted
+    result = Simulator(trace_of(jobs), clusters("16x8:a"), allocator).run()
+    starts = len(result.segments)
+    assert len(jobs) < starts < asked[0] < 1.5 * starts

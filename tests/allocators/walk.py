@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from allocators.placement import PLACEMENTS, Placer
 from sim.cluster import Cluster, GpuType
-from sim.contract import Demand, Grant, JobId, Plan, View
+from sim.contract import Cadence, Delta, Demand, Grant, JobId, Plan, View
 from sim.faults import Faults
 from sim.overheads import Overheads
 from sim.perf.belief import Biased, Exact
@@ -65,13 +65,19 @@ class Walk:
     since_s: dict[JobId, float] = field(default_factory=dict)
     order: list[JobId] = field(default_factory=list)
 
-    def allocate(self, view: View) -> dict[JobId, Grant | None]:
+    def note(self, view: View) -> None:
+        """Take in what the order depends on beyond the columns."""
         for job in view.waiting.ids.tolist():
             self.started_s.pop(job, None)
+        for job in view.grants:
+            self.started_s.setdefault(job, view.now_s)
         for job in view.delta.arrived:
-            self.since_s[job] = view.one("arrival_s", job)
+            self.since_s[job] = view.now_s if view.one("served_gpu_s", job) else view.one("arrival_s", job)
         for eviction in view.delta.evicted:
             self.since_s[eviction.job] = view.now_s
+
+    def allocate(self, view: View) -> dict[JobId, Grant | None]:
+        self.note(view)
         held = dict(view.grants)
         line = [(*self.rank(self, view, job, job in held), job) for job in view.active.ids.tolist()]
         self.order = [entry[-1] for entry in sorted(line)]
@@ -171,6 +177,23 @@ class Compared:
         return plan
 
 
+class After:
+    """Lets one allocator decide before an instant and another from then on, which finds jobs running and waiting that it has not seen."""
+
+    cadence = Cadence()
+
+    def __init__(self, at_s: float, first: Any, then: Any) -> None:
+        self.at_s, self.first, self.then = at_s, first, then
+        self.needs, self.card = first.needs | then.needs, then.card
+
+    def allocate(self, view: Any) -> Plan:
+        if view.now_s >= self.at_s and self.first is not self.then:
+            self.first = self.then
+            view.delta = Delta(tuple(view.waiting.ids.tolist()))
+        plan: Plan = self.first.allocate(view)
+        return plan
+
+
 @dataclass(frozen=True)
 class Situation:
     trace: Trace
@@ -217,7 +240,12 @@ def situations(draw: st.DrawFn, *, simple: bool = False, pauses: bool = False) -
             "types": draw(st.sampled_from(["fastest", "cheapest"])),
             "mix": draw(st.booleans()),
         }
-    overheads = Overheads(restart_s=draw(st.sampled_from([0.0, 3.0])), start_s=draw(st.sampled_from([0.0, 2.0]))) if pauses else Overheads()
+    overheads = Overheads(
+        restart_s=draw(st.sampled_from([0.0, 1.0])) if pauses else 0.0,
+        start_s=draw(st.sampled_from([0.0, 2.0])) if pauses else 0.0,
+        # A moved job would lose its work too, which the policy learns only at its believed finish.
+        on_preempt=draw(st.sampled_from(["checkpoint", "lose_all", "forbidden"])) if simple else "checkpoint",
+    )
     belief = draw(st.sampled_from([Exact(), Biased(0.5), Biased(2.0)]))
     conditions = Conditions(belief=belief, overheads=overheads, faults=Faults(outages=";".join(outages)))
     return Situation(trace_of(jobs, **columns), cluster, conditions, params)
