@@ -128,8 +128,10 @@ class Cluster:
             raise ClusterError("The cluster has no nodes. Add a row with at least one node.")
         named = {kind.name for kind in self.types}
         for kind in self.types:
-            if not (kind.speed > 0 and math.isfinite(kind.speed)) or not kind.price_per_gpu_hour >= 0:
-                raise ClusterError(f"GPU type {kind.name}: speed {kind.speed} must be above 0 and the price {kind.price_per_gpu_hour} must not be negative.")
+            if not (kind.speed > 0 and math.isfinite(kind.speed)) or not 0 <= kind.price_per_gpu_hour < math.inf:
+                raise ClusterError(
+                    f"GPU type {kind.name}: speed {kind.speed} must be above 0, the price {kind.price_per_gpu_hour} not negative, and both must be finite."
+                )
         if len(named) != len(self.types):
             raise ClusterError("A GPU type is described twice. Keep one line for each type.")
         used = dict.fromkeys(group.gpu_type for group in self.groups if group.gpus)
@@ -205,9 +207,9 @@ class Cluster:
             groups = tuple(NodeGroup(**_group_values(group)) for group in data["groups"])
             types = tuple(GpuType(**kind) for kind in data.get("types", ()))
             changes = tuple(Change(float(item["at_s"]), tuple(item["nodes"]), bool(item["present"])) for item in data.get("changes", ()))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return cls(groups, types, changes, str(data.get("name", "cluster")))
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ClusterError(f"The cluster description cannot be read ({error}). See the reference page on clusters for its keys.") from error
-        return cls(groups, types, changes, str(data.get("name", "cluster")))
 
     @classmethod
     def parse(cls, spec: str) -> Cluster:
@@ -243,6 +245,11 @@ def _group_values(group: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("cpus", "mem_gb"):
         if values.get(key, math.inf) is None:
             values[key] = math.inf
+    for key in ("count", "gpus", "rack_size"):
+        if isinstance(values.get(key), float) and values[key].is_integer():
+            values[key] = int(values[key])
+    if isinstance(values.get("partitions", ()), str):
+        raise TypeError(f"partitions = '{values['partitions']}' must be a list of names")
     if "partitions" in values:
         values["partitions"] = tuple(values["partitions"])
     return values
@@ -260,8 +267,8 @@ def _check_group(group: NodeGroup, at: int) -> None:
     for what, value in figures:
         if value is not None and not value >= 0:
             raise ClusterError(f"Row {at} of the cluster: {what} is {value}, but it must be a number that is not negative.")
-    if group.count != int(group.count) or group.gpus != int(group.gpus):
-        raise ClusterError(f"Row {at} of the cluster: {group.count} nodes with {group.gpus} GPUs; both must be whole numbers.")
+    if any(math.isinf(number) or number != int(number) for number in (group.count, group.gpus, group.rack_size)):
+        raise ClusterError(f"Row {at} of the cluster: {group.count} nodes with {group.gpus} GPUs, {group.rack_size} to a rack; these must be whole numbers.")
     if group.gpus and not group.gpu_type:
         raise ClusterError(f"Row {at} of the cluster: {group.gpus} GPUs per node but no GPU type. Name the type.")
 

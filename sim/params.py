@@ -45,10 +45,19 @@ class Spec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> Spec:
-        """Read what `to_json` wrote, or the text form."""
+        """Read what `to_json` wrote, or the text form.
+
+        Raises
+        ------
+        ParameterError
+            If it is neither.
+        """
         if isinstance(data, str):
             return cls.parse(data)
-        return cls.of(str(data["name"]), **{key: _revive(value) for key, value in data.get("params", {}).items()})
+        try:
+            return cls.of(str(data["name"]), **{str(key): _revive(value) for key, value in data.get("params", {}).items()})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ParameterError(f'\'{data}\' is not a name with parameters, e.g. {{"name": "fifo", "params": {{}}}}.') from error
 
     @classmethod
     def parse(cls, text: str) -> Spec:
@@ -142,7 +151,7 @@ def _info(item: dataclasses.Field[Any], hint: Any) -> ParamInfo:
 def _checked(owner: str, info: ParamInfo, value: Any) -> Any:
     try:
         made = _CONVERT[info.kind](value)
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise ParameterError(f"{owner}: {info.name} = {value} is not {_WANTED[info.kind]}.") from error
     if info.choices and made not in info.choices:
         raise ParameterError(f"{owner}: {info.name} = {value} is not one of {', '.join(info.choices)}.")
@@ -261,5 +270,5 @@ def _write(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return "/".join(f"{item:g}" for item in value)
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
+        return "/".join(map(_write, value))
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -34,6 +34,8 @@ CATEGORIES: Final = ("status", "user", "vc", "model", "gpu_type", "gpu_types_all
 TEXTS: Final = ("job_id", "name")
 TYPES: Final = ("gpu_type", "gpu_types_allowed")
 """Names of GPU types are kept in lower case, so that V100 and v100 are one type."""
+MOST_GPUS: Final = 2**31 - 1
+MOST: Final = float(np.finfo(np.float64).max)
 COLUMNS: Final = (
     "job_id",
     "submit_time_s",
@@ -185,7 +187,7 @@ def _typed(values: pd.Series, column: str, name: str) -> pd.Series:
     if column in CATEGORIES:
         text = values.astype("str").where(values.notna() & (values.astype("str") != ""))
         if column in TYPES:
-            text = text.str.lower()
+            text = text.str.lower().str.replace(" ", "")
         return text.astype("category")
     try:
         numbers = pd.to_numeric(values, errors="raise").astype(np.float64)
@@ -198,7 +200,7 @@ def _check(frame: pd.DataFrame, name: str) -> None:
     rules = {
         "submit_time_s": (~np.isfinite(frame["submit_time_s"]), "a submission time that is not a finite number"),
         "duration_s": (~(np.isfinite(frame["duration_s"]) & (frame["duration_s"] > 0)), "a duration that is not a finite number above 0"),
-        "num_gpus": (~(np.isfinite(frame["num_gpus"]) & (frame["num_gpus"] >= 0)), "a GPU count that is negative or not finite"),
+        "num_gpus": (~frame["num_gpus"].between(0, MOST_GPUS), f"a GPU count that is not between 0 and {MOST_GPUS}"),
         "job_id": (frame["job_id"].duplicated(), "an id that an earlier row already has"),
     }
     for column, (bad, what) in rules.items():
@@ -210,10 +212,11 @@ def _check(frame: pd.DataFrame, name: str) -> None:
         row = int(np.flatnonzero((whole != frame["num_gpus"]).to_numpy())[0])
         raise TraceError(f"{name}: row {row + 1} asks for {frame['num_gpus'].iloc[row]} GPUs. Round fractions up before building a trace.")
     frame["num_gpus"] = frame["num_gpus"].astype(np.int64)
-    for column in ("cpus", "mem_gb", "time_limit_s", "min_gpus", "max_gpus"):
-        if column in frame and (frame[column] < 0).any():
-            row = int(np.flatnonzero((frame[column] < 0).to_numpy())[0])
-            raise TraceError(f"{name}: row {row + 1} has a negative {column} ({frame[column].iloc[row]}). Correct or drop it.")
+    for column, most in (("cpus", MOST), ("mem_gb", MOST), ("min_gpus", MOST), ("max_gpus", MOST), ("time_limit_s", np.inf)):
+        wrong = ~frame[column].fillna(0).between(0, most) if column in frame else pd.Series(dtype=bool)
+        if wrong.any():
+            row = int(np.flatnonzero(wrong.to_numpy())[0])
+            raise TraceError(f"{name}: row {row + 1} has a negative or infinite {column} ({frame[column].iloc[row]}). Correct or drop it.")
     both = frame.reindex(columns=["min_gpus", "max_gpus"])
     crossed = both["min_gpus"] > both["max_gpus"]
     if crossed.any():

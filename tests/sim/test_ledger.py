@@ -102,7 +102,7 @@ def test_a_node_out_of_service_gives_nothing(grant: Grant) -> None:
     assert room.free_on(0) == (0, 0.0, 0.0)
     assert not room.is_present(0)
     assert room.replicas_that_fit(0, ANY) == 0
-    with pytest.raises(Shortage, match="node 0: .* asked, 0 free"):
+    with pytest.raises(Shortage, match=r"node 0: .* asked, 0 free"):
         room.take(grant)
     room.restore(0)
     assert state(room) == state(room_of())
