@@ -173,8 +173,8 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     -------
     DataFrame
         label, baseline (bool), metric, value (mean over repeats), change (relative to the baseline; NaN for itself and where it is 0), low, high (its
-        interval; NaN without one), best (bool; of no metric where all are equal, and never a recorded schedule), verdict ("better", "worse" or ""). `slower` is a metric too: the share of
-        jobs that take longer than under the baseline.
+        interval; NaN without one), best (bool; of no metric where all are equal, and never a recorded schedule), verdict ("better", "worse" or "").
+        `slower` is a metric too: the share of jobs that take longer than under the baseline.
     """
     rows = [_row(outcome, outcomes[baseline], metric) for outcome in outcomes for metric in METRICS]
     rows += [_slower_row(outcome, outcomes[baseline]) for outcome in outcomes]

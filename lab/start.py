@@ -13,11 +13,9 @@ from lab.sources import load_source, load_trace
 from lab.store import Store
 from lab.study import Study
 from sim.cluster import Cluster
-from sim.errors import ClusterError, ParameterError
+from sim.errors import ParameterError
 from sim.params import Spec
 
-MOST_NODES: Final = 100_000
-"""Largest cluster that a page takes."""
 FIRST_SAMPLE: Final = next(iter(SAMPLES))
 FIRST_POLICIES: Final = ("fifo", "easy", "srtf", "recorded")
 """What the first comparison shows: the usual queue, the usual improvement, the shortest-first bound, and what was recorded."""
@@ -50,18 +48,11 @@ def admitted(study: Study) -> Study:
     Raises
     ------
     TrainyardError
-        If it names a file of the server, or a cluster that would not fit into memory.
+        If it names a file of the server.
     """
     if names_a_file(study):
         raise ParameterError(f"The scenario names the file {study.base.trace.source}, which the app does not open by its path. Load it on the Trace page.")
-    _check_size(study.base.cluster)
     return study
-
-
-def _check_size(cluster: Cluster) -> None:
-    nodes = sum(group.count for group in cluster.groups)
-    if nodes > MOST_NODES:
-        raise ClusterError(f"The cluster has {nodes:,} nodes; {MOST_NODES:,} is the most that the app takes. Lower the number of nodes.")
 
 
 def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> Study:
@@ -77,14 +68,7 @@ def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> St
 
 
 def with_cluster(study: Study, cluster: Cluster) -> Study:
-    """Return the study on other machines.
-
-    Raises
-    ------
-    ClusterError
-        If they are too many.
-    """
-    _check_size(cluster)
+    """Return the study on other machines."""
     return replace(study, base=replace(study.base, cluster=cluster))
 
 

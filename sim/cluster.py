@@ -8,9 +8,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from sim.errors import ClusterError
+
+MOST_NODES: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,11 @@ class Cluster:
             _check_group(group, at)
         object.__setattr__(self, "groups", tuple(replace(group, gpu_type=group.gpu_type.lower()) for group in self.groups))
         object.__setattr__(self, "types", tuple(replace(kind, name=kind.name.lower()) for kind in self.types))
-        if not any(group.count for group in self.groups):
+        nodes = sum(group.count for group in self.groups)
+        if not nodes:
             raise ClusterError("The cluster has no nodes. Add a row with at least one node.")
+        if nodes > MOST_NODES:
+            raise ClusterError(f"The cluster has {nodes:,} nodes; {MOST_NODES:,} is the most that is simulated. Lower the number of nodes.")
         named = {kind.name for kind in self.types}
         for kind in self.types:
             if not (kind.speed > 0 and math.isfinite(kind.speed)) or not 0 <= kind.price_per_gpu_hour < math.inf:
