@@ -30,17 +30,22 @@ class Holding:
 
     def __init__(self, grant: Grant) -> None:
         self.grant = grant
-        try:
-            self.spots = [
-                (node, replicas * part.gpus, replicas * part.cpus, replicas * part.mem_gb)
-                for _, _, part in parts_of(grant)
-                for node, replicas in zip(part.nodes, part.count, strict=True)
-            ]
-        except ValueError as error:
-            raise ContractError(f"the grant {grant!r} does not name one positive count per node") from error
-        self.gpus = sum([gpus for _, gpus, _, _ in self.spots])
-        self.cpus = sum([cpus for _, _, cpus, _ in self.spots])
+        self.spots: list[tuple[int, int, float, float]] = []
+        self.gpus, self.cpus = 0, 0.0
+        for workers, servers in grant.gangs:
+            self._add(workers)
+            if servers is not None:
+                self._add(servers)
         self.checked_for: Demand | None = None
+
+    def _add(self, part: Part) -> None:
+        nodes, count, gpus, cpus, mem_gb = part
+        if len(nodes) != len(count):
+            raise ContractError(f"the part {part!r} does not name one positive count per node")
+        self.spots += [(node, replicas * gpus, replicas * cpus, replicas * mem_gb) for node, replicas in zip(nodes, count, strict=True)]
+        replicas = sum(count)
+        self.gpus += replicas * gpus
+        self.cpus += replicas * cpus
 
 
 class FreeRoom:
@@ -268,10 +273,11 @@ class Ledger:
     def _check(self, grant: Grant, demand: Demand) -> Holding:
         if not grant.gangs:
             raise ContractError("the grant has no gang")
-        for _, _, part in parts_of(grant):
-            self._check_part(part, demand)
-        if not self._mixed:
-            for workers, _ in grant.gangs:
+        for workers, servers in grant.gangs:
+            self._check_part(workers, demand)
+            if servers is not None:
+                self._check_part(servers, demand)
+            if not self._mixed and len(workers.nodes) > 1:
                 self._check_one_type(workers)
         holding = self._room.holding(grant)
         holding.checked_for = demand
