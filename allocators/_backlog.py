@@ -8,13 +8,14 @@ from heapq import heapify, heappop, heappush, heapreplace
 from types import MappingProxyType
 from typing import Any, Final
 
+from allocators._denials import Denials
+from allocators.placement import Placer
 from sim.contract import Delta, Demand, Grant, JobId, View, param
 
 Key = tuple[float, ...]
 Entry = tuple[float, ...]
 """A key and, last, the job."""
 KeyOf = Callable[[View, JobId], Key]
-Place = Callable[[View, Demand], Grant | None]
 
 _NOBODY: Final[Mapping[JobId, Grant | None]] = MappingProxyType({})
 
@@ -74,7 +75,7 @@ class Backlog:
             else:
                 heappush(self._heap, entry)
 
-    def start(self, view: View, place: Place) -> Mapping[JobId, Grant | None]:
+    def start(self, view: View, place: Placer) -> Mapping[JobId, Grant | None]:
         """Start jobs in order until the first that has no room."""
         line, heap = self._line, self._heap
         started: dict[JobId, Grant | None] = {}
@@ -106,18 +107,29 @@ class Lanes:
         self._lanes: dict[int, list[tuple[Key, JobId]]] = {}
         self._full: set[int] = set()
         self._fed: set[int] = set()
+        self._denials = Denials()
+        self._held: dict[JobId, Grant] = {}
+        self._begun = False
 
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))
 
     def feed(self, view: View) -> None:
-        """Take in the jobs that began to wait since the last call."""
-        for job in newly_waiting(view.delta):
+        """Take in the jobs that began to wait since the last call, and note what others gave back."""
+        delta = view.delta
+        if not self._begun:
+            self._begun = True
+            self._held.update(view.grants)
+        for job in newly_waiting(delta):
             lane = id(view.demand(job))
             heappush(self._lanes.setdefault(lane, []), (self._key(view, job), job))
             self._fed.add(lane)
+        for job in (*delta.finished, *(eviction.job for eviction in delta.evicted)):
+            if job in self._held:
+                self._denials.give_back(self._held.pop(job))
+        self._denials.renew(delta.nodes)
 
-    def start(self, view: View, place: Place) -> Mapping[JobId, Grant | None]:
+    def start(self, view: View, place: Placer) -> Mapping[JobId, Grant]:
         """Start jobs in order, passing over those that have no room."""
         lanes, full = self._lanes, self._full
         if not only_arrivals(view.delta):
@@ -128,10 +140,10 @@ class Lanes:
         self._fed.clear()
         first = [(*lanes[lane][0], lane) for lane in hopeful]
         heapify(first)
-        started: dict[JobId, Grant | None] = {}
+        started: dict[JobId, Grant] = {}
         while first:
             _, job, lane = first[0]
-            grant = place(view, view.demand(job))
+            grant = self._place(view, view.demand(job), place)
             if grant is None:
                 full.add(lane)
                 heappop(first)
@@ -144,4 +156,18 @@ class Lanes:
             else:
                 del lanes[lane]
                 heappop(first)
+        if started:
+            self._held.update(started)
         return started
+
+    def _place(self, view: View, demand: Demand, place: Placer) -> Grant | None:
+        ways = place.ways(view, demand)
+        if ways.by_mask:
+            return place(view, demand)
+        for pools in ways.groups:
+            if not self._denials.holds(view, demand, pools):
+                grant = place.within(view, demand, pools)
+                if grant is not None:
+                    return grant
+                self._denials.deny(view, demand, pools)
+        return None

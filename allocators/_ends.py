@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import NamedTuple
 
 from sim.contract import Grant, JobId, Room
 
-
-class End(NamedTuple):
-    """A running job: when it is expected to leave its nodes, what it holds, and GPUs of that by pool."""
-
-    at_s: float
-    job: JobId
-    grant: Grant
-    gpus: tuple[tuple[int, int], ...]
+End = tuple[float, JobId, Grant, tuple[tuple[int, int], ...]]
+"""A running job: when it is expected to leave its nodes, its id, what it holds, and GPUs of that by pool."""
 
 
 class Ends:
@@ -31,7 +24,7 @@ class Ends:
     def add(self, room: Room, job: JobId, grant: Grant, at_s: float) -> None:
         """Take in a job that starts now, or has been running."""
         self._at_s[job] = at_s
-        insort(self.order, End(at_s, job, grant, self.gpus_by_pool(room, grant)))
+        insort(self.order, (at_s, job, grant, self.gpus_by_pool(room, grant)))
 
     def drop(self, job: JobId) -> End:
         """Forget a job that left its nodes."""
@@ -41,8 +34,8 @@ class Ends:
         """Forget and return the jobs that should have left by now but have not."""
         order = self.order
         until = 0
-        while until < len(order) and order[until].at_s <= now_s:
-            del self._at_s[order[until].job]
+        while until < len(order) and order[until][0] <= now_s:
+            del self._at_s[order[until][1]]
             until += 1
         late = order[:until]
         del order[:until]

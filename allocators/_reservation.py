@@ -120,8 +120,8 @@ def _reserve_nodes(view: View, placer: Placer, order: list[End], job: JobId) -> 
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if sketch.has_room(placer, demand, middle) else (middle, high)
-    at_s = order[high - 1].at_s
-    while high < len(order) and order[high].at_s <= at_s:
+    at_s = order[high - 1][0]
+    while high < len(order) and order[high][0] <= at_s:
         high += 1
     sketch.show(high)
     grant = placer(view, demand)
@@ -142,11 +142,11 @@ class _Sketch:
     def show(self, ended: int) -> None:
         room, order = self._view.room, self._order
         while self._ended < ended:
-            room.give(order[self._ended].grant)
+            room.give(order[self._ended][2])
             self._ended += 1
         while self._ended > ended:
             self._ended -= 1
-            room.take(order[self._ended].grant)
+            room.take(order[self._ended][2])
 
     def has_room(self, placer: Placer, demand: Demand, ended: int) -> bool:
         self.show(ended)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import NamedTuple
 
+from allocators._reservation import Reservation
 from sim.contract import Demand, JobId
 
-
-class Entry(NamedTuple):
-    """A waiting job; smaller goes first."""
-
-    key: tuple[float, ...]
-    job: JobId
+Entry = tuple[tuple[float, ...], JobId]
+"""A waiting job: its key, then its id; smaller goes first."""
 
 
 class Lane:
@@ -26,12 +22,15 @@ class Lane:
         What all of them ask for.
     groups : tuple of tuples of int
         Where they may run, preferred first.
+    limited : bool
+        Whether more than free GPUs matters there.
     """
 
-    __slots__ = ("_new", "_shortest", "_times_s", "demand", "gpus", "groups", "order")
+    __slots__ = ("_new", "_shortest", "_times_s", "demand", "gpus", "groups", "id", "limited", "order")
 
-    def __init__(self, demand: Demand, groups: tuple[tuple[int, ...], ...]) -> None:
-        self.demand, self.groups = demand, groups
+    def __init__(self, demand: Demand, groups: tuple[tuple[int, ...], ...], *, limited: bool) -> None:
+        self.id = id(demand)
+        self.demand, self.groups, self.limited = demand, groups, limited
         self.gpus = demand.replicas * demand.gpus
         self.order: list[Entry] = []
         self._shortest: list[list[tuple[float, Entry]]] = [[] for _ in groups]
@@ -45,20 +44,20 @@ class Lane:
             insort(order, entry)
         else:
             order.append(entry)
-        self._new[entry.job] = entry
+        self._new[entry[1]] = entry
 
     def remove(self, entry: Entry) -> None:
         """Forget a job."""
         order = self.order
         del order[0 if order[0] is entry else bisect_left(order, entry)]
-        if self._new.pop(entry.job, None) is None:
-            for by_time, time_s in zip(self._shortest, self._times_s.pop(entry.job), strict=True):
+        if self._new.pop(entry[1], None) is None:
+            for by_time, time_s in zip(self._shortest, self._times_s.pop(entry[1]), strict=True):
                 del by_time[bisect_left(by_time, (time_s, entry))]
 
     def first_within(self, group: int, time_s: float, barred: set[JobId], times_s: TimesOf) -> Entry | None:
         """Return the first in the queue of those that take no longer than this in a group; ``times_s`` is asked once for each job."""
         for entry in self._new.values():
-            self._times_s[entry.job] = found = times_s(self, entry)
+            self._times_s[entry[1]] = found = times_s(self, entry)
             for by_time, own_s in zip(self._shortest, found, strict=True):
                 insort(by_time, (own_s, entry))
         self._new.clear()
@@ -66,7 +65,7 @@ class Lane:
         if not by_time or by_time[0][0] > time_s:
             return None
         until = bisect_right(by_time, time_s, key=lambda item: item[0])
-        return min((entry for _, entry in by_time[:until] if entry.job not in barred), default=None)
+        return min((entry for _, entry in by_time[:until] if entry[1] not in barred), default=None)
 
 
 TimesOf = Callable[[Lane, Entry], tuple[float, ...]]
@@ -115,4 +114,29 @@ class Window:
         lane.remove(entry)
         self.size -= 1
         if not lane.order:
-            del self.lanes[id(lane.demand)]
+            del self.lanes[lane.id]
+
+
+class Look:
+    """One look at the queue: the first of each lane that may pass, in order, and what has been found out.
+
+    Parameters
+    ----------
+    promise : Reservation
+        What the head was promised.
+    times_s : callable
+        See `TimesOf`.
+    """
+
+    __slots__ = ("barred", "full", "line", "lined_up", "only_short", "promise", "starts", "times_s")
+
+    def __init__(self, promise: Reservation, times_s: TimesOf) -> None:
+        self.promise, self.times_s = promise, times_s
+        self.line: list[tuple[Entry, int, int, Lane]] = []
+        self.lined_up: set[int] = set()
+        self.starts = 0
+        self.full: set[tuple[int, int]] = set()
+        """(lane, group) without room"""
+        self.only_short: set[tuple[int, int]] = set()
+        """(lane, group) where only those may go that end before the head can start"""
+        self.barred: set[JobId] = set()

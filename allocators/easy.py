@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import heappop, heappush
 from math import inf
 
 from allocators._backlog import newly_waiting, only_arrivals
+from allocators._denials import Denials
 from allocators._ends import Ends
 from allocators._reservation import TOLERANCE_S, Reservation, reserve
-from allocators._window import Entry, Lane, Window
+from allocators._window import Entry, Lane, Look, Window
 from allocators.placement import Placer, mix_param, placement_param, types_param
-from sim.contract import EMPTY, Cadence, Card, Grant, JobId, Plan, View, param
+from sim.contract import EMPTY, Cadence, Card, Delta, Grant, JobId, Plan, View, param
 
 
 @dataclass
@@ -38,11 +40,13 @@ class Easy:
     mix: bool = mix_param()
     _place: Placer = field(init=False, repr=False)
     _window: Window = field(init=False, repr=False)
+    _denials: Denials = field(init=False, repr=False, default_factory=Denials)
     _ends: Ends = field(init=False, repr=False, default_factory=Ends)
     _head: Entry | None = field(init=False, repr=False, default=None)
     _blocked: Entry | None = field(init=False, repr=False, default=None)
     _promise: Reservation | None = field(init=False, repr=False, default=None)
     _fed: set[int] = field(init=False, repr=False, default_factory=set)
+    _by_limit: bool = field(init=False, repr=False)
     _begun: bool = field(init=False, repr=False, default=False)
     _started: dict[JobId, Grant | None] = field(init=False, repr=False, default_factory=dict)
 
@@ -61,6 +65,7 @@ class Easy:
         """Prepare an empty queue."""
         self._place = Placer(self.placement, self.types, self.mix)
         self._window = Window(self.depth)
+        self._by_limit = self.estimate == "limit"
 
     @property
     def needs(self) -> frozenset[str]:
@@ -72,7 +77,7 @@ class Easy:
         promise = self._promise
         self._follow_running(view)
         for job in newly_waiting(view.delta):
-            self._queue(view, Entry((-view.one("priority", job),) if self.order == "priority" else (), job))
+            self._queue(view, ((-view.one("priority", job),) if self.order == "priority" else (), job))
         if self._head is None:
             return EMPTY
         self._started = {}
@@ -80,8 +85,10 @@ class Easy:
         if stale:
             self._start_heads(view)
         if self._head is not None and self._window.size:
-            lanes = self._window.lanes
-            self._backfill(view, list(lanes.values()) if stale else [lanes[at] for at in self._fed if at in lanes])
+            lanes, free = self._window.lanes, sum(view.room.free)
+            hopeful = [lane for lane in (lanes.values() if stale else [lanes[at] for at in self._fed if at in lanes]) if lane.gpus <= free]
+            if hopeful:
+                self._backfill(view, hopeful)
         self._fed.clear()
         return Plan(self._started) if self._started else EMPTY
 
@@ -94,20 +101,27 @@ class Easy:
             for job, grant in view.grants.items():
                 ends.add(view.room, job, grant, now_s + self._left_s(view, job, grant))
         for job in delta.finished:
-            if job in ends and ends.drop(job).at_s != now_s:
-                self._promise = None
-        for eviction in delta.evicted:
-            if eviction.job in ends:
-                ends.drop(eviction.job)
+            if job in ends:
+                end = ends.drop(job)
+                self._denials.give_back(end[2])
+                if end[0] != now_s:
+                    self._promise = None
         if delta.evicted or delta.nodes:
-            self._promise = None
-        if ends.order and ends.order[0].at_s <= now_s:
-            for late in ends.overdue(now_s):
+            self._follow_losses(delta)
+        if ends.order and ends.order[0][0] <= now_s:
+            for _, job, grant, _ in ends.overdue(now_s):
                 self._promise = None
-                ends.add(view.room, late.job, late.grant, now_s + self._left_s(view, late.job, late.grant))
+                ends.add(view.room, job, grant, now_s + self._left_s(view, job, grant))
+
+    def _follow_losses(self, delta: Delta) -> None:
+        self._promise = None
+        for eviction in delta.evicted:
+            if eviction.job in self._ends:
+                self._denials.give_back(self._ends.drop(eviction.job)[2])
+        self._denials.renew(delta.nodes)
 
     def _left_s(self, view: View, job: JobId, grant: Grant) -> float:
-        limit_s = self._limit_s(view, job)
+        limit_s = self._limit_s(view, job) if self._by_limit else inf
         if limit_s < inf:
             held = view.one("held_gpus", job)
             been_s = view.one("served_gpu_s", job) / held if held else 0.0
@@ -118,12 +132,12 @@ class Easy:
         return view.one("remaining_work", job) / rate if rate > 0 else inf
 
     def _limit_s(self, view: View, job: JobId) -> float:
-        limit_s = view.one("time_limit_s", job) if self.estimate == "limit" else inf
+        limit_s = view.one("time_limit_s", job)
         return limit_s if limit_s > 0 else inf
 
     def _start(self, view: View, entry: Entry, grant: Grant, end_s: float) -> None:
-        self._started[entry.job] = grant
-        self._ends.add(view.room, entry.job, grant, end_s)
+        self._started[entry[1]] = grant
+        self._ends.add(view.room, entry[1], grant, end_s)
 
     # -- what waits --------------------------------------------------------------------------------------------------------------------------------------
 
@@ -137,32 +151,33 @@ class Easy:
         if not self._window.goes_behind(entry):
             self._enter(view, entry)
 
-    def _enter(self, view: View, entry: Entry) -> None:
-        demand, lanes = view.demand(entry.job), self._window.lanes
+    def _enter(self, view: View, entry: Entry) -> Lane:
+        demand, lanes = view.demand(entry[1]), self._window.lanes
         lane = lanes.get(id(demand))
         if lane is None:
-            lane = lanes[id(demand)] = Lane(demand, self._place.ways(view, demand).groups)
+            lane = lanes[id(demand)] = Lane(demand, self._place.ways(view, demand).groups, limited=not self._place.counts(view, demand))
         self._window.add(lane, entry)
         self._fed.add(id(demand))
+        return lane
 
     def _times_s(self, view: View, lane: Lane, entry: Entry) -> tuple[float, ...]:
-        limit_s = self._limit_s(view, entry.job)
-        return tuple(limit_s if limit_s < inf else self._place.run_time_s(view, entry.job, at) for at in range(len(lane.groups)))
+        limit_s = self._limit_s(view, entry[1]) if self._by_limit else inf
+        return tuple(limit_s if limit_s < inf else self._place.run_time_s(view, entry[1], at) for at in range(len(lane.groups)))
 
-    def _leave(self, view: View, entry: Entry) -> None:
+    def _leave(self, view: View, entry: Entry) -> Lane | None:
+        """Take a job out of the window, and return the lane of the one that comes in instead."""
         window = self._window
-        window.remove(entry, window.lanes[id(view.demand(entry.job))])
+        window.remove(entry, window.lanes[id(view.demand(entry[1]))])
         following = window.behind() if window.size < self.depth else None
-        if following is not None:
-            self._enter(view, following)
+        return None if following is None else self._enter(view, following)
 
     def _start_heads(self, view: View) -> None:
         while self._head is not None:
             head = self._head
-            grant = self._place(view, view.demand(head.job))
+            grant = self._place(view, view.demand(head[1]))
             if grant is None:
                 break
-            self._start(view, head, grant, view.now_s + self._left_s(view, head.job, grant))
+            self._start(view, head, grant, view.now_s + self._left_s(view, head[1], grant))
             self._promise = None
             self._head = self._window.first()
             if self._head is None:
@@ -174,60 +189,61 @@ class Easy:
     # -- what may pass -----------------------------------------------------------------------------------------------------------------------------------
 
     def _backfill(self, view: View, lanes: list[Lane]) -> None:
-        tried = _Pass()
-        while True:
-            found = self._next(view, lanes, tried)
-            if found is None:
-                return
-            entry, lane, group = found
-            if self._try(view, entry, lane, group, tried):
-                self._leave(view, entry)
-                lanes = list(self._window.lanes.values())
-
-    def _next(self, view: View, lanes: list[Lane], tried: _Pass) -> tuple[Entry, Lane, int] | None:
-        """Return the first job in the queue that may pass, with its lane and group."""
-        best: tuple[Entry, Lane, int] | None = None
-        room, times_s = view.room, partial(self._times_s, view)
+        look = Look(self._promised(view), partial(self._times_s, view))
         for lane in lanes:
-            for group, pools in enumerate(lane.groups):
-                if (room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)) < lane.gpus or (id(lane.demand), group) in tried.full:
-                    continue
-                promise = self._promised(view)
-                if (id(lane.demand), group) not in tried.only_short and promise.may_spare(lane.gpus, pools) and lane.order[0].job not in tried.barred:
-                    entry: Entry | None = lane.order[0]
-                else:
-                    entry = lane.first_within(group, promise.at_s - view.now_s + TOLERANCE_S, tried.barred, times_s)
-                if entry is not None and (best is None or entry < best[0]):
-                    best = entry, lane, group
+            self._line_up(view, lane, look)
+        while look.line:
+            entry, group, starts, lane = heappop(look.line)
+            look.lined_up.discard(lane.id)
+            if (starts == look.starts or self._next(view, lane, look) == (entry, group)) and self._try(view, entry, lane, group, look):
+                look.starts += 1
+                following = self._leave(view, entry)
+                if following is not None and following is not lane:
+                    self._line_up(view, following, look)
+            self._line_up(view, lane, look)
+
+    def _line_up(self, view: View, lane: Lane, look: Look) -> None:
+        found = self._next(view, lane, look) if lane.order and lane.id not in look.lined_up else None
+        if found is not None:
+            heappush(look.line, (*found, look.starts, lane))
+            look.lined_up.add(lane.id)
+
+    def _next(self, view: View, lane: Lane, look: Look) -> tuple[Entry, int] | None:
+        """Return the first job of a lane that may pass, and the group of pools where."""
+        best: tuple[Entry, int] | None = None
+        room, promise = view.room, look.promise
+        for group, pools in enumerate(lane.groups):
+            if (room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)) < lane.gpus:
+                continue
+            if lane.limited and ((lane.id, group) in look.full or self._denials.holds(view, lane.demand, pools)):
+                continue
+            if promise.may_spare(lane.gpus, pools) and (lane.id, group) not in look.only_short and lane.order[0][1] not in look.barred:
+                entry: Entry | None = lane.order[0]
+            else:
+                entry = lane.first_within(group, promise.at_s - view.now_s + TOLERANCE_S, look.barred, look.times_s)
+            if entry is not None and (best is None or entry < best[0]):
+                best = entry, group
         return best
 
     def _promised(self, view: View) -> Reservation:
         head = self._head
         assert head is not None
-        if self._promise is None or self._promise.job != head.job:
-            self._promise = reserve(view, self._place, self._ends, head.job)
+        if self._promise is None or self._promise.job != head[1]:
+            self._promise = reserve(view, self._place, self._ends, head[1])
         return self._promise
 
-    def _try(self, view: View, entry: Entry, lane: Lane, group: int, tried: _Pass) -> bool:
+    def _try(self, view: View, entry: Entry, lane: Lane, group: int, look: Look) -> bool:
         grant = self._place.within(view, lane.demand, lane.groups[group])
         if grant is None:
-            tried.full.add((id(lane.demand), group))
+            look.full.add((lane.id, group))
+            self._denials.deny(view, lane.demand, lane.groups[group])
             return False
-        end_s, promise = view.now_s + self._left_s(view, entry.job, grant), self._promised(view)
+        end_s, promise = view.now_s + self._left_s(view, entry[1], grant), look.promise
         if end_s > promise.at_s + TOLERANCE_S and not promise.spares(self._ends.gpus_by_pool(view.room, grant), grant):
             view.room.give(grant)
-            if (id(lane.demand), group) in tried.only_short:
-                tried.barred.add(entry.job)
-            tried.only_short.add((id(lane.demand), group))
+            if (lane.id, group) in look.only_short:
+                look.barred.add(entry[1])
+            look.only_short.add((lane.id, group))
             return False
         self._start(view, entry, grant, end_s)
         return True
-
-
-class _Pass:
-    """What one look at the queue has found out: (lane, group) without room, (lane, group) where only short jobs may go, jobs that may not pass."""
-
-    def __init__(self) -> None:
-        self.full: set[tuple[int, int]] = set()
-        self.only_short: set[tuple[int, int]] = set()
-        self.barred: set[JobId] = set()

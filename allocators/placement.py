@@ -326,7 +326,7 @@ _BY_MASK: Final[dict[str, Callable[[Room, Sequence[int], int], list[Spot]]]] = {
 
 
 def _by_fit(room: Room, pools: Sequence[int], demand: Demand, how: str) -> list[Spot] | None:
-    fits = [(fit, node) for node in _with_gpus(room, pools, demand.gpus) if (fit := room.replicas_that_fit(node, demand))]
+    fits = [(fit, node) for node in nodes_with(room, pools, demand.gpus) if (fit := room.replicas_that_fit(node, demand))]
     if sum([fit for fit, _ in fits]) < demand.replicas:
         return None
     if how == "spread":
@@ -348,7 +348,8 @@ _ORDERS: Final[dict[str, Callable[[Spot], tuple[int, int]]]] = {
 }
 
 
-def _with_gpus(room: Room, pools: Sequence[int], gpus: int) -> Iterable[int]:
+def nodes_with(room: Room, pools: Sequence[int], gpus: int) -> Iterable[int]:
+    """Walk the nodes of these pools on which so many GPUs are free."""
     for pool in pools:
         nodes, masks = room.pools[pool].nodes, room.masks[pool]
         for free in range(gpus, len(masks)):
