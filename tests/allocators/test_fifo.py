@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from allocators import make
+from allocators.placement import Placer
 from sim.cluster import Cluster
-from sim.contract import Spec
+from sim.contract import Demand, Spec
 from sim.faults import Faults
 from sim.simulator import Conditions, Simulator
 from tests.allocators.walk import gantt, trace_of
@@ -64,11 +65,11 @@ def test_an_evicted_job_queues_at_its_old_place() -> None:
 
 
 @pytest.mark.parametrize("head", ["block", "skip"])
-def test_a_blocked_queue_is_looked_at_again_only_when_something_came_free(head: str) -> None:
+def test_a_blocked_queue_is_looked_at_again_only_when_something_came_free(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # One GPU stays free all the time, the queue wants two; every arrival asks, but only the first of the demand is ever tried.
     trace = trace_of([(0, 3, 1000), *((at, 2, 1) for at in range(1, 400))])
-    allocator = make(Spec.of("fifo", head=head))
-    place, tried = allocator._place, []  # type: ignore[attr-defined]
-    allocator._place = lambda view, demand: tried.append(demand) or place(view, demand)  # type: ignore[attr-defined, func-returns-value]
-    Simulator(trace, Cluster.parse("1x4:v100"), allocator, Conditions(horizon_s=500)).run()
+    tried: list[Demand] = []
+    place = Placer.__call__
+    monkeypatch.setattr(Placer, "__call__", lambda self, view, demand: tried.append(demand) or place(self, view, demand))  # type: ignore[func-returns-value]
+    Simulator(trace, Cluster.parse("1x4:v100"), make(Spec.of("fifo", head=head)), Conditions(horizon_s=500)).run()
     assert len(tried) == 2

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from allocators import make
+from allocators._backlog import newly_waiting, only_arrivals
+from allocators._denials import Denials
+from allocators.placement import Placer
+from sim.contract import Allocator, Delta, Demand, Eviction, Gang, Grant, JobId, Part, Plan, Spec, View
+from sim.simulator import Simulator
+from tests.allocators.test_placement import LIMITED, view_of
+from tests.allocators.walk import Situation, situations
+
+
+@dataclass
+class Plain:
+    """Walks all waiting jobs at every decision, and compares."""
+
+    inner: Allocator
+    place: Placer
+    params: dict[str, Any]
+    by_time: bool
+
+    def __post_init__(self) -> None:
+        self.cadence, self.needs, self.card = self.inner.cadence, self.inner.needs, self.inner.card
+        self.keys: dict[JobId, tuple[float, ...]] = {}
+
+    def allocate(self, view: View) -> Plan:
+        for job in (*view.delta.arrived, *(eviction.job for eviction in view.delta.evicted)):
+            self.keys[job] = (self.place.run_time_s(view, job) if self.by_time else 0.0, job)
+        expected: dict[JobId, Grant | None] = {}
+        for job in sorted(view.waiting.ids.tolist(), key=self.keys.__getitem__):
+            grant = self.place(view, view.demand(job))
+            if grant is not None:
+                expected[job] = grant
+            elif self.params["head"] == "block":
+                break
+        view.room.undo()  # type: ignore[attr-defined]
+        plan = self.inner.allocate(view)
+        assert dict(plan.changes) == expected
+        return plan
+
+
+@pytest.mark.parametrize("name", ["fifo", "sjf"])
+@given(situation=situations())
+@settings(max_examples=150, deadline=None)
+def test_nobody_who_has_room_is_forgotten(name: str, situation: Situation) -> None:
+    params = situation.params
+    place = Placer(params.get("placement", "fewest"), params.get("types", "fastest"), params.get("mix", False))
+    plain = Plain(make(Spec.of(name, **params)), place, params, name == "sjf")
+    result = Simulator(situation.trace, situation.cluster, plain, situation.conditions).run()
+    assert set(result.jobs["outcome"]) <= {"completed", "impossible"}
+
+
+@given(situations())
+@settings(max_examples=100, deadline=None)
+def test_what_is_remembered_of_denials_changes_no_result(situation: Situation) -> None:
+    params = {key: value for key, value in situation.params.items() if key != "head"}
+
+    def run() -> str:
+        return Simulator(situation.trace, situation.cluster, make(Spec.of("easy", **params)), situation.conditions).run().digest()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Denials, "holds", lambda self, view, demand, pools: False)
+        forgetful = run()
+    assert run() == forgetful
+
+
+def on(node: int, gpus: int, cpus: float) -> Grant:
+    return Grant((Gang(Part((node,), (gpus,), 1, cpus, 0.0)),))
+
+
+def test_a_denial_holds_until_enough_came_free() -> None:
+    # Four nodes of 4 GPUs and 8 cores, all cores taken but 2 on node 3. A gang of 3 with 4 cores each needs room for 3: each node given back has room for 2.
+    view, demand = view_of(LIMITED), Demand(3, 1, 4.0, 0.0, (0,))
+    held = [on(node, 1, 8.0 if node < 3 else 6.0) for node in range(4)]
+    for grant in held:
+        view.room.take(grant)
+    denials = Denials()
+    denials.deny(view, demand, (0,))
+    assert denials.holds(view, demand, (0,))
+    for at, still in ((3, True), (0, False)):
+        view.room.give(held[at])
+        denials.give_back(held[at])
+        assert denials.holds(view, demand, (0,)) is still
+    assert Placer("fewest", "fastest", False)(view, demand) is not None
+    assert not denials.holds(view, Demand(1, 1, 1.0, 0.0, (0,)), (0,))
+
+
+def test_nothing_is_noted_where_nothing_was_denied_and_the_log_is_bounded() -> None:
+    view, demand, denials = view_of(LIMITED), Demand(9, 1, 4.0, 0.0, (0,)), Denials()
+    denials.renew([0, 1])
+    denials.deny(view, demand, (0,))
+    assert denials._known[id(demand), (0,)] == (0, 8)
+    denials.renew([0] * 20_001)
+    assert not denials.holds(view, demand, (0,))
+
+
+def test_a_job_that_was_given_up_does_not_wait_again() -> None:
+    gone = Delta(arrived=(4,), finished=(2,), evicted=(Eviction(2, "outage", "worker", 0.0), Eviction(3, "outage", "worker", 0.0)))
+    assert newly_waiting(gone) == (4, 3)
+    assert only_arrivals(Delta(arrived=(1,)))
+    assert not only_arrivals(Delta())
+    assert not only_arrivals(gone)
