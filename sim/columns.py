@@ -15,7 +15,6 @@ FLOATS: Final = {
     "unsaved": 0.0,  # work since the last checkpoint, when the open segment began
     "unsaved_s": 0.0,  # seconds of progress since then
     "segment_t0": 0.0,  # start of the open segment
-    "held_gpus": 0.0,
     "held_cpus": 0.0,
     "served_gpu_s": 0.0,  # of closed segments
     "served_cpu_s": 0.0,
@@ -25,7 +24,7 @@ FLOATS: Final = {
     "first_start_s": nan,
     "finish_s": nan,
 }
-COUNTS: Final = ("generation", "outcome", "preemptions", "evictions")
+COUNTS: Final = ("held_gpus", "generation", "outcome", "preemptions", "evictions")
 
 
 class Columns:
@@ -42,7 +41,7 @@ class Columns:
     unsaved: memoryview[float]
     unsaved_s: memoryview[float]
     segment_t0: memoryview[float]
-    held_gpus: memoryview[float]
+    held_gpus: memoryview[int]
     held_cpus: memoryview[float]
     served_gpu_s: memoryview[float]
     served_cpu_s: memoryview[float]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil, inf
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,19 +41,15 @@ class Demands:
 
     def __init__(self, trace: Trace, cluster: Cluster, pools: Sequence[Pool], confined_by: str = "") -> None:
         self._cluster, self._pools = cluster, pools
-        keys = pd.DataFrame(
-            {
-                "gpus": trace.numbers("num_gpus"),
-                "cpus": trace.numbers("cpus", 0.0),
-                "mem": trace.numbers("mem_gb", 0.0),
-                "types": trace.texts("gpu_types_allowed").codes,
-                "home": trace.texts(confined_by).codes if confined_by else 0,
-            }
-        )
-        names = trace.texts("gpu_types_allowed").categories
-        homes = trace.texts(confined_by).categories if confined_by else pd.Index([""])
-        codes, unique = pd.factorize(pd.MultiIndex.from_frame(keys))
-        unique_demands = [self._demand(float(gpus), float(cpus), float(mem), str(names[types]), str(homes[home])) for gpus, cpus, mem, types, home in unique]
+        types = trace.texts("gpu_types_allowed")
+        homes = trace.texts(confined_by) if confined_by else None
+        columns = [trace.numbers("num_gpus"), trace.numbers("cpus", 0.0), trace.numbers("mem_gb", 0.0), types.codes]
+        if homes is not None:
+            columns.append(homes.codes)
+        codes, first = _distinct(columns)
+        unique_demands = [
+            self._demand(*(float(column[job]) for column in columns[:3]), str(types[job]), "" if homes is None else str(homes[job])) for job in first
+        ]
         self._unique, self._codes = unique_demands, codes
         self._by_job = [unique_demands[code] for code in codes.tolist()]
         self.of: Callable[[int], Demand] = self._by_job.__getitem__
@@ -88,6 +85,16 @@ class Demands:
             group = 0 if mixed or not demand.gpus else pool.type_at
             most[group] = most.get(group, 0) + sum(capacity_for(self._cluster.nodes[node], demand) for node in pool.nodes)
         return any(total >= demand.replicas for total in most.values())
+
+
+def _distinct(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.int64], list[int]]:
+    """Return for each row the number of its combination of values, in order of first appearance, and the first row of each."""
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, names = pd.factorize(column)
+        if len(names) > 1:
+            codes = pd.factorize(codes * len(names) + values)[0].astype(np.int64)
+    return codes, np.unique(codes, return_index=True)[1].tolist()
 
 
 def capacity_for(node: Node, demand: Demand) -> float:

@@ -54,6 +54,7 @@ class Execution:
         "_costless",
         "_demand_of",
         "_efficiency",
+        "_exposure",
         "_faults",
         "_interruptions",
         "_interrupts",
@@ -90,6 +91,7 @@ class Execution:
         self._loses_all = overheads.on_preempt == "lose_all"
         self._breaks: dict[JobId, Next] = {}  # next break point of the rate, where there is one
         self._interruptions: dict[JobId, float] = {}
+        self._exposure: dict[JobId, float] = {}  # node-seconds to the next interruption, of jobs between two stints
         self._overlaps: dict[JobId, tuple[Next, float, Grant]] = {}  # end, pause after it, the old grant
         self._changing: dict[JobId, tuple[float, float]] = {}  # overlap and pause of jobs between `leave` and `enter`
         self.transition = overheads.transition
@@ -120,6 +122,8 @@ class Execution:
         if self._loses_all:
             self._lose(job, self._work[job] - columns.left[job])
         columns.unsaved[job] = columns.unsaved_s[job] = 0.0
+        if self._interrupts:
+            self._shelter(job, self._ledger.grants[job], now_s)
         self._ledger.release(job)
         if grant is None:
             self._settle_down(job)
@@ -136,6 +140,8 @@ class Execution:
         if change is not None and change[0] > 0:
             return self._overlap(job, grant, now_s, (now_s + change[0], OVERLAP_END), change[1])
         holding = self._ledger.take(job, grant, self._demand_of(job), reserved=reserved)
+        if self._interrupts:
+            self._expose(job, grant, now_s)
         pause_s = self._begin(job, grant, now_s) if change is None else change[1]
         return self._run(job, holding, now_s, pause_s)
 
@@ -143,7 +149,10 @@ class Execution:
         """End an overlap: the old holding goes back, and the pause of the change begins."""
         self._close(job, now_s, CHANGED)
         self._columns.unsaved[job] = self._columns.unsaved_s[job] = 0.0
-        _, pause_s, _ = self._overlaps.pop(job)
+        _, pause_s, old = self._overlaps.pop(job)
+        if self._interrupts:
+            self._shelter(job, old, now_s)
+            self._expose(job, self._ledger.grants[job], now_s)
         return self._run(job, self._ledger.end_overlap(job), now_s, pause_s)
 
     def finish(self, job: JobId, now_s: float) -> None:
@@ -175,6 +184,9 @@ class Execution:
         lost = columns.unsaved[job] * (1 - kept / whole) if whole else 0.0
         self._lose(job, lost)
         columns.unsaved[job] -= lost
+        if self._interrupts:
+            self._shelter(job, old, now_s)
+            self._expose(job, survivors, now_s)
         self._ledger.release(job)
         holding = self._ledger.take(job, survivors, self._demand_of(job))
         columns.held_gpus[job], columns.held_cpus[job] = holding.gpus, holding.cpus
@@ -200,14 +212,20 @@ class Execution:
         return self._work[job] - self._columns.left[job]
 
     def _begin(self, job: JobId, grant: Grant, now_s: float) -> float:
-        restarted = not isnan(self._columns.first_start_s[job])
+        first_start_s = self._columns.first_start_s
+        restarted = not isnan(first_start_s[job])
         if not restarted:
-            self._columns.first_start_s[job] = now_s
-        if self._interrupts:
-            nodes = len({node for _, _, part in parts_of(grant) for node in part.nodes})
-            after = self._faults.interruption_s(self._seed, job, self._columns.evictions[job], nodes)
-            self._interruptions[job] = now_s + after
+            first_start_s[job] = now_s
         return 0.0 if self._costless else self.transition(job, None, grant, restarted=restarted)[1]
+
+    def _expose(self, job: JobId, grant: Grant, now_s: float) -> None:
+        left = self._exposure.pop(job, None)
+        if left is None:
+            left = self._faults.interruption_s(self._seed, job, self._columns.evictions[job])
+        self._interruptions[job] = now_s + left / _spanned(grant)
+
+    def _shelter(self, job: JobId, grant: Grant, now_s: float) -> None:
+        self._exposure[job] = (self._interruptions.pop(job) - now_s) * _spanned(grant)
 
     def _share_moved(self, job: JobId, old: Grant, new: Grant, now_s: float) -> float:
         # A change of one copy of a forked job does not hold up the others.
@@ -294,7 +312,7 @@ class Execution:
     def _settle_down(self, job: JobId) -> None:
         columns = self._columns
         columns.generation[job] += 1
-        columns.rate[job] = columns.held_gpus[job] = 0.0
+        columns.rate[job] = columns.held_gpus[job] = 0
         if columns.held_cpus[job]:
             columns.held_cpus[job] = 0.0
         if self._breaks or self._interruptions or self._overlaps:
@@ -320,3 +338,7 @@ class Execution:
         if work > 0:
             self._columns.left[job] += work
             self._columns.lost_work[job] += work
+
+
+def _spanned(grant: Grant) -> int:
+    return len({node for _, _, part in parts_of(grant) for node in part.nodes})

@@ -54,7 +54,7 @@ class FreeRoom:
     Integers as bit sets make "the first node with exactly three free GPUs" one operation and every change exactly reversible.
     """
 
-    __slots__ = ("_bit", "_cpus", "_gpus", "_holdings", "_journal", "_mem_gb", "_pool", "_present", "free", "masks", "overflow", "pools")
+    __slots__ = ("_bit", "_cpus", "_gpus", "_journal", "_mem_gb", "_pool", "_present", "free", "known", "masks", "overflow", "pools")
 
     def __init__(self, cluster: Cluster, pools: Sequence[Pool], *, overflow: bool = False) -> None:
         nodes = cluster.nodes
@@ -69,7 +69,7 @@ class FreeRoom:
         self.free: list[int] = []
         self.overflow = len(nodes) if overflow else None
         self._journal: list[tuple[Holding, int]] = []
-        self._holdings: dict[int, Holding] = {}
+        self.known: dict[int, Holding] = {}
         for at, pool in enumerate(pools):
             masks = [0] * (pool.gpus_per_node + 1)
             for place, node in enumerate(pool.nodes):
@@ -96,7 +96,7 @@ class FreeRoom:
 
     def take(self, grant: Grant) -> None:
         """Reserve on the sketch what a grant holds."""
-        holding = self._holdings.get(id(grant)) or self.holding(grant)
+        holding = self.known.get(id(grant)) or self.holding(grant)
         self.shift(holding, 1)
         self._journal.append((holding, -1))
 
@@ -127,11 +127,11 @@ class FreeRoom:
 
     def holding(self, grant: Grant) -> Holding:
         """Return what a grant charges; remembered by object, and forgotten by and by."""
-        known = self._holdings.get(id(grant))
+        known = self.known.get(id(grant))
         if known is None:
-            if len(self._holdings) > _REMEMBERED:
-                self._holdings.clear()
-            known = self._holdings[id(grant)] = Holding(grant)
+            if len(self.known) > _REMEMBERED:
+                self.known.clear()
+            known = self.known[id(grant)] = Holding(grant)
         return known
 
     def shift(self, holding: Holding, sign: int) -> None:
@@ -235,7 +235,7 @@ class Ledger:
         ContractError
             If the grant is malformed or breaks a constraint of the job.
         """
-        holding = self._room.holding(grant) if grant.gangs else None
+        holding = self._room.known.get(id(grant))
         if holding is None or holding.checked_for is not demand:
             holding = self._check(grant, demand)
         if not reserved:

@@ -70,7 +70,7 @@ class Record:
         a_job(job)
         a_t0(t0)
         a_t1(t1)
-        a_gpus(int(columns.held_gpus[job]))
+        a_gpus(columns.held_gpus[job])
         a_rate(columns.rate[job])
         a_paused(paused)
         a_batch(-1 if batch is None else batch)

@@ -180,7 +180,7 @@ class Simulator:
             self._observe(job, now_s)
             del self._running[job]
             self._finished.append(job)
-            self._settle(job, COMPLETED)
+            self._settle(job)
             if self._cadence.on_finish:
                 self._decide_last()
         elif kind == ASK:
@@ -256,7 +256,8 @@ class Simulator:
         self._due = False
         now_s, room = self._env.now, self._room
         evicted, nodes = (tuple(self._evicted), tuple(self._nodes)) if self._evicted or self._nodes else ((), ())
-        self._view.at(now_s, Delta(tuple(self._arrived), tuple(self._finished), evicted, nodes))
+        # The named tuple's own constructor costs a second call, once per decision.
+        self._view.at(now_s, tuple.__new__(Delta, (tuple(self._arrived), tuple(self._finished), evicted, nodes)))
         self._arrived.clear()
         self._finished.clear()
         if evicted or nodes:
@@ -368,7 +369,9 @@ class Simulator:
             self._running[job] = None
         elif job not in self._running:
             self._fail(job, "it is neither waiting nor running")
-        self._expect(job, self._execution.enter(job, grant, self._env.now, reserved=reserved))
+        at_s, kind = self._execution.enter(job, grant, self._env.now, reserved=reserved)
+        if at_s < inf:
+            At(self._env, at_s, self._on_job, (job, self._columns.generation[job], kind))
 
     def _refuse(self, job: JobId) -> None:
         if job not in self._waiting:
@@ -385,7 +388,7 @@ class Simulator:
 
     # -- endings -----------------------------------------------------------------------------------------------------------------------------------------
 
-    def _settle(self, job: JobId, outcome: int) -> None:
+    def _settle(self, job: JobId, outcome: int = COMPLETED) -> None:
         if outcome:
             self._columns.outcome[job] = outcome
         self._settled += 1
