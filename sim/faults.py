@@ -25,7 +25,8 @@ class Faults:
     Notes
     -----
     Times between failures and to repair are exponential, drawn from a stream per (seed, node), so they are the same for every allocator. Interruptions
-    are drawn per (seed, job, attempt) with a rate of ``interruptions_per_node_h`` for each node that the job spans.
+    are drawn per (seed, job, attempt) with a rate of ``interruptions_per_node_h`` for each node that the job spans; an attempt is all the time with a grant
+    between two evictions, so being stopped and started again neither spares nor hastens anything.
     """
 
     mtbf_h: float = param(0.0, unit="h", low=0, high=1e9, help="Mean time between failures of one node; 0 = nodes do not fail at random.")
@@ -54,12 +55,12 @@ class Faults:
             found.append((node, start, end))
         return sorted(found, key=lambda outage: outage[1:])
 
-    def interruption_s(self, seed: int, job: int, attempt: int, nodes: int) -> float:
-        """Return after how many seconds with a grant on this many nodes the job is interrupted; inf = never."""
-        if not self.interruptions_per_node_h or not nodes:
+    def interruption_s(self, seed: int, job: int, attempt: int) -> float:
+        """Return after how many seconds on one node the job is interrupted; inf = never. On n nodes it takes one n-th of that."""
+        if not self.interruptions_per_node_h:
             return inf
         rng = np.random.default_rng([seed, INTERRUPTION_STREAM, job, attempt])
-        return float(rng.exponential(3600 / (self.interruptions_per_node_h * nodes)))
+        return float(rng.exponential(3600 / self.interruptions_per_node_h))
 
 
 class Outages:

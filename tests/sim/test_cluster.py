@@ -1,0 +1,151 @@
+"""Clusters: nodes unfolded from groups, the short form, JSON, and refusals."""
+
+from __future__ import annotations
+
+import json
+from math import inf, nan
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from sim.cluster import KNOWN_TYPES, Change, Cluster, GpuType, NodeGroup
+from sim.errors import ClusterError
+from tests.strategies import clusters
+
+
+def test_groups_unfold_into_numbered_nodes() -> None:
+    cluster = Cluster(
+        (NodeGroup(3, 4, "v100", 32, 256, rack_size=2, partitions=("red",), name="big"), NodeGroup(1, 2, "t4", price_per_hour=7.0), NodeGroup(1, 0, cpus=8)),
+        (GpuType("v100", 1.0, 2.0),),
+    )
+    assert [(node.name, node.gpu_type, node.gpus, node.rack, node.price_per_hour) for node in cluster.nodes] == [
+        ("big-1", "v100", 4, "big/r1", 8.0),
+        ("big-2", "v100", 4, "big/r1", 8.0),
+        ("big-3", "v100", 4, "big/r2", 8.0),
+        ("t4-2-1", "t4", 2, "t4-2/r1", 7.0),
+        ("cpu-3-1", "", 0, "cpu-3/r1", 0.0),
+    ]
+    assert (cluster.nodes[0].cpus, cluster.nodes[0].mem_gb, cluster.nodes[0].partitions) == (32, 256, ("red",))
+    assert (cluster.gpus, cluster.price_per_hour, cluster.partitions) == (14, 31.0, ("red",))
+
+
+def test_types_are_completed_from_the_known_ones() -> None:
+    cluster = Cluster((NodeGroup(1, 1, "T4"), NodeGroup(1, 1, "mystery"), NodeGroup(1, 1, "mine")), (GpuType("Mine", 3.0, 9.0),))
+    assert cluster.types == (GpuType("mine", 3.0, 9.0), KNOWN_TYPES["t4"], GpuType("mystery", 1.0, 0.0))
+    assert dict(cluster.type_index) == {"mine": 0, "t4": 1, "mystery": 2}
+
+
+def test_a_group_without_nodes_still_names_its_type() -> None:
+    cluster = Cluster.parse("1x1:v100,0x8:t4")
+    assert len(cluster.nodes) == 1
+    assert [kind.name for kind in cluster.types] == ["v100", "t4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "group"),
+    [
+        ("16x8:v100", NodeGroup(16, 8, "v100")),
+        (" 4x4:T4 ", NodeGroup(4, 4, "t4")),
+        ("2x0:cpu", NodeGroup(2, 0, "", 96.0, 512.0, name="cpu")),
+        ("2x0:cpu/8c/16.5g", NodeGroup(2, 0, "", 8.0, 16.5, name="cpu")),
+        ("4x8:a100/96c", NodeGroup(4, 8, "a100", 96.0)),
+        ("4x8:a100/1024g", NodeGroup(4, 8, "a100", inf, 1024.0)),
+    ],
+)
+def test_the_short_form(text: str, group: NodeGroup) -> None:
+    assert Cluster.parse(text).groups == (group,)
+    assert Cluster.parse(f"1x1:v100,{text}").groups[1] == group
+
+
+@pytest.mark.parametrize(
+    "text", ["", "4x8", "x8:v100", "4x:v100", "4x8:", "-4x8:v100", "4x-8:v100", "4x8:v100/", "4x8:v100/5q", "4x8:v100/xc", "1x1:v100,", "1.5x8:v100"]
+)
+def test_what_is_not_of_the_short_form_is_quoted(text: str) -> None:
+    with pytest.raises(ClusterError, match=r"Cluster part '.*' is not of the form nodes x GPUs : type, e\.g\. 16x8:v100"):
+        Cluster.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("groups", "sentence"),
+    [
+        ((), "The cluster has no nodes"),
+        ((NodeGroup(0, 8, "v100"),), "The cluster has no nodes"),
+        ((NodeGroup(-1, 8, "v100"),), "Row 1 of the cluster: nodes is -1"),
+        ((NodeGroup(1, 1, "v100"), NodeGroup(1, -8, "v100")), "Row 2 of the cluster: GPUs per node is -8"),
+        ((NodeGroup(1, 8, "v100", cpus=nan),), "cores is nan"),
+        ((NodeGroup(1, 8, "v100", mem_gb=-1),), "memory is -1"),
+        ((NodeGroup(1, 8, "v100", rack_size=-1),), "rack size is -1"),
+        ((NodeGroup(1, 8, "v100", price_per_hour=-1),), "price is -1"),
+        ((NodeGroup(1.5, 8, "v100"),), "these must be whole numbers"),  # type: ignore[arg-type]
+        ((NodeGroup(inf, 8, "v100"),), "these must be whole numbers"),  # type: ignore[arg-type]
+        ((NodeGroup(1, 8, "v100", rack_size=2.5),), "these must be whole numbers"),  # type: ignore[arg-type]
+        ((NodeGroup(1, 8),), "8 GPUs per node but no GPU type"),
+    ],
+)
+def test_impossible_groups_are_refused(groups: tuple[NodeGroup, ...], sentence: str) -> None:
+    with pytest.raises(ClusterError, match=sentence):
+        Cluster(groups)
+
+
+@pytest.mark.parametrize(("speed", "price"), [(0.0, 0.0), (-1.0, 0.0), (inf, 0.0), (nan, 0.0), (1.0, -1.0), (1.0, inf), (1.0, nan)])
+def test_impossible_types_are_refused(speed: float, price: float) -> None:
+    with pytest.raises(ClusterError, match=r"GPU type v100: speed .* must be above 0, the price .* not negative, and both must be finite"):
+        Cluster((NodeGroup(1, 1, "v100"),), (GpuType("v100", speed, price),))
+
+
+def test_a_type_described_twice_is_refused_whatever_its_case() -> None:
+    with pytest.raises(ClusterError, match="described twice"):
+        Cluster((NodeGroup(1, 1, "v100"),), (GpuType("v100"), GpuType("V100", 2.0)))
+
+
+@pytest.mark.parametrize("change", [Change(0, (1,), True), Change(0, (-1,), True), Change(nan, (0,), True)])
+def test_a_change_of_a_node_that_is_not_there_is_refused(change: Change) -> None:
+    with pytest.raises(ClusterError, match=r"names a node outside 0\.\.0"):
+        Cluster((NodeGroup(1, 1, "v100"),), changes=(change,))
+
+
+@given(clusters())
+def test_json_there_and_back(cluster: Cluster) -> None:
+    again = Cluster.from_json(json.loads(json.dumps(cluster.to_json())))
+    assert again == cluster
+    assert again.digest == cluster.digest
+
+
+def test_the_name_is_no_part_of_the_content() -> None:
+    one, two = Cluster.parse("1x1:v100"), Cluster((NodeGroup(1, 1, "v100"),), name="other")
+    assert one == two
+    assert one.digest == two.digest
+    assert one.digest != Cluster.parse("1x2:v100").digest
+
+
+def test_whole_numbers_may_come_as_floats() -> None:
+    assert Cluster.from_json({"groups": [{"count": 2.0, "gpus": 4.0, "gpu_type": "v100", "rack_size": 1.0, "cpus": None}]}).groups == (
+        NodeGroup(2, 4, "v100", rack_size=1),
+    )
+
+
+GOOD: dict[str, Any] = {"count": 1, "gpus": 1, "gpu_type": "v"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        [],
+        {"groups": 5},
+        {"groups": [5]},
+        {"groups": [GOOD | {"bad": 1}]},
+        {"groups": [GOOD | {"count": "2"}]},
+        {"groups": [GOOD | {"gpu_type": 5}]},
+        {"groups": [GOOD | {"partitions": 5}]},
+        {"groups": [GOOD | {"partitions": "red"}]},
+        {"groups": [GOOD], "types": [{"name": "v", "speed": "x"}]},
+        {"groups": [GOOD], "changes": [{"at_s": 0, "nodes": ["a"], "present": True}]},
+        {"groups": [GOOD], "changes": [{"at_s": "x", "nodes": [0], "present": True}]},
+        {"groups": [GOOD], "changes": [{"nodes": [0], "present": True}]},
+    ],
+)
+def test_a_damaged_description_is_one_sentence(data: Any) -> None:
+    with pytest.raises(ClusterError, match=r"The cluster description cannot be read \(.*\)\. See the reference page on clusters for its keys\."):
+        Cluster.from_json(data)
