@@ -47,8 +47,9 @@ class Demands:
         if homes is not None:
             columns.append(homes.codes)
         codes, first = _distinct(columns)
+        gpus, cpus, mem_gb = columns[:3]
         unique_demands = [
-            self._demand(*(float(column[job]) for column in columns[:3]), str(types[job]), "" if homes is None else str(homes[job])) for job in first
+            self._demand(float(gpus[job]), float(cpus[job]), float(mem_gb[job]), str(types[job]), "" if homes is None else str(homes[job])) for job in first
         ]
         self._unique, self._codes = unique_demands, codes
         self._by_job = [unique_demands[code] for code in codes.tolist()]
