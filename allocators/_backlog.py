@@ -62,9 +62,6 @@ class Backlog:
         self._heap: list[Entry] = []
         self._stuck = -1
 
-    def __len__(self) -> int:
-        return len(self._line) + len(self._heap)
-
     def feed(self, view: View) -> None:
         """Take in the jobs that began to wait since the last call."""
         line = self._line
@@ -110,9 +107,6 @@ class Lanes:
         self._denials = Denials()
         self._held: dict[JobId, Grant] = {}
         self._begun = False
-
-    def __len__(self) -> int:
-        return sum(map(len, self._lanes.values()))
 
     def feed(self, view: View) -> None:
         """Take in the jobs that began to wait since the last call, and note what others gave back."""

@@ -101,11 +101,10 @@ class Easy:
             for job, grant in view.grants.items():
                 ends.add(view.room, job, grant, now_s + self._left_s(view, job, grant))
         for job in delta.finished:
-            if job in ends:
-                end = ends.drop(job)
-                self._denials.give_back(end[2])
-                if end[0] != now_s:
-                    self._promise = None
+            end = ends.drop(job)
+            self._denials.give_back(end[2])
+            if end[0] != now_s:
+                self._promise = None
         if delta.evicted or delta.nodes:
             self._follow_losses(delta)
         if ends.order and ends.order[0][0] <= now_s:

@@ -226,16 +226,7 @@ def _bits(mask: int) -> Iterable[int]:
 
 
 def _fill(room: Room, order: Iterable[tuple[int, int]], need: int) -> list[Spot]:
-    spots: list[Spot] = []
-    for pool, free in order:
-        nodes = room.pools[pool].nodes
-        for place in _bits(room.masks[pool][free]):
-            took = min(free, need)
-            spots.append((nodes[place], took))
-            need -= took
-            if not need:
-                return spots
-    return spots
+    return _walk(((free, room.pools[pool].nodes[place]) for pool, free in order for place in _bits(room.masks[pool][free])), need)
 
 
 def _one_node(room: Room, pools: Sequence[int], need: int, below: int | None = None) -> list[Spot]:
@@ -306,14 +297,7 @@ def _anywhere(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
     for pool in pools:
         nodes, masks = room.pools[pool].nodes, room.masks[pool]
         found += [(nodes[place], free) for free in range(1, len(masks)) for place in _bits(masks[free])]
-    spots: list[Spot] = []
-    for node, free in sorted(found):
-        took = min(free, need)
-        spots.append((node, took))
-        need -= took
-        if not need:
-            break
-    return spots
+    return _walk(((free, node) for node, free in sorted(found)), need)
 
 
 _BY_MASK: Final[dict[str, Callable[[Room, Sequence[int], int], list[Spot]]]] = {
@@ -358,12 +342,13 @@ def nodes_with(room: Room, pools: Sequence[int], gpus: int) -> Iterable[int]:
 
 
 def _walk(fits: Iterable[tuple[int, int]], need: int) -> list[Spot]:
+    """Take what is needed from nodes in order, given as (replicas that fit, node); they hold enough."""
     spots: list[Spot] = []
-    for fit, node in fits:
+    ordered = iter(fits)
+    while need:
+        fit, node = next(ordered)
         spots.append((node, min(fit, need)))
         need -= spots[-1][1]
-        if not need:
-            break
     return spots
 
 

@@ -112,9 +112,7 @@ class Partition:
             self._part_of(view, job).running[job] = grant
 
     def _part_of(self, view: View, job: JobId) -> _Part:
-        code = self._home.get(job)
-        if code is None:
-            code = self._home[job] = int(view.one(self.by, job))
+        code = self._home[job] = int(view.one(self.by, job))
         part = self._parts.get(code)
         if part is None:
             assert self._make is not None

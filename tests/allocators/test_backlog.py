@@ -11,6 +11,8 @@ from allocators._backlog import newly_waiting, only_arrivals
 from allocators._denials import Denials
 from allocators.placement import Placer
 from sim.contract import Allocator, Delta, Demand, Eviction, Gang, Grant, JobId, Part, Plan, Spec, View
+from sim.demand import pools_of
+from sim.ledger import FreeRoom
 from sim.simulator import Simulator
 from tests.allocators.test_placement import LIMITED, view_of
 from tests.allocators.walk import Situation, situations
@@ -89,6 +91,14 @@ def test_a_denial_holds_until_enough_came_free() -> None:
         assert denials.holds(view, demand, (0,)) is still
     assert Placer("fewest", "fastest", False)(view, demand) is not None
     assert not denials.holds(view, Demand(1, 1, 1.0, 0.0, (0,)), (0,))
+
+
+def test_room_on_the_overflow_node_is_no_room() -> None:
+    view, demand, denials = view_of(LIMITED), Demand(9, 1, 4.0, 0.0, (0,)), Denials()
+    view.room = FreeRoom(LIMITED, pools_of(LIMITED), overflow=True)
+    denials.deny(view, demand, (0,))
+    denials.give_back(on(view.room.overflow, 9, 1.0))
+    assert denials.holds(view, demand, (0,))
 
 
 def test_nothing_is_noted_where_nothing_was_denied_and_the_log_is_bounded() -> None:

@@ -217,6 +217,15 @@ def test_jobs_that_must_not_be_stopped_are_not(name: str) -> None:
     assert result.jobs["preemptions"].sum() == 0
 
 
+@pytest.mark.parametrize("text", [*NAMES, "fifo:head=skip"])
+def test_a_job_that_is_given_up_after_its_retries_is_forgotten(text: str) -> None:
+    scenario = sample("plain")
+    result = scenario.run(make(Spec.parse(text)), Conditions(faults=Faults(mtbf_h=15, mttr_h=1, retries=1), seed=2))
+    assert set(result.jobs["outcome"]) == {"completed", "failed"}
+    assert result.reason == "drained"
+    check_feasible(result, scenario)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_job_larger_than_the_cluster_does_not_hold_up_the_run(name: str) -> None:
     frame = jobs(5, 20, (1, 2), 100, 50)

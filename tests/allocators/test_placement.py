@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -180,6 +181,12 @@ def test_alone_and_ever() -> None:
     assert could_ever_hold(view, gpus(10, (0, 1)), mixed=False)
     assert not could_ever_hold(view, gpus(11, (0, 1)), mixed=False)
     assert could_ever_hold(view, gpus(14, (0, 1)), mixed=True)
+
+
+def test_a_job_that_fits_nowhere_takes_for_ever() -> None:
+    view = view_of(FOUR)
+    view.demand = lambda job: gpus(17)
+    assert Placer("fewest", "fastest", False).run_time_s(view, 0) == inf
 
 
 @given(st.lists(st.integers(0, 4), min_size=4, max_size=4), st.integers(1, 16), st.sampled_from(PLACEMENTS), st.booleans())

@@ -55,6 +55,14 @@ def test_what_the_cluster_does_not_know_goes_to_the_overflow_node() -> None:
     assert overflow(run) == [(0, 1.0, 3.0, 8), (1, 1.0, 4.0, 1)]
 
 
+def test_a_job_goes_to_the_type_that_it_ran_on_if_it_may() -> None:
+    # Job 0 ran on a T4, which is not the fastest; job 1 as well, but says that it needs a V100; of job 2 nothing is known.
+    trace = trace_of([(0, 1, 2), (0, 1, 2), (0, 1, 2)], start_time_s=[0, 0, 0], gpu_type=["t4", "t4", None], gpu_types_allowed=[None, "v100", None])
+    run = Simulator(trace, Cluster.parse("1x2:v100,1x2:t4"), make(Spec("recorded"))).run()
+    nodes = run.placements.merge(run.segments["job"], left_on="segment", right_index=True).sort_values("job")["node"]
+    assert nodes.tolist() == [1, 0, 0]
+
+
 def test_an_evicted_job_goes_on_at_once() -> None:
     # Node 0 fails at 3: job 0 has lost its 2 s and starts anew at 3 on node 1, until 8.
     run = replay([(0, 1, 5)], [1], "2x1:v100", conditions=Conditions(faults=Faults(outages="0:3:9")))

@@ -73,6 +73,12 @@ def test_the_column_is_a_choice() -> None:
     assert run("partition:by=partition", trace, cluster).jobs["first_start_s"].tolist() == [0, 1]
 
 
+def test_what_an_inside_refuses_is_refused() -> None:
+    trace = trace_of([(0, 1, 4), (0, 1, 4), (1, 1, 4)], vc=["a", "b", "a"], start_time_s=[2, None, None])
+    result = run("partition:inner=recorded()", trace, homes((1, 2, ("a",)), (1, 2, ("b",))))
+    assert result.jobs["outcome"].tolist() == ["completed", "refused", "refused"]
+
+
 POLICIES = [name for name in REGISTRY if name not in {"partition", "switch", "recorded"}]
 
 
@@ -123,6 +129,7 @@ class Curious:
         assert sorted(view.grants) == view.running.ids.tolist() == sorted({*view.active.ids.tolist()} - {*view.waiting.ids.tolist()})
         assert all(view.grants[job].gangs for job in view.grants)
         assert -1 not in view.grants
+        assert not hasattr(view.active, "_anything")
         assert (view.free_gpus <= view.capacity).all()
         self.calls.append((view.now_s, tuple(view.active.ids.tolist())))
         return EMPTY
@@ -275,6 +282,16 @@ def test_each_keeps_its_own_period() -> None:
     assert [now_s for now_s, _ in first.calls] == [0, 3, 6, 9]
     # Jobs 1 (3..5) and 2 (6..8) have run; job 3 wants both GPUs.
     assert then.calls == [(10, (3,)), (12, (4,)), (16, ())]
+
+
+def test_an_allocator_without_a_period_gets_none_from_the_other() -> None:
+    first, then = Periodic(inf), Periodic(4.0)
+    first.cadence = Cadence()  # type: ignore[misc]
+    made = Switch(at_s=10)
+    made.assemble(lambda spec: first if spec.name == "fifo" else then)
+    Simulator(trace_of([(0, 1, 30), (1, 1, 2)]), Cluster.parse("1x2:v100"), made, Conditions(horizon_s=13)).run()
+    assert [now_s for now_s, _ in first.calls] == [0, 1, 3]
+    assert [now_s for now_s, _ in then.calls] == [10, 12]
 
 
 def test_what_only_the_first_could_place_is_refused() -> None:
