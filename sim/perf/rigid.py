@@ -31,7 +31,7 @@ class Rigid:
 
     reference: str = param("", help="GPU type that durations without a type of their own were measured on; empty = the first type of the cluster.")
     span_node: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several nodes of one rack.")
-    span_rack: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several racks.")
+    span_rack: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several racks; at least that of several nodes.")
 
     def bind(self, trace: Trace, cluster: Cluster) -> RigidModel:
         """Bind to jobs and machines.
@@ -118,7 +118,7 @@ class RigidModel:
             return self._speed[nodes[0]]
         slowest = min([self._speed[node] for node in nodes])
         if len({self._racks[node] for node in nodes}) > 1:
-            return slowest / self._spec.span_rack
+            return slowest / max(self._spec.span_rack, self._spec.span_node)
         return slowest / self._spec.span_node
 
     def _shape_speed(self, shape: Shape) -> float:
