@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
 
@@ -12,30 +12,32 @@ from sim.contract import Demand, Grant, JobId, View
 
 Place = Callable[[View, Demand], Grant | None]
 
-_IDLE: Final = -1
-_RIPE: Final = 0
-
-Entry = tuple[Key, JobId, int]
-"""Priority, job, and the GPUs of its gang."""
+_NOW: Final = 0.0
 
 
 class Queue:
-    """Waiting jobs of one demand, as a heap; ``until`` is the count of GPUs come free at which its first job is worth another try.
+    """Waiting jobs of one demand, as a heap; ``until`` is the count of GPUs come free at which its first job is worth a try, `_NOW` if nothing is known of it.
 
     ``failed`` is a place in the order: a job there and all behind it could get at most ``slack`` GPUs plus those come free since the start of the run, less
     what better jobs took in walk number ``walk`` beyond the first ``seen`` GPUs.
     """
 
-    __slots__ = ("failed", "heap", "seen", "slack", "until", "walk")
+    __slots__ = ("failed", "filled", "heap", "in_line", "seen", "slack", "until", "walk")
 
     def __init__(self) -> None:
         self.heap: list[Entry] = []
-        self.until = _IDLE
+        self.until = _NOW
+        self.filled = self.in_line = False
         self.failed: tuple[Key, JobId] | None = None
         self.slack = self.walk = self.seen = 0
 
+    def __lt__(self, other: object) -> bool:
+        # Heaps compare queues only in two entries of one job, of which one is out of date.
+        return False
 
-Line = list[tuple[Key, JobId, int, Queue]]
+
+Entry = tuple[Key, JobId, int, Queue]
+"""Priority, job, GPUs of its gang, and where it waits."""
 
 
 class Contest:
@@ -68,11 +70,9 @@ class Contest:
         self.waiting: dict[JobId, Key] = {}
         self.running = Ladders(order)
         self._queues: dict[int, Queue] = {}
-        self._ripe: list[Queue] = []
-        self._later: list[tuple[int, int, Queue]] = []
+        self._filled: list[Queue] = []
         self._unlucky: list[Queue] = []
-        self._freed = self._missing = self._tries = 0
-        self._walk = self._spent = 0
+        self._freed = self._missing = self._walk = self._spent = 0
         self._last: tuple[Key, JobId] = ((), -1)
         self._stirred = self._one_pool = False
         self._changes: dict[JobId, Grant | None] = {}
@@ -94,7 +94,8 @@ class Contest:
                 self._gone(view, eviction.job)
                 self.wait(view, eviction.job)
         if delta.nodes:
-            self._retry_all()
+            for queue in self._queues.values():  # also the empty ones, which remember who failed
+                queue.failed, queue.until = None, _NOW
         for job in delta.arrived:
             self.wait(view, job)
 
@@ -110,9 +111,12 @@ class Contest:
         if queue is None:
             queue = self._queues[number] = Queue()
         heap = queue.heap
-        heappush(heap, (key, job, demand.replicas * demand.gpus))
+        if not queue.filled:
+            queue.filled = True
+            self._filled.append(queue)
+        heappush(heap, (key, job, demand.replicas * demand.gpus, queue))
         if heap[0][1] == job:
-            self._retry(queue)
+            queue.until = _NOW
 
     def worsen(self, job: JobId, tag: float, height: float) -> None:
         """Give a running job a worse rung, which may let waiting ones take its place."""
@@ -130,11 +134,11 @@ class Contest:
         delta, grants = view.delta, view.grants
         for job, grant in self._changes.items():
             held = grants.get(job)
-            if job in delta.finished or any(job == eviction.job for eviction in delta.evicted):
-                continue
             if held is grant or held == grant:
-                if grant is None and self._order.outdated(view, job, self.waiting[job]):
+                if grant is None and job in self.waiting and self._order.outdated(view, job, self.waiting[job]):
                     self.wait(view, job)
+                continue
+            if job in delta.finished or any(job == eviction.job for eviction in delta.evicted):
                 continue
             self._gone(view, job)
             if held is None:
@@ -156,28 +160,39 @@ class Contest:
         """Return the changes that make the best jobs run."""
         changes: dict[JobId, Grant | None] = {}
         self._changes = changes
+        line: list[Entry] = []
         self._walk += 1
         self._spent, self._last = 0, ((), -1)
-        line: Line = []
         self._admit(line)
         while line:
             key, job, need, queue = heappop(line)
-            queue.until = _IDLE
-            if queue.heap[0][1] == job:
-                if self._spent and self._hopeless(queue, key, job, need):
+            queue.in_line = False
+            if queue.heap[0][0] is key and self.waiting.get(job) is not key:
+                heappop(queue.heap)
+            elif queue.heap[0][0] is key:
+                if (self._spent or not queue.until) and self._hopeless(key, job, need, queue):
                     continue
                 found = self._fit(view, view.demand(job), key)
                 if found is None:
-                    self._put_off(queue, key, job, need)
+                    self._put_off(key, job, need, queue)
                     continue
                 heappop(queue.heap)
                 self._last = key, job
                 self._start(view, job, need, *found)
-            if queue.heap:
-                self._retry(queue)
-            if self._ripe or self._stirred:
+            self._step_up(queue, line)
+            if self._stirred:
                 self._admit(line)
         return changes
+
+    def _step_up(self, queue: Queue, line: list[Entry]) -> None:
+        """Let the next job of a queue into the line."""
+        if queue.heap:
+            queue.until = _NOW
+            queue.in_line = True
+            heappush(line, queue.heap[0])
+        else:
+            queue.filled = False
+            self._filled.remove(queue)
 
     def _start(self, view: View, job: JobId, need: int, grant: Grant, stopped: list[JobId]) -> None:
         changes, grants = self._changes, view.grants
@@ -202,68 +217,47 @@ class Contest:
         else:
             self._spent += need - taken
 
-    def _admit(self, line: Line) -> None:
-        later, ripe = self._later, self._ripe
-        while later and later[0][0] <= self._freed:
-            until, _, queue = heappop(later)
-            if queue.until == until:
-                self._retry(queue)
-        if self._stirred and self._unlucky:
+    def _admit(self, line: list[Entry]) -> None:
+        """Let the first job of every queue into the line that is worth a try."""
+        if self._stirred:
             for queue in self._unlucky:
-                self._retry(queue)
+                queue.until = _NOW
             self._unlucky.clear()
-        waiting = self.waiting
-        for queue in ripe:
-            heap = queue.heap
-            while heap and waiting.get(heap[0][1]) is not heap[0][0]:
-                heappop(heap)
-            if not heap:
-                queue.until = _IDLE
-            elif not self._hopeless(queue, *heap[0]):
-                heappush(line, (*heap[0], queue))
-        ripe.clear()
-        self._stirred = False
+            self._stirred = False
+        freed = self._freed
+        found = [queue.heap[0] for queue in self._filled if queue.until <= freed and not queue.in_line]
+        for entry in found:
+            entry[3].in_line = True
+        line += found
+        heapify(line)
 
-    def _hopeless(self, queue: Queue, key: Key, job: JobId, need: int) -> bool:
+    def _hopeless(self, key: Key, job: JobId, need: int, queue: Queue) -> bool:
         """Tell whether too little has come free for a job, as far as is known without looking; then its queue waits for more."""
-        if queue.failed is None or (key, job) < queue.failed:
+        place = key, job
+        if queue.failed is None or place < queue.failed:
             return False
         spent = 0
-        if (key, job) > self._last:
+        if self._spent and place > self._last:
             spent = self._spent - queue.seen if queue.walk == self._walk else self._spent
         until = need - queue.slack + spent
         if until <= self._freed:
             return False
-        queue.failed = key, job
-        queue.slack -= spent
+        if spent:
+            queue.failed = place  # those between did not lose what better jobs than this one took
+            queue.slack -= spent
         queue.seen, queue.walk = self._spent, self._walk
-        self._wait_for(queue, until)
+        queue.until = until
         return True
 
-    def _put_off(self, queue: Queue, key: Key, job: JobId, need: int) -> None:
+    def _put_off(self, key: Key, job: JobId, need: int, queue: Queue) -> None:
         if not self._missing:
+            queue.until = inf
             self._unlucky.append(queue)
             return
         queue.failed = (key, job) if self._one_pool or not self._block else None
         queue.slack = need - self._missing - self._freed
         queue.seen, queue.walk = self._spent, self._walk
-        self._wait_for(queue, self._freed + self._missing)
-
-    def _wait_for(self, queue: Queue, until: int) -> None:
-        queue.until = until
-        self._tries += 1
-        heappush(self._later, (until, self._tries, queue))
-
-    def _retry(self, queue: Queue) -> None:
-        if queue.until != _RIPE:
-            queue.until = _RIPE
-            self._ripe.append(queue)
-
-    def _retry_all(self) -> None:
-        self._later.clear()
-        for queue in self._queues.values():
-            queue.failed = None
-            self._retry(queue)
+        queue.until = self._freed + self._missing
 
     # -- making room -------------------------------------------------------------------------------------------------------------------------------------
 

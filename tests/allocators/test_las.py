@@ -3,14 +3,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allocators.fifo import Fifo
 from allocators.las import Las
 from sim.contract import JobId, View
+from sim.faults import Faults
 from sim.result import RunResult
-from sim.simulator import Simulator
+from sim.simulator import Conditions, Simulator
 from tests.allocators.walk import After, Compared, Situation, Walk, clusters, compare, gantt, placer, situations, trace_of
 
 LIMITS = (24.0, 80.0)
@@ -54,6 +55,16 @@ def walk_of(situation: Situation, knob: float = 0.0) -> Tiresias:
     return Tiresias(rank, beats, placer(situation.params), situation.params["head"], knob=knob)
 
 
+# At 58 a node comes back while nobody waits for one GPU; job 4 takes it and stops job 5, which must not be judged by what was known before.
+NODE_COMES_BACK = Situation(
+    trace_of([(0, 2, 35), (3, 6, 54), (7, 3, 28), (11, 2, 18), (15, 6, 13), (16, 1, 39), (26, 1, 51), (34, 1, 59)], preemptible=[0.0, 1, 1, 1, 1, 1, 1, 1]),
+    clusters("2x4:a"),
+    Conditions(faults=Faults(outages="0:41:58;1:17:22")),
+    {"head": "skip", "placement": "spread"},
+)
+
+
+@example(NODE_COMES_BACK, 0.0)
 @given(situations(pauses=True), st.sampled_from([0.0, 0.0, 0.25, 1.0]))
 @settings(max_examples=250, deadline=None)
 def test_does_what_the_walk_does(situation: Situation, knob: float) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allocators.fifo import Fifo
@@ -176,6 +176,18 @@ def test_work_that_a_stop_destroys_counts_again() -> None:
     assert gantt(result) == lines("##.........########", "  ####", "   ...#####")
 
 
+LOSES_WORK_LATE = Situation(
+    trace_of(
+        [(0, 2, 8), (1, 8, 20), (2, 1, 58), (7, 2, 26), (11, 4, 21), (18, 1, 39), (21, 4, 60), (24, 1, 28), (26, 6, 1), (26, 2, 8), (29, 3, 16)],
+        preemptible=[0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0],
+    ),
+    clusters("2x4:a"),
+    Conditions(overheads=Overheads(on_preempt="lose_all")),
+    {"head": "skip"},
+)
+
+
+@example(LOSES_WORK_LATE, 3.0)
 @given(situations(simple=True), st.sampled_from([0.5, 3.0, 7.0]))
 @settings(max_examples=60, deadline=None)
 def test_decisions_that_take_time_lose_no_job(situation: Situation, latency_s: float) -> None:
