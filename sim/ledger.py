@@ -321,7 +321,13 @@ def _surplus(new: Grant, old: Grant) -> Iterator[Gang]:
             key = (at, role, node, part.gpus, part.cpus, part.mem_gb)
             kept[key] = kept.get(key, 0) + count
     for at, role, part in parts_of(new):
-        rest = [(node, count - kept.get((at, role, node, part.gpus, part.cpus, part.mem_gb), 0)) for node, count in zip(part.nodes, part.count, strict=True)]
-        more = [(node, count) for node, count in rest if count > 0]
+        more = []
+        for node, count in zip(part.nodes, part.count, strict=True):
+            key = (at, role, node, part.gpus, part.cpus, part.mem_gb)
+            stay = min(count, kept.get(key, 0))
+            if stay:
+                kept[key] -= stay
+            if count > stay:
+                more.append((node, count - stay))
         if more:
             yield Gang(Part(tuple(node for node, _ in more), tuple(count for _, count in more), part.gpus, part.cpus, part.mem_gb))

@@ -213,7 +213,7 @@ class Simulator:
             if survivors and not self._execution.overlaps(job):
                 self._expect(job, self._execution.lose_gangs(job, grant._replace(gangs=survivors), self._env.now))
             else:
-                self._evict(job, "outage", "worker" if any(workers for workers, _ in hit) else "server")
+                self._evict(job, "outage", "server" if any(servers for _, servers in hit) and not any(workers for workers, _ in hit) else "worker")
         self._room.remove(node)
         self._stage.record.node_down(node, self._env.now, cause)
         self._capacity_changed(node)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sim.cluster import Cluster, GpuType, NodeGroup
+from sim.contract import Cadence
 from sim.errors import InfeasiblePlan
 from sim.faults import Faults
-from sim.grants import Grant
+from sim.grants import Gang, Grant, Part, Tuning
 from sim.overheads import Overheads
 from sim.perf.model import Rate
-from tests.sim.scripted import Bends, Greedy, Script, gantt, jobs, on, run
+from tests.sim.scripted import Bends, Greedy, Script, across, gantt, jobs, on, run
 
 ONE = jobs((0, 1, 10))
 SLOW_FAST = Cluster((NodeGroup(1, 1, "slow"), NodeGroup(1, 1, "fast")), (GpuType("slow", 1.0), GpuType("fast", 2.0)))
@@ -149,6 +150,7 @@ def test_an_outage_within_an_overlap_costs_the_work_since_the_last_checkpoint(no
     # Five seconds of progress, saved after 3.
     assert result.jobs["lost_work"][0] == 2
     assert gantt(result)[-1] == "j0 4-5 n0x1 n1x1 evicted"
+    assert script.calls[2].delta.evicted == ((0, "outage", "worker", 2.0),)
 
 
 def test_a_break_point_within_an_overlap_concerns_the_old_grant() -> None:
@@ -208,3 +210,98 @@ def test_retries_are_counted_and_then_the_job_has_failed() -> None:
     assert result.jobs["finish_s"].isna().all()
     assert result.end_s == 5
     assert result.reason == "drained"
+
+
+class TestForks:
+    """Two copies, on node 0 at rate 1 and on node 1 at rate 2."""
+
+    BOTH = Grant((Gang(Part((0,), (1,))), Gang(Part((1,), (1,)))))
+
+    def test_copies_add_up(self) -> None:
+        result = run(jobs((0, 1, 12)), SLOW_FAST, Script({0: {0: self.BOTH}}))
+        assert gantt(result) == ["j0 0-4 n0x1 n1x1 rate 3 finished"]
+
+    def test_losing_a_node_loses_only_its_copy(self) -> None:
+        script = Script({0: {0: self.BOTH}})
+        result = run(jobs((0, 1, 12)), SLOW_FAST, script, Overheads(checkpoint_every_s=2), Faults(outages="1:3:99"))
+        # 9 done at 3, 6 of them saved at 2; node 1 made 2/3 of the unsaved 3: 2 are lost. 12 - 9 + 2 = 5 left at rate 1.
+        assert gantt(result) == ["j0 0-3 n0x1 n1x1 rate 3 changed", "j0 3-8 n0x1 finished"]
+        assert result.jobs.loc[0, ["lost_work", "evictions", "preemptions"]].tolist() == [pytest.approx(2), 0, 0]
+        assert script.calls[1].delta == ((), (), (), (1,))
+
+    def test_losing_all_copies_evicts(self) -> None:
+        script = Script({0: {0: self.BOTH}})
+        result = run(jobs((0, 1, 12)), SLOW_FAST, script, Overheads(checkpoint_every_s=2), Faults(outages="1:3:99;0:3.5:99"), horizon_s=9.0)
+        # At 3.5 another 0.5 is unsaved beside the 1 that the surviving copy kept; the saves of the job come at 2 and 4.
+        assert result.jobs["lost_work"][0] == pytest.approx(2 + 1.5)
+        assert result.jobs["evictions"][0] == 1
+
+    def test_a_server_takes_its_gang_along(self) -> None:
+        grant = Grant((Gang(Part((0,), (1,)), Part((1,), (1,), 0, 1.0)),))
+        script = Script({0: {0: grant}})
+        run(ONE, SLOW_FAST, script, Overheads(checkpoint_every_s=0), Faults(outages="1:3:99"), horizon_s=9.0)
+        assert script.calls[1].delta.evicted == ((0, "outage", "server", 3.0),)
+
+    def test_a_change_of_one_copy_pauses_its_share(self) -> None:
+        moved = Grant((Gang(Part((0,), (1,))), Gang(Part((2,), (1,)))))
+        script = Script({0: {0: self.BOTH}, 2: {0: moved}})
+        cluster = Cluster((NodeGroup(1, 1, "slow"), NodeGroup(2, 1, "fast")), SLOW_FAST.types)
+        result = run(jobs((0, 1, 12)), cluster, script, Overheads(restart_s=3))
+        # Two thirds of the rate moved: a pause of 2 s; 6 left at rate 3.
+        assert gantt(result) == ["j0 0-2 n0x1 n1x1 rate 3 changed", "j0 2-6 n0x1 n2x1 pause 2 rate 3 finished"]
+
+    def test_a_new_tuning_pauses_all(self) -> None:
+        script = Script({0: {0: self.BOTH}, 2: {0: self.BOTH._replace(tuning=Tuning(64))}})
+        result = run(jobs((0, 1, 12)), SLOW_FAST, script, Overheads(restart_s=3))
+        assert result.jobs["finish_s"][0] == 2 + 3 + 2
+
+    def test_copies_that_do_nothing_pause_in_full_and_lose_nothing(self) -> None:
+        moved = Grant((Gang(Part((0,), (1,))), Gang(Part((2,), (1,)))))
+        script = Script({0: {0: self.BOTH}, 2: {0: moved}})
+        idle = Bends(lambda job, grant, done, now_s: Rate(0.0, until_s=9.0) if now_s < 9 else Rate(1.0))
+        result = run(jobs((0, 1, 12)), "3x1:v100", script, Overheads(restart_s=3), Faults(outages="2:6:8"), perf=idle)
+        assert gantt(result)[1:3] == ["j0 2-6 n0x1 n2x1 pause 3 rate 0 changed", "j0 6-9 n0x1 rate 0 changed"]
+        assert result.jobs["lost_work"][0] == 0
+
+    def test_an_interruption_comes_sooner_on_more_nodes(self) -> None:
+        faults = Faults(interruptions_per_node_h=3600, outages="1:0.1:99")
+        both = faults.interruption_s(5, 0, 0)
+        assert both > 0.2
+        result = run(jobs((0, 1, 99)), SLOW_FAST, Script({0: {0: self.BOTH}}), faults=faults, seed=5, horizon_s=5.0)
+        # 0.1 s on two nodes use up 0.2 s of it.
+        assert result.segments["t1"].tolist()[1] == pytest.approx(0.1 + both - 0.2)
+
+
+def test_an_interruption_across_an_overlap_counts_the_nodes_of_the_old_grant() -> None:
+    faults = Faults(interruptions_per_node_h=3600)
+    after = faults.interruption_s(5, 0, 0)
+    script = Script({0: {0: across({0: 1, 1: 1})}, after / 8: {0: on(2, 2)}})
+    result = run(jobs((0, 2, 99)), "2x1:v100,1x2:v100", script, Overheads(overlap_s=after / 8), faults, seed=5, horizon_s=9.0)
+    # Two nodes for a quarter of the time use up half of it.
+    assert result.segments["t1"].tolist()[2] == pytest.approx(after * 0.75)
+
+
+def test_a_job_that_makes_no_progress_at_all_does_not_end() -> None:
+    stuck = Bends(lambda job, grant, done, now_s: Rate(0.0))
+    result = run(ONE, "1x1:v100", Greedy(), perf=stuck, horizon_s=50.0)
+    assert gantt(result) == ["j0 0-50 n0x1 rate 0 open"]
+    later = Bends(lambda job, grant, done, now_s: Rate(1.0, until_s=3.0) if now_s < 3 else Rate(0.0))
+    assert gantt(run(ONE, "1x1:v100", Greedy(), perf=later, horizon_s=50.0)) == ["j0 0-3 n0x1 changed", "j0 3-50 n0x1 rate 0 open"]
+
+
+def test_whoever_is_not_interested_is_not_asked_after_an_overlap_or_an_eviction() -> None:
+    deaf = Cadence(on_finish=False, on_capacity=False)
+    script = Script({0: {0: on(0)}, 4: {0: on(1)}}, deaf)
+    run(ONE, "2x1:v100", script, Overheads(overlap_s=2))
+    assert script.times == [0, 4]
+    script = Script({0: {0: on(0)}, 9: {0: on(0)}}, deaf)
+    run(ONE, "1x1:v100", script, Overheads(checkpoint_every_s=0), Faults(outages="0:5:6"))
+    assert script.times == [0, 9]
+
+
+def test_an_ended_overlap_names_its_nodes_and_makes_nothing_in_flight_void() -> None:
+    script = Script({0: {0: on(0)}, 4: {0: on(1)}, 6: {1: on(0)}})
+    result = run(jobs((0, 1, 20), (6, 1, 5)), "2x1:v100", script, Overheads(overlap_s=2, latency_s=0.5))
+    # The change is sent at 4, lands at 4.5, and overlaps until 6.5, when the start of job 1 lands on the node that is free from then on.
+    assert [(call.now_s, call.delta.nodes) for call in script.calls] == [(0, ()), (4, ()), (6, ()), (6.5, (0, 1)), (11.5, ())]
+    assert result.jobs["first_start_s"].tolist() == [0.5, 6.5]

@@ -230,6 +230,15 @@ class TestOverlaps:
         assert ledger.end_overlap(0).gpus == 3
         assert (room.free_on(0)[0], room.free_on(1)[0]) == (1, 4)
 
+    def test_a_node_named_twice_is_charged_twice(self) -> None:
+        room = room_of()
+        ledger = ledger_of(room)
+        ledger.take(0, on(0, 1), ANY)
+        assert ledger.overlap(0, Grant((Gang(Part((0, 0), (1, 1))),)), ANY).gpus == 2
+        assert room.free_on(0)[0] == 2
+        ledger.end_overlap(0)
+        assert room.free_on(0)[0] == 2
+
     def test_replicas_of_another_kind_are_charged_beside(self) -> None:
         room = room_of()
         ledger = ledger_of(room)
