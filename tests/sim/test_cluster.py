@@ -149,3 +149,8 @@ GOOD: dict[str, Any] = {"count": 1, "gpus": 1, "gpu_type": "v"}
 def test_a_damaged_description_is_one_sentence(data: Any) -> None:
     with pytest.raises(ClusterError, match=r"The cluster description cannot be read \(.*\)\. See the reference page on clusters for its keys\."):
         Cluster.from_json(data)
+
+
+def test_absurdly_many_nodes_are_refused_before_they_are_made() -> None:
+    with pytest.raises(ClusterError, match=r"The cluster has 99,999,999,999 nodes; .* is the most that is simulated"):
+        Cluster.parse("99999999999x8:v100")

@@ -55,6 +55,7 @@ def test_a_column_without_a_value_is_not_there() -> None:
     assert trace.numbers("cpus", 0.0).tolist() == [0, 0, 0]
     assert np.isnan(trace.numbers("mem_gb")).all()
     assert trace.texts("vc", "nobody").tolist() == ["nobody"] * 3
+    assert Trace.of(frame(user=["ann", None, "bob"])).texts("user", "ann").tolist() == ["ann", "ann", "bob"]
 
 
 def test_names_of_types_know_neither_case_nor_blanks() -> None:

@@ -187,3 +187,17 @@ def test_random_numbers_are_of_the_seed() -> None:
         return float(view.rng.random())
 
     assert looking(4.0, draw, seed=1) == looking(4.0, draw, seed=1) != looking(4.0, draw, seed=2)
+
+
+def test_reaching_a_target_changes_only_what_differs() -> None:
+    def step(view: View) -> Plan:
+        plan = Plan.reach(view, {1: across({0: 1, 1: 1}), 2: on(0)}, wake_at_s=7.0, notes={"n": 1.0})
+        assert dict(plan.changes) == {0: None, 2: on(0)}
+        assert (plan.wake_at_s, plan.notes, plan.refuse) == (7.0, {"n": 1.0}, frozenset())
+        moved = Plan.reach(view, {0: on(1), 1: across({0: 1, 1: 1})})
+        assert (dict(moved.changes), moved.wake_at_s) == ({0: on(1)}, inf)
+        return plan
+
+    result = run(TRACE, "2x2:v100/8c", Script({0: {0: on(0), 1: across({0: 1, 1: 1})}, 4.0: step}), horizon_s=6.0)
+    assert result.jobs["preemptions"].tolist() == [1, 0, 0]
+    assert result.jobs["first_start_s"].tolist() == [0, 0, 4]
