@@ -167,7 +167,7 @@ class Easy:
         """Take a job out of the window, and return the lane of the one that comes in instead."""
         window = self._window
         window.remove(entry, window.lanes[id(view.demand(entry[1]))])
-        following = window.behind() if window.size < self.depth else None
+        following = window.behind()
         return None if following is None else self._enter(view, following)
 
     def _start_heads(self, view: View) -> None:

@@ -61,6 +61,28 @@ def test_what_takes_only_extra_gpus_may_pass() -> None:
     ]
 
 
+def test_all_that_end_at_the_shadow_time_count_as_extra() -> None:
+    # At 10 jobs 0 (2 GPUs) and 1 (1 GPU) end. Job 0 alone would do for job 2 (3 GPUs, with the one that is free): the GPU of job 1 is extra, and job 3 passes.
+    assert chart("easy", [(0, 2, 10), (0, 1, 10), (1, 3, 5), (2, 1, 20)])[3] == "  ####################"
+    # The same where nodes are reserved: node 0 is left at 10 by jobs 0 and 1, and has 8 - 5 = 3 cores beside job 2.
+    jobs = trace_of([(0, 1, 10), (0, 1, 10), (1, 1, 5), (2, 1, 20)], cpus=[4, 2, 5, 2])
+    assert Simulator(jobs, Cluster.parse("1x4:v100/8c"), make(Spec("easy"))).run().jobs["first_start_s"].tolist() == [0, 0, 10, 2]
+
+
+def test_a_little_too_long_is_too_long() -> None:
+    # Job 2 ends half a second after the shadow time: it takes the one extra GPU, and nothing is left for job 3 until then.
+    run = Simulator(trace_of([*EXTRA[:2], (2, 1, 8.5), EXTRA[3]]), Cluster.parse(NODE), make(Spec("easy"))).run()
+    assert run.jobs["first_start_s"].tolist() == [0, 10, 2, 10.5]
+
+
+def test_an_early_end_is_taken_into_account() -> None:
+    # By their limits job 0 (1 GPU) ends at 20 and job 1 (3 GPUs) at 10, so job 2 (4 GPUs) is expected at 20. Job 0 ends at 5: now it is expected at 10, and
+    # job 3 (limit 8 s, until 14) comes too late to pass; job 4 (limit 3 s, until 9) does.
+    jobs = [(0, 1, 5), (0, 3, 10), (1, 4, 2), (6, 1, 2), (6, 1, 2)]
+    run = Simulator(trace_of(jobs, time_limit_s=[20, 10, 2, 8, 3]), Cluster.parse(NODE), make(Spec.parse("easy:estimate=limit"))).run()
+    assert run.jobs["first_start_s"].tolist() == [0, 0, 10, 12, 6]
+
+
 def test_only_the_first_so_many_behind_the_head_are_looked_at() -> None:
     # Job 2 is too long, job 3 would pass but is second behind the head.
     jobs = [*ENDS_BEFORE[:2], (2, 1, 9), ENDS_BEFORE[3]]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators import REGISTRY, make
+from allocators._inside import is_tick, next_tick
 from allocators.wrappers import Partition, Switch
 from sim.cluster import Cluster, NodeGroup
 from sim.contract import EMPTY, Allocator, Cadence, Card, JobId, ParameterError, Plan, Spec, View, parameters
@@ -184,8 +185,13 @@ class Sleeper(Curious):
 
 def test_each_keeps_its_own_wake_up_and_its_notes() -> None:
     trace = trace_of([(0, 1, 5), (1, 1, 5), (4, 1, 1)], vc=["a", "b", "a"])
-    result = Simulator(trace, homes((1, 2, ("a",)), (1, 2, ("b",))), partition_of(Sleeper() for _ in range(3))).run()
+    _, a, b = insides = [Sleeper() for _ in range(3)]
+    result = Simulator(trace, homes((1, 2, ("a",)), (1, 2, ("b",))), partition_of(iter(insides))).run()
     assert result.jobs["first_start_s"].tolist() == [2.5, 3.5, 6.5]
+    # a: arrivals at 0 and 4, wake-ups at 2.5 and 6.5, ends at 7.5 (both); b: arrival at 1, wake-up at 3.5, end at 8.5, which is the end of the run.
+    assert [now_s for now_s, _ in a.calls] == [0, 2.5, 4, 6.5, 7.5]
+    assert [now_s for now_s, _ in b.calls][:2] == [1, 3.5]
+    assert len(b.calls) <= 3
     assert set(result.notes["name"]) == {"a.due", "b.due"}
 
 
@@ -269,6 +275,13 @@ class Periodic(Curious):
     def allocate(self, view: View) -> Plan:
         self.calls.append((view.now_s, view.delta.arrived))
         return self.fifo.allocate(view)
+
+
+def test_ticks() -> None:
+    assert [next_tick(now_s, 3.0) for now_s in (0.0, 2.5, 3.0, 3.1)] == [3.0, 3.0, 6.0, 6.0]
+    assert next_tick(5.0, inf) == inf
+    assert [is_tick(now_s, 0.1) for now_s in (0.0, 3 * 0.1, 0.30000001)] == [True, True, False]
+    assert not is_tick(5.0, inf)
 
 
 def test_each_keeps_its_own_period() -> None:
