@@ -207,10 +207,6 @@ class Execution:
         """Close the segment of a job that still runs when the run ends."""
         self._close(job, now_s, ended)
 
-    def done(self, job: JobId) -> float:
-        """Return the work done up to the last settlement."""
-        return self._work[job] - self._columns.left[job]
-
     def _begin(self, job: JobId, grant: Grant, now_s: float) -> float:
         first_start_s = self._columns.first_start_s
         restarted = not isnan(first_start_s[job])

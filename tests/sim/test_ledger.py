@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sim.cluster import Cluster, NodeGroup
 from sim.demand import pools_of
 from sim.errors import ContractError
-from sim.grants import Demand, Gang, Grant, Part
+from sim.grants import Demand, Gang, Grant, Part, Tuning
 from sim.ledger import FreeRoom, Ledger, Shortage
 from tests.sim.scripted import across, on
 
@@ -116,6 +116,11 @@ def test_how_many_replicas_fit() -> None:
     assert room.replicas_that_fit(3, Demand(9, 0, 1.5, 0.0, (2,))) == 4
     assert room.replicas_that_fit(2, Demand(9, 0, 1.0, 1.0, (1,))) == 9
     assert room.replicas_that_fit(0, Demand(1, 1, 0.0, 0.0, (0,))) == 1
+
+
+def test_a_sketch_of_a_malformed_grant_is_refused_too() -> None:
+    with pytest.raises(ContractError, match="does not name one positive count per node"):
+        room_of().take(Grant((Gang(Part((0, 1), (1,))),)))
 
 
 class TestAdopting:
@@ -229,6 +234,13 @@ class TestOverlaps:
         assert ledger.holders(1) == [0]
         assert ledger.end_overlap(0).gpus == 3
         assert (room.free_on(0)[0], room.free_on(1)[0]) == (1, 4)
+
+    def test_where_everything_stays_nothing_more_is_charged(self) -> None:
+        room = room_of()
+        ledger = ledger_of(room)
+        ledger.take(0, on(0, 2), ANY)
+        assert ledger.overlap(0, on(0, 2)._replace(tuning=Tuning(64)), ANY).gpus == 2
+        assert room.free == [6, 2, 0]
 
     def test_a_node_named_twice_is_charged_twice(self) -> None:
         room = room_of()

@@ -316,9 +316,10 @@ class TestEndings:
 
     @pytest.mark.parametrize("measure", [Measure(from_s=1, to_s=2), Measure(first_job=1, last_job=1)])
     def test_measured_ends_when_those_that_count_are_settled(self, measure: Measure) -> None:
-        result = run(jobs((0, 1, 50), (1, 1, 5), (3, 1, 5)), "3x1:v100", Greedy(), measure=measure, stop="measured")
+        result = run(jobs((0, 1, 50), (1, 1, 5), (3, 1, 5), (3, 1, 2)), "4x1:v100", Greedy(), measure=measure, stop="measured")
+        # The last job is settled at 5, but does not count.
         assert (result.end_s, result.reason) == (6, "measured")
-        assert result.jobs["outcome"].tolist() == ["unfinished", "completed", "unfinished"]
+        assert result.jobs["outcome"].tolist() == ["unfinished", "completed", "unfinished", "completed"]
 
     @pytest.mark.parametrize(
         ("wrong", "sentence"),
