@@ -76,11 +76,11 @@ def test_a_little_too_long_is_too_long() -> None:
 
 
 def test_an_early_end_is_taken_into_account() -> None:
-    # By their limits job 0 (1 GPU) ends at 20 and job 1 (3 GPUs) at 10, so job 2 (4 GPUs) is expected at 20. Job 0 ends at 5: now it is expected at 10, and
-    # job 3 (limit 8 s, until 14) comes too late to pass; job 4 (limit 3 s, until 9) does.
-    jobs = [(0, 1, 5), (0, 3, 10), (1, 4, 2), (6, 1, 2), (6, 1, 2)]
-    run = Simulator(trace_of(jobs, time_limit_s=[20, 10, 2, 8, 3]), Cluster.parse(NODE), make(Spec.parse("easy:estimate=limit"))).run()
-    assert run.jobs["first_start_s"].tolist() == [0, 0, 10, 12, 6]
+    # 5 GPUs, one of them free. By their limits job 0 (1 GPU) ends at 20 and job 1 (3 GPUs) at 10, so job 2 (5 GPUs) is expected at 20, and job 3 (limit 30 s)
+    # may not pass. Job 0 ends at 5: now job 2 is expected at 10. Job 4 (limit 8 s, until 14) comes too late to pass, job 5 (limit 3 s, until 9) does not.
+    jobs = [(0, 1, 5), (0, 3, 10), (1, 5, 2), (2, 1, 2), (6, 1, 2), (6, 1, 2)]
+    run = Simulator(trace_of(jobs, time_limit_s=[20, 10, 2, 30, 8, 3]), Cluster.parse("1x5:v100"), make(Spec.parse("easy:estimate=limit"))).run()
+    assert run.jobs["first_start_s"].tolist() == [0, 0, 10, 12, 12, 6]
 
 
 def test_only_the_first_so_many_behind_the_head_are_looked_at() -> None:
