@@ -195,6 +195,12 @@ class TestHoldings:
         with pytest.raises(ContractError, match="does not admit"):
             ledger.take(1, grant, Demand(1, 1, 0.0, 0.0, (1,)))
 
+    def test_one_grant_may_serve_two_jobs_of_equal_demand(self) -> None:
+        room, grant = room_of(), on(0)
+        ledger = ledger_of(room)
+        assert ledger.take(0, grant, ANY) is ledger.take(1, grant, ANY)
+        assert room.free == [6, 2, 0]
+
     def test_types_mix_where_that_is_declared(self) -> None:
         room = room_of()
         ledger_of(room, mixed=True).take(0, across({0: 1, 2: 1}), ANY)
