@@ -266,6 +266,27 @@ class Ledger:
         self._room.shift(holding, 1)
         return holding
 
+    def still_valid(self, changes: Mapping[JobId, Grant | None], seen: Mapping[JobId, Grant | None], touched: set[int]) -> dict[JobId, Grant | None]:
+        """Return what is left of a plan that was in flight.
+
+        Parameters
+        ----------
+        changes : mapping
+            The plan.
+        seen : mapping
+            What each of its jobs held when it was made; a job that holds something else by now has changed.
+        touched : set of int
+            Nodes that came or went meanwhile. Where a job stays because its new nodes are touched, so are its old ones: others may count on that room.
+        """
+        lost = set(touched)
+        valid = {job: grant for job, grant in changes.items() if self.grants.get(job) is seen[job]}
+        while void := [job for job, grant in valid.items() if grant and touches(grant, lost)]:
+            for job in void:
+                del valid[job]
+                if job in self.charged:
+                    lost.update(spot[0] for spot in self.charged[job].spots)
+        return valid
+
     def holders(self, node: int) -> list[JobId]:
         """Return the jobs with a replica on a node, in order of job id."""
         return sorted(job for job, holding in self.charged.items() if any(node == spot[0] for spot in holding.spots))

@@ -8,7 +8,7 @@ of that instant: it shows the view, validates the plan and applies it, releases 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from heapq import heappush
 from math import inf
 from time import perf_counter, process_time
@@ -24,7 +24,6 @@ from sim.errors import ContractError, InfeasiblePlan
 from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, Next
 from sim.faults import Outages
 from sim.instant import DECISION, END, LANDING, At
-from sim.ledger import touches
 from sim.record import COMPLETED, FAILED, IMPOSSIBLE, REFUSED
 from sim.result import Progress, RunResult
 from sim.stage import Stage
@@ -316,7 +315,7 @@ class Simulator:
     def _land(self, event: simpy.Event) -> None:
         plan, seen = event._value
         self._in_flight = False
-        valid = self._still_valid(plan.changes, seen)
+        valid = self._stage.ledger.still_valid(plan.changes, seen, self._touched)
         void = [job for job in plan.changes if job not in valid]
         self._voided += len(void)
         unstarted = [Eviction(job, "void", "worker", 0.0) for job in void if job in self._waiting and seen[job] is None]
@@ -326,16 +325,6 @@ class Simulator:
         if self._due:
             self._due = False
             self._make_due()
-
-    def _still_valid(self, changes: Mapping[JobId, Grant | None], seen: Mapping[JobId, Grant | None]) -> dict[JobId, Grant | None]:
-        running, touched = self._stage.ledger, set(self._touched)
-        valid = {job: grant for job, grant in changes.items() if running.grants.get(job) is seen[job]}
-        while void := [job for job, grant in valid.items() if grant and touches(grant, touched)]:
-            for job in void:
-                del valid[job]
-                if job in running.charged:  # it stays where it is, and others may have counted on that room
-                    touched.update(spot[0] for spot in running.charged[job].spots)
-        return valid
 
     def _apply(self, plan: Plan, *, reserved: bool = False) -> None:
         for job in sorted(plan.refuse) if plan.refuse else ():

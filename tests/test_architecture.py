@@ -26,7 +26,7 @@ LAYERS = {
     "app": ({"ui", "charts", "lab"}, {"streamlit"}),
 }
 # Library -> the only places that may import it.
-HOMES = {"simpy": ("sim/simulator.py", "sim/faults.py"), "pulp": ("allocators/",), "streamlit": ("app.py", "pages/", "ui/")}
+HOMES = {"simpy": ("sim/simulator.py", "sim/faults.py", "sim/instant.py"), "pulp": ("allocators/",), "streamlit": ("app.py", "pages/", "ui/")}
 # (file, module) pairs that are imported on first use, because most users never need them.
 LATE_IMPORTS: frozenset[tuple[str, str]] = frozenset()
 OTHER_CODE = ("scripts", "benchmarks")
