@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from allocators.fifo import Fifo
 from allocators.srtf import Srtf
-from sim.contract import Demand, Grant, JobId, View
+from sim.contract import Demand, Grant, JobId, Plan, View
 from sim.overheads import Overheads
 from sim.perf.belief import Biased
 from sim.result import RunResult
@@ -218,3 +219,21 @@ def test_jobs_that_cannot_start_are_seldom_tried() -> None:
     result = Simulator(trace_of(jobs), clusters("16x8:a"), allocator).run()
     starts = len(result.segments)
     assert len(jobs) < starts < asked[0] < 1.5 * starts
+
+
+def test_a_job_that_is_believed_to_make_no_progress_comes_last() -> None:
+    # No model that ships says so of a whole gang; one of a user may.
+    allocator = Srtf()
+
+    class Doubtful:
+        cadence, needs, card = allocator.cadence, allocator.needs, allocator.card
+
+        def allocate(self, view: Any) -> Plan:
+            believed = view.belief
+            view.belief = SimpleNamespace(rate=lambda job, grant: 0.0 if job == 1 else believed.rate(job, grant))
+            plan = allocator.allocate(view)
+            view.belief = believed
+            return plan
+
+    result = Simulator(trace_of([(0, 1, 5), (0, 1, 3)]), clusters("1x1:a"), Doubtful()).run()
+    assert gantt(result) == lines("#####", ".....###")
