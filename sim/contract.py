@@ -61,6 +61,7 @@ NEEDS: Final = frozenset(
         "profile",
         "recorded_start",
         "overflow",
+        "overlap",
         "mixed",
         "confined_by_vc",
         "confined_by_partition",
@@ -70,7 +71,8 @@ NEEDS: Final = frozenset(
 
 ``remaining_work``, ``rates`` and ``pause`` open the belief; ``telemetry`` the measurements of running jobs; ``scaling`` says that jobs must be resizable,
 ``profile`` that a measured performance profile must exist; ``recorded_start`` opens the trace's own start times (column ``recorded_start_s``); ``overflow``
-asks for an unpriced extra node. ``mixed`` says that one gang may span GPU types; without it a job that fits no single type is impossible.
+asks for an unpriced extra node. ``overlap`` says that the allocator leaves a moved job its old place until the move is over; without it a changed job is
+stopped and restarted at once. ``mixed`` says that one gang may span GPU types; without it a job that fits no single type is impossible.
 ``confined_by_vc`` and ``confined_by_partition`` restrict every job to the nodes of its virtual cluster or partition, and to nodes that belong to none.
 """
 

@@ -17,8 +17,8 @@ from sim.overheads import Overheads
 from sim.record import CHANGED, EVICTED, FINISHED, PREEMPTED, Record
 
 if TYPE_CHECKING:
+    from sim.conditions import Conditions
     from sim.demand import Demands
-    from sim.faults import Faults
     from sim.perf.model import PerfModel
 
 FINISH, ASK, OOM, INTERRUPTION, OVERLAP_END = range(5)
@@ -39,12 +39,12 @@ class Execution:
         State, holdings, record and demands of the run; the execution writes the first three.
     model : PerfModel
         True speeds and sizes.
-    overheads, faults : Overheads, Faults
-        Costs of changes; interruptions.
+    conditions : Conditions
+        Costs of changes, interruptions and the seed.
     preemptible : array of bool, shape (jobs,)
         Whether a job may be stopped or changed once it runs.
-    seed : int
-        Of the run.
+    seamless : bool
+        Whether a moved job keeps its old place until the move is over, where moves take time.
     """
 
     __slots__ = (
@@ -65,6 +65,7 @@ class Execution:
         "_preemptible",
         "_rate_of",
         "_record",
+        "_seamless",
         "_seed",
         "_work",
         "transition",
@@ -77,11 +78,13 @@ class Execution:
         record: Record,
         demands: Demands,
         model: PerfModel,
-        overheads: Overheads,
-        faults: Faults,
+        conditions: Conditions,
         preemptible: NDArray[np.bool_],
-        seed: int,
+        *,
+        seamless: bool,
     ) -> None:
+        overheads, faults, seed = conditions.overheads, conditions.faults, conditions.seed
+        self._seamless = seamless
         self._columns, self._ledger, self._record = columns, ledger, record
         self._overheads, self._faults, self._seed = overheads, faults, seed
         self._preemptible: Sequence[bool] = memoryview(preemptible)  # type: ignore[arg-type]
@@ -115,6 +118,7 @@ class Execution:
         if grant is not None:
             old = self._ledger.grants[job]
             overlap_s, pause_s = self.transition(job, old, grant, restarted=True)
+            overlap_s = overlap_s if self._seamless else 0.0
             self._changing[job] = (overlap_s, pause_s * self._share_moved(job, old, grant, now_s))
             if overlap_s > 0:
                 return

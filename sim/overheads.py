@@ -23,7 +23,8 @@ class Overheads:
 
     Notes
     -----
-    A running job whose grant changes pays ``restart_s``; with ``overlap_s`` it first runs on at its old rate while old and new holdings are both charged.
+    A running job whose grant changes pays ``restart_s``. Under an allocator that declares "overlap" it first runs on at its old rate for ``overlap_s``
+    while old and new holdings are both charged.
     A job saves itself every ``checkpoint_every_s`` seconds of progress, each taking ``checkpoint_s``, which lowers its rate by the factor
     ``every / (every + cost)``; an outage costs the work since the last one. A planned stop under "checkpoint" saves first and loses nothing.
     """
@@ -32,7 +33,6 @@ class Overheads:
     restart_s: float = param(0.0, unit="s", low=0, high=86_400, help="Pause when a job resumes or its grant changes.")
     checkpoint_every_s: float = param(1800.0, unit="s", low=0, high=1e7, help="Progress between two checkpoints; 0 = never saved, an outage loses everything.")
     checkpoint_s: float = param(0.0, unit="s", low=0, high=86_400, help="Time that one periodic checkpoint takes.")
-    overlap_s: float = param(0.0, unit="s", low=0, high=86_400, help="Time a changed job runs on at its old rate while both holdings are charged.")
     on_preempt: str = param(
         "checkpoint",
         choices=("checkpoint", "lose_all", "forbidden"),
@@ -40,6 +40,8 @@ class Overheads:
     )
     latency_s: float = param(0.0, unit="s", low=0, high=86_400, help="Time from a decision to its effect.")
     latency_per_job_s: float = param(0.0, unit="s", low=0, high=3600, help="The same, for every active job.")
+    overlap_s: float = 0.0
+    """Seconds that a seamless move takes; no parameter, because no allocator for the user to choose moves jobs so yet."""
 
     def transition(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> tuple[float, float]:
         """Return how long old and new holdings overlap, and how long the job then makes no progress.

@@ -20,7 +20,7 @@ from simpy.core import StopSimulation
 from sim.cluster import Cluster
 from sim.conditions import Conditions, Measure
 from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan
-from sim.errors import ContractError, InfeasiblePlan
+from sim.errors import ContractError, InfeasiblePlan, ParameterError
 from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, Next
 from sim.faults import Outages
 from sim.instant import DECISION, END, LANDING, At
@@ -34,6 +34,8 @@ __all__ = ["Conditions", "Measure", "Progress", "Simulator"]
 
 _PATIENCE = 3  # decisions without effect after which nothing can happen any more
 _ENDLESS = 100_000  # the same for an allocator that goes on setting wake-ups
+_HOPELESS = 10_000  # evictions of one job
+_NEVER_DONE = "Job {} lost its nodes {:,} times and is not done: failures come faster than checkpoints. Raise mtbf_h, save more often, or limit retries."
 _STUCK = "{} jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting"
 
 
@@ -196,7 +198,10 @@ class Simulator:
         lost = self._execution.evict(job, self._env.now)
         del self._running[job]
         self._evicted.append(Eviction(job, cause, role, lost))
-        if 0 <= self.conditions.faults.retries < self._columns.evictions[job]:
+        evictions = self._columns.evictions[job]
+        if evictions > _HOPELESS:
+            raise ParameterError(_NEVER_DONE.format(self.trace.frame["job_id"].iloc[job], evictions))
+        if 0 <= self.conditions.faults.retries < evictions:
             self._finished.append(job)
             self._settle(job, FAILED)
         else:

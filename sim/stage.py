@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from math import inf
 
 import numpy as np
@@ -19,6 +20,9 @@ from sim.record import OPEN, UNFINISHED, Record, job_frame
 from sim.result import RunResult, Timing
 from sim.trace import Trace
 from sim.view import GatedBelief, Jobs, LiveView
+
+if sys.platform != "win32":
+    import resource
 
 ALLOCATOR_STREAM = 4
 
@@ -49,6 +53,8 @@ class Stage:
         self.columns, self.record = Columns(len(trace)), Record()
         self.waiting, self.running = IdSet(), IdSet()
         pools, mixed = pools_of(cluster), "mixed" in needs
+        if {"confined_by_vc", "confined_by_partition"} <= needs:
+            raise ContractError("The allocator confines jobs by virtual cluster and by partition at once. Choose one of them for all its parts.")
         confined = [name.removeprefix("confined_by_") for name in sorted(needs) if name.startswith("confined_by_")]
         demands = Demands(trace, cluster, pools, confined[0] if confined else "")
         self.room = FreeRoom(cluster, pools, overflow="overflow" in needs)
@@ -61,7 +67,7 @@ class Stage:
         self.columns.array("left")[:] = self._work
         overheads = conditions.overheads
         preemptible = trace.numbers("preemptible", float(overheads.on_preempt != "forbidden")) > 0
-        self.execution = Execution(self.columns, self.ledger, self.record, demands, model, overheads, conditions.faults, preemptible, conditions.seed)
+        self.execution = Execution(self.columns, self.ledger, self.record, demands, model, conditions, preemptible, seamless="overlap" in needs)
         self.belief = conditions.belief.bind(model, overheads, conditions.seed)
         jobs = Jobs(trace, self.columns, self._work, preemptible, self.belief, needs)
         self.view = view = LiveView(jobs, self.waiting, self.running, self.room, demands)
@@ -78,7 +84,6 @@ class Stage:
             outcome[ids.ids()] = UNFINISHED
         outcome[self.submit_s > end_s] = UNFINISHED
         jobs = job_frame(self.columns, self.submit_s, self.trace.frame["num_gpus"].to_numpy(), self._work)
-        peak_mb = psutil.Process().memory_info().rss / 1e6
         return RunResult(
             jobs=jobs,
             **self.record.frames(),
@@ -86,7 +91,7 @@ class Stage:
             reason=reason,
             voided=voided,
             overflow=self.room.overflow,
-            timing=Timing(*timing, peak_rss_mb=peak_mb),
+            timing=Timing(*timing, peak_rss_mb=_peak_rss_mb()),
         )
 
     def _telemetry(self, job: JobId) -> Telemetry:
@@ -105,3 +110,10 @@ def _check_ending(conditions: Conditions, measured: int) -> None:
         raise ParameterError("The run shall stop at the horizon, but no horizon is set. Set horizon_s.")
     if stop == "measured" and not measured:
         raise ParameterError("The run shall stop when the jobs that count are settled, but no job counts. Choose another measured window.")
+
+
+def _peak_rss_mb() -> float:
+    if sys.platform == "win32":
+        return float(psutil.Process().memory_info().peak_wset / 1e6)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (1e6 if sys.platform == "darwin" else 1e3)

@@ -202,7 +202,7 @@ def test_can_be_installed_in_the_middle_of_a_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_pauses_and_slow_decisions_are_survived(name: str) -> None:
-    slow = Conditions(overheads=Overheads(start_s=20, restart_s=60, latency_s=7, latency_per_job_s=0.1, overlap_s=15), faults=Faults(mtbf_h=40), seed=5)
+    slow = Conditions(overheads=Overheads(start_s=20, restart_s=60, latency_s=7, latency_per_job_s=0.1), faults=Faults(mtbf_h=40), seed=5)
     scenario = sample("plain")
     result = scenario.run(make(Spec(name)), slow)
     check_finished(result)

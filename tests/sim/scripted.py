@@ -39,7 +39,7 @@ class Script:
 
     steps: Mapping[float, Step]
     cadence: Cadence = field(default_factory=Cadence)
-    needs: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset({"overlap"})
     calls: list[Call] = field(default_factory=list)
     card: Card = CARD
 
@@ -59,7 +59,7 @@ class Greedy:
     """Starts every waiting job on the first node that holds all of it; knows nothing of earlier decisions."""
 
     cadence: Cadence = field(default_factory=Cadence)
-    needs: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset({"overlap"})
     card: Card = CARD
     times: list[float] = field(default_factory=list)
 

@@ -49,7 +49,7 @@ class Script:
     """Does what is written down for each instant, and keeps the news that it hears."""
 
     steps: Mapping[float, Mapping[JobId, Grant | None]]
-    needs: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset({"overlap"})
     refuse: Mapping[float, frozenset[JobId]] = field(default_factory=dict)
     heard: list[tuple[float, Any]] = field(default_factory=list)
     cadence = Cadence()

@@ -305,3 +305,13 @@ def test_an_ended_overlap_names_its_nodes_and_makes_nothing_in_flight_void() -> 
     # The change is sent at 4, lands at 4.5, and overlaps until 6.5, when the start of job 1 lands on the node that is free from then on.
     assert [(call.now_s, call.delta.nodes) for call in script.calls] == [(0, ()), (4, ()), (6, ()), (6.5, (0, 1)), (11.5, ())]
     assert result.jobs["first_start_s"].tolist() == [0.5, 6.5]
+
+
+def test_only_an_allocator_that_counts_on_it_moves_jobs_seamlessly() -> None:
+    moves = {0: {0: on(0)}, 4: {0: on(1)}}
+    seamless = run(ONE, SLOW_FAST, Script(moves), Overheads(restart_s=1, overlap_s=2))
+    plain = run(ONE, SLOW_FAST, Script(moves, needs=frozenset()), Overheads(restart_s=1, overlap_s=2))
+    # The seamless move holds both nodes from 4 to 6, the plain one pauses from 4 to 5 on the new node alone.
+    assert seamless.segments["gpus"].max() == 2
+    assert plain.segments["gpus"].max() == 1
+    assert plain.segments["paused_s"].tolist() == [0, 1]

@@ -35,7 +35,7 @@ def test_latency_grows_with_the_active_jobs() -> None:
     assert Overheads().latency(1000) == 0
 
 
-@pytest.mark.parametrize("name", ["start_s", "restart_s", "checkpoint_every_s", "checkpoint_s", "overlap_s", "latency_s", "latency_per_job_s"])
+@pytest.mark.parametrize("name", ["start_s", "restart_s", "checkpoint_every_s", "checkpoint_s", "latency_s", "latency_per_job_s"])
 @pytest.mark.parametrize("value", [-1.0, inf])
 def test_bounds(name: str, value: float) -> None:
     assert isinf(value) or value < 0

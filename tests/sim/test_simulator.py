@@ -407,3 +407,13 @@ class TestEdges:
     def test_conditions_are_plain_by_default(self) -> None:
         conditions = Conditions()
         assert (conditions.seed, conditions.horizon_s, conditions.stop) == (0, inf, "drained")
+
+
+class TestHopelessRuns:
+    def test_failures_faster_than_checkpoints_end_with_a_sentence(self) -> None:
+        with pytest.raises(ParameterError, match=r"Job j0 lost its nodes 10,001 times .* Raise mtbf_h"):
+            run(jobs((0, 1, 1e6)), "1x1:v100", Greedy(), overheads=Overheads(checkpoint_every_s=0), faults=Faults(mtbf_h=0.001, mttr_h=0.001))
+
+    def test_confinement_by_two_things_is_refused(self) -> None:
+        with pytest.raises(ContractError, match="Choose one of them"):
+            run(jobs((0, 1, 5)), "1x1:v100", Greedy(needs=frozenset({"confined_by_vc", "confined_by_partition"})))
