@@ -40,7 +40,8 @@ def _placement_rows(grant: Grant) -> list[tuple[float, ...]]:
 def _frame(columns: Mapping[str, array[Any]]) -> pd.DataFrame:
     # Arrays are wrapped, not copied: a long run leaves hundreds of megabytes here.
     return pd.DataFrame(
-        {name: np.frombuffer(values, np.dtype(values.typecode)) if values else np.empty(0, values.typecode) for name, values in columns.items()}
+        {name: np.frombuffer(values, np.dtype(values.typecode)) if values else np.empty(0, values.typecode) for name, values in columns.items()},
+        copy=False,
     )
 
 
@@ -160,5 +161,6 @@ def job_frame(columns: Columns, submit_s: Floats, gpus: Ints, work: Floats) -> p
             "served_gpu_s": columns.array("served_gpu_s"),
             "work": work,
             "lost_work": columns.array("lost_work"),
-        }
+        },
+        copy=False,
     )
