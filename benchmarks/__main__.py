@@ -10,17 +10,20 @@ GROUPS = {"kernel": kernel.main, "reading": reading.main, "app": app.main}
 
 
 def run(arguments: list[str]) -> int:
-    """Run groups; options go to each."""
+    """Run groups; options go to each. Return 1 if a budget is not held."""
     options = [word for word in arguments if word.startswith("-")]
     names = [word for word in arguments if not word.startswith("-")] or list(GROUPS)
     unknown = [name for name in names if name not in GROUPS]
     if unknown:
         print(f"There is no group '{unknown[0]}'. Groups: {', '.join(GROUPS)}.", file=sys.stderr)
         return 2
+    over: list[str] = []
     for name in names:
         print(f"# {name}", flush=True)
-        GROUPS[name](options)
-    return 0
+        over += GROUPS[name](options)
+    for sentence in over:
+        print(f"Over budget: {sentence}.", file=sys.stderr)
+    return 1 if over else 0
 
 
 if __name__ == "__main__":
