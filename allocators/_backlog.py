@@ -13,7 +13,7 @@ from allocators.placement import Placer
 from sim.contract import Delta, Demand, Grant, JobId, View, param
 
 Key = tuple[float, ...]
-Entry = tuple[float, ...]
+Entry = tuple[Any, ...]
 """A key and, last, the job."""
 KeyOf = Callable[[View, JobId], Key]
 
@@ -78,7 +78,7 @@ class Backlog:
         started: dict[JobId, Grant | None] = {}
         while line or heap:
             queued = not heap or (bool(line) and line[0] < heap[0])
-            job = int(line[0][-1] if queued else heap[0][-1])
+            job: JobId = (line[0] if queued else heap[0])[-1]
             if job == self._stuck and only_arrivals(view.delta):
                 break
             grant = place(view, view.demand(job))

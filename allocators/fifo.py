@@ -39,7 +39,7 @@ class Fifo:
 
     def __post_init__(self) -> None:
         """Prepare an empty queue."""
-        self._queue = backlog(self.head, self._key)
+        self._queue = backlog(self.head, _by_priority if self.order == "priority" else _by_submission)
         self._place = Placer(self.placement, self.types, self.mix)
 
     @property
@@ -53,6 +53,12 @@ class Fifo:
         started = self._queue.start(view, self._place)
         return Plan(started) if started else EMPTY
 
-    def _key(self, view: View, job: JobId) -> Key:
-        # Job ids are in order of submission.
-        return (-view.one("priority", job),) if self.order == "priority" else ()
+
+def _by_submission(view: View, job: JobId) -> Key:
+    # Job ids are in order of submission.
+    del view, job
+    return ()
+
+
+def _by_priority(view: View, job: JobId) -> Key:
+    return (-view.one("priority", job),)
