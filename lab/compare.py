@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sim.errors import ParameterError
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 Goal = Literal["lower", "higher", ""]
 
 SAME_S: Final = 0.001
@@ -62,6 +63,17 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("cost_held_per_job_usd", "Cost per job", "USD", "lower", "GPU-hours held at the price of their nodes, mean over completed jobs."),
     Metric("cost_cluster_usd", "Cost of the cluster", "USD", "lower", "Price of all nodes from the first submission to the end."),
 )
+_PER_JOB: Final[Mapping[str, tuple[str, float | None]]] = {
+    "jct_mean_s": ("jct", None),
+    "jct_p50_s": ("jct", 50),
+    "jct_p95_s": ("jct", 95),
+    "jct_p99_s": ("jct", 99),
+    "queue_mean_s": ("queue", None),
+    "queue_p95_s": ("queue", 95),
+    "wait_mean_s": ("wait", None),
+    "cost_held_per_job_usd": ("cost", None),
+}
+"""Metric that is an average or percentile over jobs -> what is taken of each job, and the percentile; None = the mean."""
 COUNTS: Final = ("jobs", "completed", "failed", "impossible", "refused", "unfinished")
 
 
@@ -79,12 +91,31 @@ class Outcome:
         The `jobs` frame of each repeat; rows are the jobs of the trace.
     replays : bool
         Whether it repeats the recorded schedule (it needs "recorded_start") instead of simulating one.
+    overflow : bool
+        Whether that schedule held GPUs that the cluster does not have: then its numbers are those of a larger cluster.
+    measured : tuple of bool array
+        Of each repeat, the rows of `jobs` that count; empty = all.
+    costs_usd : callable or None
+        Repeat -> cost of every job; asked for only where two policies completed different jobs. None = not known.
     """
 
     label: str
     summaries: tuple[Mapping[str, Any], ...]
     jobs: tuple[pd.DataFrame, ...]
     replays: bool = False
+    overflow: bool = False
+    measured: tuple[Mask, ...] = ()
+    costs_usd: Callable[[int], Floats] | None = None
+
+    def done(self, turn: int) -> Mask:
+        """Return which jobs count and were completed in a repeat."""
+        completed = np.asarray(self.jobs[turn]["outcome"] == "completed")
+        return completed & self.measured[turn] if self.measured else completed
+
+    @property
+    def completed(self) -> int:
+        """Jobs completed, over all repeats."""
+        return sum(int(self.done(turn).sum()) for turn in range(len(self.jobs)))
 
 
 @dataclass(frozen=True)
@@ -143,15 +174,11 @@ def paired(base: Outcome, other: Outcome) -> Paired:
     -----
     change = sum of JCT under `other` / sum of JCT under `base` - 1, over jobs completed under both; a ratio of pooled means.
     """
-    if len(base.jobs) != len(other.jobs) or any(len(a) != len(b) for a, b in zip(base.jobs, other.jobs, strict=False)):
-        raise ParameterError(f"{other.label} and {base.label} were not run on the same jobs and seeds. Run both again.")
     before, after, only = [], [], np.zeros(2, np.int64)
-    for a, b in zip(base.jobs, other.jobs, strict=True):
-        done_a, done_b = np.asarray(a["outcome"] == "completed"), np.asarray(b["outcome"] == "completed")
-        both = done_a & done_b
-        only += [int((done_a & ~done_b).sum()), int((done_b & ~done_a).sum())]
-        before.append(_jct(a)[both])
-        after.append(_jct(b)[both])
+    for turn, both in enumerate(_common(base, other)):
+        only += [int((base.done(turn) & ~both).sum()), int((other.done(turn) & ~both).sum())]
+        before.append(_of_jobs(base, turn, "jct")[both])
+        after.append(_of_jobs(other, turn, "jct")[both])
     change = _ratio([float(x.sum()) for x in before], [float(x.sum()) for x in after])
     old, new = np.concatenate(before), np.concatenate(after)
     count = max(len(old), 1)
@@ -172,9 +199,16 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        label, baseline (bool), metric, value (mean over repeats), change (relative to the baseline; NaN for itself and where it is 0), low, high (its
-        interval; NaN without one), best (bool; of no metric where all are equal, and never a recorded schedule), verdict ("better", "worse" or "").
+        label, baseline (bool), metric, value (mean over repeats, over the policy's own completed jobs), change (relative to the baseline; NaN for itself
+        and where it is 0), low, high (its interval; NaN without one), best (bool; of no metric where all are equal), verdict ("better", "worse" or "").
         `slower` is a metric too: the share of jobs that take longer than under the baseline.
+
+    Notes
+    -----
+    Changes of means and percentiles over jobs, the cost per job among them, use the jobs completed under both, so that no policy looks better by dropping
+    some. A policy that completes fewer jobs than another is best in nothing, and one that completes fewer than the baseline gets no "better" for totals
+    over the whole run, such as the makespan. Nor is a recorded schedule ever best; where it held GPUs that the cluster does not have, no verdict is in its
+    favour.
     """
     rows = [_row(outcome, outcomes[baseline], metric) for outcome in outcomes for metric in METRICS]
     rows += [_slower_row(outcome, outcomes[baseline]) for outcome in outcomes]
@@ -182,9 +216,10 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     frame.insert(1, "baseline", frame["label"] == outcomes[baseline].label)
     frame["best"] = False
     directions: dict[str, Goal] = {metric.name: metric.better for metric in METRICS}
+    most = max(outcome.completed for outcome in outcomes)
     # A recorded schedule had GPUs that nobody prices here and was nobody's decision: it is compared, but wins nothing.
-    replayed = {outcome.label for outcome in outcomes if outcome.replays}
-    for name, group in frame[~frame["label"].isin(replayed)].groupby("metric", sort=False):
+    barred = {outcome.label for outcome in outcomes if outcome.replays or outcome.completed < most}
+    for name, group in frame[~frame["label"].isin(barred)].groupby("metric", sort=False):
         frame.loc[_best(group["value"], directions.get(str(name), "")), "best"] = True
     return frame
 
@@ -192,6 +227,19 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
 def counts(outcomes: Sequence[Outcome]) -> pd.DataFrame:
     """Return how many jobs ended how, one row per policy, summed over repeats: what stands beside every mean."""
     return pd.DataFrame([{"label": outcome.label} | {name: sum(int(one[name]) for one in outcome.summaries) for name in COUNTS} for outcome in outcomes])
+
+
+def not_common(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
+    """Return what stands below the table where policies did not complete the same jobs as the baseline; "" = all did."""
+    base, told = outcomes[baseline], []
+    for outcome in outcomes:
+        pair = paired(base, outcome)
+        parts = [f"{_jobs(pair.only_base)} not completed under {outcome.label}"] if pair.only_base else []
+        parts += [f"{_jobs(pair.only_other)} not completed under {base.label} but under {outcome.label}"] if pair.only_other else []
+        told += parts
+    if not told:
+        return ""
+    return f"{'; '.join(told)}; differences use the jobs that both completed. Who completes fewer jobs than another is not marked as best."
 
 
 def headline(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
@@ -206,7 +254,7 @@ def headline(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
     found = [(paired(base, other), other) for at, other in enumerate(outcomes) if at != baseline and not other.replays]
     clear = [(pair, other) for pair, other in found if pair.both and pair.change.clear]
     if not found:
-        return f"{base.label} alone: add another policy to compare."
+        return _nobody(outcomes, base)
     if not clear:
         return "No clear difference."
     pair, other = min(clear, key=lambda item: item[0].change.value)
@@ -224,14 +272,62 @@ def percent(share: float) -> str:
 def _cost(pair: Paired) -> str:
     if pair.only_base > pair.only_other:
         missing = pair.only_base - pair.only_other
-        return f"{missing} job{'s' if missing > 1 else ''} fewer complete{'s' if missing == 1 else ''}"
+        return f"{_jobs(missing)} fewer complete{'s' if missing == 1 else ''}"
     if pair.change.value >= 0:
         return f"{percent(pair.faster)} of jobs get faster"
     return f"{percent(pair.slower)} of jobs get slower" if pair.slower else "no job gets slower"
 
 
-def _jct(jobs: pd.DataFrame) -> Floats:
-    return np.asarray(jobs["finish_s"].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64))
+def _nobody(outcomes: Sequence[Outcome], base: Outcome) -> str:
+    """Return the headline where no policy is a candidate."""
+    if len(outcomes) == 1:
+        return f"{base.label} alone: add another policy to compare."
+    return f"{base.label} stands beside the recorded schedule only: add another policy to see which is faster."
+
+
+def _jobs(number: int) -> str:
+    return f"{number:,} job{'' if number == 1 else 's'}"
+
+
+def _common(base: Outcome, other: Outcome) -> list[Mask]:
+    """Return which jobs were completed under both, per repeat."""
+    if len(base.jobs) != len(other.jobs) or any(len(a) != len(b) for a, b in zip(base.jobs, other.jobs, strict=False)):
+        raise ParameterError(f"{other.label} and {base.label} were not run on the same jobs and seeds. Run both again.")
+    return [base.done(turn) & other.done(turn) for turn in range(len(base.jobs))]
+
+
+def _of_jobs(outcome: Outcome, turn: int, kind: str) -> Floats:
+    """Return one number per job of a repeat; meaningless for jobs that were not completed."""
+    jobs = outcome.jobs[turn]
+    if kind == "cost":
+        return np.full(len(jobs), np.nan) if outcome.costs_usd is None else outcome.costs_usd(turn)
+    submit = jobs["submit_s"].to_numpy(np.float64)
+    if kind == "queue":
+        return np.asarray(jobs["first_start_s"].to_numpy(np.float64) - submit)
+    jct = np.asarray(jobs["finish_s"].to_numpy(np.float64) - submit)
+    return jct if kind == "jct" else np.asarray(np.maximum(jct - jobs["held_s"].to_numpy(np.float64), 0.0))
+
+
+def _paired_change(base: Outcome, other: Outcome, metric: str) -> Interval:
+    """Return the change of a metric over jobs, on the jobs completed under both; means are pooled over repeats, percentiles are taken in each."""
+    kind, percentile = _PER_JOB[metric]
+    common = _common(base, other)
+    same = all((base.done(turn) == both).all() and (other.done(turn) == both).all() for turn, both in enumerate(common))
+    sides: list[list[float]] = []
+    for outcome in (base, other):
+        if kind == "cost" and same:
+            # The means are over the same jobs already; the cost of single jobs would have to be derived from all segments.
+            sides.append([mean * both.sum() for mean, both in zip(_numbers(outcome, metric), common, strict=True)])
+            continue
+        values = [_of_jobs(outcome, turn, kind)[both] for turn, both in enumerate(common)]
+        sides.append([_statistic(one, percentile) for one in values])
+    return _ratio(*sides)
+
+
+def _statistic(values: Floats, percentile: float | None) -> float:
+    if percentile is None:
+        return float(values.sum())
+    return float(np.percentile(values, percentile)) if len(values) else 0.0
 
 
 def _ratio(base: Sequence[float], other: Sequence[float]) -> Interval:
@@ -254,8 +350,17 @@ def _numbers(outcome: Outcome, name: str) -> list[float]:
 
 def _row(outcome: Outcome, base: Outcome, metric: Metric) -> dict[str, object]:
     values = _numbers(outcome, metric.name)
-    change = Interval(float("nan")) if outcome is base else _ratio(_numbers(base, metric.name), values)
-    return _line(outcome.label, metric.name, float(np.mean(values)), change, metric.better)
+    if outcome is base:
+        change = Interval(float("nan"))
+    elif metric.name in _PER_JOB:
+        change = _paired_change(base, outcome, metric.name)
+    else:
+        change = _ratio(_numbers(base, metric.name), values)
+    line = _line(outcome.label, metric.name, float(np.mean(values)), change, metric.better)
+    dropped = metric.name not in _PER_JOB and outcome.completed < base.completed
+    if (line["verdict"] == "better" and (outcome.overflow or dropped)) or (line["verdict"] == "worse" and base.overflow):
+        line["verdict"] = ""
+    return line
 
 
 def _slower_row(outcome: Outcome, base: Outcome) -> dict[str, object]:

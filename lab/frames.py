@@ -20,6 +20,8 @@ SERIES: Final[Mapping[str, Callable[[RunResult, Cluster], pd.DataFrame]]] = {
     "capacity": metrics.capacity_series,
 }
 """Name of a step series -> function; each frame has ``t_s`` and its values, a row holding until the next."""
+MOST_SHOWN: Final = 6
+"""Policies that one chart can show with different colours."""
 
 
 def series(name: str, result: RunResult, cluster: Cluster, window: tuple[float, float] | None = None, bins: int = 999) -> pd.DataFrame:
@@ -51,5 +53,8 @@ def series(name: str, result: RunResult, cluster: Cluster, window: tuple[float, 
 
 def chart_frames(result: RunResult, cluster: Cluster, measure: Measure) -> dict[str, pd.DataFrame]:
     """Return everything the first view of a result draws: the series of `SERIES` over the whole run, and ``cdf``."""
-    frames = {name: series(name, result, cluster) for name in SERIES}
+    # Frames are kept per run, before anybody knows how many policies a page will show: so for the most. Per policy one line waits, one is busy, one per
+    # GPU type, one its capacity; and the capacity above all. Bands are drawn for few policies only, which makes fewer lines than that.
+    bins = metrics.bins_for(MOST_SHOWN * (3 + len(cluster.types)) + 1)
+    frames = {name: series(name, result, cluster, bins=bins) for name in SERIES}
     return frames | {"cdf": metrics.jct_cdf(result, measure)}

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from lab import catalog, compare
-from lab.compare import Outcome
+from lab.compare import Floats, Mask, Outcome
+from lab.frames import MOST_SHOWN
 from lab.run import key_of
 from lab.sources import load_trace
 from lab.store import Entry, Store
 from lab.study import Study
 from lab.trust import Trust, recorded_overflow, trust
-from sim.metrics import job_table
+from sim.metrics import Usage, job_table, measured
 from sim.params import Spec
+from sim.result import RunResult
 
-MOST_SHOWN: Final = 6
-"""Policies that one chart can show with different colours."""
+__all__ = ["MOST_SHOWN", "Report", "Shown", "all_jobs", "differences", "gather", "keys", "report", "safe_csv", "titles"]
+BEYOND: Final = "used GPUs this cluster does not have"
+"""Remark beside a recorded schedule that does not fit on the cluster."""
 _FORMULA: Final = r"[=+\-@\t\r]"
 
 
@@ -79,6 +84,10 @@ class Report:
         Against the recorded history.
     overflow : str
         One sentence on recorded GPUs that the cluster does not have; "" = none.
+    remarks : mapping of str
+        Title -> what must be known of that row.
+    not_common : str
+        Which policies did not complete the same jobs as the baseline, see `lab.compare.not_common`; "" = all did.
     frames : mapping
         Kind ("queue", "utilisation", "capacity", "cdf") -> title -> reduced frame of the first repeat.
     left_out : mapping of int
@@ -98,6 +107,8 @@ class Report:
     counts: pd.DataFrame
     trust: Trust | None
     overflow: str
+    remarks: Mapping[str, str]
+    not_common: str
     frames: Mapping[str, Mapping[str, pd.DataFrame]]
     left_out: Mapping[str, int]
     end_s: float
@@ -170,6 +181,8 @@ def report(shown: Shown, store: Store) -> Report | None:
         table=table,
         counts=counts,
         trust=trust(trace, outcomes),
+        remarks={outcome.label: BEYOND for outcome in outcomes if outcome.overflow},
+        not_common=compare.not_common(outcomes, base) if based else "",
         overflow=_overflow([entry for outcome, entry in zip(outcomes, firsts.values(), strict=True) if outcome.replays]),
         frames={kind: {title: entry.chart(kind) for title, entry in firsts.items()} for kind in ("queue", "utilisation", "capacity", "cdf")},
         left_out={str(row["label"]): int(row["jobs"] - row["completed"]) for row in counts.to_dict("records")},
@@ -214,7 +227,8 @@ def differences(old: Study, new: Study) -> list[str]:
     if before.pop("trace.source", "") != after.pop("trace.source", ""):
         found.append("another trace")
     if old.base.cluster != new.base.cluster:
-        found.append(f"cluster: {old.base.cluster.gpus:,} → {new.base.cluster.gpus:,} GPUs" if old.base.cluster.gpus != new.base.cluster.gpus else "cluster")
+        gpus_before, gpus_after = old.base.cluster.gpus, new.base.cluster.gpus
+        found.append(f"cluster: {gpus_before:,} → {gpus_after:,} GPU{'' if gpus_after == 1 else 's'}" if gpus_before != gpus_after else "cluster")
     keys = [key for key in dict.fromkeys([*before, *after]) if key.split(".")[0] not in ("cluster", "name", "allocator")]
     found += [f"{_words(key)} {_text(before.get(key))} → {_text(after.get(key))}" for key in keys if before.get(key) != after.get(key)]
     names_before, names_after = titles(old.allocators), titles(new.allocators)
@@ -230,7 +244,25 @@ def differences(old: Study, new: Study) -> list[str]:
 def _outcome(shown: Shown, at: int) -> Outcome:
     entries = shown.entries[at]
     replays = "recorded_start" in catalog.allocator(shown.study.allocators[at]).needs
-    return Outcome(shown.titles[at], tuple(entry.summary for entry in entries), tuple(entry.jobs() for entry in entries), replays)
+    jobs = tuple(entry.jobs() for entry in entries)
+    return Outcome(
+        label=shown.titles[at],
+        summaries=tuple(entry.summary for entry in entries),
+        jobs=jobs,
+        replays=replays,
+        overflow=replays and any(entry.summary.get("overflow_gpu_s") for entry in entries),
+        measured=tuple(_measured(frame, shown.study) for frame in jobs),
+        costs_usd=lru_cache(maxsize=None)(lambda turn: _costs(entries[turn], shown.study)),
+    )
+
+
+def _measured(jobs: pd.DataFrame, study: Study) -> Mask:
+    none = pd.DataFrame()
+    return measured(RunResult(jobs, none, none, none, none, none, 0.0), study.base.measure)
+
+
+def _costs(entry: Entry, study: Study) -> Floats:
+    return np.asarray(Usage(entry.result(), study.base.cluster).cost_held_usd())
 
 
 def _overflow(entries: Sequence[Entry]) -> str:
@@ -239,8 +271,9 @@ def _overflow(entries: Sequence[Entry]) -> str:
         return ""
     spells = recorded_overflow(lacking.result())
     times = "once" if len(spells) == 1 else f"{len(spells):,} times"
+    most = f"{spells['gpus'].max():,.0f}"
     return (
-        f"The recording held more GPUs than this cluster has: {times}, at most {spells['gpus'].max():,.0f} GPUs more, "
+        f"The recording held more GPUs than this cluster has: {times}, at most {most} GPU{'' if most == '1' else 's'} more, "
         f"{spells['gpu_s'].sum() / 3600:,.0f} GPU-hours in all. The described cluster may be smaller than the real one was."
     )
 
@@ -248,7 +281,8 @@ def _overflow(entries: Sequence[Entry]) -> str:
 def _facts(study: Study, jobs: int) -> str:
     runs = "one run each" if study.repeats == 1 else f"{study.repeats} repeats"
     paired = "same trace and seed, compared job by job" if study.repeats == 1 else "same trace and seeds, compared job by job, 95 % intervals"
-    return f"{jobs:,} jobs · {study.base.cluster.gpus:,} GPUs · {runs} · {paired}"
+    gpus = study.base.cluster.gpus
+    return f"{jobs:,} job{'' if jobs == 1 else 's'} · {gpus:,} GPU{'' if gpus == 1 else 's'} · {runs} · {paired}"
 
 
 def _flat(data: Any, path: str = "") -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Trust:
         """Return it in words."""
         return (
             f"Closest to the recording is {self.label}: its waits are off by {duration(self.median_s)} in the median "
-            f"and {duration(self.p95_s)} at the 95th percentile of {self.jobs:,} jobs."
+            f"and {duration(self.p95_s)} at the 95th percentile of {self.jobs:,} job{'' if self.jobs == 1 else 's'}."
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import pandas as pd
@@ -47,23 +48,23 @@ class Look:
     dark: bool = False
 
 
-def main_table(table: pd.DataFrame, look: Look) -> str:
-    """Return the table with one row per policy."""
+def main_table(table: pd.DataFrame, look: Look, remarks: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the table with one row per policy; a remark (title -> text) stands below its name."""
     cells = _by_place(table)
     metrics = [_ALL[name] for name in MAIN if any((title, name) in cells for title in look.style)]
     head = "".join(f'<th scope="col" title="{html.escape(metric.help)}">{html.escape(metric.title)}{_direction(metric)}</th>' for metric in metrics)
     rows = []
     for title in [title for title in look.style if (title, metrics[0].name) in cells]:
         row = "".join(_cell(cells.get((title, metric.name)), metric, look) for metric in metrics)
-        rows.append(f'<tr><th scope="row">{_named(title, look)}</th>{row}</tr>')
+        rows.append(f'<tr><th scope="row">{_named(title, look, remarks)}</th>{row}</tr>')
     return _framed(f'<tr><th scope="col">Policy</th>{head}</tr>', rows, look)
 
 
-def full_table(table: pd.DataFrame, look: Look) -> str:
-    """Return the table with one row per metric and one column per policy."""
+def full_table(table: pd.DataFrame, look: Look, remarks: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the table with one row per metric and one column per policy; a remark (title -> text) stands below its name."""
     cells = _by_place(table)
     titles = [title for title in look.style if (title, METRICS[0].name) in cells]
-    head = "".join(f'<th scope="col">{_named(title, look)}</th>' for title in titles)
+    head = "".join(f'<th scope="col">{_named(title, look, remarks)}</th>' for title in titles)
     rows = []
     for metric in _ALL.values():
         if not any((title, metric.name) in cells for title in titles):
@@ -89,9 +90,10 @@ def swatch(colour: str, dash: str) -> str:
     return f'<span class="swatch" style="background: repeating-linear-gradient(90deg, {", ".join(stripes)})"></span>'
 
 
-def _named(title: str, look: Look) -> str:
+def _named(title: str, look: Look, remarks: Mapping[str, str]) -> str:
     base = ' <span class="unit">(baseline)</span>' if title == look.baseline else ""
-    return f"{swatch(*look.style[title])}{html.escape(title)}{base}"
+    remark = f'<br><span class="unit">{html.escape(remarks[title])}</span>' if title in remarks else ""
+    return f"{swatch(*look.style[title])}{html.escape(title)}{base}{remark}"
 
 
 def _direction(metric: Metric) -> str:

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from lab.compare import METRICS, Outcome, counts, headline, paired, percent, table
+from lab.compare import METRICS, Outcome, counts, headline, not_common, paired, percent, table
 from sim.errors import ParameterError
 
 
 def jobs_of(*jct: float) -> pd.DataFrame:
-    """Jobs submitted at 0, 10, 20, ...; NaN = unfinished."""
-    submit = 10.0 * np.arange(len(jct))
+    """Jobs submitted at 0, 10, 20, ...; a quarter of the time until the first start, half of it running; NaN = unfinished."""
+    submit, times = 10.0 * np.arange(len(jct)), np.array(jct)
     outcome = ["unfinished" if np.isnan(one) else "completed" for one in jct]
-    return pd.DataFrame({"submit_s": submit, "finish_s": submit + np.array(jct), "outcome": pd.Categorical(outcome)})
+    frame = pd.DataFrame({"submit_s": submit, "first_start_s": submit + times / 4, "finish_s": submit + times, "held_s": times / 2})
+    return frame.assign(outcome=pd.Categorical(outcome))
 
 
 def outcome_of(label: str, *repeats: tuple[float, ...], replays: bool = False, **summary: float) -> Outcome:
@@ -90,6 +93,87 @@ def test_best_and_verdict_follow_the_direction_of_the_metric() -> None:
     assert value(swapped, "B", "jct_mean_s", "baseline")
 
 
+PER_JOB = ("jct_mean_s", "jct_p50_s", "jct_p95_s", "jct_p99_s", "queue_mean_s", "queue_p95_s", "wait_mean_s", "cost_held_per_job_usd")
+
+
+def test_no_policy_wins_by_dropping_jobs() -> None:
+    nan = float("nan")
+    a = replace(outcome_of("A", (10.0, 1000.0)), costs_usd=lambda _: np.array([1.0, 100.0]))
+    b = replace(outcome_of("B", (20.0, nan), makespan_s=0.1), costs_usd=lambda _: np.array([2.0, 0.5]))
+    frame = table([a, b])
+    assert value(frame, "A", "jct_mean_s", "value") == 505.0
+    assert value(frame, "B", "jct_mean_s", "value") == 20.0
+    for metric in PER_JOB:
+        assert value(frame, "B", metric, "change") == pytest.approx(1.0), metric
+        assert value(frame, "B", metric, "verdict") == "worse", metric
+    # A shorter makespan, because one job was not run, is no merit.
+    assert value(frame, "B", "makespan_s", "change") == pytest.approx(-0.9)
+    assert value(frame, "B", "makespan_s", "verdict") == ""
+    assert not frame[frame["label"] == "B"]["best"].any()
+    said = not_common([a, b])
+    assert said.startswith("1 job not completed under B; differences use the jobs that both completed.")
+    assert not_common([a, b], baseline=1).startswith("1 job not completed under B but under A;")
+    assert not_common([a, a]) == ""
+    swapped = table([a, b], baseline=1)
+    assert value(swapped, "A", "jct_mean_s", "change") == pytest.approx(-0.5)
+    assert value(swapped, "A", "jct_mean_s", "verdict") == "better"
+
+
+def test_best_is_sought_among_those_that_complete_most() -> None:
+    nan = float("nan")
+    frame = table([outcome_of("A", (10.0, 30.0)), outcome_of("B", (8.0, 20.0)), outcome_of("C", (1.0, nan))])
+    assert frame[(frame["metric"] == "jct_mean_s") & frame["best"]]["label"].tolist() == ["B"]
+
+
+def test_percentiles_are_paired_too() -> None:
+    nan = float("nan")
+    long = outcome_of("A", (10.0, 20.0, 30.0, 5000.0))
+    short = outcome_of("B", (15.0, 30.0, 45.0, nan))
+    assert value(table([long, short]), "B", "jct_p95_s", "change") == pytest.approx(0.5)
+
+
+def test_nothing_in_common_means_no_change() -> None:
+    nan = float("nan")
+    frame = table([outcome_of("A", (10.0, nan)), outcome_of("B", (nan, 10.0))])
+    for metric in PER_JOB:
+        assert np.isnan(value(frame, "B", metric, "change")), metric  # type: ignore[call-overload]
+
+
+def test_changes_of_the_table_are_those_of_the_headline() -> None:
+    nan = float("nan")
+    a, b = outcome_of("A", (10.0, 20.0), (40.0, nan), (5.0, 7.0)), outcome_of("B", (5.0, nan), (20.0, 3.0), (9.0, 9.0))
+    change = paired(a, b).change
+    assert value(table([a, b]), "B", "jct_mean_s", "change") == change.value
+    assert value(table([a, b]), "B", "jct_mean_s", "low") == change.low
+
+
+def test_cost_per_job_needs_no_single_costs_where_the_same_jobs_were_completed() -> None:
+    def never(_: int) -> np.ndarray:
+        raise AssertionError("the cost of single jobs was asked for")
+
+    a = replace(outcome_of("A", (10.0, 20.0), cost_held_per_job_usd=2.0), costs_usd=never)
+    b = replace(outcome_of("B", (5.0, 10.0), cost_held_per_job_usd=1.0), costs_usd=never)
+    assert value(table([a, b]), "B", "cost_held_per_job_usd", "change") == -0.5
+
+
+def test_only_jobs_of_the_measured_window_are_compared() -> None:
+    counted = (np.array([True, True, False]),)
+    a, b = (replace(outcome_of(label, jct), measured=counted) for label, jct in (("A", (10.0, 10.0, 1.0)), ("B", (20.0, 20.0, 900.0))))
+    assert paired(a, b).both == 2
+    assert value(table([a, b]), "B", "jct_mean_s", "change") == pytest.approx(1.0)
+
+
+def test_a_recording_on_more_gpus_than_there_are_is_never_better() -> None:
+    a = outcome_of("A", (10.0, 20.0), utilisation=0.5)
+    history = replace(outcome_of("history", (5.0, 10.0), replays=True, utilisation=0.9), overflow=True)
+    frame = table([a, history])
+    assert value(frame, "history", "jct_mean_s", "change") == pytest.approx(-0.5)
+    assert "better" not in set(frame[frame["label"] == "history"]["verdict"])
+    fitting = table([a, replace(history, overflow=False)])
+    assert value(fitting, "history", "jct_mean_s", "verdict") == "better"
+    assert "worse" not in set(table([a, history], baseline=1)["verdict"])
+
+
 def test_nothing_is_best_where_all_are_equal() -> None:
     frame = table([outcome_of("A", (10.0,)), outcome_of("B", (10.0,))])
     assert not frame["best"].any()
@@ -141,7 +225,8 @@ def test_headline_wants_an_interval_clear_of_zero() -> None:
 
 
 def test_headline_never_praises_the_recording() -> None:
-    assert "alone" in headline([outcome_of("A", (10.0,)), outcome_of("history", (1.0,), replays=True)])
+    said = headline([outcome_of("A", (10.0,)), outcome_of("history", (1.0,), replays=True)])
+    assert said == "A stands beside the recorded schedule only: add another policy to see which is faster."
 
 
 @pytest.mark.parametrize(("share", "text"), [(0.0, "0 %"), (0.001, "less than 1 %"), (0.009, "1 %"), (0.41, "41 %"), (1.0, "100 %")])

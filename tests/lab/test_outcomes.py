@@ -15,6 +15,7 @@ from lab.store import Store
 from lab.study import Study
 from sim.cluster import Cluster
 from sim.errors import ClusterError, ParameterError
+from sim.metrics import Usage
 from sim.params import Spec
 
 
@@ -101,6 +102,25 @@ def test_a_cluster_too_small_for_the_recording_is_said(study: Study, store: Stor
     said = outcomes.report(outcomes.gather(small, store), store)
     assert said is not None
     assert said.overflow.startswith("The recording held more GPUs than this cluster has")
+    assert said.remarks == {said.labels[1]: outcomes.BEYOND}
+    replayed = said.table[said.table["label"] == said.labels[1]]
+    assert "better" not in set(replayed["verdict"])
+
+
+def test_costs_are_compared_on_the_jobs_that_both_completed(study: Study, store: Store) -> None:
+    # The run under the second policy ends while jobs are still waiting.
+    cut = replace(study, base=replace(study.base, stop="horizon", horizon_s=1800.0))
+    finish(cut, store, (0, 1))
+    said = outcomes.report(outcomes.gather(cut, store), store)
+    assert said is not None
+    first, second = (outcomes.gather(cut, store).entries[at][0] for at in (0, 1))
+    done = [np.asarray(entry.jobs()["outcome"] == "completed") for entry in (first, second)]
+    both = done[0] & done[1]
+    assert 0 < both.sum() < max(done[0].sum(), done[1].sum())
+    assert said.not_common
+    costs = [Usage(entry.result(), cut.base.cluster).cost_held_usd()[both].sum() for entry in (first, second)]
+    rows = said.table[(said.table["label"] == said.labels[1]) & (said.table["metric"] == "cost_held_per_job_usd")]
+    assert rows["change"].iloc[0] == pytest.approx(costs[1] / costs[0] - 1)
 
 
 def test_csv_is_safe_in_a_spreadsheet() -> None:

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lab.frames import MOST_SHOWN, SERIES, chart_frames
+from lab.run import run
+from lab.scenario import Scenario, TraceSpec
+from sim.cluster import Cluster
+
+
+def test_a_page_with_six_policies_and_three_types_stays_within_its_points(scenario: Scenario) -> None:
+    week = replace(scenario, trace=TraceSpec("sample:week"), cluster=Cluster.parse("3x8:a100,3x8:v100,2x8:t4"))
+    frames = chart_frames(run(week), week.cluster, week.measure)
+    types = len(week.cluster.types)
+    assert types == 3
+    assert len(frames["utilisation"]) > 500
+    # As `charts.timeline` draws them: waiting, busy, one line per type, the capacity; and the capacity above all.
+    per_policy = len(frames["queue"]) + (1 + types) * len(frames["utilisation"]) + len(frames["capacity"]) + len(frames["cdf"])
+    assert MOST_SHOWN * per_policy + len(frames["capacity"]) <= 32_000
+    # Bands, a lower and an upper line, are drawn for at most three.
+    banded = 3 * (per_policy + 2 * len(frames["queue"]) + 2 * len(frames["utilisation"])) + len(frames["capacity"])
+    assert banded <= 32_000
+    assert set(frames) == {*SERIES, "cdf"}
