@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from charts.theme import NEUTRAL, figure, legend_px
+from charts.theme import NEUTRAL, figure, legend_px, literal
 
 MOST_CELLS: Final = 130_000
 _SLOTS: Final = 16
@@ -52,7 +52,13 @@ def racks(nodes: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.
     }
     entries = [_entry(name, nodes[nodes["gpu_type"] == name], types.get(name, NEUTRAL)) for name in kinds]
     every = -(-len(names) // _RACK_LABELS)
-    x = {"tickvals": starts[::every], "ticktext": list(names[::every]), "showgrid": False, "tickangle": 40 if len(names) > 4 else 0, "automargin": True}
+    x = {
+        "tickvals": starts[::every],
+        "ticktext": [literal(str(name)) for name in names[::every]],
+        "showgrid": False,
+        "tickangle": 40 if len(names) > 4 else 0,
+        "automargin": True,
+    }
     y = {"showticklabels": False, "showgrid": False, "range": [shape[0] - 0.5, -0.5]}
     legend = legend_px([entry["name"] for entry in entries])
     return figure([cells, *entries], title, max(60, 18 * shape[0]), legend_px=legend, xaxis=x, yaxis=y)
@@ -60,7 +66,8 @@ def racks(nodes: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.
 
 def _entry(name: str, mine: pd.DataFrame, colour: str) -> dict[str, Any]:
     """Return a trace without points: a heat map has no legend."""
-    text = f"{name or 'no GPU'} · {len(mine):,} nodes · {int(mine['gpus'].sum()):,} GPUs"
+    nodes, gpus = len(mine), int(mine["gpus"].sum())
+    text = f"{literal(name) or 'no GPU'} · {nodes:,} node{'' if nodes == 1 else 's'} · {gpus:,} GPU{'' if gpus == 1 else 's'}"
     return {"type": "scatter", "x": [None], "y": [None], "mode": "markers", "name": text, "marker": {"color": colour, "size": 12, "symbol": "square"}}
 
 
@@ -78,7 +85,7 @@ def _places(rack: NDArray[np.intp], count: int) -> tuple[NDArray[np.int64], NDAr
 
 def _told(name: str, gpus: int, kind: str, rack: str) -> str:
     what = f"{gpus} x {kind}" if gpus else "no GPU"
-    return f"{name}: {what}, rack {rack}"
+    return literal(f"{name}: {what}, rack {rack}")
 
 
 def _bands(colours: list[str]) -> list[list[float | str]]:

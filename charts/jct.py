@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from charts.axes import duration_text, log_duration
-from charts.theme import LINE_PX, NEUTRAL, TEXT_PX, Style, figure, legend_px
+from charts.theme import LINE_PX, NEUTRAL, TEXT_PX, Style, figure, legend_px, literal
 
 Trace = dict[str, Any]
 
@@ -35,7 +35,7 @@ def jct_cdf(curves: Mapping[str, pd.DataFrame], style: Style, title: str = "", l
     low, high = (float(times.min()), float(times.max())) if len(times) else (60.0, 86_400.0)
     y = {"range": [0, 102], "ticksuffix": " %", "title": {"text": "jobs done within"}, "unifiedhovertitle": {"text": "%{y:.0f} % of jobs within"}}
     drawn = figure(traces, title, 320, legend_px=legend_px(list(curves)), hovermode="y unified", xaxis=log_duration(low, high), yaxis=y)
-    missing = ", ".join(f"{label} {count:,}" for label, count in (left_out or {}).items() if count)
+    missing = ", ".join(f"{literal(label)} {count:,}" for label, count in (left_out or {}).items() if count)
     if missing:
         _footnote(drawn, f"Not completed, so not in the curve: {missing}")
     return drawn
@@ -43,7 +43,7 @@ def jct_cdf(curves: Mapping[str, pd.DataFrame], style: Style, title: str = "", l
 
 def _line(label: str, style: Style) -> Trace:
     colour, dash = style[label]
-    return {"type": "scatter", "name": label, "mode": "lines", "line": {"shape": "hv", "color": colour, "dash": dash, "width": LINE_PX}}
+    return {"type": "scatter", "name": literal(label), "mode": "lines", "line": {"shape": "hv", "color": colour, "dash": dash, "width": LINE_PX}}
 
 
 def _curve(label: str, jct_s: NDArray[np.float64], share: NDArray[np.float64], style: Style) -> Trace:
@@ -52,7 +52,7 @@ def _curve(label: str, jct_s: NDArray[np.float64], share: NDArray[np.float64], s
         "x": jct_s,
         "y": (share * 100).astype(np.float32),
         "text": [duration_text(value) for value in jct_s],
-        "hovertemplate": f"%{{text}}<extra>{label}</extra>",
+        "hovertemplate": f"%{{text}}<extra>{literal(label)}</extra>",
     }
 
 
@@ -81,7 +81,7 @@ def change_histogram(changes: Mapping[str, pd.DataFrame], style: Style, title: s
                 **_line(label, style),
                 "x": np.append(table["low"].to_numpy(np.float64), table["high"].iloc[-1]),
                 "y": np.append(jobs, jobs[-1:]),
-                "hovertemplate": f"%{{y:,.0f}} jobs at %{{x:.2f}} x<extra>{label}</extra>",
+                "hovertemplate": f"%{{y:,.0f}} jobs at %{{x:.2f}} x<extra>{literal(label)}</extra>",
             }
         )
     marks = {"1/32": 1 / 32, "1/8": 1 / 8, "1/4": 1 / 4, "1/2": 1 / 2, "same": 1, "2 x": 2, "4 x": 4, "8 x": 8, "32 x": 32}
@@ -120,7 +120,7 @@ def dumbbell(table: pd.DataFrame, style: Style, baseline: str, title: str = "", 
     every = np.concatenate(list(values.values()))
     every = every[np.isfinite(every) & (every > 0)]
     low, high = (float(every.min()) / 1.3, float(every.max()) * 1.3) if len(every) else (60.0, 86_400.0)
-    y_axis = {"tickvals": np.arange(len(groups)), "ticktext": groups, "range": [len(groups) - 0.5, -0.5]}
+    y_axis = {"tickvals": np.arange(len(groups)), "ticktext": [literal(group) for group in groups], "range": [len(groups) - 0.5, -0.5]}
     x_axis = {**log_duration(low, high), "title": {"text": axis}}
     return figure(traces, title, 40 + 48 * len(groups), legend_px=legend_px(list(values)), xaxis=x_axis, yaxis=y_axis)
 
@@ -141,10 +141,10 @@ def _marks(label: str, values: NDArray[np.float64], groups: list[str], style: St
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": label,
+        "name": literal(label),
         "legendgroup": label,
         "x": values,
         "marker": {"color": style[label][0], "size": 11, "line": {"width": 2, "color": style[label][0]}},
-        "text": [f"{group}: {duration_text(value)}" for group, value in zip(groups, values, strict=True)],
-        "hovertemplate": f"%{{text}}<extra>{label}</extra>",
+        "text": [f"{literal(group)}: {duration_text(value)}" for group, value in zip(groups, values, strict=True)],
+        "hovertemplate": f"%{{text}}<extra>{literal(label)}</extra>",
     }

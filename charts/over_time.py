@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from charts.axes import TimeAxis, duration_text
-from charts.theme import LINE_PX, NEUTRAL, TEXT_PX, Style, faded, figure, legend_px
+from charts.theme import LINE_PX, NEUTRAL, TEXT_PX, Style, faded, figure, legend_px, literal
 
 MOST_BANDS: Final = 3
 """Bands of more lines than that hide each other."""
@@ -86,13 +86,13 @@ def type_row(label: str, busy: pd.DataFrame, types: Mapping[str, str], x: TimeAx
     traces = [
         {
             **_step(busy, name, x, scale),
-            "name": name,
+            "name": literal(name),
             "legendgroup": f"type {name}",
             "legend": "legend2",
             "stackgroup": label,
             "line": {"shape": "hv", "width": 0.5, "color": colour},
             "fillcolor": faded(colour, 0.75),
-            "hovertemplate": f"{name}: %{{y:,.1f}}{unit}<extra>{label}</extra>",
+            "hovertemplate": f"{literal(name)}: %{{y:,.1f}}{unit}<extra>{literal(label)}</extra>",
         }
         for name, colour in types.items()
         if name in busy
@@ -101,7 +101,7 @@ def type_row(label: str, busy: pd.DataFrame, types: Mapping[str, str], x: TimeAx
     if capacity is not None and full:
         traces.append(_capacity(capacity, "total", x, scale))
         axis = {"range": [0, 104], "tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
-    return Row(label, traces, 96, axis, [name for name in types if name in busy])
+    return Row(literal(label), traces, 96, axis, [literal(name) for name in types if name in busy])
 
 
 def _lines(title: str, lines: Mapping[str, tuple[pd.DataFrame, str]], style: Style, x: TimeAxis, look: tuple[bool, str]) -> Row:
@@ -116,12 +116,12 @@ def _lines(title: str, lines: Mapping[str, tuple[pd.DataFrame, str]], style: Sty
         traces.append(
             {
                 **_step(series, column, x),
-                "name": label,
+                "name": literal(label),
                 "legendgroup": label,
                 "showlegend": legend,
                 "mode": "lines",
                 "line": {"shape": "hv", "color": colour, "dash": dash, "width": LINE_PX},
-                "hovertemplate": f"{template}<extra>{label}</extra>",
+                "hovertemplate": f"{template}<extra>{literal(label)}</extra>",
             }
         )
     if reduced and legend:
@@ -140,7 +140,7 @@ def _step(series: pd.DataFrame, column: str, x: TimeAxis, scale: float = 1.0) ->
 def _band(series: pd.DataFrame, column: str, x: TimeAxis, of: tuple[str, str]) -> list[Trace]:
     label, colour = of
     common: Trace = {
-        "name": label,
+        "name": literal(label),
         "legendgroup": label,
         "showlegend": False,
         "hoverinfo": "skip",

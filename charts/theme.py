@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -60,6 +61,11 @@ def faded(colour: str, share: float) -> str:
     """Return a #RRGGBB colour with an opacity between 0 and 1."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, {share:g})"
+
+
+def literal(text: str) -> str:
+    """Return a name from outside such that Plotly shows it as it is: it would take HTML for markup, and ``%{`` in a hover label for a variable."""
+    return html.escape(text, quote=False).replace("%{", "%&#123;")
 
 
 def image_config(name: str) -> dict[str, Any]:

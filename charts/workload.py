@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from charts.axes import TimeAxis, duration_text, log_duration
-from charts.theme import LINE_PX, POLICY_COLOURS, faded, figure
+from charts.theme import LINE_PX, POLICY_COLOURS, faded, figure, literal
 
 _JOBS, _HOURS = POLICY_COLOURS[0], POLICY_COLOURS[5]
 _AREA: dict[str, Any] = {"type": "scatter", "mode": "lines", "fill": "tozeroy", "fillcolor": faded(_JOBS, 0.25)}
@@ -71,7 +71,7 @@ def durations(table: pd.DataFrame, title: str = "How long do jobs run?") -> go.F
 def heaviest(table: pd.DataFrame, title: str = "Who asks for most?") -> go.Figure:
     """Draw GPU-hours by user or group, from `name`, `jobs`, `gpu_hours`, the heaviest on top."""
     names = table["name"].astype(str)
-    short = [name if len(name) <= 18 else f"{name[:17]}…" for name in names]
+    short = [literal(name if len(name) <= 18 else f"{name[:17]}…") for name in names]
     rows = np.arange(len(table))
     bar = {
         "type": "bar",
@@ -80,7 +80,7 @@ def heaviest(table: pd.DataFrame, title: str = "Who asks for most?") -> go.Figur
         "orientation": "h",
         "marker": {"color": _JOBS},
         "customdata": table["jobs"].to_numpy(),
-        "hovertext": list(names),
+        "hovertext": [literal(name) for name in names],
         "hovertemplate": "%{hovertext}: %{x:,.0f} GPU-hours in %{customdata:,} jobs<extra></extra>",
     }
     y = {"tickvals": rows, "ticktext": short, "range": [len(rows) - 0.5, -0.5], "automargin": True}

@@ -17,7 +17,7 @@ def body() -> None:
     try:
         trace = load_trace(state.desk().study.base.trace, server.store())
     except TrainyardError as error:
-        st.warning(str(error), icon=":material/warning:")
+        st.warning(words.plain(str(error)), icon=":material/warning:")
         trace = None
     cluster_editor.presets(trace)
     cluster_editor.tables()
@@ -48,7 +48,7 @@ def _racks(cluster: Cluster) -> None:
     nodes = machines.nodes(cluster)
     types = charts.type_style([kind.name for kind in cluster.types])
     figure = charts.racks(nodes, types, "Nodes by rack")
-    alt = f"{cluster.gpus:,} GPUs on {len(nodes):,} nodes in {nodes['rack'].nunique():,} racks"
+    alt = f"{words.plural(cluster.gpus, 'GPU')} on {words.plural(len(nodes), 'node')} in {words.plural(nodes['rack'].nunique(), 'rack')}"
     st.plotly_chart(figure, key="racks", config=charts.image_config("trainyard-racks"), alt=alt)
 
 

@@ -17,8 +17,8 @@ def body() -> None:
         return
     shown = state.gather(mine.shown)
     if mine.stale:
-        changes = "; ".join(mine.stale[:6])
-        st.info(f"Shown: previous scenario ({words.plural(len(mine.stale), 'change')}: {changes}). Run to update.", icon=":material/history:")
+        changes = f"{words.plural(len(mine.stale), 'change')}: {'; '.join(mine.stale[:6])}"
+        st.info(words.plain(f"Shown: previous scenario ({changes}). Run to update."), icon=":material/history:")
     _troubles(mine, shown)
     said = comparison.report(shown.mark, shown)
     if said is None:
@@ -58,19 +58,19 @@ def _pending(mine: state.Desk, shown: Shown) -> None:
     if mine.live:
         barred = state.barred(shown.study)
         missing = [title for at, title in enumerate(shown.titles) if not shown.complete(at) and title not in barred]
-        st.caption(f":material/hourglass: Still running: {', '.join(missing)}.")
+        st.caption(f":material/hourglass: Still running: {words.plain(', '.join(missing))}.")
 
 
 def _troubles(mine: state.Desk, shown: Shown) -> None:
     """Say of each policy that has no result why, and leave the others alone."""
     for title, sentence in state.barred(shown.study).items():
-        st.warning(f"{title} cannot run here: {sentence}", icon=":material/block:")
+        st.warning(words.plain(f"{title} cannot run here: {sentence}"), icon=":material/block:")
     for at, title in enumerate(shown.titles):
         jobs = [mine.jobs[key] for key in shown.keys[at] if key in mine.jobs]
         for job in [job for job in jobs if job.state == "failed"][:1]:
-            st.error(f"{title}: {job.error}", icon=":material/error:")
+            st.error(words.plain(f"{title}: {job.error}"), icon=":material/error:")
         if any(job.state == "cancelled" for job in jobs):
-            st.info(f"{title} was stopped, so it is not shown.", icon=":material/stop_circle:")
+            st.info(f"{words.plain(title)} was stopped, so it is not shown.", icon=":material/stop_circle:")
 
 
 if __name__ == "__main__":

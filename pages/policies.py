@@ -6,7 +6,7 @@ import streamlit as st
 
 from lab import catalog, outcomes
 from lab.front import TrainyardError, load_trace
-from ui import policy_cards, server, state
+from ui import policy_cards, server, state, words
 from ui.shell import page
 
 
@@ -17,7 +17,7 @@ def body() -> None:
     try:
         trace = load_trace(study.base.trace, server.store())
     except TrainyardError as error:
-        st.warning(str(error), icon=":material/warning:")
+        st.warning(words.plain(str(error)), icon=":material/warning:")
         trace = None
     policy_cards.baseline()
     many = len(study.allocators) - outcomes.MOST_SHOWN

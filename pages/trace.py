@@ -30,8 +30,8 @@ def body() -> None:
     facts = intake.profile(trace)
     load = machines.offered_load(trace, mine.study.base.cluster)
     st.markdown(
-        f"**{trace.name}** · {words.plural(facts.jobs, 'job')} · {words.time(facts.span_s)} · {facts.gpu_hours:,.0f} GPU-hours · "
-        f"half of the jobs run less than {words.time(facts.median_s)} · load {words.factor(load)} of “{mine.study.base.cluster.name}”"
+        f"**{words.plain(trace.name)}** · {words.plural(facts.jobs, 'job')} · {words.time(facts.span_s)} · {facts.gpu_hours:,.0f} GPU-hours · "
+        f"half of the jobs run less than {words.time(facts.median_s)} · load {words.factor(load)} of “{words.plain(mine.study.base.cluster.name)}”"
     )
     trace_charts.draw(facts)
     st.page_link("pages/cluster.py", label="Next: the cluster", icon=":material/arrow_forward:")

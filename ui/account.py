@@ -25,7 +25,7 @@ def draw(account: Mapping[str, Any], taken: Taken | None) -> None:
     """
     if not account or account.get("format") == "sample":
         return
-    st.markdown(f"**What was read:** {account.get('file', 'the file')}, {account.get('title', account['format'])}")
+    st.markdown(f"**What was read:** {words.plain(account.get('file', 'the file'))}, {words.plain(account.get('title', account['format']))}")
     grid = st.grid(4, min_column_width=120)
     for label, value, meaning in (
         ("Rows read", account["read"], "Rows or jobs found in the file."),
@@ -36,9 +36,9 @@ def draw(account: Mapping[str, Any], taken: Taken | None) -> None:
         with grid.cell():
             st.metric(label, f"{value:,}", help=meaning)
     for sentence in account["warnings"]:
-        st.warning(sentence, icon=":material/warning:")
+        st.warning(words.plain(sentence), icon=":material/warning:")
     if account["guesses"]:
-        st.markdown("Assumed:\n" + "\n".join(f"- {sentence}" for sentence in account["guesses"]))
+        st.markdown("Assumed:\n" + "\n".join(f"- {words.plain(sentence)}" for sentence in account["guesses"]))
     if account["reasons"]:
         _reasons(account, taken)
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from lab import machines, start
 from lab.front import Cluster, Trace, TrainyardError
-from ui import state
+from ui import state, words
 
 _COLUMN: Final = st.column_config
 _GROUPS: Final[dict[str, Any]] = {
@@ -45,7 +45,7 @@ def presets(trace: Trace | None) -> None:
         if st.button("Use", key="use_spec", disabled=not text):
             _take(mine, Cluster.parse(text))
     if chosen is not None:
-        st.caption(found[chosen].help)
+        st.caption(words.plain(found[chosen].help))
 
 
 def tables() -> None:
@@ -72,7 +72,7 @@ def tables() -> None:
         cluster = machines.cluster_from_tables(groups, _types(cluster), cluster)
         study = start.with_cluster(mine.study, cluster)
     except TrainyardError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(words.plain(str(error)), icon=":material/error:")
         st.caption("Until this is corrected, the scenario keeps the cluster as it was before.")
         return
     if cluster != mine.study.base.cluster:

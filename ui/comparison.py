@@ -29,16 +29,20 @@ def report(mark: str, _shown: Shown) -> Report | None:
 
 def headline(said: Report) -> None:
     """Draw the sentence and what it is about."""
-    st.subheader(said.headline, anchor=False)
-    st.caption(said.facts)
+    st.subheader(words.plain(said.headline), anchor=False)
+    st.caption(words.plain(said.facts))
 
 
 def table(said: Report, look: tables.Look) -> None:
     """Draw the metrics, with all of them folded below."""
-    st.html(tables.main_table(said.table, look))
+    st.html(tables.main_table(said.table, look, said.remarks))
+    if said.overflow:
+        st.warning(words.plain(said.overflow), icon=":material/warning:")
     _ends(said)
+    if said.not_common:
+        st.caption(words.plain(said.not_common))
     with st.expander("All metrics"):
-        st.html(tables.full_table(said.table, look))
+        st.html(tables.full_table(said.table, look, said.remarks))
 
 
 def figures(said: Report, style: tables.Style, study: Study) -> None:
@@ -58,12 +62,10 @@ def trust(said: Report) -> None:
     if said.trust is None:
         st.caption("This trace holds no recorded start times, so nothing can be said about how close the simulator comes to what happened.")
         return
-    with st.expander(f"How far to believe it: {said.trust.sentence()}"):
+    with st.expander(f"How far to believe it: {words.plain(said.trust.sentence())}"):
         told = said.trust.by_size.assign(**{name: said.trust.by_size[name].map(words.time) for name in ("recorded_s", "median_s", "p95_s")})
         st.dataframe(told, hide_index=True, height="content", column_config=_TRUST)
         st.caption("Absolute error of the wait (first start − submission) against the recorded one, by GPUs asked for.")
-    if said.overflow:
-        st.warning(said.overflow, icon=":material/warning:")
 
 
 def exports(said: Report, shown: Shown) -> None:
@@ -99,7 +101,7 @@ def _ends(said: Report) -> None:
     for row in rows:
         others = [f"{words.count(row[name])} {name}" for name in ("failed", "impossible", "refused", "unfinished") if row[name]]
         if others:
-            told.append(f"{row['label']}: {', '.join(others)}")
+            told.append(f"{words.plain(str(row['label']))}: {', '.join(others)}")
     st.caption(
         f"Not completed, so not in the means: {'; '.join(told)}."
         if told

@@ -9,7 +9,7 @@ import streamlit as st
 from lab import catalog, start
 from lab.catalog import Choice
 from lab.front import Spec, TrainyardError
-from ui import forms, state
+from ui import forms, state, words
 
 
 def draw() -> None:
@@ -44,7 +44,7 @@ def _take(kind: str, spec: Spec) -> None:
     try:
         made = catalog.canonical(kind, spec)
     except TrainyardError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(words.plain(str(error)), icon=":material/error:")
         return
     if made != getattr(mine.study.base, kind):
         mine.edit(start.with_model(mine.study, kind, made))

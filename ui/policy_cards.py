@@ -10,7 +10,7 @@ import streamlit as st
 from lab import catalog, outcomes, start
 from lab.catalog import Choice
 from lab.front import Spec, TrainyardError
-from ui import forms, state
+from ui import forms, state, words
 
 _NEEDS: Final[Mapping[str, str]] = {
     "remaining_work": "a guess at run times",
@@ -49,7 +49,7 @@ def card(choice: Choice) -> None:
             needs = ", ".join(text for need, text in _NEEDS.items() if need in choice.needs) or "nothing beyond the queue"
             st.caption(f"Needs {needs}. {about.limits}  \n{about.source}; {about.certainty}.")
         if choice.reason:
-            st.caption(f":material/block: Cannot run here: {choice.reason}")
+            st.caption(f":material/block: Cannot run here: {words.plain(choice.reason)}")
         for number, at in enumerate(places):
             _variant(choice, at, number, len(places))
         if places and choice.params and st.button("Add a variant", key=f"add/{choice.name}", icon=":material/add:", type="tertiary"):
@@ -75,12 +75,12 @@ def _variant(choice: Choice, at: int, number: int, count: int) -> None:
         return
     spec = mine.study.allocators[at]
     name = outcomes.titles(mine.study.allocators)[at] if count > 1 else "Parameters"
-    with st.expander(name, expanded=count > 1 and number == count - 1, key=state.widget("box", choice.name, number)):
+    with st.expander(words.plain(name), expanded=count > 1 and number == count - 1, key=state.widget("box", choice.name, number)):
         made = forms.spec(choice.name, spec, state.widget("policy", choice.name, number))
         try:
             tidy = catalog.canonical("allocator", made)
         except TrainyardError as error:
-            st.error(str(error), icon=":material/error:")
+            st.error(words.plain(str(error)), icon=":material/error:")
             return
         if tidy != spec:
             specs = list(mine.study.allocators)

@@ -22,12 +22,11 @@ MOST_WAITING: Final = 6
 def watch() -> None:
     """Draw the runs of this session; polls only while one is going."""
     mine = state.desk()
-    if not mine.live:
-        if mine.over != mine.settled:
-            # The last one has ended while this page was being drawn.
-            st.rerun()
-        return
-    st.fragment(_lines, run_every=EVERY_S)()
+    if not mine.live and mine.over != mine.settled:
+        # The last one has ended while this page was being drawn.
+        st.rerun()
+    # Drawn even when nothing runs: the browser may still ask for it once more.
+    st.fragment(_lines, run_every=EVERY_S if mine.live else None)()
 
 
 def title_of(scenario: Scenario) -> str:
@@ -42,15 +41,19 @@ def title_of(scenario: Scenario) -> str:
 def _lines() -> None:
     mine = state.desk()
     news = mine.over != mine.settled
-    if not mine.live or (news and time.monotonic() - mine.drawn_s > REDRAW_S):
+    if news and (not mine.live or time.monotonic() - mine.drawn_s > REDRAW_S):
         # A result has come or a run has failed: the whole page has something new to show.
         st.rerun()
+    if not mine.live:
+        return
     # A callback, because it comes before anything that starts the page anew and so cannot lose the click.
     st.button("Cancel", key="cancel", on_click=mine.cancel, icon=":material/stop_circle:", width="stretch")
     waiting = [job for job in mine.live if job.state == "waiting"]
     for job in mine.live:
         if job not in waiting:
-            st.progress(min(max(job.share, 0.0), 1.0), text=_told(job))
+            # A key of its own, or the next policy would take over the bar and its fill.
+            with st.container(key=f"bar/{job.key}"):
+                st.progress(min(max(job.share, 0.0), 1.0), text=_told(job))
     for job in waiting[:MOST_WAITING]:
         st.caption(_told(job))
     if len(waiting) > MOST_WAITING:
@@ -58,11 +61,11 @@ def _lines() -> None:
 
 
 def _told(job: Job) -> str:
-    title = title_of(job.scenario)
+    title = words.plain(title_of(job.scenario))
     place = job.place
     if place:
         return f"{title}: place {place} in the queue"
     report = job.progress
     if report is None:
         return f"{title}: starting"
-    return f"{title}: {report.done:,} of {report.jobs:,} jobs, {words.time(report.now_s)} simulated"
+    return f"{title}: {report.done:,} of {words.plural(report.jobs, 'job')}, {words.time(report.now_s)} simulated"

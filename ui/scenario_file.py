@@ -9,7 +9,7 @@ import streamlit as st
 from lab import start
 from lab.document import parse_json
 from lab.front import Study, TrainyardError
-from ui import state
+from ui import state, words
 
 
 def opener() -> None:
@@ -25,13 +25,14 @@ def opener() -> None:
             study = replace(study, base=replace(study.base, trace=mine.study.base.trace))
         start.admitted(study)
     except TrainyardError as error:
-        st.error(f"{error}", icon=":material/error:")
+        st.error(words.plain(str(error)), icon=":material/error:")
         st.caption("The scenario that was open before is still in use.")
         return
     st.session_state["taken_scenario"] = file.file_id
     mine.replace(study)
     if away:
         st.warning(
-            f"{file.name} was written for the file {away}. Load that file on the Trace page; until then the trace stays as it was.", icon=":material/warning:"
+            f"{words.plain(file.name)} was written for the file {words.plain(away)}. Load that file on the Trace page; until then the trace stays as it was.",
+            icon=":material/warning:",
         )
-    st.success(f"{file.name} is open: see the sidebar. Press Run to see its results.", icon=":material/check:")
+    st.success(f"{words.plain(file.name)} is open: see the sidebar. Press Run to see its results.", icon=":material/check:")

@@ -11,7 +11,7 @@ from typing import Final
 import streamlit as st
 
 from lab.front import TrainyardError
-from ui import sidebar, state
+from ui import sidebar, state, words
 
 PAGES: Final = {"start": "Start", "trace": "Trace", "cluster": "Cluster", "policies": "Policies", "compare": "Compare"}
 """Name of a file in pages/ -> what the navigation shows, in the order of work."""
@@ -19,6 +19,15 @@ TARGET: Final = "page"
 """Parameter of the address: where app.py shall go at once."""
 _STYLE: Final = Path(__file__).with_name("style.css")
 _ICON: Final = Path(__file__).with_name("icon.svg")
+_ONE_ENTRY_PER_PAGE: Final = """<script>
+if (!window.trainyardHistory) {
+  window.trainyardHistory = true;
+  const push = history.pushState.bind(history);
+  history.pushState = (state, title, url) =>
+    new URL(url, location.href).pathname === location.pathname ? history.replaceState(state, title, url) : push(state, title, url);
+}
+</script>"""
+"""Streamlit pushes an entry whenever parameters of the address change; Back is to lead to the page before, with one press."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -26,15 +35,17 @@ def main() -> None:
     """Run the app once: what app.py does."""
     st.set_page_config(page_title="Trainyard", page_icon=str(_ICON), layout="wide")
     st.html(_STYLE)
+    st.html(_ONE_ENTRY_PER_PAGE, unsafe_allow_javascript=True)
     mine = state.open_desk()
     mine.settled = mine.over
     first = next(iter(PAGES))
     pages = [st.Page(f"pages/{name}.py", title=title, url_path=name, default=name == first) for name, title in PAGES.items()]
     chosen = st.navigation(pages, position="top")
     _go_to_target()
+    # Here for what the change of page has dropped, and below for what this run has edited: each writes only if there is something to write.
     state.write_address()
     if mine.notice:
-        st.error(mine.notice, icon=":material/error:")
+        st.error(words.plain(mine.notice), icon=":material/error:")
         mine.notice = ""
     guarded(chosen.run)
     with st.sidebar:
@@ -61,7 +72,7 @@ def guarded(body: Callable[[], None]) -> None:
     try:
         body()
     except TrainyardError as error:
-        st.error(str(error), icon=":material/error:")
+        st.error(words.plain(str(error)), icon=":material/error:")
     except Exception as error:  # the border of the process: a user never sees a traceback
         _LOG.exception("A fault on the page")
         st.error(f"A fault in Trainyard stopped this part of the page ({type(error).__name__}). The log of the server says more; please report it.")

@@ -34,25 +34,24 @@ def _trace(study: Study) -> None:
         trace = load_trace(study.base.trace, server.store())
     except TrainyardError as error:
         st.page_link("pages/trace.py", label="No trace", icon=":material/view_timeline:")
-        st.warning(str(error), icon=":material/warning:")
+        st.warning(words.plain(str(error)), icon=":material/warning:")
         return
-    st.page_link("pages/trace.py", label=trace.name, icon=":material/view_timeline:", help="Change the trace")
+    st.page_link("pages/trace.py", label=words.plain(trace.name), icon=":material/view_timeline:", help="Change the trace")
     st.caption(f"{words.plural(len(trace), 'job')} in {words.time(trace.span_s)}")
 
 
 def _cluster(study: Study) -> None:
     cluster = study.base.cluster
-    st.page_link("pages/cluster.py", label=cluster.name, icon=":material/dns:", help="Change the cluster")
+    st.page_link("pages/cluster.py", label=words.plain(cluster.name), icon=":material/dns:", help="Change the cluster")
     shapes = machines.totals(cluster).by_type
     more = f" and {len(shapes) - 3} more" if len(shapes) > 3 else ""
-    st.caption(f"{' · '.join(shapes[:3])}{more}")
+    st.caption(f"{words.plain(' · '.join(shapes[:3]))}{more}")
 
 
 def _policies(study: Study) -> None:
     names = [f"{title} (baseline)" if at == study.baseline else title for at, title in enumerate(outcomes.titles(study.allocators))]
-    label = "1 policy" if len(names) == 1 else f"{len(names)} policies"
-    st.page_link("pages/policies.py", label=label, icon=":material/rule:", help="Change the policies")
-    st.caption(", ".join(names))
+    st.page_link("pages/policies.py", label=words.plural(len(names), "policy"), icon=":material/rule:", help="Change the policies")
+    st.caption(words.plain(", ".join(names)))
 
 
 def _seed(mine: state.Desk) -> None:
@@ -64,7 +63,9 @@ def _seed(mine: state.Desk) -> None:
 
 def _run(mine: state.Desk, page: str) -> None:
     differs = mine.shown is None or bool(mine.stale) or not _complete(mine)
-    primary = differs and page != "start" and not mine.live
+    # Of all buttons in sight one is primary: on Start the sample, on Compare without any result the one in the page.
+    elsewhere = page == "start" or (page == "compare" and mine.shown is None)
+    primary = differs and not elsewhere and not mine.live
     if st.button("Run", key="run", icon=":material/play_arrow:", type="primary" if primary else "secondary", width="stretch"):
         mine.run()
         if page == "compare":
@@ -85,7 +86,7 @@ def _status(mine: state.Desk) -> None:
         return
     if mine.stale:
         changes = mine.stale
-        st.caption(f":material/history: Changed since the last run: {'; '.join(changes[:4])}.")
+        st.caption(f":material/history: Changed since the last run: {words.plain('; '.join(changes[:4]))}.")
     elif mine.shown is None:
         st.caption(":material/info: Nothing has been run yet.")
     elif _complete(mine):

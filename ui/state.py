@@ -14,7 +14,7 @@ from lab import outcomes, start
 from lab.front import Entry, Job, PoolFullError, Scenario, Study, TrainyardError
 from lab.intake import Taken
 from lab.outcomes import Shown
-from ui import server
+from ui import server, words
 
 SCENARIO: Final = "s"
 """Parameter of the address: the study that the forms show."""
@@ -188,14 +188,18 @@ def link() -> str:
 
 
 def write_address() -> None:
-    """Bring the address up to date; done on every run, because a parameter of another page would be lost."""
-    wanted = address()
-    for name in (SCENARIO, RESULT, GOING):
-        if name not in wanted and name in st.query_params:
-            del st.query_params[name]
-    for name, text in wanted.items():
-        if st.query_params.get(name) != text:
-            st.query_params[name] = text
+    """Bring the address up to date, with one message to the browser and only if something differs.
+
+    Notes
+    -----
+    The browser makes an entry of its history of every such message, and of every change of page; a link in the navigation drops the parameters, so that
+    they have to be written again. `ui.shell` therefore tells it to replace the entry while the page stays the same. What remains: the very first writing
+    of a visit comes before that script and makes one entry; and where scripts are not allowed, Back needs one press more for each change.
+    """
+    now = st.query_params.to_dict()
+    wanted = {name: text for name, text in now.items() if name not in (SCENARIO, RESULT, GOING)} | address()
+    if wanted != now:
+        st.query_params.from_dict(wanted)
 
 
 def widget(name: str, *parts: Any) -> str:
@@ -241,7 +245,7 @@ def _known_entry(key: str) -> Entry:
 def say(sentences: Sequence[str]) -> None:
     """Draw each sentence as an error."""
     for sentence in sentences:
-        st.error(sentence, icon=":material/error:")
+        st.error(words.plain(sentence), icon=":material/error:")
 
 
 def _from_address(scenario: str, result: str) -> Desk:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from lab import catalog, intake, start
 from lab.front import TrainyardError
-from ui import server, state
+from ui import server, state, words
 
 TYPES: Final = ("csv", "tsv", "txt", "log", "json", "parquet", "gz", "zip")
 ZONES: Final = ("", "UTC", "Europe/Berlin", "Europe/London", "US/Pacific", "US/Eastern", "Asia/Shanghai", "Asia/Tokyo", "Asia/Kolkata", "Australia/Sydney")
@@ -26,6 +26,9 @@ def receive() -> None:
         f"CSV, TSV, Parquet, JSON or Slurm's `sacct -P`; plain, .gz or .zip; up to {intake.UPLOAD_MB} MB and 2 million rows. "
         f"The file is read by this server only; its jobs stay in the server's store for {server.store().keep_days:g} days."
     )
+    if file is None and mine.upload is not None and mine.upload.fault:
+        # The file was taken out of the field, perhaps by another one that Streamlit refuses with a sentence of its own.
+        mine.upload = None
     if file is not None and st.session_state.get("taken_file") != file.file_id:
         st.session_state["taken_file"] = file.file_id
         mine.upload = state.Upload(file.name, file.getvalue())
@@ -36,7 +39,9 @@ def fault() -> None:
     """Say why the last file could not be read."""
     upload = state.desk().upload
     if upload is not None and upload.fault:
-        st.error(upload.fault, icon=":material/error:")
+        # style.css hides this while the field itself refuses another file for its size, of which the server hears nothing.
+        with st.container(key="upload_fault"):
+            st.error(words.plain(upload.fault), icon=":material/error:")
         st.caption("The trace that was loaded before is still in use.")
 
 
@@ -48,7 +53,7 @@ def read(choices: dict[str, Any]) -> None:
         return
     reading = {key: value for key, value in choices.items() if key != "fmt" and value not in (None, "")}
     try:
-        with st.spinner(f"Reading {upload.name} …"):
+        with st.spinner(f"Reading {words.plain(upload.name)} …"):
             taken = intake.take(upload.data, upload.name, server.store(), fmt=str(choices.get("fmt", "")), choices=reading)
             study = start.with_trace(mine.study, taken.spec, server.store())
     except TrainyardError as error:

@@ -1,14 +1,21 @@
-"""Numbers in words: durations, shares, money and counts, as tables and captions show them."""
+"""Words on a page: durations, shares, money and counts as tables and captions show them, and text from outside shown as it is."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from lab.trust import duration
 
 MISSING: Final = "–"
+_JOINER: Final = "\u2060"
+"""A character without width."""
+_ACTIVE: Final = re.compile(r"[\\`*\[\]<>$~&]|(?<!\w)_|_(?!\w)|:(?=[A-Za-z])")
+_NAMED: Final = re.compile(r":(?=[\w+-]+(/\w+)?:)")
+_SIGN: Final = re.compile(r"(?:(?<=\s)|^)(<->|->|<-|--|>=|<=|~=)(?=\s|$)")
+_BEGIN: Final = re.compile(r"^(?:[#+=-]|\d+(?=[.)]))")
 
 
 def time(seconds: float) -> str:
@@ -50,7 +57,21 @@ def change(value: float) -> str:
 
 def plural(number: int, noun: str) -> str:
     """Return a number with its noun."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    many = f"{noun[:-1]}ies" if noun.endswith("cy") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
+
+
+def plain(text: str) -> str:
+    """Return Markdown that shows a text from outside (a file's name, a user's, a sentence that quotes them) as it is, on one line.
+
+    Notes
+    -----
+    Characters that begin Markdown, HTML, LaTeX or one of Streamlit's directives get a backslash. Names of icons and signs such as ``->`` are replaced by
+    Streamlit after that, in what is left, so a character without width is put into them.
+    """
+    line = _SIGN.sub(lambda found: found[0][0] + _JOINER + found[0][1:], " ".join(text.split()))
+    line = _ACTIVE.sub(lambda found: f"\\{found[0]}", _NAMED.sub(f":{_JOINER}", line))
+    return _BEGIN.sub(lambda found: f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}", line)
 
 
 BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {"s": time, "1": share, "USD": money, "": count}

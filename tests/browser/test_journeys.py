@@ -89,6 +89,56 @@ def test_a_wrong_file_gets_one_sentence_and_the_old_trace_stays(app: str, visit:
     expect(page.get_by_test_id("stSidebar").get_by_text("1,200 jobs")).to_be_visible()
 
 
+def test_a_file_that_is_too_large_is_the_only_one_complained_about(app: str, visit: Visit, tmp_path: Path) -> None:
+    page = visit(f"{app}/trace")
+    upload(page, "paper.csv", b"%PDF-1.7")
+    fault = page.get_by_test_id("stMain").get_by_test_id("stAlert")
+    expect(fault).to_be_visible()
+    with (tmp_path / "big.csv").open("wb") as file:
+        file.truncate(230_000_000)
+    page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(tmp_path / "big.csv")
+    expect(page.get_by_text("File must be 200.0MB or smaller")).to_be_visible()
+    expect(fault).to_be_hidden()
+
+
+def test_text_from_outside_is_shown_as_it_is(app: str, visit: Visit) -> None:
+    page = visit(f"{app}/trace")
+    hostile = "<img src=x onerror=alert(1)> **b** $x$ `y` _q_ :smile: [a](b) -- x_1 *c*"
+    alerts: list[str] = []
+    page.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
+    upload(page, f"{hostile}.pdf.csv", b"%PDF-1.7")
+    fault = page.get_by_test_id("stMain").get_by_test_id("stAlert")
+    expect(fault).to_be_visible()
+    assert f"{hostile}.pdf.csv" in fault.inner_text().replace("\u2060", "")
+    assert fault.locator("img, strong, em, code, a, .katex").count() == 0
+    upload(page, f"{hostile}.csv", f'job_id,submit_time_s,num_gpus,duration_s,user\na,0,1,60,"{hostile}"\nb,9,1,60,ann\n'.encode())
+    link = page.get_by_test_id("stSidebar").get_by_test_id("stPageLink").first
+    expect(link).to_contain_text("onerror")
+    main = page.get_by_test_id("stMain")
+    read = main.get_by_text("What was read:").locator("xpath=ancestor::*[@data-testid='stMarkdown']").first
+    for place in (link, read):
+        assert hostile in place.inner_text().replace("\u2060", "")
+        assert place.locator("img, em, code, .katex").count() == 0
+    users = main.locator(".js-plotly-plot").last
+    expect(users).to_contain_text("<img src=x onerr")
+    assert alerts == []
+
+
+def test_back_leads_to_the_page_before(app: str, visit: Visit) -> None:
+    page = visit(app)
+    titles = {"Trace": "Which jobs?", "Cluster": "Which machines?", "Policies": "Which schedulers?"}
+    for name, title in titles.items():
+        page.get_by_role("link", name=name, exact=True).click()
+        expect(page.locator("h1")).to_have_text(title)
+        expect(page).to_have_url(re.compile(rf"/{name.lower()}\?s="))
+    page.get_by_test_id("stSidebar").get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_text("Up to date")).to_be_visible()
+    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    for title in ("Which schedulers?", "Which machines?", "Which jobs?", "What would another scheduler have done?"):
+        page.go_back()
+        expect(page.locator("h1")).to_have_text(title)
+
+
 def test_cancel_works_at_once(app: str, visit: Visit) -> None:
     long = replace(start.sample_study("philly-like"), repeats=60)
     page = visit(f"{app}/compare?s={long.pack()}")

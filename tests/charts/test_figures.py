@@ -120,3 +120,28 @@ def test_a_large_cluster_stays_within_the_limits() -> None:
     assert figure.data[0].z.size <= MOST_CELLS
     assert len(figure.layout.xaxis.tickvals) <= 24
     assert charts.racks(nodes([5], ["v100"]), type_style(["v100"])).data[0].z.shape == (5, 1)
+
+
+def test_names_from_a_trace_are_no_markup() -> None:
+    name = "<b>a&b</b> %{x}"
+    shown = "&lt;b&gt;a&amp;b&lt;/b&gt; %&#123;x}"
+    users = charts.heaviest(pd.DataFrame({"name": [name], "jobs": [1], "gpu_hours": [2.0]}))
+    assert users.layout.yaxis.ticktext == (shown,)
+    assert users.data[0].hovertext == (shown,)
+    nodes = pd.DataFrame({"name": [name], "gpu_type": [name], "gpus": [1], "rack": [name]})
+    picture = charts.racks(nodes, type_style([name]))
+    assert picture.layout.xaxis.ticktext == (shown,)
+    assert picture.data[0].text[0][0] == f"{shown}: 1 x {shown}, rack {shown}"
+    assert picture.data[1].name == f"{shown} · 1 node · 1 GPU"
+    curve = pd.DataFrame({"share": [1.0], "jct_s": [60.0]})
+    style = policy_style([name], name)
+    lines = charts.jct_cdf({name: curve}, style, "", {name: 1})
+    assert lines.data[0].name == shown
+    assert lines.data[0].hovertemplate.endswith(f"<extra>{shown}</extra>")
+    assert shown in lines.layout.annotations[0].text
+    busy = pd.DataFrame({"t_s": [0.0, 9.0], name: [1.0, 1.0], "total": [1.0, 1.0]})
+    queue = pd.DataFrame({"t_s": [0.0, 9.0], "waiting": [1.0, 0.0]})
+    time = charts.timeline({name: queue}, {name: busy}, (style, type_style([name])), TimeAxis(0.0, 9.0))
+    assert {trace.name for trace in time.data} == {shown}
+    assert all(name not in (trace.hovertemplate or "") for trace in time.data)
+    assert shown in time.layout.annotations[2].text

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from lab import outcomes, start
-from lab.front import Progress, Spec, Study
+from lab.front import Cluster, Progress, Spec, Study
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
 from ui import state
 
@@ -134,3 +134,39 @@ def test_running_without_the_trace_changes_nothing(visit: Open, tiny: Study, poo
     assert any("Load its file again" in error.value for error in app.error)
     assert app.session_state[state._DESK].shown == tiny
     assert len(app.get("plotly_chart")) == 2
+
+
+def test_compare_without_a_result_has_one_primary_button(visit: Open) -> None:
+    app = visit("compare")
+    assert [button.label for button in app.button if button.proto.type == "primary"] == ["Run this scenario"]
+
+
+def test_a_recording_that_does_not_fit_is_marked_and_said_below_the_table(visit: Open, tiny: Study, pool: FakePool) -> None:
+    small = start.with_cluster(tiny, Cluster.parse("1x4:v100"))
+    finish(pool, small)
+    app = visit("compare", small)
+    sound(app)
+    said = texts(app)
+    assert outcomes.BEYOND in said
+    assert any("held more GPUs than this cluster has" in warning.value for warning in app.warning)
+    order = [type(item).__name__ + str(getattr(item, "value", "")) for item in app.main]
+    warning = next(at for at, text in enumerate(order) if "held more GPUs" in text)
+    assert warning < next(at for at, text in enumerate(order) if "Not completed" in text or "were completed" in text)
+
+
+def test_jobs_that_only_one_policy_completed_are_said_beside_the_differences(visit: Open, tiny: Study, pool: FakePool) -> None:
+    cut = replace(tiny, base=replace(tiny.base, stop="horizon", horizon_s=1800.0))
+    finish(pool, cut)
+    app = visit("compare", cut)
+    sound(app)
+    assert any("differences use the jobs that both completed" in caption.value for caption in app.caption)
+
+
+def test_every_run_has_a_bar_of_its_own(visit: Open, tiny: Study, pool: FakePool) -> None:
+    app = visit("compare", tiny)
+    app.button(key="run_here").click().run()
+    assert len(app.get("progress")) == len(tiny.allocators)
+    pool.jobs[0].state = "cancelled"
+    app.run()
+    sound(app)
+    assert len(app.get("progress")) == len(tiny.allocators) - 1
