@@ -23,7 +23,7 @@ from sim.readers.report import Import, Report
 from sim.readers.sacct import SACCT
 from sim.readers.slurm_db import SLURM_DB
 from sim.readers.sniff import Sample, plain
-from sim.readers.source import Content, open_source
+from sim.readers.source import HEAD, Content, open_source
 from sim.readers.table import read_table
 from sim.trace import REQUIRED
 
@@ -94,7 +94,10 @@ def read(source: Path | bytes, *, name: str = "", fmt: str | None = None, option
     name = name or _name_of(source)
     content = open_source(source, name, options)
     chosen = _choose(content, fmt, options)
-    return finish(chosen.load(content, options), chosen, name, options)
+    draft = chosen.load(content, options)
+    # Checking takes memory of its own, and the file is not needed for it.
+    del content
+    return finish(draft, chosen, name, options)
 
 
 def peek(source: Path | bytes, *, name: str = "", options: ReadOptions = DEFAULTS) -> Peek:
@@ -147,9 +150,9 @@ def _head(content: Content, options: ReadOptions) -> pd.DataFrame:
         return parquet_head(content, options, HEAD_ROWS)
     if content.sample.kind != "text" or not content.sample.delimiter:
         return pd.DataFrame()
-    beginning_of_text = content.text[: 1 << 16]
-    whole = len(content.text) == len(beginning_of_text)
+    beginning_of_text = content.head
+    whole = len(beginning_of_text) < HEAD
     lines = beginning_of_text.splitlines(keepends=True)
     lines = (lines if whole else lines[:-1])[: HEAD_ROWS + 1]
-    beginning = Content(content.name, "".join(lines).encode(), "utf-8")
+    beginning = Content(content.name, "".join(lines).encode(), "utf-8", damaged=content.damaged)
     return read_table(beginning, options)[0] if len(lines) > 1 else pd.DataFrame(columns=[plain(cell) for cell in content.sample.cells])

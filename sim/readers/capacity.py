@@ -21,6 +21,7 @@ from sim.readers.table import read_table
 from sim.trace import Trace
 
 MOST_NODES: Final = 100_000
+LARGEST_BYTES: Final = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def cluster_from_vc_config(source: Path | bytes, gpus_per_node: int = 8, gpu_typ
     """
     shape = NodeShape(gpus_per_node, gpu_type)
     name = name or (source.name if isinstance(source, Path) else "the cluster file")
-    options = ReadOptions()
+    options = ReadOptions(max_bytes=LARGEST_BYTES)
     try:
         content = open_source(source, name, options)
         table, _ = read_table(content, options)

@@ -12,6 +12,7 @@ import pandas as pd
 from sim.errors import TraceError
 
 MISSING: Final = frozenset({"", "none", "unknown", "nan", "nat", "null", "na", "n/a", "\\n", "none assigned", "invalid"})
+LONGEST_MISSING: Final = max(map(len, MISSING))
 # A time of day followed by Z, UTC or an offset; the date's own dashes must not be taken for one.
 OFFSET: Final = r"[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)?\s*(?:[zZ]|UTC|GMT|[+-]\d\d(?::?\d\d)?)$"
 UNIX: Final = (946_684_800.0, 4_102_444_800.0)  # the years 2000 to 2100
@@ -44,7 +45,11 @@ def text(values: pd.Series) -> pd.Series:
     if not pd.api.types.is_string_dtype(values.dtype):
         values = values.astype("str")
     stripped = values.fillna("").str.strip()
-    return stripped.where(~stripped.str.lower().isin(MISSING), "")
+    # Long texts mean something, and need no copy in small letters.
+    short = (stripped.str.len() <= LONGEST_MISSING).to_numpy()
+    nothing = np.zeros(len(stripped), bool)
+    nothing[short] = stripped[short].str.lower().isin(MISSING)
+    return stripped.where(~nothing, "") if nothing.any() else stripped
 
 
 def names(values: pd.Series) -> pd.Series:

@@ -39,7 +39,7 @@ def matches(sample: Sample) -> bool:
 
 def load(content: Content, options: ReadOptions) -> Draft:
     """Read the log; a job's GPUs are those of all its nodes together."""
-    frame, report = read_table(content, options)
+    frame, report = read_table(content, options, {*COLUMNS.values(), "jobname"})
     cells = pick(frame, COLUMNS, content.name)
     columns = dict(COLUMNS)
     if "jobname" in frame:

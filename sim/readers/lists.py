@@ -41,7 +41,7 @@ class JobList:
 
     def load(self, content: Content, options: ReadOptions) -> Draft:
         """Read it; numeric times are seconds."""
-        frame, report = read_table(content, options)
+        frame, report = read_table(content, options, set(self.columns.values()))
         pick(frame, self.columns, content.name)
         report.guesses.extend(self.notes)
         fixed = ReadOptions(zone=options.zone or self.zone)

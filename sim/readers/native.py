@@ -33,10 +33,9 @@ def _is_table(sample: Sample) -> bool:
 
 def _load(content: Content, options: ReadOptions) -> Draft:
     if content.sample.kind == "parquet":
-        wanted = {alias for aliases in ALIASES.values() for alias in aliases} | {plain(source) for source in options.mapping.values()}
-        frame, report = read_parquet(content, options, wanted)
+        frame, report = read_parquet(content, options, _wanted(options))
     else:
-        frame, report = read_table(content, options)
+        frame, report = read_table(content, options, _wanted(options))
     native = {column: column for column in COLUMNS if column in frame.columns}
     if not set(REQUIRED[1:]) <= set(native):
         return _load_mapped(frame, report, content.name, options)
@@ -46,7 +45,11 @@ def _load(content: Content, options: ReadOptions) -> Draft:
 
 
 def _load_any(content: Content, options: ReadOptions) -> Draft:
-    return _load_mapped(*read_table(content, options), content.name, options)
+    return _load_mapped(*read_table(content, options, _wanted(options)), content.name, options)
+
+
+def _wanted(options: ReadOptions) -> set[str]:
+    return {alias for aliases in ALIASES.values() for alias in aliases} | {plain(source) for source in options.mapping.values()}
 
 
 def _load_mapped(frame: pd.DataFrame, report: Report, name: str, options: ReadOptions) -> Draft:

@@ -12,6 +12,7 @@ import pandas as pd
 from sim.errors import TraceError
 from sim.readers.cells import instants, text
 from sim.readers.clean import unfinished
+from sim.readers.delimited import check_length
 from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.report import Report
 from sim.readers.sniff import Sample
@@ -42,7 +43,7 @@ def load(content: Content, options: ReadOptions) -> Draft:
     TraceError
         If it is not valid JSON or not an array of jobs.
     """
-    items = _items(content)
+    items = _items(content, options)
     check_rows(len(items), content.name, options)
     index = pd.RangeIndex(1, len(items) + 1)
     report = Report(len(items))
@@ -51,6 +52,8 @@ def load(content: Content, options: ReadOptions) -> Draft:
     jobs = pd.DataFrame(
         {native: text(pd.Series([_cell(item.get(key)) for item in items], index=index, dtype="str")) for native, key in _KEYS.items()}, index=index
     )
+    for native in jobs:
+        check_length(jobs[native], _KEYS[str(native)], content.name)
     submitted = jobs.pop("submitted")
     submit = instants(submitted, zone, where=f"{content.name}, submitted_time")
     jobs["submit_time_s"] = submit.seconds
@@ -66,17 +69,31 @@ def load(content: Content, options: ReadOptions) -> Draft:
 _KEYS: Final[Mapping[str, str]] = {"job_id": "jobid", "submitted": "submitted_time", "status": "status", "user": "user", "vc": "vc"}
 
 
-def _items(content: Content) -> list[dict[str, Any]]:
+def _items(content: Content, options: ReadOptions) -> list[dict[str, Any]]:
     if content.sample.kind != "json":
         raise TraceError(f"{content.name}: this is not JSON. Choose another format.")
+    _refuse_dense(content, options)
     try:
         parsed = json.loads(content.text)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise TraceError(f"{content.name}: the JSON is nested too deeply to be a list of jobs. Choose another file.") from error
+    except ValueError as error:
         raise TraceError(f"{content.name}: the JSON is not complete or not valid ({error}). Download it again.") from error
     items = parsed if isinstance(parsed, list) else [parsed]
     if not all(isinstance(item, dict) for item in items):
         raise TraceError(f"{content.name}: the JSON is not a list of jobs. Choose another file.")
     return items
+
+
+def _refuse_dense(content: Content, options: ReadOptions) -> None:
+    # Bytes that Python takes for tables, lists and values, however little text they are written with.
+    data = content.data
+    unfolded = 240 * data.count(b"{") + 72 * data.count(b"[") + 64 * data.count(b",") + 2 * len(data)
+    if unfolded > 3 * options.max_bytes:
+        limit = 3 * options.max_bytes / 1e6
+        raise TraceError(
+            f"{content.name}: the JSON would take {unfolded / 1e6:,.0f} MB of memory, more than the limit of {limit:,.0f} MB. Cut a window out of it."
+        )
 
 
 def _cell(value: object) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -13,10 +16,11 @@ from sim.errors import TraceError
 from sim.readers import slurm_fields as slurm
 from sim.readers.cells import each_distinct, instants, is_unix, numbers, text
 from sim.readers.clean import unfinished
+from sim.readers.delimited import BROKEN, DAMAGED, check_length, groups, named
 from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.report import Report
 from sim.readers.sniff import Sample, plain
-from sim.readers.source import Content
+from sim.readers.source import DAMAGE, Content
 from sim.readers.table import check_rows, read_table
 
 # The order Open XDMoD asks for; QOS came later than the rest, and ReqGRES (after ReqMem) left again.
@@ -24,6 +28,9 @@ XDMOD: Final = (
     *("jobid", "jobidraw", "cluster", "partition", "qos", "account", "group", "gid", "user", "uid", "submit", "eligible", "start", "end"),
     *("elapsed", "exitcode", "state", "nnodes", "ncpus", "reqcpus", "reqmem", "reqtres", "alloctres", "timelimit", "nodelist", "jobname"),
 )
+USED: Final = frozenset({*XDMOD, "elapsedraw", "allocgres", "reqgres", "alloccpus", "timelimitraw", "priority"})
+SHORT: Final = "\x00short"
+GROUP: Final = 20_000
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 SUBMIT_WITHOUT_QOS: Final = 9
 NEVER: Final = "the job never started"
@@ -61,8 +68,8 @@ def load(content: Content, options: ReadOptions) -> Draft:
     if content.sample.delimiter == "|":
         cells, report = _split(content, options)
     else:
-        cells, report = read_table(content, options)
-    cells = pd.DataFrame({column: text(cells[column]) for column in cells.columns}, index=cells.index)
+        cells, report = read_table(content, options, USED)
+    cells = pd.DataFrame({column: text(cells[column]) for column in cells.columns if column in USED}, index=cells.index)
     for column in ("submit", "start"):
         if column not in cells:
             raise TraceError(f"{content.name}: the sacct column {column} is missing. Export it with sacct --format=JobID,Submit,Start,End,ElapsedRaw,....")
@@ -72,24 +79,41 @@ def load(content: Content, options: ReadOptions) -> Draft:
 
 
 def _split(content: Content, options: ReadOptions) -> tuple[pd.DataFrame, Report]:
-    lines = [line for line in content.text.splitlines() if line.strip()]
-    first = [plain(cell) for cell in lines[0].split("|")]
-    header: list[str] | None = first if _with_header(content.sample) else None
-    rows = [line.split("|") for line in (lines[1:] if header else lines)]
-    check_rows(len(rows), content.name, options)
-    columns = header or _layout(rows, content.name)
+    with content.stream("\r\n \t", newline=None) as stream:
+        lines = (line.rstrip("\n") for line in stream if line.strip())
+        header = [plain(cell) for cell in next(lines).split("|")] if _with_header(content.sample) else None
+        probe = [line.split("|") for line in islice(lines, 1000)]
+        check_rows(len(probe), content.name, options)
+        columns = header or _layout(probe, content.name)
+        frame = _records(chain(probe, (line.split("|") for line in lines)), columns, content)
+    check_rows(len(frame), content.name, options)
+    report = Report(len(frame))
+    report.guesses.extend(content.guesses)
+    if not header:
+        report.guess(f"There is no header; the {len(columns)} fields are taken in the order of Open XDMoD.")
+    short, damaged = frame.pop(SHORT), frame.pop(DAMAGED)
+    frame = report.drop(frame, short, "the row has fewer fields than the others", frame.iloc[:, 0])
+    return report.drop(frame, damaged.reindex(frame.index), BROKEN), report
+
+
+def _records(rows: Iterable[list[str]], columns: Sequence[str], content: Content) -> pd.DataFrame:
     width = len(columns)
     # The job's name is the only field in which the user may type a bar.
     at = columns.index("jobname") if "jobname" in columns else width - 1
-    fitted = [row if len(row) == width else _rejoin(row, width, at) for row in rows]
-    frame = pd.DataFrame(fitted, columns=pd.Index(columns), index=pd.RangeIndex(1, len(rows) + 1), dtype="str")
-    report = Report(len(rows))
-    report.guesses.extend(content.guesses)
-    if not header:
-        report.guess(f"There is no header; the {width} fields are taken in the order of Open XDMoD.")
-    short = pd.Series([len(row) < width for row in rows], index=frame.index)
-    frame = report.drop(frame, short, "the row has fewer fields than the others", frame.iloc[:, 0])
-    return frame.loc[:, [column != "" and not repeated for column, repeated in zip(columns, frame.columns.duplicated(), strict=True)]], report
+    kept = {column: place for place, column in reversed(list(enumerate(columns))) if column in USED or place == 0}
+    pieces: list[pd.DataFrame] = []
+    first = 1
+    for group in groups(rows, GROUP):
+        fitted = [row if len(row) == width else _rejoin(row, width, at) for row in group]
+        index = pd.RangeIndex(first, first + len(group))
+        piece = pd.DataFrame({column: pd.Series([row[place] for row in fitted], index, "str") for column, place in sorted(kept.items(), key=itemgetter(1))})
+        for column in piece:
+            check_length(piece[column], str(column), content.name)
+        piece[SHORT] = [len(row) < width for row in group]
+        piece[DAMAGED] = [any(DAMAGE in cell for cell in row) for row in group] if content.damaged else False
+        pieces.append(piece)
+        first += len(group)
+    return named(pd.concat(pieces), list(dict.fromkeys(column for column in columns if column)))
 
 
 def _rejoin(row: list[str], width: int, at: int) -> list[str]:

@@ -17,6 +17,7 @@ from sim.readers.source import Content
 from sim.readers.table import pick, read_table
 
 COLUMNS: Final = ("id_job", "state", "time_submit", "time_start", "time_end")
+MORE: Final = ("time_eligible", "time_suspended", "tres_alloc", "tres_req", "gres_used", "cpus_req", "id_user", "partition", "priority", "timelimit")
 FIRST_GRES: Final = 1001
 # The types are numbered by each site; these are MIT Supercloud's.
 GPU_IDS: Final = {1001: "tesla", 1002: "volta"}
@@ -29,7 +30,7 @@ def matches(sample: Sample) -> bool:
 
 def load(content: Content, options: ReadOptions) -> Draft:
     """Read the table; instants are Unix seconds, 0 = not yet."""
-    cells, report = read_table(content, options)
+    cells, report = read_table(content, options, {*COLUMNS, *MORE})
     pick(cells, {column: column for column in COLUMNS}, content.name)
     start, end = (numbers(text(cells[column])).replace(0, np.nan) for column in ("time_start", "time_end"))
     jobs = pd.DataFrame({"job_id": names(cells["id_job"]), "submit_time_s": numbers(text(cells["time_submit"])).replace(0, np.nan)})

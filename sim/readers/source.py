@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import struct
@@ -12,13 +13,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from sim.errors import TraceError
 from sim.readers.format import ReadOptions
 from sim.readers.sniff import Sample, sample_of
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 CHUNK: Final = 1 << 20
+HEAD: Final = 1 << 16
+LONGEST_LINE: Final = 1 << 16
+"""Characters of a line of a table; also how far one looks for a line's end."""
+# Stands for a NUL byte, which the parsers would take for the end of a cell.
+DAMAGE: Final = "\x06"
 # First bytes of files people upload by mistake, and what to call them.
 FOREIGN: Final = (
     (b"%PDF", "a PDF document"),
@@ -57,24 +66,71 @@ class Content:
         "" for Parquet.
     guesses : tuple of str
         What was assumed while unpacking and decoding.
+    damaged : bool
+        Whether NUL bytes were found in a table; each is replaced by `DAMAGE`.
     """
 
     name: str
     data: bytes
     encoding: str
     guesses: tuple[str, ...] = ()
+    damaged: bool = False
 
-    @cached_property
+    @property
     def text(self) -> str:
-        """The content decoded, with a byte-order mark removed and line ends as they are."""
+        """The content decoded, with a byte-order mark removed and line ends as they are; made anew each time, as it takes as much memory again."""
         return self.data.decode(self.encoding, "replace").removeprefix("\ufeff")
+
+    @property
+    def head(self) -> str:
+        """The first characters, decoded."""
+        return self.data[: 4 * HEAD].decode(self.encoding, "ignore").removeprefix("\ufeff")[:HEAD]
 
     @cached_property
     def sample(self) -> Sample:
         """What sniffing looks at."""
         if not self.encoding:
             return Sample("parquet")
-        return sample_of(self.text[: 1 << 16])
+        return sample_of(self.head)
+
+    def stream(self, blanks: str, before: str = "", newline: str | None = "") -> TextIO:
+        """Return the content as a stream of text that takes no second copy of it.
+
+        Parameters
+        ----------
+        blanks : str
+            What is skipped at the beginning.
+        before : str
+            Put in front.
+        newline : str or None
+            As for `open`.
+        """
+        start = len(codecs.BOM_UTF8) if self.data.startswith(codecs.BOM_UTF8) else 0
+        while self.data[start : start + 1] in [blank.encode() for blank in blanks]:
+            start += 1
+        parts = [memoryview(before.encode(self.encoding)), memoryview(self.data)[start:]]
+        return io.TextIOWrapper(io.BufferedReader(_Joined(parts), CHUNK), self.encoding, "replace", newline)
+
+
+class _Joined(io.RawIOBase):
+    def __init__(self, parts: list[memoryview]) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        target = memoryview(buffer)
+        while self._parts:
+            part = self._parts[0]
+            count = min(len(part), len(target))
+            if count:
+                target[:count] = part[:count]
+                self._parts[0] = part[count:]
+                return count
+            self._parts.pop(0)
+        return 0
 
 
 def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Content:
@@ -101,16 +157,33 @@ def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Conten
         if unpacked is None:
             break
         data = unpacked
-    if not data.strip():
+    beginning = data[:HEAD].lstrip()
+    if not beginning and not data.strip():
         raise TraceError(f"{name}: the file is empty. Choose another file.")
     _refuse_foreign(data, name)
     if data[:4] == b"PAR1":
         return Content(name, data, "")
-    encoding, guesses = _encoding(data, name)
+    data, encoding, guesses = _text(data, name)
+    if beginning[:1] in (b"[", b"{"):
+        return Content(name, data, encoding, guesses)
+    damaged = b"\x00" in data
+    if damaged:
+        data = data.replace(b"\x00", DAMAGE.encode())
+    _check_lines(data, name, options)
+    return Content(name, data, encoding, guesses, damaged)
+
+
+def _check_lines(data: bytes, name: str, options: ReadOptions) -> None:
     lines = data.count(b"\n")
-    if data.lstrip()[:1] not in (b"[", b"{") and lines > options.max_rows + 1:
+    if lines > options.max_rows + 1:
         raise TraceError(f"{name}: the file has {lines:,} lines, more than the limit of {options.max_rows:,} rows. Cut a window out of it.")
-    return Content(name, data, encoding, guesses)
+    at = 0
+    while at + LONGEST_LINE < len(data):
+        end = max(data.rfind(b"\n", at, at + LONGEST_LINE + 1), data.rfind(b"\r", at, at + LONGEST_LINE + 1))
+        if end < 0:
+            line = data.count(b"\n", 0, at) + 1
+            raise TraceError(f"{name}: line {line:,} is longer than {LONGEST_LINE:,} characters, so this is no table of jobs. Remove what is too long.")
+        at = end + 1
 
 
 def _file_bytes(path: Path, name: str, options: ReadOptions) -> bytes:
@@ -130,6 +203,8 @@ def _unpack(data: bytes, name: str, options: ReadOptions) -> bytes | None:
     try:
         if data[:2] == b"\x1f\x8b":
             return _unpack_stream(lambda: gzip.GzipFile(fileobj=io.BytesIO(data)), name, options)
+        if data[:4] == b"PK\x05\x06":
+            raise TraceError(f"{name}: the zip archive is empty. Pack exactly one trace.")
         if data[:4] == b"PK\x03\x04":
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 member = _only_member(archive, name)
@@ -143,6 +218,8 @@ def _only_member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
     members = [item for item in archive.infolist() if not item.is_dir() and not item.filename.startswith("__MACOSX/")]
     if any(item.filename == "[Content_Types].xml" for item in members):
         raise TraceError(f"{name}: this is an Office document. Save the sheet as CSV and use that file.")
+    if not members:
+        raise TraceError(f"{name}: the zip archive is empty: it holds folders only. Pack exactly one trace.")
     if len(members) != 1:
         raise TraceError(f"{name}: the zip archive holds {len(members)} files. Pack exactly one trace.")
     return members[0]
@@ -158,7 +235,7 @@ def _unpack_stream(opened: Callable[[], AbstractContextManager[BinaryStream]], n
                 limit = f"{options.max_bytes / 1e6:,.0f} MB"
                 raise TraceError(f"{name}: the archive unpacks to more than the limit of {limit}. Cut a window out of the file.")
     with opened() as stream:
-        return stream.read()
+        return stream.read(size)
 
 
 def _refuse_foreign(data: bytes, name: str) -> None:
@@ -173,15 +250,18 @@ def _refuse_foreign(data: bytes, name: str) -> None:
         raise TraceError(f"{name}: this is a web page or XML, not a trace. {ADVICE}")
 
 
-def _encoding(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return "utf-16", ("The text is read as UTF-16.",)
-    head = data[: 1 << 16]
+def _text(data: bytes, name: str) -> tuple[bytes, str, tuple[str, ...]]:
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return data.decode("utf-16", "replace").encode("utf-8"), "utf-8", ("The text is read as UTF-16.",)
+    head = data[:HEAD]
     controls = sum(head.count(bytes([code])) for code in range(32) if code not in (9, 10, 12, 13))
-    if b"\x00" in head or controls > len(head) // 20:
+    # A few stray bytes are damage of a table, many are something else.
+    if controls > max(len(head) // 20, 8) or data.count(b"\x00") > max(len(data) // 20, 8):
         raise TraceError(f"{name}: this is a binary file, not a trace. {ADVICE}")
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        data.decode("utf-8")
+        for at in range(0, len(data), CHUNK):
+            decoder.decode(data[at : at + CHUNK], at + CHUNK >= len(data))
     except UnicodeDecodeError:
-        return "latin-1", ("The text is not UTF-8; it is read as Latin-1, so names with accents may look wrong.",)
-    return "utf-8", ()
+        return data, "latin-1", ("The text is not UTF-8; it is read as Latin-1, so names with accents may look wrong.",)
+    return data, "utf-8", ()

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Collection, Mapping
 
 import pandas as pd
 
 from sim.errors import TraceError
+from sim.readers.delimited import BROKEN, DAMAGED, OVERFLOW, parse
 from sim.readers.format import ReadOptions
 from sim.readers.report import Report
 from sim.readers.sniff import NAMES, plain
 from sim.readers.source import Content
 
-OVERFLOW: Final = "\x00more"
 
-
-def read_table(content: Content, options: ReadOptions) -> tuple[pd.DataFrame, Report]:
+def read_table(content: Content, options: ReadOptions, wanted: Collection[str] | None = None) -> tuple[pd.DataFrame, Report]:
     """Read a table with a header.
 
     Parameters
@@ -26,19 +22,21 @@ def read_table(content: Content, options: ReadOptions) -> tuple[pd.DataFrame, Re
     content : Content
         Delimited text.
     options : ReadOptions
-        Holds the row limit.
+        Holds the limits.
+    wanted : collection of str or None
+        `plain` names of the columns that are read, None = all; others come back empty, so that they can be named but take no memory.
 
     Returns
     -------
     DataFrame
         Text cells, columns under their `plain` names, index = 1-based row.
     Report
-        Rows with more fields than the header are dropped in it.
+        Rows with more fields than the header, or with a NUL byte, are dropped in it.
 
     Raises
     ------
     TraceError
-        If there is a single column, no row, or more rows than the limit.
+        If there is a single column, no row, more rows than the limit, or a cell that is too long.
     """
     sample = content.sample
     if sample.kind != "text":
@@ -48,27 +46,27 @@ def read_table(content: Content, options: ReadOptions) -> tuple[pd.DataFrame, Re
             f"{content.name}: the first line has a single column ({sample.cells[0][:60]!r}). Separate the columns with commas, tabs, semicolons or bars."
         )
     header = _header(sample.cells)
-    frame = _parse(content, sample.delimiter, len(header))
+    frame = parse(content, sample.delimiter, header, wanted, options)
     check_rows(len(frame), content.name, options)
     report = Report(len(frame))
     report.guesses.extend(content.guesses)
     if sample.delimiter != ",":
         report.guess(f"Columns are separated by {NAMES[sample.delimiter]}.")
-    frame.index = pd.RangeIndex(1, len(frame) + 1)
-    extra = frame.pop(frame.columns[-1]).fillna("").str.strip() != ""
-    frame.columns = pd.Index(header)
+    extra, damaged = frame.pop(OVERFLOW), frame.pop(DAMAGED)
     if sample.delimiter == ";":
         frame = _decimal_points(frame, report)
-    return report.drop(frame, extra, "the row has more fields than the header"), report
+    frame = report.drop(frame, damaged, BROKEN)
+    return report.drop(frame, extra.reindex(frame.index), "the row has more fields than the header"), report
 
 
 def _decimal_points(frame: pd.DataFrame, report: Report) -> pd.DataFrame:
     # Spreadsheets that separate by semicolons do so because their decimals have commas.
     pattern = r"^(-?\d+),(\d+)$"
-    if any(frame[column].str.match(pattern).any() for column in frame):
+    texts = list(map(str, frame.select_dtypes("str").columns))
+    affected = [column for column in texts if frame[column].str.match(pattern).any()]
+    if affected:
         report.guess("Numbers are read with a decimal comma.")
-        return pd.DataFrame({column: frame[column].str.replace(pattern, r"\1.\2", regex=True) for column in frame})
-    return frame
+    return frame.assign(**{column: frame[column].str.replace(pattern, r"\1.\2", regex=True) for column in affected})
 
 
 def check_rows(rows: int, name: str, options: ReadOptions) -> None:
@@ -124,44 +122,3 @@ def _header(cells: tuple[str, ...]) -> list[str]:
         seen[key] = seen.get(key, 0) + 1
         header.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
     return header
-
-
-def _parse(content: Content, delimiter: str, width: int) -> pd.DataFrame:
-    columns = [str(at) for at in range(width)] + [OVERFLOW]
-    body = content.text.lstrip("\r\n \t") if delimiter != "\t" else content.text.lstrip("\r\n")
-    # A first row of full width makes the fast parser accept rows of any length, so that those that are too long can be counted.
-    full = delimiter.join("x" * len(columns)) + "\n"
-    try:
-        frame = pd.read_csv(
-            io.StringIO(full + body),
-            sep=delimiter,
-            header=None,
-            names=columns,
-            usecols=columns,
-            skiprows=[1],
-            index_col=False,
-            dtype="str",
-            keep_default_na=False,
-            low_memory=False,
-        )
-    except pd.errors.ParserError:
-        # It stops at a quote that is never closed; the slow parser goes on.
-        return _parse_slowly(body, delimiter, columns, content.name)
-    return frame.iloc[1:].reset_index(drop=True)
-
-
-def _parse_slowly(body: str, delimiter: str, columns: list[str], name: str) -> pd.DataFrame:
-    # A quote that is never closed would swallow the rest of the file as one cell.
-    lone = body.count('"') % 2 == 1
-    try:
-        reader = csv.reader(io.StringIO(body), delimiter=delimiter, quoting=csv.QUOTE_NONE if lone else csv.QUOTE_MINIMAL)
-        next(reader, None)
-        rows = [_fit(row, len(columns)) for row in reader if row]
-    except csv.Error as error:
-        raise TraceError(f"{name}: the table cannot be read ({error}). Check the quotes and the separator.") from error
-    return pd.DataFrame(rows, columns=columns, dtype="str")
-
-
-def _fit(row: list[str], width: int) -> list[str]:
-    own = width - 1
-    return [*row[:own], *[""] * (own - len(row)), "".join(row[own:])]
