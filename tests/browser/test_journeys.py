@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Dialog, Page, expect
 
 from lab import start
 from tests.browser.server import serving
@@ -105,7 +105,12 @@ def test_text_from_outside_is_shown_as_it_is(app: str, visit: Visit) -> None:
     page = visit(f"{app}/trace")
     hostile = "<img src=x onerror=alert(1)> **b** $x$ `y` _q_ :smile: [a](b) -- x_1 *c*"
     alerts: list[str] = []
-    page.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
+
+    def note(dialog: Dialog) -> None:
+        alerts.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", note)
     upload(page, f"{hostile}.pdf.csv", b"%PDF-1.7")
     fault = page.get_by_test_id("stMain").get_by_test_id("stAlert")
     expect(fault).to_be_visible()
@@ -143,7 +148,7 @@ def test_cancel_works_at_once(app: str, visit: Visit) -> None:
     long = replace(start.sample_study("philly-like"), repeats=60)
     page = visit(f"{app}/compare?s={long.pack()}")
     page.get_by_role("button", name="Run this scenario").click()
-    taken = []
+    taken: list[float] = []
     # The best of three counts: the machine may be busy with something else.
     while len(taken) < 3 and min(taken, default=2.0) >= 1.0:
         if taken:
