@@ -146,7 +146,14 @@ class Execution:
         holding = self._ledger.take(job, grant, self._demand_of(job), reserved=reserved)
         if self._interrupts:
             self._expose(job, grant, now_s)
-        pause_s = self._begin(job, grant, now_s) if change is None else change[1]
+        if change is not None:
+            pause_s = change[1]
+        else:
+            first_start_s = self._columns.first_start_s
+            restarted = not isnan(first_start_s[job])
+            if not restarted:
+                first_start_s[job] = now_s
+            pause_s = 0.0 if self._costless else self.transition(job, None, grant, restarted=restarted)[1]
         return self._run(job, holding, now_s, pause_s)
 
     def end_overlap(self, job: JobId, now_s: float) -> Next:
@@ -210,13 +217,6 @@ class Execution:
     def close_open(self, job: JobId, now_s: float, ended: int) -> None:
         """Close the segment of a job that still runs when the run ends."""
         self._close(job, now_s, ended)
-
-    def _begin(self, job: JobId, grant: Grant, now_s: float) -> float:
-        first_start_s = self._columns.first_start_s
-        restarted = not isnan(first_start_s[job])
-        if not restarted:
-            first_start_s[job] = now_s
-        return 0.0 if self._costless else self.transition(job, None, grant, restarted=restarted)[1]
 
     def _expose(self, job: JobId, grant: Grant, now_s: float) -> None:
         left = self._exposure.pop(job, None)
