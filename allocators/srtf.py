@@ -103,7 +103,7 @@ class Srtf:
         title="SRTF",
         what="The jobs that need the least time from now run; others are stopped for them.",
         cost="Long jobs are stopped again and again, and wait for as long as short ones keep coming.",
-        limits="Needs run times; believes them. Counts stops as free: what they cost is set under overheads.",
+        limits="Believes what it is told of run times. Counts stops as free: what they cost is set under overheads.",
         source="Schrage, Operations Research 16 (1968), for one machine",
         certainty="exact for one GPU; for gangs our reading: worst first, as few as needed",
         goals=("short waits",),
