@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -49,7 +50,7 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
     jobs = _round_up(jobs, report)
     after = float((jobs["num_gpus"] * jobs["duration_s"]).sum())
     if after > before > 0:
-        grown = f"Rounding fractions of a GPU up raises the work from {before / 3600:,.1f} to {after / 3600:,.1f} GPU-hours ({after / before:.2f} times)"
+        grown = f"Rounding fractions of a GPU up raises the work {_from_to(before / 3600, after / 3600)} GPU-hours ({after / before:.2f} times)"
         if after > ROUNDING_WARNING * before:
             report.warnings.append(f"{grown}: waiting times will be longer than with shared GPUs.")
         else:
@@ -133,6 +134,14 @@ def _round_up(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
         report.alter(jobs, changed, f"the {word} is a fraction: rounded up", jobs[column])
         jobs = jobs.assign(**{column: whole})
     return jobs
+
+
+def _from_to(before: float, after: float) -> str:
+    """Return both numbers with as many decimals as they need to differ."""
+    for decimals in range(max(1, 1 - math.floor(math.log10(before))), 12):
+        if f"{before:.{decimals}f}" != f"{after:.{decimals}f}":
+            return f"from {before:,.{decimals}f} to {after:,.{decimals}f}"
+    return f"from {before} to {after}"
 
 
 def _mend(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import TraceError
-from sim.readers.format import ReadOptions
+from sim.readers.format import ReadOptions, size_text
 from sim.readers.source import DAMAGE, Content
 
 T = TypeVar("T")
@@ -91,9 +91,8 @@ def check_cells_number(rows: int, columns: int, name: str, options: ReadOptions)
         In that case.
     """
     if rows * columns * 8 > options.max_bytes:
-        raise TraceError(
-            f"{name}: {rows:,} rows of {columns:,} columns are more than fits into the limit of {options.max_bytes / 1e6:,.0f} MB. Cut columns out."
-        )
+        limit = size_text(options.max_bytes)
+        raise TraceError(f"{name}: {rows:,} rows of {columns:,} columns are more than fits into the limit of {limit}. Cut columns out.")
 
 
 def check_length(values: pd.Series, column: str, name: str) -> None:

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 SECONDS: Final[Mapping[str, float]] = MappingProxyType({"s": 1.0, "ms": 0.001, "min": 60.0, "h": 3600.0})
 
 
+def size_text(size: float) -> str:
+    """Return a number of bytes as a user reads it: ``12 bytes``, ``3 kB``, ``1,250 MB``."""
+    for unit, name in ((1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:,.0f} {name}"
+    return f"{size:,.0f} bytes"
+
+
 @dataclass(frozen=True)
 class ReadOptions:
     """What the user may choose when a trace is read.

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from sim.errors import TraceError
 from sim.readers.delimited import LONGEST_CELL, check_cells_number, named, too_long
-from sim.readers.format import ReadOptions
+from sim.readers.format import ReadOptions, size_text
 from sim.readers.report import Report
 from sim.readers.sniff import plain
 from sim.readers.source import Content
@@ -115,8 +115,8 @@ def _refuse_bomb(file: pq.ParquetFile, columns: Collection[str], name: str, opti
 
 
 def _too_large(size: int, name: str, options: ReadOptions) -> TraceError:
-    limit = options.max_bytes / 1e6
-    return TraceError(f"{name}: the Parquet file unfolds to {size / 1e6:,.0f} MB or more, the limit being {limit:,.0f} MB. Cut a window out of it.")
+    limit = size_text(options.max_bytes)
+    return TraceError(f"{name}: the Parquet file unfolds to {size_text(size)} or more, the limit being {limit}. Cut a window out of it.")
 
 
 def _unfolded(content: Content, columns: list[str], options: ReadOptions) -> pa.Table:

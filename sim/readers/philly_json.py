@@ -13,7 +13,7 @@ from sim.errors import TraceError
 from sim.readers.cells import instants, text
 from sim.readers.clean import unfinished
 from sim.readers.delimited import check_length
-from sim.readers.format import Draft, Format, ReadOptions
+from sim.readers.format import Draft, Format, ReadOptions, size_text
 from sim.readers.report import Report
 from sim.readers.sniff import Sample
 from sim.readers.source import Content
@@ -90,10 +90,8 @@ def _refuse_dense(content: Content, options: ReadOptions) -> None:
     data = content.data
     unfolded = 240 * data.count(b"{") + 72 * data.count(b"[") + 64 * data.count(b",") + 2 * len(data)
     if unfolded > 3 * options.max_bytes:
-        limit = 3 * options.max_bytes / 1e6
-        raise TraceError(
-            f"{content.name}: the JSON would take {unfolded / 1e6:,.0f} MB of memory, more than the limit of {limit:,.0f} MB. Cut a window out of it."
-        )
+        limit, size = size_text(3 * options.max_bytes), size_text(unfolded)
+        raise TraceError(f"{content.name}: the JSON would take {size} of memory, more than the limit of {limit}. Cut a window out of it.")
 
 
 def _cell(value: object) -> str:

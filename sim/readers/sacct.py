@@ -28,7 +28,10 @@ XDMOD: Final = (
     *("jobid", "jobidraw", "cluster", "partition", "qos", "account", "group", "gid", "user", "uid", "submit", "eligible", "start", "end"),
     *("elapsed", "exitcode", "state", "nnodes", "ncpus", "reqcpus", "reqmem", "reqtres", "alloctres", "timelimit", "nodelist", "jobname"),
 )
-USED: Final = frozenset({*XDMOD, "elapsedraw", "allocgres", "reqgres", "alloccpus", "timelimitraw", "priority"})
+USED: Final = frozenset(
+    {"jobid", "jobidraw", "submit", "eligible", "start", "end", "elapsed", "elapsedraw", "state", "nnodes", "ncpus", "alloccpus", "reqcpus", "reqmem"}
+    | {"reqtres", "alloctres", "allocgres", "reqgres", "timelimit", "timelimitraw", "jobname", "user", "partition", "priority"}
+)
 SHORT: Final = "\x00short"
 GROUP: Final = 20_000
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
@@ -69,7 +72,7 @@ def load(content: Content, options: ReadOptions) -> Draft:
         cells, report = _split(content, options)
     else:
         cells, report = read_table(content, options, USED)
-    cells = pd.DataFrame({column: text(cells[column]) for column in cells.columns if column in USED}, index=cells.index)
+    cells = pd.DataFrame({column: text(cells.pop(column)) for column in list(cells.columns) if column in USED}, index=cells.index)
     for column in ("submit", "start"):
         if column not in cells:
             raise TraceError(f"{content.name}: the sacct column {column} is missing. Export it with sacct --format=JobID,Submit,Start,End,ElapsedRaw,....")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from sim.errors import TraceError
-from sim.readers.format import ReadOptions
+from sim.readers.format import ReadOptions, size_text
 from sim.readers.sniff import Sample, sample_of
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _file_bytes(path: Path, name: str, options: ReadOptions) -> bytes:
 
 def _check_size(size: int, name: str, options: ReadOptions) -> None:
     if size > options.max_bytes:
-        raise TraceError(f"{name}: {size / 1e6:,.0f} MB are more than the limit of {options.max_bytes / 1e6:,.0f} MB. Cut a window out of the file.")
+        raise TraceError(f"{name}: {size_text(size)} are more than the limit of {size_text(options.max_bytes)}. Cut a window out of the file.")
 
 
 def _unpack(data: bytes, name: str, options: ReadOptions) -> bytes | None:
@@ -232,7 +232,7 @@ def _unpack_stream(opened: Callable[[], AbstractContextManager[BinaryStream]], n
         while chunk := stream.read(CHUNK):
             size += len(chunk)
             if size > options.max_bytes:
-                limit = f"{options.max_bytes / 1e6:,.0f} MB"
+                limit = size_text(options.max_bytes)
                 raise TraceError(f"{name}: the archive unpacks to more than the limit of {limit}. Cut a window out of the file.")
     with opened() as stream:
         return stream.read(size)

@@ -135,6 +135,17 @@ def test_cpu_jobs_can_be_kept() -> None:
     assert list(got.trace.frame["num_gpus"]) == [0, 1]
 
 
+def test_small_loads_are_stated_with_decimals_that_differ() -> None:
+    head = "job_id,submit_time_s,num_gpus,duration_s\n"
+    for rows, told in (
+        ("a,0,0.75,1000\n", "from 0.21 to 0.28"),
+        ("a,0,1,36000000\nb,0,0.5,36\n", "from 10,000.00 to 10,000.01"),
+        ("a,0,0.5,7.2\n", "from 0.0010 to 0.0020"),
+    ):
+        got = checked((head + rows).encode())
+        assert f"raises the work {told} GPU-hours" in " ".join([*got.guesses, *got.warnings])
+
+
 def test_fractions_are_rounded_up_and_the_load_is_stated() -> None:
     got = checked(b"job_id,submit_time_s,num_gpus,duration_s\na,0,0.25,100\nb,1,2,100\nc,2,1.5,100\n")
     assert list(got.trace.frame["num_gpus"]) == [1, 2, 2]
