@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sim.errors import ClusterError
 
+T = TypeVar("T")
 MOST_NODES: Final = 100_000
 
 
@@ -208,13 +210,13 @@ class Cluster:
         ClusterError
             If a key is missing, unknown or of the wrong kind.
         """
-        try:
-            groups = tuple(NodeGroup(**_group_values(group)) for group in data["groups"])
-            types = tuple(GpuType(**kind) for kind in data.get("types", ()))
-            changes = tuple(Change(float(item["at_s"]), tuple(item["nodes"]), bool(item["present"])) for item in data.get("changes", ()))
-            return cls(groups, types, changes, str(data.get("name", "cluster")))
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise ClusterError(f"The cluster description cannot be read ({error}). See the reference page on clusters for its keys.") from error
+        if not isinstance(data, Mapping) or "groups" not in data:
+            shown = "" if isinstance(data, Mapping) else f" but {data!r:.60}"
+            raise ClusterError(f"The cluster is no table with the key 'groups'{shown}. See the reference page on clusters for its keys.")
+        groups = [NodeGroup(**_values("Row", row, group, _GROUP, ("count", "gpus"))) for row, group in _rows(data, "groups")]
+        types = [GpuType(**_values("GPU type", row, kind, _TYPE, ("name",))) for row, kind in _rows(data, "types")]
+        changes = [Change(**_values("Change", row, change, _CHANGE, tuple(_CHANGE))) for row, change in _rows(data, "changes")]
+        return cls(tuple(groups), tuple(types), tuple(changes), str(data.get("name", "cluster")))
 
     @classmethod
     def parse(cls, spec: str) -> Cluster:
@@ -245,19 +247,84 @@ KNOWN_TYPES: Mapping[str, GpuType] = {
 }
 
 
-def _group_values(group: Mapping[str, Any]) -> dict[str, Any]:
-    values = dict(group)
-    for key in ("cpus", "mem_gb"):
-        if values.get(key, math.inf) is None:
-            values[key] = math.inf
-    for key in ("count", "gpus", "rack_size"):
-        if isinstance(values.get(key), float) and values[key].is_integer():
-            values[key] = int(values[key])
-    if isinstance(values.get("partitions", ()), str):
-        raise TypeError(f"partitions = '{values['partitions']}' must be a list of names")
-    if "partitions" in values:
-        values["partitions"] = tuple(values["partitions"])
-    return values
+def _rows(data: Mapping[str, Any], key: str) -> Iterable[tuple[int, Any]]:
+    rows = data.get(key, ())
+    if not isinstance(rows, (list, tuple)):
+        raise ClusterError(f"The cluster: {key} = {rows!r:.60} is not a list. See the reference page on clusters for its keys.")
+    return enumerate(rows, 1)
+
+
+def _values(what: str, row: int, data: Any, kinds: Mapping[str, str], needed: tuple[str, ...]) -> dict[str, Any]:
+    where = f"{what} {row} of the cluster"
+    if not isinstance(data, Mapping):
+        raise ClusterError(f"{where} is {data!r:.60}, but it must be a table with {', '.join(kinds)}.")
+    for key in data:
+        if key not in kinds:
+            raise ClusterError(f"{where} has no key '{key!s:.60}'. It has: {', '.join(kinds)}.")
+    for key in needed:
+        if key not in data:
+            raise ClusterError(f"{where} lacks the key '{key}'. Add it.")
+    made = {}
+    for key, value in data.items():
+        try:
+            made[key] = _READ[kinds[key]](value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ClusterError(f"{where}: {key} = {value!r:.60} is not {kinds[key]}.") from error
+    return made
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, (bool, str)):
+        raise TypeError(value)
+    return float(value)
+
+
+def _whole(value: Any) -> int | float:
+    # Table editors make floats of whole numbers; real fractions are refused when the cluster is checked.
+    return int(value) if _number(value).is_integer() else float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _several(value: Any, read: Callable[[Any], T]) -> tuple[T, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(value)
+    return tuple(map(read, value))
+
+
+def _yes(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(value)
+    return value
+
+
+_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "a whole number": _whole,
+    "a number": _number,
+    "a number or null": lambda value: math.inf if value is None else _number(value),
+    "a price or null": lambda value: None if value is None else _number(value),
+    "text": _text,
+    "a list of names": lambda value: _several(value, _text),
+    "a list of whole numbers": lambda value: _several(value, operator.index),
+    "true or false": _yes,
+}
+_GROUP: Final = {
+    "count": "a whole number",
+    "gpus": "a whole number",
+    "gpu_type": "text",
+    "cpus": "a number or null",
+    "mem_gb": "a number or null",
+    "rack_size": "a whole number",
+    "partitions": "a list of names",
+    "price_per_hour": "a price or null",
+    "name": "text",
+}
+_TYPE: Final = {"name": "text", "speed": "a number", "price_per_gpu_hour": "a number"}
+_CHANGE: Final = {"at_s": "a number", "nodes": "a list of whole numbers", "present": "true or false"}
 
 
 def _check_group(group: NodeGroup, at: int) -> None:

@@ -105,7 +105,7 @@ def test_short_forms_are_read(scenario: Scenario) -> None:
         ({"faults": {"mtbf": 1}}, ParameterError, "has no parameter 'mtbf'"),
         ({"faults": [1]}, ParameterError, "not a table of parameters"),
         ({"cluster": "16:v100"}, ClusterError, "nodes x GPUs"),
-        ({"cluster": {}}, ClusterError, "cannot be read"),
+        ({"cluster": {}}, ClusterError, "no table with the key 'groups'"),
         ({"trace": {"source": ""}}, ParameterError, "names no trace"),
         ({"trace": {"load": 0}}, ParameterError, "outside 0.001 to 1000"),
         ({"trace": {"from_s": 5, "to_s": 5}}, ParameterError, "is empty"),

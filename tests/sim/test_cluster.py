@@ -129,26 +129,38 @@ GOOD: dict[str, Any] = {"count": 1, "gpus": 1, "gpu_type": "v"}
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "sentence"),
     [
-        {},
-        [],
-        {"groups": 5},
-        {"groups": [5]},
-        {"groups": [GOOD | {"bad": 1}]},
-        {"groups": [GOOD | {"count": "2"}]},
-        {"groups": [GOOD | {"gpu_type": 5}]},
-        {"groups": [GOOD | {"partitions": 5}]},
-        {"groups": [GOOD | {"partitions": "red"}]},
-        {"groups": [GOOD], "types": [{"name": "v", "speed": "x"}]},
-        {"groups": [GOOD], "changes": [{"at_s": 0, "nodes": ["a"], "present": True}]},
-        {"groups": [GOOD], "changes": [{"at_s": "x", "nodes": [0], "present": True}]},
-        {"groups": [GOOD], "changes": [{"nodes": [0], "present": True}]},
+        ({}, "The cluster is no table with the key 'groups'. See"),
+        (5, "The cluster is no table with the key 'groups' but 5. See"),
+        ([], r"but \[\]"),
+        ({"groups": 5}, "groups = 5 is not a list"),
+        ({"groups": [5]}, "Row 1 of the cluster is 5, but it must be a table with count, gpus"),
+        ({"groups": [GOOD | {"bad": 1}]}, "Row 1 of the cluster has no key 'bad'. It has: count, gpus"),
+        ({"groups": [GOOD, {"count": 1}]}, "Row 2 of the cluster lacks the key 'gpus'. Add it"),
+        ({"groups": [GOOD | {"count": "abc"}]}, "Row 1 of the cluster: count = 'abc' is not a whole number"),
+        ({"groups": [GOOD, GOOD | {"gpus": None}]}, "Row 2 of the cluster: gpus = None is not a whole number"),
+        ({"groups": [GOOD | {"count": True}]}, "count = True is not a whole number"),
+        ({"groups": [GOOD | {"gpu_type": 5}]}, "gpu_type = 5 is not text"),
+        ({"groups": [GOOD | {"cpus": "many"}]}, "cpus = 'many' is not a number or null"),
+        ({"groups": [GOOD | {"price_per_hour": []}]}, r"price_per_hour = \[\] is not a price or null"),
+        ({"groups": [GOOD | {"partitions": 5}]}, "partitions = 5 is not a list of names"),
+        ({"groups": [GOOD | {"partitions": "red"}]}, "partitions = 'red' is not a list of names"),
+        ({"groups": [GOOD], "types": [{"name": "v", "speed": "x"}]}, "GPU type 1 of the cluster: speed = 'x' is not a number"),
+        (
+            {"groups": [GOOD], "changes": [{"at_s": 0, "nodes": ["a"], "present": True}]},
+            r"Change 1 of the cluster: nodes = \['a'\] is not a list of whole",
+        ),
+        ({"groups": [GOOD], "changes": [{"at_s": "x"}]}, "Change 1 of the cluster lacks the key 'nodes'"),
+        ({"groups": [GOOD], "changes": [{"at_s": "x", "nodes": [0], "present": True}]}, "Change 1 of the cluster: at_s = 'x' is not a number"),
+        ({"groups": [GOOD], "changes": [{"at_s": 0, "nodes": [0], "present": "no"}]}, "present = 'no' is not true or false"),
+        ({"groups": [GOOD], "changes": 7}, "changes = 7 is not a list"),
     ],
 )
-def test_a_damaged_description_is_one_sentence(data: Any) -> None:
-    with pytest.raises(ClusterError, match=r"The cluster description cannot be read \(.*\)\. See the reference page on clusters for its keys\."):
+def test_a_damaged_description_names_row_key_and_value(data: Any, sentence: str) -> None:
+    with pytest.raises(ClusterError, match=sentence) as caught:
         Cluster.from_json(data)
+    assert str(caught.value).endswith(".")
 
 
 def test_absurdly_many_nodes_are_refused_before_they_are_made() -> None:
