@@ -7,11 +7,13 @@ import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sim.errors import ParameterError
 
 T = TypeVar("T")
+DEEPEST: Final = 8
+"""Most specs inside one another: policies that hold policies hold two or three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +52,9 @@ class Spec:
         Raises
         ------
         ParameterError
-            If it is neither.
+            If it is neither, or nested too deeply.
         """
-        if isinstance(data, str):
-            return cls.parse(data)
-        try:
-            return cls.of(str(data["name"]), **{str(key): _revive(value) for key, value in data.get("params", {}).items()})
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ParameterError(f'\'{data}\' is not a name with parameters, e.g. {{"name": "fifo", "params": {{}}}}.') from error
+        return cls.parse(data) if isinstance(data, str) else _from_json(data, 1)
 
     @classmethod
     def parse(cls, text: str) -> Spec:
@@ -66,12 +63,12 @@ class Spec:
         Raises
         ------
         ParameterError
-            If a part is not of the form key=value or brackets do not match.
+            If a part is not of the form key=value, a key comes twice, brackets do not match or are nested too deeply.
         """
         name, _, rest = text.strip().partition(":")
         if "(" in name:
-            return _parse_value(text.strip(), nested=True)  # type: ignore[no-any-return]
-        pairs = _pairs(rest, text) if rest else {}
+            return _parse_value(text.strip(), 1, nested=True)  # type: ignore[no-any-return]
+        pairs = _pairs(rest, text, 1) if rest else {}
         return cls.of(name.strip(), **pairs)
 
     def __str__(self) -> str:
@@ -225,19 +222,36 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _revive(value: Any) -> Any:
+def _from_json(data: Any, depth: int) -> Spec:
+    _check_depth(depth, "The parameters")
+    try:
+        return Spec.of(str(data["name"]), **{str(key): _revive(value, depth) for key, value in data.get("params", {}).items()})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ParameterError(f'\'{data}\' is not a name with parameters, e.g. {{"name": "fifo", "params": {{}}}}.') from error
+
+
+def _revive(value: Any, depth: int) -> Any:
     if isinstance(value, Mapping):
-        return Spec.from_json(value)
+        return _from_json(value, depth + 1)
     return tuple(value) if isinstance(value, list) else value
 
 
-def _pairs(text: str, whole: str) -> dict[str, Any]:
+def _check_depth(depth: int, what: str) -> None:
+    if depth > DEEPEST:
+        raise ParameterError(f"{what} hold more than {DEEPEST} policies inside one another. Leave some of them out.")
+
+
+def _pairs(text: str, whole: str, depth: int) -> dict[str, Any]:
+    _check_depth(depth, f"The brackets of '{whole[:40]}...'")
     pairs: dict[str, Any] = {}
     for part in _split(text, whole):
         key, equals, value = part.partition("=")
-        if not equals or not key.strip():
+        key = key.strip()
+        if not equals or not key:
             raise ParameterError(f"'{part}' in '{whole}' is not of the form key=value.")
-        pairs[key.strip()] = _parse_value(value.strip())
+        if key in pairs:
+            raise ParameterError(f"'{whole}' gives {key} twice. Keep one of the two.")
+        pairs[key] = _parse_value(value.strip(), depth)
     return pairs
 
 
@@ -255,10 +269,10 @@ def _split(text: str, whole: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _parse_value(text: str, *, nested: bool = False) -> Any:
+def _parse_value(text: str, depth: int, *, nested: bool = False) -> Any:
     if text.endswith(")") and "(" in text:
         name, _, body = text[:-1].partition("(")
-        return Spec.of(name.strip(), **(_pairs(body, text) if body.strip() else {}))
+        return Spec.of(name.strip(), **(_pairs(body, text, depth + 1) if body.strip() else {}))
     if nested:
         raise ParameterError(f"The brackets in '{text}' do not match.")
     return text

@@ -76,6 +76,8 @@ def test_nothing_is_the_default() -> None:
         ("sample:inner=las(a=1", r"The brackets in .* do not match"),
         ("sample:inner=las)", r"The brackets in .* do not match"),
         ("sample(", r"The brackets in 'sample\(' do not match"),
+        ("sample:head=skip,head=block", "'sample:head=skip,head=block' gives head twice"),
+        ("sample:inner=las(a=1, a =2)", r"gives a twice"),
         ("sample(a)b", r"The brackets in 'sample\(a\)b' do not match"),
     ],
 )
@@ -129,6 +131,23 @@ def test_nested_text_there_and_back() -> None:
     assert str(Spec.parse(text)) == text
     assert Spec.parse("name()") == Spec("name")
     assert str(Spec.parse("outer:inner=core()")) == "outer:inner=core()"
+
+
+def test_nesting_has_an_end() -> None:
+    def text(depth: int) -> str:
+        return "a:inner=" + "a(inner=" * depth + "b" + ")" * depth
+
+    def table(depth: int) -> dict[str, Any]:
+        return {"name": "a", "params": {"inner": table(depth - 1)} if depth else {}}
+
+    assert str(Spec.parse(text(7))) == text(7)
+    assert Spec.from_json(table(7)).name == "a"
+    for depth in (8, 500, 20_000):
+        with pytest.raises(ParameterError, match=r"The brackets of 'a.*' hold more than 8 policies inside one another\."):
+            Spec.parse(text(depth))
+    for depth in (8, 300):
+        with pytest.raises(ParameterError, match=r"The parameters hold more than 8 policies inside one another\."):
+            Spec.from_json(table(depth))
 
 
 plain = st.one_of(st.integers(1, 1000), st.booleans())
