@@ -6,12 +6,13 @@ from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import pairwise
 
 from allocators._backlog import head_param
 from allocators._ladders import TOLERANCE, Key, gpus_of
 from allocators._preempt import Contest
 from allocators.placement import Placer, mix_param, placement_param, types_param
-from sim.contract import EMPTY, Cadence, Card, Grant, JobId, Plan, View, inf, param
+from sim.contract import EMPTY, Cadence, Card, Grant, JobId, ParameterError, Plan, View, inf, param
 
 
 class Attained:
@@ -144,7 +145,11 @@ class Las:
 
     def __post_init__(self) -> None:
         """Prepare empty queues."""
-        self._order = Attained(tuple(sorted(self.thresholds)), self.knob)
+        # In any other order the same policy would have several names, and several results.
+        if any(not low < high for low, high in pairwise((0.0, *self.thresholds))):
+            told = "/".join(f"{limit:g}" for limit in self.thresholds)
+            raise ParameterError(f"las: thresholds = {told} GPU-s must be above 0 and each above the one before, e.g. 3250/7200.")
+        self._order = Attained(self.thresholds, self.knob)
         self._contest = Contest(self._order, Placer(self.placement, self.types, self.mix), block=self.head == "block")
 
     @property

@@ -3,12 +3,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allocators.fifo import Fifo
 from allocators.las import Las
-from sim.contract import JobId, View
+from sim.contract import JobId, ParameterError, View
 from sim.faults import Faults
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
@@ -205,9 +206,10 @@ def test_jobs_without_gpus_stay_in_the_first_queue() -> None:
     assert gantt(result) == lines("#########", "     ....##")
 
 
-def test_thresholds_may_come_in_any_order() -> None:
-    jobs = [(0, 1, 14), (1, 1, 7), (5, 1, 4)]
-    assert gantt(run(jobs, "1x1:a", thresholds=(12.0, 4.0))) == gantt(run(jobs, "1x1:a"))
+@pytest.mark.parametrize("thresholds", [(12.0, 4.0), (5.0, 5.0), (-1.0, 2.0), (0.0,), (float("nan"),)])
+def test_thresholds_must_ascend_so_that_one_policy_has_one_name(thresholds: tuple[float, ...]) -> None:
+    with pytest.raises(ParameterError, match=r"las: thresholds = .* must be above 0 and each above the one before"):
+        Las(thresholds=thresholds)
 
 
 def test_defaults_are_those_of_the_published_simulator() -> None:
