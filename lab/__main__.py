@@ -101,7 +101,17 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     reading.add_argument("--time-unit", choices=("s", "ms", "min", "h"), help="unit of numeric times")
     reading.add_argument("--duration-unit", choices=("s", "ms", "min", "h"), help="unit of durations")
     reading.add_argument("--map", metavar="NATIVE=COLUMN", action="append", help="which column is which, e.g. num_gpus=GPUs")
-    reading.add_argument("--max-mb", metavar="MB", type=float, default=FILE_LIMIT_MB, help=f"largest file that is read (default {FILE_LIMIT_MB:g})")
+    reading.add_argument("--max-mb", metavar="MB", type=_megabytes, default=FILE_LIMIT_MB, help=f"largest file that is read (default {FILE_LIMIT_MB:g})")
+
+
+def _megabytes(text: str) -> float:
+    try:
+        size = float(text)
+    except ValueError:
+        size = -1.0
+    if not 0.001 <= size <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of MB from 0.001 to 1000000")
+    return size
 
 
 def _add_generate(parser: argparse.ArgumentParser) -> None:
@@ -133,6 +143,8 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
 
 def _generate(args: argparse.Namespace) -> None:
     what = args.what or args.profile
+    if args.profile and args.profile != what:
+        raise UsageError(f"generate {args.what} and --profile {args.profile} contradict each other. Keep one of them.")
     if not what:
         raise UsageError(f"Nothing to generate: name a profile ({', '.join(PROFILES)}) or sample:NAME.")
     out = Path(args.out)
@@ -179,6 +191,8 @@ def _list(args: argparse.Namespace) -> None:
         for info in catalog.choice_params(args.name):
             print(_describe(info))
         return
+    if args.name:
+        raise UsageError(f"list {args.what} takes no name, so {args.name!r} is too much. Only list params wants one.")
     if args.what == "profiles":
         for name in PROFILES:
             print(name)

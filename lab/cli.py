@@ -20,7 +20,7 @@ from lab.document import parse_json
 from lab.run import run, summarise
 from lab.scenario import RIGID, Scenario, TraceSpec
 from lab.settings import with_settings
-from lab.sources import Source, changed, load_source
+from lab.sources import Source, changed, check_measure, load_source
 from lab.store import plain
 from lab.study import Study
 from lab.trust import duration
@@ -82,6 +82,7 @@ def command_run(args: argparse.Namespace) -> None:
     """
     study, source = _study(args)
     trace = changed(source.trace, study.base.trace)
+    check_measure(trace, study.base.measure)
     names = _run_labels(study)
     for spec in study.allocators:
         if reason := catalog.allocator(spec, trace, study.base.cluster).reason:
@@ -136,8 +137,11 @@ def trace_spec(args: argparse.Namespace) -> TraceSpec:
     Raises
     ------
     TrainyardError
-        If a choice is unknown.
+        If a choice is unknown, or there is no file that it could apply to.
     """
+    needless = _reading_choices(args) if args.trace.startswith(("sample:", "store:")) else []
+    if needless:
+        raise UsageError(f"{needless[0]} says how a file is read, but {args.trace} is read already. Leave it out, or name a file.")
     given = {name: getattr(args, name) for name in READ_CHOICES if getattr(args, name, None) is not None}
     pairs = [pair.partition("=") for pair in args.map or ()]
     if any(not (native and equals and column) for native, equals, column in pairs):
@@ -147,11 +151,18 @@ def trace_spec(args: argparse.Namespace) -> TraceSpec:
     return TraceSpec.of(args.trace, fmt=args.format or "", read=given)
 
 
+def _reading_choices(args: argparse.Namespace) -> list[str]:
+    """Return the arguments that say how a file is read, as they were written."""
+    return [f"--{name.replace('_', '-')}" for name in ("format", *READ_CHOICES, "map") if getattr(args, name, None) is not None]
+
+
 def _study(args: argparse.Namespace) -> tuple[Study, Source]:
     if args.scenario is None:
         return _study_of_arguments(args)
     if args.cluster or args.allocator or args.perf:
         raise UsageError("--scenario holds cluster, allocators and models already; change them with --set, e.g. --set cluster=16x8:v100.")
+    if not args.trace and (given := _reading_choices(args)):
+        raise UsageError(f"{given[0]} says how a file is read, so it needs --trace FILE; the scenario keeps its own choices.")
     document = parse_json(read_text(Path(args.scenario), "a scenario file"), args.scenario)
     if args.trace:
         place = document["base"] if isinstance(document.get("base"), dict) else document

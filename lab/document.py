@@ -14,6 +14,8 @@ from typing import Any, Final
 from sim.errors import ParameterError
 
 MAX_BYTES: Final = 2_000_000
+DEEPEST: Final = 50
+"""Most tables and lists inside one another; a scenario has about ten."""
 
 
 def canonical_json(data: Mapping[str, Any]) -> str:
@@ -27,15 +29,28 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
     Raises
     ------
     ParameterError
-        If the text is no JSON, or no table.
+        If the text is no JSON, no table, or nested too deeply.
     """
+    deep = f"{name}: this JSON holds more than {DEEPEST} tables or lists inside one another. Use a file that Save wrote."
     try:
         data = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise ParameterError(deep) from error
+    except ValueError as error:
         raise ParameterError(f"{name}: this is not JSON ({error}). Use a file that Save wrote.") from error
     if not isinstance(data, dict):
         raise ParameterError(f"{name}: this JSON holds no table of settings. Use a file that Save wrote.")
+    if _too_deep(data):
+        raise ParameterError(deep)
     return data
+
+
+def _too_deep(data: Any) -> bool:
+    level = [data]
+    for _ in range(DEEPEST):
+        inner = [tuple(item.values()) if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))]
+        level = [item for items in inner for item in items]
+    return any(isinstance(item, (dict, list)) for item in level)
 
 
 def pack_document(data: Mapping[str, Any]) -> str:

@@ -18,6 +18,8 @@ from sim.readers import Import, Peek, ReadOptions, peek, read
 from sim.trace import COLUMNS, REQUIRED, Trace
 
 UPLOAD_MB: Final = 200
+UNPACKED_BYTES: Final = 500_000_000
+"""So much an upload may unpack to; reading takes up to about four times as much memory."""
 SHOWN_ROWS: Final = 10
 NATIVE_COLUMNS: Final = COLUMNS
 NEEDED_COLUMNS: Final = REQUIRED[1:]
@@ -66,7 +68,7 @@ def take(data: bytes, name: str, store: Store, *, fmt: str = "", choices: Mappin
     """
     if len(data) > UPLOAD_MB * 1_000_000 * 1.05:
         raise TraceError(f"{name}: {len(data) / 1e6:,.0f} MB are more than the limit of {UPLOAD_MB} MB. Cut a window out of the file, or use the command line.")
-    imported: Import = read(data, name=name, fmt=fmt or None, options=ReadOptions(**dict(choices or {})))
+    imported: Import = read(data, name=name, fmt=fmt or None, options=ReadOptions(**{"max_bytes": UNPACKED_BYTES, **dict(choices or {})}))
     account = account_of(imported) | {"title": imported.title, "file": name}
     digest = store.put_trace(imported.trace, account)
     return Taken(TraceSpec(f"store:{digest}"), account, imported.issues, imported.issues_csv())
@@ -80,7 +82,7 @@ def look(data: bytes, name: str) -> Peek:
     TrainyardError
         If it is no table.
     """
-    return peek(data, name=name)
+    return peek(data, name=name, options=ReadOptions(max_bytes=UNPACKED_BYTES))
 
 
 def mapping_from(choice: Mapping[str, str]) -> dict[str, str]:

@@ -14,12 +14,16 @@ from lab.samples import load_sample
 from lab.scenario import TraceSpec
 from lab.store import Store
 from sim.cluster import Cluster
+from sim.conditions import Measure
 from sim.errors import TraceError
 from sim.readers import Import, ReadOptions, read
+from sim.readers.format import size_text
 from sim.trace import Trace
 
-FILE_LIMIT_MB: Final = 1000.0
-"""Largest file that is read from a path, unless told otherwise."""
+FILE_LIMIT_MB: Final = 200.0
+"""Largest file that is read from a path, unless told otherwise: as much as may be uploaded."""
+UNPACKED_BYTES: Final = 2_000_000_000
+"""So much a file may unpack to, unless the limit of the file itself is higher."""
 _HISTORY: Final = ("start_time_s", "end_time_s")
 
 
@@ -126,6 +130,22 @@ def changed(trace: Trace, spec: TraceSpec) -> Trace:
     return trace if spec.unchanged else _changed(trace, spec.from_s, spec.to_s, spec.load)
 
 
+def check_measure(trace: Trace, measure: Measure) -> None:
+    """Refuse a measured window in which there is nothing to measure.
+
+    Raises
+    ------
+    TraceError
+        If no job of the trace was submitted in it.
+    """
+    if measure.mask(trace.numbers("submit_time_s")).any():
+        return
+    rows = f", rows {measure.first_job} to {'the end' if measure.last_job is None else measure.last_job}"
+    start, end = ("the start" if math.isinf(measure.from_s) else f"{measure.from_s:g} s"), ("the end" if math.isinf(measure.to_s) else f"{measure.to_s:g} s")
+    window = f"from {start} to {end}{rows if measure.first_job or measure.last_job is not None else ''}"
+    raise TraceError(f"{trace.name}: the measured window ({window}) holds none of the {len(trace):,} jobs; the last came at {trace.span_s:g} s. Widen it.")
+
+
 @lru_cache(maxsize=8)
 def _changed(trace: Trace, from_s: float, to_s: float, load: float) -> Trace:
     submit = trace.frame["submit_time_s"]
@@ -171,13 +191,14 @@ def _file(spec: TraceSpec, max_mb: float) -> Source:
     except ValueError as error:
         raise TraceError(f"{spec.source!r:.80} is not the path of a file ({error}). Check the path.") from error
     if facts.st_size > max_mb * 1e6:
-        size = f"{facts.st_size / 1e6:,.0f} MB"
-        raise TraceError(f"{path.name}: {size} are more than the limit of {max_mb:,.0f} MB. Cut a window out of the file, or raise the limit (--max-mb).")
-    return _read(str(path.absolute()), facts.st_mtime_ns, facts.st_size, spec.fmt, spec.read)
+        size, limit = size_text(facts.st_size), size_text(max_mb * 1e6)
+        raise TraceError(f"{path.name}: {size} are more than the limit of {limit}. Cut a window out of the file, or raise the limit with --max-mb.")
+    unpacked = max(UNPACKED_BYTES, int(max_mb * 1e6))
+    return _read(str(path.absolute()), (facts.st_mtime_ns, facts.st_size, unpacked), spec.fmt, spec.read)
 
 
 @lru_cache(maxsize=4)
-def _read(path: str, _changed_ns: int, _size: int, fmt: str, choices: tuple[tuple[str, Any], ...]) -> Source:
+def _read(path: str, state: tuple[int, int, int], fmt: str, choices: tuple[tuple[str, Any], ...]) -> Source:
     given: dict[str, Any] = {name: dict(value) if name == "mapping" else value for name, value in choices}
-    imported = read(Path(path), fmt=fmt or None, options=ReadOptions(**given))
+    imported = read(Path(path), fmt=fmt or None, options=ReadOptions(**given, max_bytes=state[2]))
     return Source(imported.trace, MappingProxyType(account_of(imported)), imported=imported)

@@ -200,14 +200,27 @@ BAD: list[tuple[list[str], str]] = [
     ([*RUN, "--horizon-s", "-1"], "horizon_s = -1 s must be above 0"),
     ([*RUN, "--set", "faults"], "not of the form path=value"),
     ([*RUN, "--set", "faults.mtbf=1"], "has no parameter 'mtbf'"),
-    ([*RUN, "--max-mb", "x"], "invalid float value"),
+    *(([*RUN, "--max-mb", size], f"{size} is not a number of MB from 0.001") for size in ("x", "-1", "nan", "inf", "0.00001")),
+    ([*RUN, "--format", "native"], "--format says how a file is read, but sample:tiny is read already"),
+    ([*RUN, "--zone", "UTC"], "--zone says how a file is read, but sample:tiny"),
+    (["convert", "--trace", "sample:tiny", "--map", "user=u", "--out", "x.csv"], "--map says how a file is read"),
+    (["run", "--scenario", "one.json", "--cpu-jobs", "keep"], "--cpu-jobs says how a file is read, so it needs --trace FILE"),
+    ([*RUN, "--allocator", "fifo:head=skip,head=block"], "gives head twice"),
+    ([*RUN, "--allocator", "las:thresholds=7200/3250"], "las: thresholds = 7200/3250 GPU-s must be above 0 and each above the one before"),
+    ([*RUN, "--allocator", "las:thresholds=5/5"], "thresholds = 5/5"),
+    ([*RUN, "--allocator", "partition:inner=" + "partition(inner=" * 500 + "fifo" + ")" * 500], "more than 8 policies inside one another"),
+    ([*RUN, "--set", "cluster.groups.0.count=abc"], "Row 1 of the cluster: count = 'abc' is not a whole number"),
+    ([*RUN, "--set", "cluster=5"], "The cluster is no table with the key 'groups' but 5"),
+    ([*RUN, "--set", 'cluster.changes=[{"at_s":"x","nodes":[0],"present":true}]'], "Change 1 of the cluster: at_s = 'x' is not a number"),
+    ([*RUN, "--set", "measure.from_s=1e9"], "the measured window (from 1e+09 s to the end) holds none of the 12 jobs"),
+    (["run", "--scenario", "deep.json"], "deep.json: this JSON holds more than 50 tables or lists inside one another"),
     (["run", "--trace", "sample:nobody", "--allocator", "fifo"], "no sample 'nobody'"),
     (["run", "--trace", "nowhere.csv", "--allocator", "fifo"], "nowhere.csv: the file cannot be opened (No such file"),
     (["run", "--trace", ".", "--allocator", "fifo"], "this is a folder"),
     (["run", "--trace", "jobs.csv", "--format", "nobody", "--allocator", "fifo"], "'nobody' is not known"),
     (["run", "--trace", "jobs.csv", "--zone", "Mars/Base", "--allocator", "fifo"], "Mars/Base"),
     (["run", "--trace", "jobs.csv", "--map", "num_gpus", "--allocator", "fifo"], "--map wants NATIVE=COLUMN"),
-    (["run", "--trace", "jobs.csv", "--max-mb", "0.00001", "--allocator", "fifo"], "more than the limit of 0 MB"),
+    (["run", "--trace", "list.csv", "--max-mb", "0.001", "--allocator", "fifo"], "2 kB are more than the limit of 1 kB"),
     (["run", "--trace", "jobs.csv", "--cluster", "1x8:v100", "--allocator", "recorded"], "cannot run here"),
     (["run", "--trace", "sample:tiny", "--cluster", "16:v100", "--allocator", "fifo"], "nodes x GPUs : type"),
     (["run", "--trace", "sample:tiny", "--cluster", "nowhere.json", "--allocator", "fifo"], "a cluster description cannot be read (No such file"),
@@ -223,6 +236,8 @@ BAD: list[tuple[list[str], str]] = [
     (["convert", "--trace", "jobs.csv", "--out", "jobs.csv/x.csv"], "cannot be written"),
     (["convert", "--out", "x.csv"], "required: --trace"),
     (["generate", "--out", "x.csv"], "Nothing to generate"),
+    (["generate", "philly", "--profile", "venus", "--out", "x.csv"], "generate philly and --profile venus contradict each other"),
+    (["list", "models", "extra"], "list models takes no name, so 'extra' is too much"),
     (["generate", "nobody", "--out", "x.csv"], "nobody"),
     (["generate", "sample:nobody", "--out", "x"], "no sample 'nobody'"),
     (["generate", "philly", "--jobs", "x", "--out", "x.csv"], "invalid int value"),
@@ -237,6 +252,8 @@ BAD: list[tuple[list[str], str]] = [
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments)[-60:] for arguments, _ in BAD])
 def test_bad_input_is_code_2_and_one_sentence(call: Call, tmp_path: Path, arguments: list[str], message: str) -> None:
     (tmp_path / "list.json").write_text("[1]", encoding="utf-8")
+    (tmp_path / "list.csv").write_text(JOBS * 20, encoding="utf-8")
+    (tmp_path / "deep.json").write_text('{"a":' * 100_000, encoding="utf-8")
     (tmp_path / "empty.json").write_text("{}", encoding="utf-8")
     with (tmp_path / "huge.json").open("wb") as file:
         file.truncate(60_000_000)

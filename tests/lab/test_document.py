@@ -39,7 +39,15 @@ def test_packed_bomb_is_not_unpacked() -> None:
         unpack_document(pack_document({"a": "x" * 3_000_000}))
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "not JSON"), ("[1]", "no table"), ("[" * 100_000, "not JSON")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "no table"),
+        ("[" * 100_000, "more than 50 tables or lists inside one another"),
+        ('{"a":' * 60 + "1" + "}" * 60, "more than 50"),
+    ],
+)
 def test_json_that_is_no_table(text: str, message: str) -> None:
     with pytest.raises(ParameterError, match=rf"f.json: .*{message}"):
         parse_json(text, "f.json")
@@ -69,3 +77,7 @@ def test_unknown_setting_is_named_with_the_known_ones() -> None:
         settings("trace", {"laod": 1}, TraceSpec)
     with pytest.raises(ParameterError, match="The trace is not a table"):
         settings("trace", [1], TraceSpec)
+
+
+def test_fifty_tables_inside_one_another_are_read() -> None:
+    assert parse_json('{"a":' * 50 + "1" + "}" * 50, "f.json")["a"]

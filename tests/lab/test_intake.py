@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import math
 from pathlib import Path
 
@@ -42,6 +43,13 @@ def test_a_file_that_is_too_large_is_one_sentence(store: Store, monkeypatch: pyt
     monkeypatch.setattr(intake, "UPLOAD_MB", 0)
     with pytest.raises(TraceError, match=r"mine\.csv: .* limit of 0 MB"):
         intake.take(GOOD, "mine.csv", store)
+
+
+def test_an_upload_may_unpack_to_so_much_only(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "UNPACKED_BYTES", len(GOOD) - 1)
+    for act in (lambda: intake.take(gzip.compress(GOOD), "mine.gz", store), lambda: intake.look(gzip.compress(GOOD), "mine.gz")):
+        with pytest.raises(TraceError, match=r"mine\.gz: .* more than the limit of"):
+            act()
 
 
 def test_look_shows_the_beginning_without_keeping_anything(store: Store) -> None:

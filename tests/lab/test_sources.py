@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -7,8 +8,9 @@ import numpy as np
 import pytest
 
 from lab.scenario import TraceSpec
-from lab.sources import changed, load_source, load_trace, source_digest
+from lab.sources import changed, check_measure, load_source, load_trace, source_digest
 from lab.store import Store
+from sim.conditions import Measure
 from sim.errors import TraceError
 from sim.trace import Trace
 
@@ -106,5 +108,39 @@ def test_missing_sources_are_one_sentence(store: Store, source: str, message: st
 def test_folder_and_large_file_are_refused(tmp_path: Path, csv: Path) -> None:
     with pytest.raises(TraceError, match="this is a folder"):
         load_trace(TraceSpec(str(tmp_path)))
-    with pytest.raises(TraceError, match=r"jobs.csv: 0 MB are more than the limit of 0 MB"):
-        load_source(TraceSpec(str(csv)), max_mb=1e-6)
+    with pytest.raises(TraceError, match=r"jobs.csv: \d+ bytes are more than the limit of 10 bytes\. .*--max-mb"):
+        load_source(TraceSpec(str(csv)), max_mb=1e-5)
+
+
+def test_three_hundred_megabytes_are_refused_unless_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "large.csv"
+    with path.open("wb") as file:
+        file.truncate(300_000_000)
+    with pytest.raises(TraceError, match=r"large.csv: 300 MB are more than the limit of 200 MB\. .* raise the limit with --max-mb\."):
+        load_source(TraceSpec(str(path)))
+    with pytest.raises(TraceError, match="binary"):
+        load_source(TraceSpec(str(path)), max_mb=301)
+
+
+def test_a_raised_limit_counts_for_what_is_unpacked_too(csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.sources.UNPACKED_BYTES", 50)
+    packed = csv.with_suffix(".gz")
+    packed.write_bytes(gzip.compress(csv.read_bytes() * 50))
+    with pytest.raises(TraceError, match="unpacks to more than the limit of"):
+        load_source(TraceSpec(str(packed)), max_mb=packed.stat().st_size / 1e6)
+    assert len(load_source(TraceSpec(str(packed)), max_mb=1).trace)
+
+
+@pytest.mark.parametrize(
+    ("measure", "window"),
+    [
+        (Measure(from_s=1e6), "from 1e\\+06 s to the end"),
+        (Measure(to_s=-1), "from the start to -1 s"),
+        (Measure(first_job=100), "rows 100 to the end"),
+        (Measure(first_job=2, last_job=1), "rows 2 to 1"),
+    ],
+)
+def test_a_measured_window_without_jobs_is_refused(trace: Trace, measure: Measure, window: str) -> None:
+    with pytest.raises(TraceError, match=rf"the measured window \(.*{window}\) holds none of the \d+ jobs; the last came at 40 s"):
+        check_measure(trace, measure)
+    check_measure(trace, Measure(first_job=1, last_job=1))
