@@ -14,6 +14,7 @@ from lab import catalog
 from lab.cli import UsageError, cluster_of, command_run, trace_spec
 from lab.samples import write_sample, write_trace
 from lab.sources import FILE_LIMIT_MB, load_source
+from lab.words import plural
 from sim.errors import ContractError, InfeasiblePlan, TrainyardError
 from sim.generate import PROFILES, generate, with_history
 from sim.params import ParamInfo
@@ -162,7 +163,7 @@ def _generate(args: argparse.Namespace) -> None:
         trace = with_history(trace, cluster, args.seed)
     _folder_of(out)
     _writing(out, lambda: write_trace(trace, out))
-    print(f"{out}: {len(trace):,} jobs over {trace.span_s / 86_400:.1f} days, {trace.gpu_seconds / 3600:,.0f} GPU-hours")
+    print(f"{out}: {plural(len(trace), 'job')} over {trace.span_s / 86_400:.1f} days, {trace.gpu_seconds / 3600:,.0f} GPU-hours")
 
 
 def _convert(args: argparse.Namespace) -> None:
@@ -177,7 +178,7 @@ def _convert(args: argparse.Namespace) -> None:
         _folder_of(report)
         text = found.imported.issues_csv() if found.imported else "row,job_id,action,reason,detail\n"
         _writing(report, lambda: report.write_text(text, encoding="utf-8", newline=""))
-    print(f"{out}: {account['read']:,} rows read, {account['used']:,} used, {account['dropped']:,} left out")
+    print(f"{out}: {plural(account['read'], 'row')} read, {account['used']:,} used, {account['dropped']:,} left out")
     for item in account["reasons"]:
         print(f"  {item['rows']:,} {item['action']}: {item['reason']}")
     for sentence in (*account["warnings"], *account["guesses"]):

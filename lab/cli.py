@@ -24,6 +24,7 @@ from lab.sources import Source, changed, check_measure, load_source
 from lab.store import plain
 from lab.study import Study
 from lab.trust import duration
+from lab.words import plural
 from sim.cluster import Cluster
 from sim.errors import ParameterError, TrainyardError
 from sim.params import Spec
@@ -205,7 +206,9 @@ def _own_cluster(source: Source) -> Cluster:
     types = source.trace.texts("gpu_type")
     kind = str(pd.Series(types).mode().iloc[0]) or "v100"
     built = cluster_from_trace(source.trace, gpu_type=kind.lower())
-    sys.stderr.write(f"No --cluster is given, so one was built from the trace: {len(built.nodes)} nodes with 8 {kind.lower()} each, {built.gpus} GPUs.\n")
+    sys.stderr.write(
+        f"No --cluster is given, so one was built from the trace: {plural(len(built.nodes), 'node')} with 8 {kind.lower()} each, {plural(built.gpus, 'GPU')}.\n"
+    )
     return built
 
 
@@ -261,8 +264,8 @@ def _document(source: Source, trace: Trace, study: Study, done: Sequence[Finishe
 def _table(source: Source, trace: Trace, study: Study, done: Sequence[Finished]) -> str:
     account, cluster = source.account, study.base.cluster
     lines = [
-        f"{trace.name}: {account.get('read', len(trace)):,} rows read, {account.get('used', len(trace)):,} used, {account.get('dropped', 0):,} left out; "
-        f"{len(trace):,} jobs on {cluster.gpus:,} GPUs of {len(cluster.nodes):,} nodes.",
+        f"{trace.name}: {plural(account.get('read', len(trace)), 'row')} read, {account.get('used', len(trace)):,} used, "
+        f"{account.get('dropped', 0):,} left out; {plural(len(trace), 'job')} on {plural(cluster.gpus, 'GPU')} of {plural(len(cluster.nodes), 'node')}.",
         *(f"  {item['rows']:,} {item['action']}: {item['reason']}" for item in account.get("reasons", ())),
         *(f"  {sentence}" for sentence in (*account.get("warnings", ()), *account.get("guesses", ()))),
         "",

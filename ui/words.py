@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lab.trust import duration
+from lab.words import plural
+
+__all__ = ["MISSING", "change", "count", "factor", "money", "plain", "plural", "share", "time"]
 
 MISSING: Final = "–"
 _JOINER: Final = "\u2060"
@@ -53,12 +56,6 @@ def change(value: float) -> str:
         return "±0 %"
     digits = 0 if abs(value) >= 0.1 else 1
     return f"{'+' if value > 0 else '−'}{abs(100 * value):.{digits}f} %"
-
-
-def plural(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    many = f"{noun[:-1]}ies" if noun.endswith("cy") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else many}"
 
 
 def plain(text: str) -> str:

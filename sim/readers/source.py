@@ -13,14 +13,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TextIO
+from typing import Any, Final, Protocol, TextIO
 
 from sim.errors import TraceError
 from sim.readers.format import ReadOptions, size_text
 from sim.readers.sniff import Sample, sample_of
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 CHUNK: Final = 1 << 20
 HEAD: Final = 1 << 16
@@ -120,7 +117,7 @@ class _Joined(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         target = memoryview(buffer)
         while self._parts:
             part = self._parts[0]
