@@ -12,7 +12,7 @@ from typing import Any, Final
 from lab import catalog
 from lab.frames import chart_frames
 from lab.scenario import Scenario
-from lab.sources import load_trace, source_digest
+from lab.sources import check_measure, load_trace, source_digest
 from lab.store import Entry, Store
 from sim import metrics
 from sim.errors import ParameterError
@@ -43,6 +43,7 @@ def run(scenario: Scenario, *, trace: Trace | None = None, store: Store | None =
         If the trace cannot be loaded, the allocator cannot run on it, or the run was stopped by a fault of the allocator.
     """
     jobs = load_trace(scenario.trace, store) if trace is None else trace
+    check_measure(jobs, scenario.measure)
     reason = catalog.allocator(scenario.allocator, jobs, scenario.cluster).reason
     if reason:
         raise ParameterError(f"{scenario.allocator.name} cannot run here: {reason}")
