@@ -146,7 +146,7 @@ class Simulator:
         job, jobs = 0, len(self.trace)
         while job < jobs:
             at_s = submit_s[job]
-            if at_s > env.now:
+            if at_s > env._now:
                 yield At(env, at_s, None)
             while job < jobs and submit_s[job] <= at_s:
                 if self._impossible[job]:
@@ -175,7 +175,7 @@ class Simulator:
         job, generation, kind = event._value
         if generation != self._columns.generation[job]:
             return
-        now_s = self._env.now
+        now_s = self._env._now
         if kind == FINISH:
             self._execution.finish(job, now_s)
             self._observe(job, now_s)
@@ -251,14 +251,14 @@ class Simulator:
     def _decide_last(self) -> None:
         # The last thing that a source does at an instant at which nothing else happens: then the decision needs no event of its own.
         queue = self._env._queue
-        if self._due or self._in_flight or (queue and queue[0][0] <= self._env.now):
+        if self._due or self._in_flight or (queue and queue[0][0] <= self._env._now):
             self._make_due()
         else:
             self._decide(self._decision_point)
 
     def _decide(self, _: simpy.Event) -> None:
         self._due = False
-        now_s, room = self._env.now, self._room
+        now_s, room = self._env._now, self._room
         evicted, nodes = (tuple(self._evicted), tuple(self._nodes)) if self._evicted or self._nodes else ((), ())
         # The named tuple's own constructor costs a second call, once per decision.
         self._view.at(now_s, tuple.__new__(Delta, (tuple(self._arrived), tuple(self._finished), evicted, nodes)))
@@ -363,7 +363,7 @@ class Simulator:
             self._running[job] = None
         elif job not in self._running:
             self._fail(job, "it is neither waiting nor running")
-        at_s, kind = self._execution.enter(job, grant, self._env.now, reserved=reserved)
+        at_s, kind = self._execution.enter(job, grant, self._env._now, reserved=reserved)
         if at_s < inf:
             At(self._env, at_s, self._on_job, (job, self._columns.generation[job], kind))
 
