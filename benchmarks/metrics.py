@@ -1,0 +1,47 @@
+"""Milliseconds of the metrics that are computed while a user waits, on the record of a real run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from time import process_time
+
+import numpy as np
+
+from allocators import make
+from sim import metrics
+from sim.cluster import Cluster
+from sim.contract import Spec
+from sim.generate import generate
+from sim.simulator import Simulator
+
+MOST_MS = 50.0
+
+
+def main(arguments: list[str]) -> list[str]:
+    """Print one line per function, the least CPU time of nine calls, and return what is over its budget."""
+    del arguments
+    cluster = Cluster.parse("64x8:v100,64x8:a100")
+    small = generate("philly", jobs=10_000, seed=0, cluster=cluster)
+    large = generate("philly", jobs=100_000, seed=0, cluster=cluster)
+    few, many = (Simulator(trace, cluster, make(Spec("fifo"))).run() for trace in (small, large))
+    instants = np.arange(1e6)
+    cases: dict[str, Callable[[], object]] = {
+        "summary, 10,000 jobs": lambda: metrics.summary(few, small, cluster),
+        "queue series, 100,000 segments": lambda: metrics.queue_series(many),
+        "utilisation series, 100,000 segments": lambda: metrics.utilisation_series(many, cluster),
+        "fragmentation series, 100,000 segments": lambda: metrics.fragmentation_series(many, cluster),
+        "1,000,000 steps reduced": lambda: metrics.reduce_steps(instants, np.sin(instants), 0, 1e6),
+    }
+    over: list[str] = []
+    for name, work in cases.items():
+        took_ms = round(min(_ms(work) for _ in range(9)), 1)
+        print(json.dumps({name: took_ms}), flush=True)
+        over += [f"{name}: {took_ms} ms"] if took_ms > MOST_MS else []
+    return over
+
+
+def _ms(work: Callable[[], object]) -> float:
+    began = process_time()
+    work()
+    return (process_time() - began) * 1000
