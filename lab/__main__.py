@@ -81,7 +81,11 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=command_run)
     parser.add_argument("--trace", metavar="FILE|sample:NAME", help="the jobs; formats are recognised by content")
     _add_reading(parser)
-    parser.add_argument("--cluster", metavar="SPEC|FILE.json", help="the machines, e.g. 16x8:v100,4x4:t4; else the sample's own, or one built from the trace")
+    parser.add_argument(
+        "--cluster",
+        metavar="SPEC|FILE",
+        help="the machines, e.g. 16x8:v100,4x4:t4, a .json description or a .csv of virtual clusters; else the sample's own, or one built from the trace",
+    )
     parser.add_argument("--allocator", metavar="NAME[:key=value,...]", action="append", help="a policy; repeat to compare")
     parser.add_argument("--perf", metavar="NAME[:key=value,...]", help="the performance model")
     parser.add_argument("--seed", metavar="N", help="of everything random (default 0)")
@@ -123,7 +127,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same file (default 0)")
     parser.add_argument("--load", metavar="L", type=float, default=0.9, help="GPU-seconds asked for over those there are (default 0.9)")
     parser.add_argument("--days", metavar="D", type=float, help="from first to last submission")
-    parser.add_argument("--cluster", metavar="SPEC|FILE.json", help="the machines the jobs are for; without it the profile's")
+    parser.add_argument("--cluster", metavar="SPEC|FILE", help="the machines the jobs are for; without it the profile's")
     parser.add_argument("--history", action="store_true", help="add made start times; needs --cluster")
     parser.add_argument("--out", metavar="FILE|DIR", required=True, help="FILE.csv or FILE.parquet; a folder for a sample")
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import allocators
 from lab.samples import SAMPLES
-from sim.cluster import KNOWN_TYPES, Cluster, GpuType
+from sim.cluster import Cluster
 from sim.contract import Card
 from sim.errors import ParameterError
 from sim.faults import Faults
@@ -130,11 +130,6 @@ def overheads() -> tuple[ParamInfo, ...]:
 def faults() -> tuple[ParamInfo, ...]:
     """List the parameters of failures and repairs."""
     return parameters(Faults)
-
-
-def gpu_types() -> tuple[GpuType, ...]:
-    """List the GPU types whose speed and price are known."""
-    return tuple(KNOWN_TYPES.values())
 
 
 def instance(kind: str, spec: Spec) -> Any:

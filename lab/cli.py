@@ -17,6 +17,7 @@ import pandas as pd
 from lab import catalog
 from lab.compare import Outcome, headline
 from lab.document import parse_json
+from lab.machines import cluster_from_file
 from lab.run import run, summarise
 from lab.scenario import RIGID, Scenario, TraceSpec
 from lab.settings import with_settings
@@ -118,18 +119,17 @@ def read_text(path: Path, what: str) -> str:
         raise UsageError(f"{path}: this is not {what}, but something that is no text. Check the path.") from error
 
 
-def cluster_of(text: str) -> Cluster:
-    """Return a cluster from ``FILE.json`` or a short description; the suffix decides.
+def cluster_of(text: str, epoch: str = "") -> Cluster:
+    """Return a cluster from ``FILE.json``, ``FILE.csv`` (sizes of virtual clusters) or a short description; the suffix decides.
 
     Raises
     ------
     TrainyardError
         If it cannot be read.
     """
-    if not text.lower().endswith(".json"):
+    if not text.lower().endswith((".json", ".csv")):
         return Cluster.parse(text)
-    data = parse_json(read_text(Path(text), "a cluster description"), text)
-    return Cluster.from_json(data["cluster"] if "groups" not in data and isinstance(data.get("cluster"), dict) else data)
+    return cluster_from_file(text, read_text(Path(text), "a cluster description").encode(), epoch)
 
 
 def trace_spec(args: argparse.Namespace) -> TraceSpec:
@@ -182,10 +182,9 @@ def _study_of_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
     specs = tuple(Spec.parse(text) for text in args.allocator)
     for spec in specs:
         catalog.canonical("allocator", spec)
-    given = cluster_of(args.cluster) if args.cluster else None
     where = trace_spec(args)
     source = load_source(where, max_mb=args.max_mb)
-    cluster = given or _own_cluster(source)
+    cluster = cluster_of(args.cluster, source.trace.epoch) if args.cluster else _own_cluster(source)
     study = Study(Scenario(where, cluster, specs[0], Spec.parse(args.perf) if args.perf else RIGID), specs)
     document = with_settings(study.to_json(), _settings(args))
     changed_study = Study.from_json(document)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from lab.document import parse_json
 from lab.samples import SAMPLES
 from lab.scenario import TraceSpec
 from lab.sources import load_source
@@ -17,7 +18,7 @@ from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
 from sim.demand import Demands, pools_of
 from sim.errors import ClusterError
 from sim.metrics import node_table
-from sim.readers.capacity import cluster_from_trace
+from sim.readers.capacity import cluster_from_trace, cluster_from_vc_config
 from sim.trace import Trace
 
 GROUP_COLUMNS: Final = ("name", "nodes", "gpus_per_node", "gpu_type", "cores", "memory_gb", "rack_size", "partitions", "price_per_node_hour")
@@ -140,6 +141,29 @@ def presets(trace: Trace | None = None) -> tuple[Preset, ...]:
         found.insert(0, Preset("From the trace", f"Sized from the trace's {column}, with 8 GPUs per node.", _from_trace(trace)))
     uniform = Cluster((NodeGroup(16, 8, "h100", rack_size=4),), name="128 x H100")
     return (*found, Preset(uniform.name, "16 nodes of 8 H100 in racks of 4.", uniform))
+
+
+def cluster_from_file(name: str, content: bytes, epoch: str = "") -> Cluster:
+    """Read a cluster file: a description, alone or within a scenario, or a table of virtual clusters.
+
+    Parameters
+    ----------
+    name : str
+        Of the file; the suffix ``.json`` tells a description from a table.
+    content : bytes
+        What it holds.
+    epoch : str
+        Instant of second 0 of the trace, for a table of daily sizes; "" = midnight of its first day.
+
+    Raises
+    ------
+    TrainyardError
+        If it cannot be read.
+    """
+    if not name.lower().endswith(".json"):
+        return cluster_from_vc_config(content, epoch=epoch, name=name)
+    data = parse_json(content.decode("utf-8-sig", "replace"), name)
+    return Cluster.from_json(data["cluster"] if "groups" not in data and isinstance(data.get("cluster"), dict) else data)
 
 
 def totals(cluster: Cluster) -> Totals:

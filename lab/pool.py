@@ -8,7 +8,6 @@ import logging
 import multiprocessing
 import os
 import threading
-import time
 from collections import Counter
 from collections.abc import MutableSequence
 from concurrent.futures import CancelledError, Future
@@ -370,9 +369,3 @@ def sentence(fault: BaseException) -> str:
     if isinstance(fault, (MemoryError, ProcessExpired)):
         return "The process of this run was ended by the system, most often because memory ran out. Choose fewer jobs, or a shorter window."
     return f"A fault in Trainyard stopped this run ({type(fault).__name__}: {fault}). The other runs go on; please report it with the scenario file."
-
-
-def wait_all(jobs: list[Job], timeout_s: float = float("inf")) -> bool:
-    """Block until all jobs are settled; tell whether they are."""
-    end = time.monotonic() + timeout_s
-    return all(job.wait(None if timeout_s == float("inf") else max(0.0, end - time.monotonic())) for job in jobs)

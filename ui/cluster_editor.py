@@ -46,6 +46,12 @@ def presets(trace: Trace | None) -> None:
             _take(mine, Cluster.parse(text))
     if chosen is not None:
         st.caption(words.plain(found[chosen].help))
+    with st.expander("Load a cluster file"):
+        file = st.file_uploader("Description (JSON) or sizes of virtual clusters (CSV)", ["json", "csv"], key="cluster_file", max_upload_size=5)
+        st.caption("CSV: vc_config.csv of Philly or Lucid (virtual cluster, nodes), or the daily cluster_gpu_number.csv of Helios, read as nodes of 8 v100.")
+        if file is not None and st.session_state.get("taken_cluster") != file.file_id:
+            st.session_state["taken_cluster"] = file.file_id
+            _take(mine, machines.cluster_from_file(file.name, file.getvalue(), trace.epoch if trace is not None else ""))
 
 
 def tables() -> None:

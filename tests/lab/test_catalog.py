@@ -75,7 +75,6 @@ def test_models_beliefs_and_singles() -> None:
     assert {"tiny", "week"} <= {choice.name for choice in catalog.samples()}
     assert all(choice.help for choice in catalog.samples())
     assert "native" in [choice.name for choice in catalog.formats()]
-    assert {"v100", "a100"} <= {kind.name for kind in catalog.gpu_types()}
 
 
 def test_parameters_by_name() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 
 import pandas as pd
@@ -124,3 +125,17 @@ def test_presets_are_the_samples_one_from_the_trace_and_a_uniform_one() -> None:
 
 def test_one_row_per_node() -> None:
     assert len(machines.nodes(CAMPUS)) == 6
+
+
+def test_a_cluster_file_is_a_description_or_a_table_of_virtual_clusters() -> None:
+    described = Cluster.parse("2x8:v100")
+    assert machines.cluster_from_file("mine.json", json.dumps(described.to_json()).encode()) == described
+    assert machines.cluster_from_file("scenario.json", json.dumps({"cluster": described.to_json()}).encode()) == described
+    table = machines.cluster_from_file("vc.csv", b"vc,node num\nalpha,2\nbeta,1\n")
+    assert [(node.partitions, node.gpus) for node in table.nodes] == [(("alpha",), 8), (("alpha",), 8), (("beta",), 8)]
+    # The trace begins at noon of the first day, so the second day's size holds from 12 h on.
+    daily = b"date,alpha,total\n2020-04-01,8,8\n2020-04-02,16,16\n"
+    changes = machines.cluster_from_file("daily.csv", daily, "2020-04-01T12:00:00").changes
+    assert (43_200.0, True) in [(change.at_s, change.present) for change in changes]
+    with pytest.raises(ClusterError):
+        machines.cluster_from_file("vc.csv", b"vc,node num\nalpha,-2\n")

@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lab.pool import Job, Pool, PoolFullError, cores, sentence, wait_all
+from lab.pool import Job, Pool, PoolFullError, cores, sentence
 from lab.scenario import Scenario
 from lab.store import Store
 from sim.errors import TraceError, TrainyardError
-from tests.lab.works import act, ran
+from tests.lab.works import act, ran, wait_all
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,7 +12,7 @@ import pytest
 
 from lab import worker
 from lab.frames import SERIES, chart_frames, series
-from lab.pool import Pool, wait_all
+from lab.pool import Pool
 from lab.run import key_of, run, run_to_store, stored, summarise, versions
 from lab.scenario import Scenario, TraceSpec
 from lab.sources import load_trace
@@ -23,6 +23,7 @@ from sim.metrics import queue_series
 from sim.params import Spec
 from sim.simulator import Measure, Progress
 from sim.trace import Trace
+from tests.lab.works import wait_all
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from lab.pool import Job
 from lab.scenario import Scenario
 from sim.errors import InfeasiblePlan
 from sim.simulator import Progress
@@ -45,3 +46,9 @@ def ran(root: Path) -> list[tuple[str, int, int]]:
     path = root / "log.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [(line.split("|")[0], int(line.split("|")[1]), int(line.split("|")[2])) for line in lines]
+
+
+def wait_all(jobs: list[Job], timeout_s: float) -> bool:
+    """Block until all jobs are settled; tell whether they are."""
+    end = time.monotonic() + timeout_s
+    return all(job.wait(max(0.0, end - time.monotonic())) for job in jobs)

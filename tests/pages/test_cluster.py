@@ -117,3 +117,18 @@ def test_a_vast_cluster_is_refused_before_it_fills_the_memory(visit: Open) -> No
     app.button(key="use_spec").click().run()
     assert any("100,000 is the most" in error.value for error in app.error)
     assert cluster(app).gpus == 64
+
+
+def test_a_table_of_virtual_clusters_is_uploaded(visit: Open) -> None:
+    app = visit("cluster")
+    app.file_uploader(key="cluster_file").set_value(("vc.csv", b"vc,node num\nalpha,2\nbeta,1\n", "text/csv")).run()
+    sound(app)
+    assert [(group.partitions, group.count) for group in cluster(app).groups] == [(("alpha",), 2), (("beta",), 1)]
+
+
+def test_a_wrong_cluster_file_is_one_sentence_and_the_cluster_stays(visit: Open) -> None:
+    app = visit("cluster")
+    before = cluster(app)
+    app.file_uploader(key="cluster_file").set_value(("vc.json", b"{", "application/json")).run()
+    assert len(app.error) == 1
+    assert cluster(app) == before
