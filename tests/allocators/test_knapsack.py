@@ -1,0 +1,101 @@
+"""The exact knapsack against brute force, its ties, and what cannot fit."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import fsum, inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocators._knapsack import Choice, knapsack
+
+Instance = tuple[list[list[int]], list[list[float]], list[bool], int]
+
+
+@st.composite
+def instances(draw: st.DrawFn) -> Instance:
+    """Up to five jobs with up to four sizes in any order, a capacity that is often too small, and many equal values."""
+    values = st.one_of(st.integers(-2, 4).map(float), st.floats(-1.0, 3.0, allow_subnormal=False))
+    sizes = draw(st.lists(st.lists(st.integers(1, 6), max_size=4, unique=True), max_size=5))
+    worth = [draw(st.lists(values, min_size=len(size), max_size=len(size))) for size in sizes]
+    optional = draw(st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes)))
+    return sizes, worth, optional, draw(st.integers(0, 16))
+
+
+def tried(instance: Instance) -> list[tuple[float, int]]:
+    """Value and units of every choice that fits."""
+    sizes, values, optional, capacity = instance
+    places = [[*([-1] if may_skip else []), *range(len(size))] for size, may_skip in zip(sizes, optional, strict=True)]
+    found = []
+    for chosen in product(*places):
+        units = sum(size[at] for size, at in zip(sizes, chosen, strict=True) if at >= 0)
+        if units <= capacity:
+            found.append((fsum(value[at] for value, at in zip(values, chosen, strict=True) if at >= 0), units))
+    return found
+
+
+@given(instances())
+def test_it_finds_what_brute_force_finds(instance: Instance) -> None:
+    sizes, values, optional, capacity = instance
+    found, all_of_them = knapsack(*instance), tried(instance)
+    if not all_of_them:
+        assert found is None
+        return
+    assert found is not None
+    assert all(at >= 0 or may_skip for at, may_skip in zip(found.at, optional, strict=True))
+    assert sum(size[at] for size, at in zip(sizes, found.at, strict=True) if at >= 0) <= capacity
+    assert found.objective == fsum(value[at] for value, at in zip(values, found.at, strict=True) if at >= 0)
+    assert found.objective == pytest.approx(max(all_of_them)[0], rel=1e-12, abs=1e-12)
+
+
+@given(instances())
+def test_of_equal_choices_the_smallest_is_taken(instance: Instance) -> None:
+    sizes, values, optional, capacity = instance
+    instance = (sizes, [[float(round(value)) for value in row] for row in values], optional, capacity)
+    found, all_of_them = knapsack(*instance), tried(instance)
+    if found is not None:
+        best = max(value for value, _ in all_of_them)
+        units = sum(size[at] for size, at in zip(sizes, found.at, strict=True) if at >= 0)
+        assert units == min(units for value, units in all_of_them if value == best)
+
+
+def test_a_job_gets_the_size_named_first_among_equals() -> None:
+    # Three units for two jobs of which one may have two: the second prefers the size that it names first.
+    assert knapsack([[1, 2], [2, 1]], [[1, 2], [2, 1]], [False, False], 3) == Choice([0, 0], 3)
+    assert knapsack([[1, 2], [1, 2]], [[1, 2], [1, 2]], [False, False], 3) == Choice([1, 0], 3)
+
+
+def test_everybody_gets_the_best_if_all_of_it_fits() -> None:
+    assert knapsack([[1, 2, 4], [1, 2, 4], [1]], [[1, 3, 2], [1, 1, 1], [-1]], [False, False, True], 3) == Choice([1, 0, -1], 4)
+
+
+def test_who_must_get_something_may_cost_value() -> None:
+    assert knapsack([[2], [1]], [[-5], [3]], [False, True], 2) == Choice([0, -1], -5)
+
+
+@pytest.mark.parametrize(
+    "instance",
+    [([[2], [2]], [[1], [1]], [False, False], 3), ([[1]], [[1]], [False], 0), ([[]], [[]], [False], 5), ([[1]], [[1]], [False], -1)],
+    ids=["together too large", "no room at all", "no size at all", "less than nothing"],
+)
+def test_none_if_the_obligatory_do_not_fit(instance: Instance) -> None:
+    assert knapsack(*instance) is None
+
+
+def test_nobody_there() -> None:
+    assert knapsack([], [], [], 4) == Choice([], 0.0)
+    assert knapsack([[1]], [[2.0]], [True], 0) == Choice([-1], 0.0)
+
+
+def test_worked_examples_of_speed_up_tables() -> None:
+    # Speed-up by number of GPUs; C does not run on one.
+    a, b, c = ([1, 2, 3, 4], [1, 1.9, 2.7, 3.4]), ([1, 2, 3, 4], [1, 1.3, 1.4, 1.45]), ([2, 3, 4], [1.5, 2.1, 2.6])
+    for jobs, capacity, given_units in (((a, b), 4, [3, 1]), ((a, c), 4, [2, 2]), ((a, c, c), 4, None), ((c, c, a), 5, [2, 2, 1])):
+        found = knapsack([sizes for sizes, _ in jobs], [values for _, values in jobs], [False] * len(jobs), capacity)
+        assert (None if found is None else [sizes[at] for (sizes, _), at in zip(jobs, found.at, strict=True)]) == given_units
+
+
+def test_infinitely_bad_is_never_chosen() -> None:
+    assert knapsack([[1, 2]], [[-inf, 1.0]], [True], 1) == Choice([-1], 0.0)
