@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from allocators._inside import Inside, Make, SubView, is_tick, next_tick
 from allocators.placement import could_ever_hold
-from sim.contract import EMPTY, Allocator, Cadence, Card, Delta, Grant, JobId, ParameterError, Plan, Spec, View, param
+from sim.contract import EMPTY, Allocator, Cadence, Card, Delta, Demand, Grant, JobId, ParameterError, Plan, Spec, View, param, remarks_of
 
 
 @dataclass
@@ -99,6 +99,11 @@ class Partition:
             notes.update({f"{part.name}.{name}": value for name, value in plan.notes.items()})
         wake_at_s = self._next_wake()
         return Plan(changes, frozenset(refuse), wake_at_s, notes) if changes or refuse or notes or wake_at_s < inf else EMPTY
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what those inside have to say."""
+        inner = [self._inner_model(), *(part.inside.allocator for part in self._parts.values())]
+        return tuple(dict.fromkeys(sentence for allocator in inner for sentence in remarks_of(allocator)))
 
     def _inner_model(self) -> Allocator:
         if self._model is None:
@@ -199,6 +204,11 @@ class Partition:
         return wakes[0][0] if wakes else inf
 
 
+def _smallest(view: View, job: JobId) -> Demand:
+    demand = view.demand(job)
+    return demand._replace(replicas=max(1, int(view.one("min_gpus", job)))) if demand.gpus else demand
+
+
 @dataclass
 class Switch:
     """One allocator up to an instant, another from then on.
@@ -270,6 +280,10 @@ class Switch:
             return plan._replace(refuse=plan.refuse | hopeless) if hopeless else plan
         return Plan(refuse=hopeless, wake_at_s=then.wake_at_s) if hopeless or then.wake_at_s < inf else EMPTY
 
+    def remarks(self) -> tuple[str, ...]:
+        """Return what either has to say."""
+        return tuple(dict.fromkeys(sentence for inside in self._both() for sentence in remarks_of(inside.allocator)))
+
     def _both(self) -> tuple[Inside, Inside]:
         if self._first is None or self._then is None:
             raise ParameterError("switch: the allocators inside are not built yet. Build this one with allocators.make.")
@@ -278,7 +292,8 @@ class Switch:
     def _for(self, inside: Inside, view: View, delta: Delta) -> Delta:
         """Leave out what the simulator would have settled as impossible if this allocator were alone."""
         more = self.needs - inside.allocator.needs
-        if not delta.arrived or not more & {"overflow", "mixed"}:
+        if not delta.arrived or not more & {"overflow", "mixed", "scaling"}:
             return delta
-        mixed = "mixed" in inside.allocator.needs
-        return delta._replace(arrived=tuple(job for job in delta.arrived if could_ever_hold(view, view.demand(job), mixed=mixed)))
+        mixed, scales = ("mixed" in inside.allocator.needs), ("scaling" in inside.allocator.needs)
+        demands = ((job, _smallest(view, job) if scales else view.demand(job)) for job in delta.arrived)
+        return delta._replace(arrived=tuple(job for job, demand in demands if could_ever_hold(view, demand, mixed=mixed)))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from sim.errors import ParameterError
 from sim.grants import Delta, Demand, Eviction, Gang, Grant, JobId, Part, Pool, Shape, Tuning
@@ -49,6 +49,7 @@ __all__ = [
     "inf",
     "param",
     "parameters",
+    "remarks_of",
 ]
 
 NEEDS: Final = frozenset(
@@ -156,7 +157,8 @@ class Card:
 class Allocator(Protocol):
     """Who gets what, where, from now on.
 
-    `explain(view, job) -> str` is optional and called only on replay.
+    `explain(view, job) -> str` is optional and called only on replay. `remarks() -> tuple[str, ...]` is optional too: sentences for the user, of a fresh
+    instance on what it will do differently here (a solver that is not installed), after a run on what happened in it.
     """
 
     @property
@@ -177,3 +179,17 @@ class Allocator(Protocol):
     def allocate(self, view: View, /) -> Plan:
         """Return the changes to make at this instant; deterministic but for `View.rng`, ties broken by job id."""
         ...
+
+
+@runtime_checkable
+class Remarking(Protocol):
+    """An allocator with something to tell the user."""
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return sentences, see `Allocator`."""
+        ...
+
+
+def remarks_of(allocator: Allocator) -> tuple[str, ...]:
+    """Return what an allocator has to tell the user; nothing for most."""
+    return allocator.remarks() if isinstance(allocator, Remarking) else ()

@@ -56,16 +56,25 @@ class Demands:
         self.of: Callable[[int], Demand] = self._by_job.__getitem__
         """Job -> its demand."""
 
-    def impossible(self, *, mixed: bool) -> NDArray[np.bool_]:
+    def impossible(self, smallest: NDArray[np.float64] | None = None, *, mixed: bool) -> NDArray[np.bool_]:
         """Tell for each job whether even the empty cluster, with every node present, cannot hold it.
 
         Parameters
         ----------
+        smallest : array of shape (jobs,), optional
+            GPUs on which a job could still run, where that is less than it asks for.
         mixed : bool
             Whether one gang may span GPU types.
         """
         verdicts = np.array([not self._fits(demand, mixed=mixed) for demand in self._unique], bool)
-        return np.asarray(verdicts[self._codes], bool)
+        found = np.asarray(verdicts[self._codes], bool)
+        if smallest is None:
+            return found
+        for job in np.flatnonzero(found):
+            demand = self._by_job[job]
+            if demand.gpus and smallest[job] < demand.replicas:
+                found[job] = not self._fits(demand._replace(replicas=max(1, int(smallest[job]))), mixed=mixed)
+        return found
 
     def _demand(self, gpus: float, cpus: float, mem_gb: float, types: str, home: str) -> Demand:
         replicas, per_replica = (int(gpus), 1) if gpus else (max(1, ceil(cpus)), 0)

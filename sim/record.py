@@ -145,7 +145,7 @@ class Record:
         return {"segments": segments, "placements": _frame(self._placements), "decisions": _frame(self._decisions), "notes": notes, "outages": outages}
 
 
-def job_frame(columns: Columns, submit_s: Floats, gpus: Ints, work: Floats) -> pd.DataFrame:
+def job_frame(columns: Columns, submit_s: Floats, gpus: Ints, work: Floats, fastest: Floats) -> pd.DataFrame:
     """Return the frame of jobs, one row per job of the trace."""
     return pd.DataFrame(
         {
@@ -160,6 +160,7 @@ def job_frame(columns: Columns, submit_s: Floats, gpus: Ints, work: Floats) -> p
             "paused_s": columns.array("paused_s"),
             "served_gpu_s": columns.array("served_gpu_s"),
             "work": work,
+            "ideal_s": work / fastest,
             "lost_work": columns.array("lost_work"),
         },
         copy=False,

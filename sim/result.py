@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-RESULTS_VERSION: Final = 1
+RESULTS_VERSION: Final = 2
 """Raised whenever the same scenario may give other numbers than before; part of every store key."""
 
 OUTCOMES: Final = ("completed", "failed", "refused", "impossible", "unfinished")
@@ -56,7 +56,8 @@ class RunResult:
     ----------
     jobs : DataFrame, one row per job of the trace, in its order
         submit_s, first_start_s (NaN = never), finish_s (NaN = never), gpus, outcome (category of `OUTCOMES`), preemptions (stopped or changed by a plan),
-        evictions (outage, interruption, OOM), held_s (time with a grant), paused_s (of it without progress), served_gpu_s, work, lost_work.
+        evictions (outage, interruption, OOM), held_s (time with a grant), paused_s (of it without progress), served_gpu_s, work, ideal_s (alone at its best
+        size on the fastest type, without pauses), lost_work.
     segments : DataFrame, one row per job and period of constant grant and rate
         job, t0, t1, gpus, rate (work per second after the pause), paused_s, batch (-1 = none), ended (category of `ENDINGS`).
     placements : DataFrame, the only source for where and on which type
@@ -75,6 +76,8 @@ class RunResult:
         Entries of plans dropped because their job or node changed while the plan was in flight.
     overflow : int or None
         Number of the unpriced overflow node, if the allocator asked for one.
+    remarks : tuple of str
+        Sentences of the allocator on how it ran, e.g. that another solver had to be used; not part of the digest.
     timing : Timing
         Not part of the digest.
     """
@@ -89,6 +92,7 @@ class RunResult:
     reason: str = "drained"
     voided: int = 0
     overflow: int | None = None
+    remarks: tuple[str, ...] = ()
     timing: Timing = field(default_factory=Timing)
 
     def digest(self) -> str:

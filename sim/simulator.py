@@ -19,7 +19,7 @@ from simpy.core import StopSimulation
 
 from sim.cluster import Cluster
 from sim.conditions import Conditions, Measure
-from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan
+from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan, remarks_of
 from sim.errors import ContractError, InfeasiblePlan, ParameterError
 from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, Next
 from sim.faults import Outages
@@ -136,7 +136,7 @@ class Simulator:
         if self._waiting and not self._over.triggered:
             self._end(_STUCK.format(len(self._waiting)))
         timing = (process_time() - cpu, perf_counter() - wall, self._allocate_s, self._longest_s)
-        return self._stage.result(env.now, self._reason, self._voided, timing)
+        return self._stage.result(env.now, self._reason, self._voided, remarks_of(self._allocator), timing)
 
     # -- sources of events -------------------------------------------------------------------------------------------------------------------------------
 

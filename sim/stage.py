@@ -59,23 +59,25 @@ class Stage:
         demands = Demands(trace, cluster, pools, confined[0] if confined else "")
         self.room = FreeRoom(cluster, pools, overflow="overflow" in needs)
         self.ledger = Ledger(self.room, [cluster.type_index.get(node.gpu_type, -1) for node in cluster.nodes], mixed=mixed)
-        self.impossible = np.zeros(len(trace), bool) if "overflow" in needs else demands.impossible(mixed=mixed)
         self.measured = conditions.measure.mask(self.submit_s)
         _check_ending(conditions, measured=int(self.measured.sum()))
         self._model = model = conditions.perf.bind(trace, cluster)
+        limits = model.limits()
+        smallest = limits.min_gpus if "scaling" in needs else None
+        self.impossible = np.zeros(len(trace), bool) if "overflow" in needs else demands.impossible(smallest, mixed=mixed)
         self._work = np.ascontiguousarray(model.work(), np.float64)
         self.columns.array("left")[:] = self._work
         overheads = conditions.overheads
         preemptible = trace.numbers("preemptible", float(overheads.on_preempt != "forbidden")) > 0
         self.execution = Execution(self.columns, self.ledger, self.record, demands, model, conditions, preemptible, seamless="overlap" in needs)
         self.belief = conditions.belief.bind(model, overheads, conditions.seed)
-        jobs = Jobs(trace, self.columns, self._work, preemptible, self.belief, needs)
+        jobs = Jobs(trace, self.columns, self._work, limits, preemptible, self.belief, needs)
         self.view = view = LiveView(jobs, self.waiting, self.running, self.room, demands)
         view.grants, view.cluster, view.belief = self.ledger.grants, cluster, GatedBelief(self.belief, needs)
         view.rng = np.random.default_rng([conditions.seed, ALLOCATOR_STREAM])
         view.telemetry = self._telemetry
 
-    def result(self, end_s: float, reason: str, voided: int, timing: tuple[float, float, float, float]) -> RunResult:
+    def result(self, end_s: float, reason: str, voided: int, remarks: tuple[str, ...], timing: tuple[float, float, float, float]) -> RunResult:
         """Close what is open and return the record; ``timing`` is CPU, wall, time in the allocator and its longest decision, in seconds."""
         for job in self.running.ids().tolist():
             self.execution.close_open(job, end_s, OPEN)
@@ -83,13 +85,14 @@ class Stage:
         for ids in (self.running, self.waiting):
             outcome[ids.ids()] = UNFINISHED
         outcome[self.submit_s > end_s] = UNFINISHED
-        jobs = job_frame(self.columns, self.submit_s, self.trace.frame["num_gpus"].to_numpy(), self._work)
+        jobs = job_frame(self.columns, self.submit_s, self.trace.frame["num_gpus"].to_numpy(), self._work, self._model.fastest())
         return RunResult(
             jobs=jobs,
             **self.record.frames(),
             end_s=end_s,
             reason=reason,
             voided=voided,
+            remarks=remarks,
             overflow=self.room.overflow,
             timing=Timing(*timing, peak_rss_mb=_peak_rss_mb()),
         )

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from sim.demand import Demands
     from sim.ledger import FreeRoom
     from sim.perf.belief import BoundBelief
+    from sim.perf.model import Limits
 
 # Name in a table -> (column of the trace, value where nothing is given).
 PUBLIC_NUMBERS: Final[dict[str, tuple[str, float]]] = {
     "arrival_s": ("submit_time_s", 0.0),
     "gpus": ("num_gpus", 0.0),
-    "min_gpus": ("min_gpus", np.nan),
-    "max_gpus": ("max_gpus", np.nan),
     "priority": ("priority", 0.0),
     "deadline_s": ("deadline_s", np.inf),
     "time_limit_s": ("time_limit_s", np.inf),
@@ -48,16 +47,20 @@ class Jobs:
         Their state.
     work, preemptible : arrays of shape (jobs,)
         True total work, and whether a job may be stopped once it runs.
+    limits : Limits
+        How far jobs may be resized.
     belief : BoundBelief
         Where the remaining work comes from.
     needs : frozenset of str
         What the allocator declared.
     """
 
-    def __init__(self, trace: Trace, columns: Columns, work: Floats, preemptible: NDArray[np.bool_], belief: BoundBelief, needs: frozenset[str]) -> None:
+    def __init__(  # noqa: PLR0913, PLR0917 - everything that a column may come from
+        self, trace: Trace, columns: Columns, work: Floats, limits: Limits, preemptible: NDArray[np.bool_], belief: BoundBelief, needs: frozenset[str]
+    ) -> None:
         self.now_s = 0.0
         self._trace, self._columns, self._work, self._belief, self._needs = trace, columns, work, belief, needs
-        self._static: dict[str, NDArray[Any]] = {"preemptible": preemptible}
+        self._static: dict[str, NDArray[Any]] = {"preemptible": preemptible} | limits._asdict()
         self._scalars: dict[str, memoryview[float]] = {}
         self._live: dict[str, Callable[[Ints], Floats]] = {
             "rate": self._rate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sim.perf.belief import BeliefSpec, Biased, Exact, Noisy, Unknown
-from sim.perf.model import PerfSpec
+from sim.perf.model import Limits, PerfModel, PerfSpec, Rate
 from sim.perf.rigid import Rigid
 
 PERF: Final[dict[str, type[PerfSpec]]] = {"rigid": Rigid}
@@ -14,4 +14,4 @@ PERF: Final[dict[str, type[PerfSpec]]] = {"rigid": Rigid}
 BELIEFS: Final[dict[str, type[BeliefSpec]]] = {"exact": Exact, "noisy": Noisy, "biased": Biased, "unknown": Unknown}
 """Name -> belief, a dataclass of parameters."""
 
-__all__ = ["BELIEFS", "PERF"]
+__all__ = ["BELIEFS", "PERF", "Limits", "PerfModel", "PerfSpec", "Rate"]

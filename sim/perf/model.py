@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from sim.cluster import Cluster
@@ -25,6 +25,19 @@ class Rate(NamedTuple):
     then: str = "ask"
 
 
+class Limits(NamedTuple):
+    """How far jobs may be resized; read-only arrays of shape (jobs,).
+
+    Sizes are in GPUs: a job runs on ``min_gpus`` or more, and gains nothing from more than ``max_gpus``. The total batch size may be anything from
+    ``min_batch`` to ``max_batch``; NaN where it plays no role.
+    """
+
+    min_gpus: Floats
+    max_gpus: Floats
+    min_batch: Floats
+    max_batch: Floats
+
+
 class PerfModel(Protocol):
     """The truth about speed, bound to one trace and one cluster."""
 
@@ -32,12 +45,26 @@ class PerfModel(Protocol):
         """Return the total work of every job, of shape (jobs,)."""
         ...
 
+    def limits(self) -> Limits:
+        """Return how far each job may be resized."""
+        ...
+
+    def fastest(self) -> Floats:
+        """Return the work per second of every job at its best size and batch on the fastest type of the cluster, of shape (jobs,)."""
+        ...
+
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
-        """Return the rate of a job that holds this grant and has done this much work."""
+        """Return the rate of a job that holds this grant and has done this much work.
+
+        Raises
+        ------
+        ContractError
+            If the job cannot run so: fewer GPUs than its limits say, or a batch that does not fit.
+        """
         ...
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return work per second, of shape (jobs, shapes), for grants that are not placed yet."""
+        """Return work per second, of shape (jobs, shapes), for grants that are not placed yet; 0 where a job cannot run so."""
         ...
 
     def telemetry(self, job: JobId, grant: Grant, done: float, now_s: float) -> Telemetry:
@@ -47,6 +74,13 @@ class PerfModel(Protocol):
 
 class PerfSpec(Protocol):
     """A performance model as chosen by the user: a dataclass of parameters."""
+
+    scales: ClassVar[bool]
+    """Whether jobs may run at other sizes than they asked for."""
+
+    def assumptions(self, trace: Trace) -> tuple[str, ...]:
+        """Return what is assumed of how many jobs, because the trace does not say it, as sentences for the user."""
+        ...
 
     def bind(self, trace: Trace, cluster: Cluster) -> PerfModel:
         """Bind the model to jobs and machines.

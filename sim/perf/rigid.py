@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from sim.cluster import KNOWN_TYPES, Cluster
 from sim.contract import Floats, Gang, Grant, Ints, JobId, Shape, Telemetry
 from sim.errors import ContractError, ParameterError
 from sim.params import param
-from sim.perf.model import Rate
+from sim.perf.model import Limits, Rate
 from sim.trace import Trace
 
 _ON_CPUS = Rate(1.0)
@@ -29,9 +30,16 @@ class Rigid:
     forked job add up. On the overflow node of the recorded schedule a job runs as it was recorded.
     """
 
+    scales: ClassVar[bool] = False
+
     reference: str = param("", help="GPU type that durations without a type of their own were measured on; empty = the first type of the cluster.")
     span_node: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several nodes of one rack.")
     span_rack: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several racks; at least that of several nodes.")
+
+    def assumptions(self, trace: Trace) -> tuple[str, ...]:
+        """Assume nothing: a recorded run time is a fact."""
+        del trace
+        return ()
 
     def bind(self, trace: Trace, cluster: Cluster) -> RigidModel:
         """Bind to jobs and machines.
@@ -72,6 +80,15 @@ class RigidModel:
     def work(self) -> Floats:
         """Return seconds on the reference type, of shape (jobs,)."""
         return self._work
+
+    def limits(self) -> Limits:
+        """Return the size that each job asked for, twice."""
+        nothing = np.full(len(self._asked), np.nan)
+        return Limits(self._asked, self._asked, nothing, nothing)
+
+    def fastest(self) -> Floats:
+        """Return the speed of the fastest type; 1 for CPU jobs."""
+        return np.where(self._asked > 0, max(self._type_speeds, default=1.0), 1.0)
 
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
         """Return the rate of a job that holds complete gangs.

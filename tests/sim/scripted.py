@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pandas as pd
 
@@ -14,7 +14,7 @@ from sim.conditions import Conditions
 from sim.contract import EMPTY, Cadence, Card, Delta, Floats, Gang, Grant, Ints, JobId, Part, Plan, Shape, Telemetry, View
 from sim.faults import Faults
 from sim.overheads import Overheads
-from sim.perf.model import PerfModel, Rate
+from sim.perf.model import Limits, PerfModel, Rate
 from sim.perf.rigid import Rigid
 from sim.result import RunResult
 from sim.simulator import Simulator
@@ -116,6 +116,10 @@ class Bends:
     """A performance model whose rate is any function of (job, grant, work done, instant); the work is the duration."""
 
     rate: Callable[[JobId, Grant, float, float], Rate]
+    scales: ClassVar[bool] = True
+
+    def assumptions(self, trace: Trace) -> tuple[str, ...]:
+        return ()
 
     def bind(self, trace: Trace, cluster: Cluster) -> BendingModel:
         return BendingModel(self.rate, Rigid().bind(trace, cluster), trace)
@@ -130,6 +134,12 @@ class BendingModel:
 
     def work(self) -> Floats:
         return self._work
+
+    def limits(self) -> Limits:
+        return self._rest.limits()
+
+    def fastest(self) -> Floats:
+        return self._rest.fastest()
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
         return self._rest.rates(ids, shapes)

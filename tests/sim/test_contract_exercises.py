@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ from sim.errors import ContractError, InfeasiblePlan
 from sim.faults import Faults
 from sim.overheads import Overheads, Transitions
 from sim.perf.belief import SizedBelief
-from sim.perf.model import PerfModel, Rate
+from sim.perf.model import Limits, PerfModel, Rate
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
@@ -183,9 +183,13 @@ def test_losing_the_nodes_of_all_copies_evicts_the_job() -> None:
 class Tiny:
     """A rate for each batch size (1 where none is set), a straggler that halves it from an instant on, and a batch size that runs out of memory."""
 
+    scales: ClassVar[bool] = True
     straggler_s: float = inf
     oom_batch: int = 0
     oom_at_work: float = inf
+
+    def assumptions(self, trace: Trace) -> tuple[str, ...]:
+        return ()
 
     def bind(self, trace: Trace, cluster: Cluster) -> TinyModel:
         return TinyModel(self, trace)
@@ -197,6 +201,13 @@ class TinyModel:
 
     def work(self) -> Floats:
         return self._work
+
+    def limits(self) -> Limits:
+        ones = np.ones(len(self._work))
+        return Limits(ones, ones, ones, ones * 8)
+
+    def fastest(self) -> Floats:
+        return np.full(len(self._work), 8.0)
 
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
         batch, spec = grant.tuning.batch_size or 1, self._spec

@@ -98,12 +98,13 @@ def test_outages_close_their_own_row() -> None:
 def test_the_frame_of_jobs() -> None:
     columns = Columns(2)
     columns.outcome[1], columns.preemptions[1], columns.lost_work[0] = 2, 3, 1.5
-    frame = job_frame(columns, np.array([0.0, 1.0]), np.array([4, 0]), np.array([10.0, 20.0]))
+    frame = job_frame(columns, np.array([0.0, 1.0]), np.array([4, 0]), np.array([10.0, 20.0]), np.array([2.0, 1.0]))
     assert frame["outcome"].tolist() == ["completed", "refused"]
     assert list(frame["outcome"].cat.categories) == list(OUTCOMES)
     assert frame["preemptions"].tolist() == [0, 3]
     assert frame["lost_work"].tolist() == [1.5, 0]
     assert frame["work"].tolist() == [10, 20]
+    assert frame["ideal_s"].tolist() == [5, 20]
     assert frame["finish_s"].isna().all()
 
 

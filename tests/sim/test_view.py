@@ -71,9 +71,14 @@ def test_columns_of_active_jobs_after_four_seconds(column: str, values: list[flo
     assert looking(4.0, lambda view: [view.one(column, job) for job in range(3)]) == values
 
 
-@pytest.mark.parametrize("name", ["min_gpus", "max_gpus", "batch_size"])
-def test_limits_that_nobody_gave_are_unknown(name: str) -> None:
+@pytest.mark.parametrize("name", ["min_batch", "max_batch", "batch_size"])
+def test_what_plays_no_role_is_not_a_number(name: str) -> None:
     assert np.isnan(looking(4.0, lambda view: view.active.column(name))).all()
+
+
+@pytest.mark.parametrize("name", ["min_gpus", "max_gpus"])
+def test_a_rigid_job_may_not_be_resized(name: str) -> None:
+    assert looking(4.0, lambda view: view.active.column(name).tolist()) == looking(4.0, lambda view: view.active.gpus.tolist())
 
 
 def test_a_pausing_job_makes_no_progress() -> None:
