@@ -6,7 +6,7 @@ import streamlit as st
 
 from lab import catalog, outcomes
 from lab.front import TrainyardError, load_trace
-from ui import policy_cards, server, state, words
+from ui import knobs, policy_cards, server, state, words
 from ui.shell import page
 
 
@@ -19,12 +19,15 @@ def body() -> None:
     except TrainyardError as error:
         st.warning(words.plain(str(error)), icon=":material/warning:")
         trace = None
+    knobs.scaling(trace)
+    study = state.desk().study
     policy_cards.baseline()
     many = len(study.allocators) - outcomes.MOST_SHOWN
     if many > 0:
         st.info(f"Charts show the first {outcomes.MOST_SHOWN} policies; the table shows all {len(study.allocators)}.", icon=":material/info:")
+    choices = policy_cards.goal(catalog.allocator_choices(trace, study.base.cluster if trace is not None else None))
     grid = st.grid(2, min_column_width=380)
-    for choice in catalog.allocator_choices(trace, study.base.cluster if trace is not None else None):
+    for choice in choices:
         with grid.cell():
             policy_cards.card(choice)
     st.page_link("pages/compare.py", label="Next: compare", icon=":material/arrow_forward:")

@@ -1,15 +1,19 @@
-"""What else may differ from the recorded world: restart cost, failures, beliefs and the speed model, each a form of its declared parameters."""
+"""What else may differ from the recorded world: restart cost, failures, beliefs and how jobs scale, each a form of its declared parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import streamlit as st
 
 from lab import catalog, start
 from lab.catalog import Choice
-from lab.front import Spec, TrainyardError
+from lab.front import Spec, Trace, TrainyardError
 from ui import forms, state, words
+
+_SHORT: Final = {"rigid": "One size each", "power_law": "Power law", "amdahl": "Amdahl", "table": "Measured table", "batch": "Batch-aware"}
+"""What stands on the buttons; a model that is not named here has its title there."""
 
 
 def draw() -> None:
@@ -21,8 +25,57 @@ def draw() -> None:
         _single("faults")
     with st.expander("What schedulers believe of run times", expanded=base.belief != catalog.canonical("belief", Spec("exact"))):
         _chosen("belief", "Belief", catalog.beliefs())
-    with st.expander("How fast jobs run", expanded=bool(base.perf.params)):
-        _chosen("perf", "Performance model", catalog.perf_models())
+    st.caption("How fast jobs run on more or fewer GPUs than they asked for is chosen with the policies.")
+
+
+def scaling(trace: Trace | None) -> None:
+    """Draw how fast jobs run at other sizes, and what that assumes of the jobs of this trace."""
+    now = state.desk().study.base.perf
+    by_name = {choice.name: choice for choice in catalog.perf_models()}
+    with st.container(border=True):
+        name = st.segmented_control(
+            "How jobs scale",
+            list(by_name),
+            default=now.name,
+            required=True,
+            key=state.widget("perf"),
+            format_func=lambda one: _SHORT.get(one, by_name[one].title),
+            wrap=True,
+        )
+        st.caption(words.plain(by_name[name].help))
+        # Drawn above the form that may change what is assumed, filled after it.
+        said = st.container()
+        if by_name[name].params:
+            with st.expander("Parameters of the model", expanded=False):
+                _take("perf", forms.spec(name, now if now.name == name else Spec(name), state.widget("perf", name)))
+        else:
+            _take("perf", Spec(name))
+        with said:
+            _assumed(trace)
+
+
+def can_scale(spec: Spec) -> bool:
+    """Tell whether jobs may run at other sizes than they asked for under this performance model."""
+    return bool(catalog.instance("perf", spec).scales)
+
+
+def let_scale() -> None:
+    """Take the first performance model under which jobs can be resized."""
+    mine = state.desk()
+    name = next(choice.name for choice in catalog.perf_models() if can_scale(Spec(choice.name)))
+    mine.replace(start.with_model(mine.study, "perf", Spec(name)))
+
+
+def _assumed(trace: Trace | None) -> None:
+    if trace is None:
+        return
+    try:
+        sentences = catalog.instance("perf", state.desk().study.base.perf).assumptions(trace)
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return
+    for sentence in sentences:
+        st.markdown(f":material/info: Assumed: {words.plain(sentence)}")
 
 
 def _single(kind: str) -> None:

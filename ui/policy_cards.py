@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import streamlit as st
@@ -10,7 +10,7 @@ import streamlit as st
 from lab import catalog, outcomes, start
 from lab.catalog import Choice
 from lab.front import Spec, TrainyardError
-from ui import forms, state, words
+from ui import forms, knobs, state, words
 
 _NEEDS: Final[Mapping[str, str]] = {
     "remaining_work": "a guess at run times",
@@ -21,6 +21,14 @@ _NEEDS: Final[Mapping[str, str]] = {
     "profile": "measured profiles of models",
     "recorded_start": "recorded start times",
 }
+
+
+def goal(choices: Sequence[Choice]) -> list[Choice]:
+    """Draw the choice of what a policy is for, and return the policies that are for it; those of the study are always among them."""
+    goals = list(dict.fromkeys(goal for choice in choices if choice.card is not None for goal in choice.card.goals))
+    wanted = st.pills("Show policies for", goals, key="goal")
+    chosen = {spec.name for spec in state.desk().study.allocators}
+    return [choice for choice in choices if wanted is None or choice.name in chosen or (choice.card is not None and wanted in choice.card.goals)]
 
 
 def baseline() -> None:
@@ -48,12 +56,23 @@ def card(choice: Choice) -> None:
             st.markdown(f"{about.what} {about.cost}")
             needs = ", ".join(text for need, text in _NEEDS.items() if need in choice.needs) or "nothing beyond the queue"
             st.caption(f"Needs {needs}. {about.limits}  \n{about.source}; {about.certainty}.")
+        for remark in getattr(choice, "remarks", ()):
+            st.caption(f":material/info: {words.plain(remark)}")
         if choice.reason:
             st.caption(f":material/block: Cannot run here: {words.plain(choice.reason)}")
+            _way_out(choice)
         for number, at in enumerate(places):
             _variant(choice, at, number, len(places))
         if places and choice.params and st.button("Add a variant", key=f"add/{choice.name}", icon=":material/add:", type="tertiary"):
             _set([*mine.study.allocators, Spec(choice.name)], mine.study.baseline)
+
+
+def _way_out(choice: Choice) -> None:
+    mine = state.desk()
+    barred = "scaling" in choice.needs and not knobs.can_scale(mine.study.base.perf)
+    if barred and st.button("Let jobs scale", key=f"scale/{choice.name}", icon=":material/open_in_full:"):
+        knobs.let_scale()
+        st.rerun()
 
 
 def _choose(choice: Choice, places: list[int]) -> None:
