@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,6 +14,19 @@ from sim.result import RunResult
 from sim.trace import Trace
 
 Summary = dict[str, Any]
+
+NUMBERS: Final = (
+    *("jobs", "completed", "failed", "refused", "impossible", "unfinished", "refused_share"),
+    *("jct_mean_s", "jct_p50_s", "jct_p95_s", "jct_p99_s"),
+    *("queue_mean_s", "queue_p50_s", "queue_p95_s", "queue_p99_s"),
+    *("wait_mean_s", "wait_p50_s", "wait_p95_s", "wait_p99_s"),
+    *("makespan_s", "efficiency"),
+    *("utilisation", "utilisation_productive", "utilisation_to_end", "utilisation_from_s", "utilisation_to_s"),
+    *("held_gpu_s", "overflow_gpu_s", "paused_gpu_s", "lost_gpu_s", "cost_held_usd", "cost_held_per_job_usd", "cost_cluster_usd"),
+    *("preemptions", "evictions", "lost_work", "voided", "decisions"),
+    *("decision_ms_mean", "decision_ms_max", "cpu_s", "wall_s", "peak_rss_mb", "end_s"),
+)
+"""The keys of `summary` whose values are single numbers."""
 
 
 def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window | None = None) -> Summary:
@@ -40,6 +53,9 @@ def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window |
     JCT, queueing delay and waiting time are averaged over the completed jobs; those that failed, were refused, impossible or unfinished are counted beside.
 
     - jct = finish - submit; queue = first start - submit; wait = jct - time held; makespan = last finish - first submission.
+    - efficiency = sum of the run times at the size asked for / sum of the times held, over the completed jobs: how many times faster than asked they ran,
+      pauses included. 1 for jobs that run undisturbed at their own size.
+    - refused_share = jobs that the policy refused / jobs.
     - utilisation = GPU-seconds held / integral of GPU capacity, from the first to the last submission that counts: the same window for every policy.
       If all jobs come at one instant there is no such window, and it runs to the end. `utilisation_from_s`, `utilisation_to_s` say which it was.
     - utilisation_to_end = the same from the first submission to the end of the run.
@@ -51,7 +67,9 @@ def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window |
     return {
         "jobs": int(mask.sum()),
         **outcome_counts(result, mask),
+        "refused_share": _ratio(float((np.asarray(result.jobs["outcome"] == "refused") & mask).sum()), float(mask.sum())),
         **_times(result, mask),
+        "efficiency": _efficiency(result, trace, mask),
         **_use(result, cluster, mask),
         **_events(result, mask),
         **_timing(result),
@@ -74,6 +92,11 @@ def _times(result: RunResult, mask: Mask) -> Summary:
         **_spread("wait", wait, (50, 95, 99)),
         "makespan_s": float(finish[ran].max() - submit[mask].min()) if ran.any() else np.nan,
     }
+
+
+def _efficiency(result: RunResult, trace: Trace, mask: Mask) -> float:
+    done = completed(result) & mask
+    return _ratio(float(trace.numbers("duration_s")[done].sum()), float(result.jobs["held_s"].to_numpy()[done].sum()))
 
 
 def _spread(name: str, values: Floats, quantiles: tuple[int, ...]) -> Summary:

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 from sim import metrics
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.errors import ParameterError
+from sim.metrics.summary import NUMBERS
 from sim.result import RunResult
 from sim.simulator import Measure
 from tests.sim.metrics_cases import FIVE, FIVE_HELD, Held, Job, cluster_of, five, outages_of, run_of, trace_of
@@ -37,6 +38,9 @@ def test_summary_of_five_jobs_worked_out_by_hand() -> None:
     # JCT - held: 100 - 100, 250 - (50 + 60), 190 - (60 + 60).
     assert [found[f"wait_{what}_s"] for what in ("mean", "p50", "p95")] == pytest.approx([70, 70, 133])
     assert found["makespan_s"] == 260
+    # Asked for 60, 120, 180 s; held 100, 50 + 60, 60 + 60 s.
+    assert found["efficiency"] == pytest.approx(360 / 330)
+    assert found["refused_share"] == 0
     assert found["lost_work"] == 10
     assert found["decision_ms_mean"] == pytest.approx(2.0)  # 4 ms in 2 decisions
     assert (found["decision_ms_max"], found["cpu_s"], found["wall_s"], found["peak_rss_mb"]) == (3.0, 0.5, 0.6, 99.0)
@@ -61,6 +65,21 @@ def test_utilisation_of_five_jobs_worked_out_by_hand() -> None:
     assert found["cost_held_usd"] == pytest.approx((640 * 2 + 120 * 0.5) / 3600)
     assert found["cost_held_per_job_usd"] == pytest.approx((640 * 2 + 120 * 0.5) / 3600 / 3)
     assert found["cost_cluster_usd"] == pytest.approx(9 * 260 / 3600)
+
+
+def test_numbers_name_every_single_number_of_a_summary() -> None:
+    found = metrics.summary(five(), trace_of(FIVE), cluster_of())
+    assert set(NUMBERS) == set(found) - {"reason", "utilisation_by_type"}
+    assert all(isinstance(found[name], (int, float)) for name in NUMBERS)
+
+
+def test_refused_jobs_as_a_share_and_not_in_the_efficiency() -> None:
+    jobs = [Job(0, 1, 0, 60), Job(0, 1, outcome="refused"), Job(0, 1, outcome="refused"), Job(0, 1, 0, 240, outcome="failed")]
+    found = metrics.summary(run_of(jobs, [Held(0, 0, 60, 1), Held(3, 0, 240, 1)], 240.0), trace_of(jobs), cluster_of())
+    # Only the first counts: asked for 60 s, held 60 s.
+    assert (found["refused_share"], found["efficiency"]) == (0.5, 1.0)
+    nothing = run_of([Job(0, 1)], [], 1.0)
+    assert math.isnan(metrics.summary(nothing, trace_of(jobs[:1]), cluster_of())["efficiency"])
 
 
 def test_measure_chooses_jobs_not_gpu_seconds() -> None:
