@@ -1,5 +1,6 @@
 """Metrics: pure functions from the record of a run to numbers and frames; a new metric needs no new run."""
 
+from sim.metrics.allocation import JCT_PARTS, OTHERS, allocation_series, jct_parts
 from sim.metrics.jobs import SIZE_CLASSES, Window, change_histogram, group_summary, jct_cdf, job_table, measured, outcome_counts, size_class
 from sim.metrics.series import capacity_series, fragmentation_series, littles_law, presence, queue_series, utilisation_series
 from sim.metrics.steps import Steps, bins_for, integral, reduce_frame, reduce_steps
@@ -8,10 +9,13 @@ from sim.metrics.usage import Usage, capacity_gpu_s, cost_cluster_usd, downtimes
 from sim.metrics.workload import arrivals, durations, heaviest, node_table, sizes
 
 __all__ = [
+    "JCT_PARTS",
+    "OTHERS",
     "SIZE_CLASSES",
     "Steps",
     "Usage",
     "Window",
+    "allocation_series",
     "arrivals",
     "bins_for",
     "capacity_gpu_s",
@@ -25,6 +29,7 @@ __all__ = [
     "heaviest",
     "integral",
     "jct_cdf",
+    "jct_parts",
     "job_table",
     "littles_law",
     "measured",

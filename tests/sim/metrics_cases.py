@@ -23,6 +23,8 @@ class Job(NamedTuple):
     evictions: int = 0
     lost_work: float = 0.0
     user: str = "ann"
+    work: float = 1.0
+    ideal: float = 1.0
 
 
 class Held(NamedTuple):
@@ -52,7 +54,8 @@ def run_of(jobs: Sequence[Job], held: Sequence[Held], end_s: float, **more: obje
             "held_s": owned,
             "paused_s": [sum(piece.paused for piece in held if piece.job == at) for at in range(len(jobs))],
             "served_gpu_s": [sum(piece.gpus * (piece.t1 - piece.t0) for piece in held if piece.job == at) for at in range(len(jobs))],
-            "work": np.ones(len(jobs)),
+            "work": [job.work for job in jobs],
+            "ideal_s": [job.ideal for job in jobs],
             "lost_work": [job.lost_work for job in jobs],
         }
     )
