@@ -8,13 +8,12 @@ from typing import Any, Final
 
 import allocators
 from lab.samples import SAMPLES
-from sim.cluster import Cluster
-from sim.contract import Card
+from sim.contract import Card, remarks_of
 from sim.errors import ParameterError
 from sim.faults import Faults
 from sim.overheads import Overheads
 from sim.params import ParamInfo, Spec, build, parameters, spec_of
-from sim.perf import BELIEFS, PERF
+from sim.perf import BELIEFS, PERF, PerfSpec
 from sim.readers import FORMATS
 from sim.trace import Trace
 
@@ -42,6 +41,10 @@ class Choice:
         What it reads beyond the public columns; allocators only.
     reason : str
         Why it cannot run here, as one sentence; "" = it can.
+    lacks : str
+        Word of `sim.contract.NEEDS` that the reason is about; "" = none.
+    remarks : tuple of str
+        What it will do differently here, as sentences; allocators only.
     """
 
     name: str
@@ -51,39 +54,46 @@ class Choice:
     card: Card | None = None
     needs: frozenset[str] = frozenset()
     reason: str = ""
+    lacks: str = ""
+    remarks: tuple[str, ...] = ()
 
 
-def _has_starts(trace: Trace, cluster: Cluster) -> str:
+def _has_starts(trace: Trace, perf: Spec) -> str:
     if trace.has("start_time_s"):
         return ""
     return "This trace holds no recorded start times, or its load was changed, so there is no history to replay."
 
 
-def _is_resizable(trace: Trace, cluster: Cluster) -> str:
-    return "" if trace.has("max_gpus") else "This trace says of no job how far it may be resized (columns min_gpus and max_gpus)."
+def _is_resizable(trace: Trace, perf: Spec) -> str:
+    if _model_class(perf).scales:
+        return ""
+    return f"Jobs run at one size only under the performance model '{perf.name}'. Choose one that scales, for example power_law."
 
 
-def _has_models(trace: Trace, cluster: Cluster) -> str:
+def _has_models(trace: Trace, perf: Spec) -> str:
     return "" if trace.has("model") else "This trace names no models, so no measured profile can be found for its jobs."
 
 
-_REQUIREMENTS: Final[Mapping[str, Callable[[Trace, Cluster], str]]] = {
+_REQUIREMENTS: Final[Mapping[str, Callable[[Trace, Spec], str]]] = {
     "recorded_start": _has_starts,
     "scaling": _is_resizable,
     "profile": _has_models,
 }
-"""Word of `sim.contract.NEEDS` -> the sentence that says why trace and cluster do not offer it, or ""."""
+"""Word of `sim.contract.NEEDS` -> the sentence that says why trace and performance model do not offer it, or ""."""
+_ONE_SIZE: Final = Spec("rigid")
 
 
-def allocator(spec: Spec | str, trace: Trace | None = None, cluster: Cluster | None = None) -> Choice:
+def allocator(spec: Spec | str, trace: Trace | None = None, perf: Spec = _ONE_SIZE) -> Choice:
     """Describe one allocator as configured.
 
     Parameters
     ----------
     spec : Spec or str
         Name and parameters.
-    trace, cluster : Trace, Cluster or None
-        Where it shall run; None = no reason is looked for.
+    trace : Trace or None
+        The jobs it shall run; None = no reason is looked for.
+    perf : Spec
+        How fast they run.
 
     Raises
     ------
@@ -93,13 +103,13 @@ def allocator(spec: Spec | str, trace: Trace | None = None, cluster: Cluster | N
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
     made = allocators.make(spec)
     needs = frozenset(made.needs)
-    reason = "" if trace is None or cluster is None else _reason(needs, trace, cluster)
-    return Choice(spec.name, made.card.title, made.card.what, parameters(type(made)), made.card, needs, reason)
+    lacks, reason = ("", "") if trace is None else _reason(needs, trace, perf)
+    return Choice(spec.name, made.card.title, made.card.what, parameters(type(made)), made.card, needs, reason, lacks, remarks_of(made))
 
 
-def allocator_choices(trace: Trace | None = None, cluster: Cluster | None = None) -> tuple[Choice, ...]:
+def allocator_choices(trace: Trace | None = None, perf: Spec = _ONE_SIZE) -> tuple[Choice, ...]:
     """List all allocators with their defaults, those that cannot run here with their reason."""
-    return tuple(allocator(Spec(name), trace, cluster) for name in allocators.REGISTRY)
+    return tuple(allocator(Spec(name), trace, perf) for name in allocators.REGISTRY)
 
 
 def samples() -> tuple[Choice, ...]:
@@ -115,6 +125,18 @@ def formats() -> tuple[Choice, ...]:
 def perf_models() -> tuple[Choice, ...]:
     """List the performance models: how fast a job really is."""
     return tuple(_model(name, cls) for name, cls in PERF.items())
+
+
+def assumptions(perf: Spec, trace: Trace) -> tuple[str, ...]:
+    """Return what a performance model assumes because the trace does not say it, as sentences for the user.
+
+    Raises
+    ------
+    ParameterError
+        As `instance`.
+    """
+    model: PerfSpec = instance("perf", perf)
+    return model.assumptions(trace)
 
 
 def beliefs() -> tuple[Choice, ...]:
@@ -192,11 +214,17 @@ _SINGLE: Final[Mapping[str, type]] = {"overheads": Overheads, "faults": Faults}
 _MODELS: Final[Mapping[str, tuple[Mapping[str, type], str]]] = {"perf": (PERF, "performance model"), "belief": (BELIEFS, "belief")}
 
 
-def _reason(needs: frozenset[str], trace: Trace, cluster: Cluster) -> str:
+def _reason(needs: frozenset[str], trace: Trace, perf: Spec) -> tuple[str, str]:
     for need, check in _REQUIREMENTS.items():
-        if need in needs and (sentence := check(trace, cluster)):
-            return sentence
-    return ""
+        if need in needs and (sentence := check(trace, perf)):
+            return need, sentence
+    return "", ""
+
+
+def _model_class(perf: Spec) -> type[PerfSpec]:
+    if perf.name not in PERF:
+        raise ParameterError(f"There is no performance model '{perf.name}'. Choose one of {', '.join(PERF)}.")
+    return PERF[perf.name]
 
 
 def _model(name: str, cls: type) -> Choice:

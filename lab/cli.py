@@ -19,7 +19,7 @@ from lab.compare import Outcome, headline
 from lab.document import parse_json
 from lab.machines import cluster_from_file
 from lab.run import run, summarise
-from lab.scenario import RIGID, Scenario, TraceSpec
+from lab.scenario import READY, RIGID, Scenario, TraceSpec
 from lab.settings import with_settings
 from lab.sources import Source, changed, check_measure, load_source
 from lab.store import plain
@@ -87,7 +87,7 @@ def command_run(args: argparse.Namespace) -> None:
     check_measure(trace, study.base.measure)
     names = _run_labels(study)
     for spec in study.allocators:
-        if reason := catalog.allocator(spec, trace, study.base.cluster).reason:
+        if reason := catalog.allocator(spec, trace, study.base.perf).reason:
             raise ParameterError(f"{spec.name} cannot run here: {reason}")
     folder = _folder(args.jobs_out) if args.jobs_out else None
     done = []
@@ -140,7 +140,7 @@ def trace_spec(args: argparse.Namespace) -> TraceSpec:
     TrainyardError
         If a choice is unknown, or there is no file that it could apply to.
     """
-    needless = _reading_choices(args) if args.trace.startswith(("sample:", "store:")) else []
+    needless = _reading_choices(args) if args.trace.startswith(READY) else []
     if needless:
         raise UsageError(f"{needless[0]} says how a file is read, but {args.trace} is read already. Leave it out, or name a file.")
     given = {name: getattr(args, name) for name in READ_CHOICES if getattr(args, name, None) is not None}
@@ -176,7 +176,7 @@ def _study(args: argparse.Namespace) -> tuple[Study, Source]:
 
 def _study_of_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
     if not args.trace:
-        raise UsageError("Nothing to run: give --trace FILE, --trace sample:NAME or --scenario FILE.json.")
+        raise UsageError("Nothing to run: give --trace FILE, --trace sample:NAME, --trace made:NAME or --scenario FILE.json.")
     if not args.allocator:
         raise UsageError("No allocator is chosen: give --allocator NAME, as often as you like. python -m lab list allocators names them.")
     specs = tuple(Spec.parse(text) for text in args.allocator)

@@ -44,7 +44,7 @@ def run(scenario: Scenario, *, trace: Trace | None = None, store: Store | None =
     """
     jobs = load_trace(scenario.trace, store) if trace is None else trace
     check_measure(jobs, scenario.measure)
-    reason = catalog.allocator(scenario.allocator, jobs, scenario.cluster).reason
+    reason = catalog.allocator(scenario.allocator, jobs, scenario.perf).reason
     if reason:
         raise ParameterError(f"{scenario.allocator.name} cannot run here: {reason}")
     return Simulator(jobs, scenario.cluster, catalog.instance("allocator", scenario.allocator), conditions(scenario), progress=progress).run()

@@ -33,13 +33,13 @@ def sample_study(name: str = FIRST_SAMPLE) -> Study:
     cluster = source.cluster
     assert cluster is not None, "every sample comes with a cluster"
     specs = tuple(Spec(policy) for policy in FIRST_POLICIES if policy in REGISTRY) or (Spec(next(iter(REGISTRY))),)
-    specs = tuple(spec for spec in specs if not catalog.allocator(spec, source.trace, cluster).reason)
+    specs = tuple(spec for spec in specs if not catalog.allocator(spec, source.trace).reason)
     return Study(Scenario(TraceSpec(f"sample:{name}"), cluster, specs[0]), specs)
 
 
 def names_a_file(study: Study) -> bool:
     """Tell whether the trace is the path of a file, which means something on the machine where the scenario was written only."""
-    return not study.base.trace.source.startswith(("sample:", "store:"))
+    return not study.base.trace.source.startswith(("sample:", "store:", "made:"))
 
 
 def admitted(study: Study) -> Study:
@@ -97,4 +97,4 @@ def reason(study: Study, at: int, store: Store | None = None) -> str:
     TrainyardError
         If the trace cannot be loaded.
     """
-    return catalog.allocator(study.allocators[at], load_trace(study.base.trace, store), study.base.cluster).reason
+    return catalog.allocator(study.allocators[at], load_trace(study.base.trace, store), study.base.perf).reason

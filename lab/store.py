@@ -64,6 +64,11 @@ class Entry:
         """
         return self._frame(f"chart-{name}")
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the allocator had to say of the run."""
+        return tuple(self.provenance["result"]["remarks"])
+
     def jobs(self) -> pd.DataFrame:
         """Return one row per job, without reading the other frames.
 
@@ -82,10 +87,9 @@ class Entry:
         StoreError
             If a frame is missing or damaged.
         """
-        facts = dict(self.provenance["result"])
-        timing = Timing(**self.provenance["timing"])
-        frames = {name: self._frame(name) for name in FRAMES}
-        result = RunResult(**frames, end_s=float(facts["end_s"]), reason=facts["reason"], voided=facts["voided"], overflow=facts["overflow"], timing=timing)
+        facts: dict[str, Any] = {name: self._frame(name) for name in FRAMES} | dict(self.provenance["result"])
+        facts |= {"end_s": float(facts["end_s"]), "remarks": self.remarks, "timing": Timing(**self.provenance["timing"])}
+        result = RunResult(**facts)
         if result.digest() != self.provenance["digest"]:
             raise _damaged(self.folder, "its contents changed")
         return result
@@ -174,7 +178,7 @@ class Store:
             "versions": dict(about["versions"]),
             "timing": asdict(result.timing),
             "categories": {name: _categories(frame) for name, frame in frames.items()},
-            "result": {"end_s": result.end_s, "reason": result.reason, "voided": result.voided, "overflow": result.overflow},
+            "result": {name: plain(getattr(result, name)) for name in ("end_s", "reason", "voided", "overflow", "remarks")},
         }
         with _Draft(self.root, self._run(key)) as draft:
             for name, frame in frames.items():

@@ -40,7 +40,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_allocator_is_listed_with_card_and_parameters(trace: Trace) -> None:
-    listed = catalog.allocator_choices(trace, CLUSTER)
+    listed = catalog.allocator_choices(trace)
     assert [choice.name for choice in listed] == list(allocators.REGISTRY)
     for choice in listed:
         assert choice.card is not None
@@ -50,11 +50,13 @@ def test_every_allocator_is_listed_with_card_and_parameters(trace: Trace) -> Non
 
 def test_reason_follows_from_what_is_needed_and_missing(trace: Trace) -> None:
     bare = Trace.of(trace.frame.drop(columns="start_time_s"))
-    assert catalog.allocator("odd", trace, CLUSTER).reason == ""
-    assert "no recorded start times" in catalog.allocator("odd", bare, CLUSTER).reason
-    assert "how far it may be resized" in catalog.allocator("odd:need=scaling", trace, CLUSTER).reason
-    assert "names no models" in catalog.allocator("odd:need=profile", trace, CLUSTER).reason
-    assert catalog.allocator("odd:need=overflow", bare, CLUSTER).reason == ""
+    assert catalog.allocator("odd", trace).reason == ""
+    assert "no recorded start times" in catalog.allocator("odd", bare).reason
+    sized = catalog.allocator("odd:need=scaling", trace)
+    assert "one size only under the performance model 'rigid'" in sized.reason
+    assert sized.lacks == "scaling"
+    assert "names no models" in catalog.allocator("odd:need=profile", trace).reason
+    assert catalog.allocator("odd:need=overflow", bare).reason == ""
     assert catalog.allocator("odd:need=scaling").reason == ""
 
 

@@ -34,7 +34,9 @@ def result_of(seed: int = 0, jobs: int = 50) -> RunResult:
     if not seed % 2:
         outages = outages.iloc[:0].reset_index(drop=True)
     outages["cause"] = pd.Categorical(outages["cause"], categories=["outage", "absent"])
-    return RunResult(frame, segments, empty, pd.DataFrame({"t": rng.random(3)}), notes, outages, 12.5, "drained", 2, 7, Timing(1.0, 2.0, 0.1, 0.01, 80.0))
+    return RunResult(
+        frame, segments, empty, pd.DataFrame({"t": rng.random(3)}), notes, outages, 12.5, "drained", 2, 7, ("So it was.",), Timing(1.0, 2.0, 0.1, 0.01, 80.0)
+    )
 
 
 def put(store: Store, key: str = KEY, result: RunResult | None = None) -> RunResult:
@@ -54,6 +56,7 @@ def test_everything_comes_back(store: Store) -> None:
     assert entry.provenance["digest"] == result.digest() == entry.result().digest()
     assert entry.result().timing == result.timing
     assert entry.result().overflow == 7
+    assert entry.remarks == entry.result().remarks == result.remarks
     pd.testing.assert_frame_equal(entry.jobs(), result.jobs)
     pd.testing.assert_frame_equal(entry.chart("queue"), CHARTS["queue"])
     assert [one.key for one in store.entries()] == [KEY]
