@@ -12,6 +12,7 @@ from lab import catalog
 from lab.document import canonical_json, finite, number, settings, whole
 from sim.cluster import Cluster, NodeGroup
 from sim.errors import ParameterError
+from sim.generate import canonical
 from sim.params import Spec
 from sim.result import RESULTS_VERSION
 from sim.simulator import Measure
@@ -20,6 +21,9 @@ RIGID: Final = Spec("rigid")
 EXACT: Final = Spec("exact")
 NO_OVERHEADS: Final = Spec("overheads")
 NO_FAULTS: Final = Spec("faults")
+MADE: Final = "made:"
+READY: Final = ("sample:", "store:", MADE)
+"""Beginnings of sources that are no file, so that there is nothing to read."""
 STOPS: Final = ("drained", "horizon", "measured")
 _READ: Final = {"zone": None, "cpu_jobs": "drop", "unfinished": "drop", "since": "submit", "mapping": (), "time_unit": "s", "duration_unit": "s"}
 
@@ -31,7 +35,8 @@ class TraceSpec:
     Parameters
     ----------
     source : str
-        ``sample:NAME``, ``store:DIGEST`` (an upload kept by the store) or the path of a file.
+        ``sample:NAME``, ``store:DIGEST`` (an upload kept by the store), ``made:NAME:key=value,...`` (a workload of `sim.generate.WORKLOADS`, defaults left
+        out on construction) or the path of a file.
     fmt : str
         Key of `sim.readers.FORMATS`; "" = recognised by content.
     read : tuple of (str, value)
@@ -56,6 +61,8 @@ class TraceSpec:
             object.__setattr__(self, name, number(f"trace.{name}", getattr(self, name)))
         if not self.source:
             raise ParameterError("The scenario names no trace. Choose a sample or a file.")
+        if self.source.startswith(MADE):
+            object.__setattr__(self, "source", MADE + canonical(self.source.removeprefix(MADE)))
         if not self.from_s < self.to_s:
             raise ParameterError(f"The window of the trace from {self.from_s:g} s to {self.to_s:g} s is empty. Let it end after it begins.")
         if not 0.001 <= self.load <= 1000:
@@ -78,7 +85,7 @@ class TraceSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> TraceSpec:
-        """Read what `to_json` wrote, or the source alone.
+        """Read what `to_json` wrote, or the source alone; a made source may be a table of name and params.
 
         Raises
         ------
@@ -93,6 +100,8 @@ class TraceSpec:
             raise ParameterError(f"trace.read = {read} is not a table of choices.")
         if known.get("to_s", 0) is None:
             known["to_s"] = math.inf
+        if isinstance(known.get("source"), Mapping):
+            known["source"] = f"{MADE}{Spec.from_json(known['source'])}"
         given: dict[str, Any] = {key: str(value) if key in ("source", "fmt") else value for key, value in known.items()}
         return cls(**given, read=tuple(read.items()))
 

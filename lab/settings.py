@@ -8,6 +8,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from lab.document import number
+from lab.scenario import MADE
 from sim.errors import ParameterError
 from sim.params import Spec
 
@@ -23,8 +24,8 @@ def with_settings(document: Mapping[str, Any], settings: Sequence[str]) -> dict[
     document : mapping
         `Scenario.to_json` or `Study.to_json`.
     settings : sequence of str
-        Each ``path=value``, e.g. ``faults.mtbf_h=500``, ``seed=3``, ``belief=noisy:sigma=0.3``, ``cluster=16x8:v100``, ``cluster.groups.0.count=20``. In a
-        study a path into the scenario needs no prefix, and ``allocator.head=skip`` changes every allocator.
+        Each ``path=value``, e.g. ``faults.mtbf_h=500``, ``seed=3``, ``belief=noisy:sigma=0.3``, ``cluster=16x8:v100``, ``cluster.groups.0.count=20``,
+        ``trace.source.per_h=12`` for a made workload. In a study a path into the scenario needs no prefix, and ``allocator.head=skip`` changes every allocator.
 
     Raises
     ------
@@ -78,7 +79,9 @@ def _step(node: Any, key: str, setting: str) -> Any:
 
 
 def _opened(key: str, value: Any) -> Any:
-    """Return the table behind an allocator or a model that is written as text."""
+    """Return the table behind an allocator, a model or a made workload that is written as text."""
+    if key == "source" and isinstance(value, str) and value.startswith(MADE):
+        return Spec.parse(value.removeprefix(MADE)).to_json()
     return Spec.parse(value).to_json() if isinstance(value, str) and (key in _SPECS or key.isdigit()) else value
 
 

@@ -11,11 +11,12 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from lab.samples import load_sample
-from lab.scenario import TraceSpec
+from lab.scenario import MADE, TraceSpec
 from lab.store import Store
 from sim.cluster import Cluster
 from sim.conditions import Measure
 from sim.errors import TraceError
+from sim.generate import workload
 from sim.readers import Import, ReadOptions, read
 from sim.readers.format import size_text
 from sim.trace import Trace
@@ -38,7 +39,7 @@ class Source:
     account : mapping
         Plain counts: read, used, dropped, altered, reasons, guesses, warnings.
     cluster : Cluster or None
-        The one that comes with a sample.
+        The one that comes with a sample or a made workload.
     imported : Import or None
         The full account of a file that was read.
     """
@@ -81,13 +82,15 @@ def load_source(spec: TraceSpec, store: Store | None = None, *, max_mb: float = 
     Raises
     ------
     TrainyardError
-        If there is no such sample, stored trace or file, or it cannot be read.
+        If there is no such sample, workload, stored trace or file, or it cannot be read.
     """
     kind, _, name = spec.source.partition(":")
     if kind == "sample" and name:
         return _sample(name)
     if kind == "store" and name:
         return _stored(name, store or Store())
+    if spec.source.startswith(MADE):
+        return _made(name)
     return _file(spec, max_mb)
 
 
@@ -165,9 +168,19 @@ def _changed(trace: Trace, from_s: float, to_s: float, load: float) -> Trace:
 @lru_cache(maxsize=8)
 def _sample(name: str) -> Source:
     trace, cluster = load_sample(name)
-    jobs = len(trace)
-    account: dict[str, Any] = {"format": "sample", "read": jobs, "used": jobs, "dropped": 0, "altered": 0, "reasons": [], "guesses": [], "warnings": []}
-    return Source(trace, MappingProxyType(account), cluster)
+    return Source(trace, _complete("sample", len(trace)), cluster)
+
+
+@lru_cache(maxsize=8)
+def _made(text: str) -> Source:
+    chosen = workload(text)
+    trace = chosen.make()
+    return Source(trace, _complete("made", len(trace)), chosen.machines())
+
+
+def _complete(fmt: str, jobs: int) -> Mapping[str, Any]:
+    """Return the account of a source of which nothing was left out."""
+    return MappingProxyType({"format": fmt, "read": jobs, "used": jobs, "dropped": 0, "altered": 0, "reasons": [], "guesses": [], "warnings": []})
 
 
 def _stored(digest: str, store: Store) -> Source:

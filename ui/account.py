@@ -23,7 +23,7 @@ def draw(account: Mapping[str, Any], taken: Taken | None) -> None:
     taken : Taken or None
         The single rows, if this session has read the file; after a reload only the counts are left.
     """
-    if not account or account.get("format") == "sample":
+    if not account or account.get("format") in ("sample", "made"):
         return
     st.markdown(f"**What was read:** {words.plain(account.get('file', 'the file'))}, {words.plain(account.get('title', account['format']))}")
     grid = st.grid(4, min_column_width=120)

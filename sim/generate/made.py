@@ -1,0 +1,104 @@
+"""Workloads that are made on the fly from a short text such as ``elastic-nodes:jobs=50,per_h=12,seed=3``: the registry and the canonical text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final, Protocol
+
+from sim.cluster import Cluster
+from sim.errors import ParameterError
+from sim.generate.elastic import MOST_JOBS, MOST_SEED, BatchJobs, ElasticNodes
+from sim.generate.history import with_history
+from sim.generate.profiles import PROFILES
+from sim.generate.workload import generate
+from sim.params import Spec, build, param, spec_of
+from sim.trace import Trace
+
+
+class Workload(Protocol):
+    """A frozen dataclass whose fields are declared with `sim.params.param`; the first line of its docstring is what a list shows."""
+
+    title: ClassVar[str]
+
+    def machines(self) -> Cluster:
+        """Return the cluster that the workload comes with."""
+
+    def make(self) -> Trace:
+        """Return the jobs: a pure function of the parameters."""
+
+
+@dataclass(frozen=True)
+class LookAlike:
+    """Jobs with the published statistics of one profile, see `sim.generate.generate`."""
+
+    title: ClassVar[str] = ""
+    profile: ClassVar[str] = ""
+
+    jobs: int = param(1000, low=2, high=MOST_JOBS, help="Number of jobs.")
+    load: float = param(0.9, low=0, high=100, help="GPU-seconds asked for over those there are; 0 = not scaled.")
+    days: float = param(0.0, unit="days", low=0, high=3650, help="From first to last submission; 0 = follows from the load, or from the published rate.")
+    cluster: str = param("", help="The machines the jobs are for, e.g. 40x8:p100, with + between groups; empty = the profile's.")
+    history: bool = param(False, help="Whether start times of a made history are added, so that it can be replayed.")
+    seed: int = param(0, low=0, high=MOST_SEED, help="Of everything random.")
+
+    def __post_init__(self) -> None:
+        """Check the machines; between groups stands a plus, because a comma ends a parameter."""
+        object.__setattr__(self, "cluster", "+".join(part.strip() for part in self.cluster.replace(",", "+").split("+")))
+        self.machines()
+
+    def machines(self) -> Cluster:
+        """Return the cluster that the jobs are made for."""
+        return Cluster.parse(self.cluster.replace("+", ",") or PROFILES[self.profile].cluster)
+
+    def make(self) -> Trace:
+        """Return the jobs.
+
+        Raises
+        ------
+        ParameterError
+            If the cluster has no GPU, or the load cannot be reached in these days.
+        """
+        cluster = self.machines()
+        trace = generate(self.profile, jobs=self.jobs, seed=self.seed, cluster=cluster, load=self.load or None, days=self.days or None)
+        if self.history:
+            trace = with_history(trace, cluster, self.seed)
+        return Trace(trace.frame, f"Made: {trace.name}", trace.epoch)
+
+
+def _look_alike(name: str) -> type[LookAlike]:
+    return type(name, (LookAlike,), {"__doc__": f"Jobs with the published statistics of the profile {name}.", "profile": name, "title": PROFILES[name].title})
+
+
+WORKLOADS: Final[Mapping[str, type[Workload]]] = {"elastic-nodes": ElasticNodes, "batch-jobs": BatchJobs} | {name: _look_alike(name) for name in PROFILES}
+"""Name -> what is made."""
+
+
+def workload(text: str) -> Workload:
+    """Return the workload that a text names, its parameters checked.
+
+    Parameters
+    ----------
+    text : str
+        ``name`` or ``name:key=value,...``, a `Spec`.
+
+    Raises
+    ------
+    TrainyardError
+        If the name or a parameter is unknown, or a value is out of its bounds.
+    """
+    spec = Spec.parse(text)
+    if spec.name not in WORKLOADS:
+        raise ParameterError(f"There is no workload '{spec.name}'. Choose one of {', '.join(WORKLOADS)}.")
+    return build(WORKLOADS[spec.name], spec)
+
+
+def canonical(text: str) -> str:
+    """Return the text that is the same for equal choices: parameters sorted, without those that have their defaults.
+
+    Raises
+    ------
+    TrainyardError
+        As `workload`.
+    """
+    return str(spec_of(Spec.parse(text).name, workload(text)))
