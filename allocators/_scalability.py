@@ -1,0 +1,224 @@
+"""How much faster a job gets with more GPUs when it may choose its batch size for each number of them: the job scalability analyser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil, floor, isnan
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from sim.contract import Floats, Ints, JobId, Shape, Tuning, View
+
+BATCHES: Final = ("elastic", "max", "min", "random")
+MOST: Final = 4096
+"""Most batch sizes that are looked at for one number of GPUs."""
+_KEPT: Final = 4096  # profiles remembered; dropping them costs time, never changes a result
+
+Range = tuple[int, int]
+Sizes = tuple[Shape, ...]
+
+
+class Curve(NamedTuple):
+    """The profile of a job on some shapes.
+
+    Parameters
+    ----------
+    speedups : array of shape (shapes,)
+        Throughput relative to one GPU at its best batch size; 0 where the job cannot run.
+    batches : tuple of int
+        Total batch size on each shape; 0 where the job cannot run.
+    """
+
+    speedups: Floats
+    batches: tuple[int, ...]
+
+
+class _Best(NamedTuple):
+    # Per shape the best throughput of an elastic batch and the batch itself, and what speed-ups are measured against.
+    rates: Floats
+    batches: Ints
+    units: Floats
+
+
+class Scalability:
+    """Speed-up of every job on every number of GPUs, and the batch size that gives it.
+
+    Parameters
+    ----------
+    batch : str
+        One of `BATCHES`: the best batch size for each number of GPUs, or one that is fixed when the job is submitted: the largest of its range, the smallest,
+        or one drawn from the range.
+
+    Notes
+    -----
+    ``T(k) = thr(Bopt(k), k) / thr(Bopt(1), 1)``, where ``thr(B, k)`` is the believed throughput of total batch ``B`` on ``k`` GPUs and ``Bopt(k)`` the batch
+    within the job's range that maximises it. A fixed batch is measured against the same denominator, so that the sums of all variants compare. Where a job
+    cannot run on one GPU, our reading is ``thr(Bopt(m), m) / m`` with its smallest feasible number ``m``. A job without a batch range is profiled as it is.
+
+    Jobs of one model, batch range and limits that are equally fast at both ends of the range on every shape share one profile.
+    """
+
+    def __init__(self, batch: str) -> None:
+        self._batch = batch
+        self._drawn: dict[JobId, float] = {}
+        self._known: dict[tuple[object, ...], _Best] = {}
+        self._curves: dict[JobId, dict[tuple[int, int], int]] = {}
+        self._begun = False
+
+    def feed(self, view: View) -> None:
+        """Draw for the jobs that have arrived since the last call, in order of arrival, and forget those that are finished."""
+        self.forget(view.delta.finished)
+        if self._batch == "random":
+            # One number for every job, whether it has a batch size or not: the draw of a job depends on nothing but how many came before it.
+            newcomers = view.delta.arrived if self._begun else view.active.ids.tolist()
+            for job in newcomers:
+                self._drawn[job] = float(view.rng.random())
+        self._begun = True
+
+    def forget(self, jobs: Iterable[JobId]) -> None:
+        """Drop what is known of jobs that are gone."""
+        for job in jobs:
+            self._drawn.pop(job, None)
+            self._curves.pop(job, None)
+
+    def __len__(self) -> int:
+        """Return how many jobs something is known of."""
+        return len(self._drawn.keys() | self._curves.keys())
+
+    def __call__(self, view: View, ids: Ints, shapes: Sequence[Shape]) -> Floats:
+        """Return the speed-ups, of shape (jobs, shapes), and remember the batch sizes for `tuning`."""
+        grouped: dict[Range | None, list[int]] = {}
+        for row, job in enumerate(ids.tolist()):
+            grouped.setdefault(_range(view, job), []).append(row)
+        speedups = np.zeros((len(ids), len(shapes)))
+        sizes = tuple(shapes)
+        for limits, rows in grouped.items() if sizes else ():
+            if limits is None:
+                speedups[rows] = self._as_they_are(view, ids[rows], sizes)
+            else:
+                for row, curve in zip(rows, self._tuned(view, ids[rows], sizes, limits), strict=True):
+                    speedups[row] = curve.speedups
+                    batches = self._curves.setdefault(int(ids[row]), {})
+                    batches |= {(_type(shape), sum(shape.gpus)): batch for shape, batch in zip(sizes, curve.batches, strict=True)}
+        return speedups
+
+    def tuning(self, job: JobId, size: int, type_at: int) -> Tuning:
+        """Return the batch size for a number of GPUs of a type; none for a job without a batch range."""
+        batch = self._curves.get(job, {}).get((type_at, size), 0)
+        return Tuning(batch_size=batch) if batch else Tuning()
+
+    def _as_they_are(self, view: View, ids: Ints, sizes: Sizes) -> Floats:
+        tried = _with_one(sizes)
+        seen = view.belief.rates(ids, tried)
+        units = np.stack([_units(row, tried) for row in seen])
+        return _ratio(seen, units)[:, : len(sizes)]
+
+    def _tuned(self, view: View, ids: Ints, sizes: Sizes, limits: Range) -> list[Curve]:
+        low, high = limits
+        at_low = view.belief.rates(ids, [_with(shape, low) for shape in sizes])
+        at_high = view.belief.rates(ids, [_with(shape, high) for shape in sizes])
+        keys = [
+            (limits, sizes, *[view.one(name, job) for name in ("model", "min_gpus", "max_gpus")], slow.tobytes(), fast.tobytes())
+            for job, slow, fast in zip(ids.tolist(), at_low, at_high, strict=True)
+        ]
+        self._analyse(view, {key: job for key, job in zip(keys, ids.tolist(), strict=True) if key not in self._known}, sizes, limits)
+        bests = [self._known[key] for key in keys]
+        if self._batch == "elastic":
+            return [Curve(_ratio(best.rates, best.units), tuple(best.batches.tolist())) for best in bests]
+        return [
+            _fixed(batch, low_rates if batch == low else high_rates if batch == high else _at(view, job, sizes, batch), best)
+            for job, batch, low_rates, high_rates, best in zip(
+                ids.tolist(), [self._fixed_batch(job, limits) for job in ids.tolist()], at_low, at_high, bests, strict=True
+            )
+        ]
+
+    def _analyse(self, view: View, wanted: dict[tuple[object, ...], JobId], sizes: Sizes, limits: Range) -> None:
+        if not wanted:
+            return
+        if len(self._known) + len(wanted) > _KEPT:
+            self._known.clear()
+        tried = _with_one(sizes)
+        batches = [candidates(sum(shape.gpus), *limits) for shape in tried]
+        ends = np.cumsum([len(some) for some in batches]).tolist()
+        rates = view.belief.rates(np.array(list(wanted.values())), [_with(shape, batch) for shape, some in zip(tried, batches, strict=True) for batch in some])
+        for key, row in zip(wanted, rates, strict=True):
+            parts = np.split(row, ends[:-1])
+            best = [int(part.argmax()) for part in parts]
+            most = np.array([part[at] for part, at in zip(parts, best, strict=True)])
+            picked = [some[at] if rate > 0 else 0 for some, at, rate in zip(batches, best, most, strict=True)]
+            count = len(sizes)
+            self._known[key] = _Best(most[:count], np.array(picked[:count]), _units(most, tried)[:count])
+
+    def _fixed_batch(self, job: JobId, limits: Range) -> int:
+        low, high = limits
+        if self._batch == "random":
+            return low + floor(self._drawn[job] * (high - low + 1))
+        return high if self._batch == "max" else low
+
+
+def candidates(gpus: int, low: int, high: int) -> list[int]:
+    """Return the total batch sizes worth looking at on so many GPUs, ascending.
+
+    Parameters
+    ----------
+    gpus : int
+        Number of GPUs, at least 1.
+    low, high : int
+        Range of the total batch size.
+
+    Notes
+    -----
+    Data-parallel training takes as long per step as its largest share, ``ceil(B / k)`` samples. All ``B`` with the same ``ceil(B / k) = b``, which are
+    ``(b - 1) k < B <= b k``, therefore take equally long per step, and fit into memory or not together: the largest of them has the highest throughput. That
+    is ``b k``, a multiple of ``k``, or ``high`` if ``b k`` is above it. So the multiples and ``high`` contain a best batch; ``low`` is there for performance
+    models that do not count in shares. Beyond `MOST` multiples evenly spaced ones are looked at.
+    """
+    first, last = -(-low // gpus), high // gpus
+    step = max(1, ceil((last - first + 1) / MOST))
+    return sorted({low, high, *(share * gpus for share in range(first, last + 1, step))})
+
+
+def _fixed(batch: int, rates: Floats, best: _Best) -> Curve:
+    return Curve(_ratio(rates, best.units), tuple([batch if rate > 0 else 0 for rate in rates.tolist()]))
+
+
+def _at(view: View, job: JobId, sizes: Sizes, batch: int) -> Floats:
+    rates: Floats = view.belief.rates(np.array([job]), [_with(shape, batch) for shape in sizes])[0]
+    return rates
+
+
+def _range(view: View, job: JobId) -> Range | None:
+    low, high = view.one("min_batch", job), view.one("max_batch", job)
+    if isnan(low) or isnan(high):
+        return None
+    # A range without a whole number in it has one batch size, its upper end.
+    return min(ceil(low), floor(high)), floor(high)
+
+
+def _with(shape: Shape, batch: int) -> Shape:
+    return shape._replace(tuning=Tuning(batch_size=batch))
+
+
+def _type(shape: Shape) -> int:
+    return next(at for at, gpus in enumerate(shape.gpus) if gpus)
+
+
+def _with_one(sizes: Sizes) -> Sizes:
+    """Return these shapes, and after them one GPU of each of their types if it is not among them."""
+    width = len(sizes[0].gpus)
+    ones = [Shape(tuple([int(at == kind) for at in range(width)])) for kind in sorted({_type(shape) for shape in sizes})]
+    return tuple(dict.fromkeys([*sizes, *ones]))
+
+
+def _units(rates: Floats, tried: Sizes) -> Floats:
+    """Return for each shape the throughput that counts as 1 on its type: that of one GPU, or the share of one in the fewest that can run the job."""
+    unit: dict[int, float] = {}
+    for rate, shape in sorted(zip(rates.tolist(), tried, strict=True), key=lambda pair: sum(pair[1].gpus)):
+        if rate > 0:
+            unit.setdefault(_type(shape), rate / sum(shape.gpus))
+    return np.array([unit.get(_type(shape), 0.0) for shape in tried])
+
+
+def _ratio(rates: Floats, units: Floats) -> Floats:
+    return np.divide(rates, units, out=np.zeros_like(rates), where=(rates > 0) & (units > 0))
