@@ -13,11 +13,13 @@ from typing import NoReturn, TypeVar
 from lab import catalog
 from lab.cli import UsageError, cluster_of, command_run, trace_spec
 from lab.samples import write_sample, write_trace
+from lab.scenario import MADE, READY, TraceSpec
 from lab.sources import FILE_LIMIT_MB, load_source
 from lab.words import plural
 from sim.errors import ContractError, InfeasiblePlan, TrainyardError
 from sim.generate import PROFILES, generate, with_history
 from sim.params import ParamInfo
+from sim.trace import Trace
 
 T = TypeVar("T")
 
@@ -79,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=command_run)
-    parser.add_argument("--trace", metavar="FILE|sample:NAME", help="the jobs; formats are recognised by content")
+    parser.add_argument("--trace", metavar="FILE|sample:NAME|made:NAME", help="the jobs; formats are recognised by content")
     _add_reading(parser)
     parser.add_argument(
         "--cluster",
@@ -121,11 +123,11 @@ def _megabytes(text: str) -> float:
 
 def _add_generate(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_generate)
-    parser.add_argument("what", metavar="PROFILE|sample:NAME", nargs="?", help=f"one of {', '.join(PROFILES)}, or a sample that ships")
+    parser.add_argument("what", metavar="PROFILE|sample:NAME|made:NAME", nargs="?", help=f"one of {', '.join(PROFILES)}, a sample or a made workload")
     parser.add_argument("--profile", metavar="PROFILE", help="the same as the first argument")
-    parser.add_argument("--jobs", metavar="N", type=int, default=1000, help="number of jobs (default 1000)")
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="same seed, same file (default 0)")
-    parser.add_argument("--load", metavar="L", type=float, default=0.9, help="GPU-seconds asked for over those there are (default 0.9)")
+    parser.add_argument("--jobs", metavar="N", type=int, help="number of jobs (default 1000)")
+    parser.add_argument("--seed", metavar="N", type=int, help="same seed, same file (default 0)")
+    parser.add_argument("--load", metavar="L", type=float, help="GPU-seconds asked for over those there are (default 0.9)")
     parser.add_argument("--days", metavar="D", type=float, help="from first to last submission")
     parser.add_argument("--cluster", metavar="SPEC|FILE", help="the machines the jobs are for; without it the profile's")
     parser.add_argument("--history", action="store_true", help="add made start times; needs --cluster")
@@ -134,7 +136,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
 
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_convert)
-    parser.add_argument("--trace", metavar="FILE|sample:NAME", required=True, help="the trace to read")
+    parser.add_argument("--trace", metavar="FILE|sample:NAME|made:NAME", required=True, help="the trace to read")
     _add_reading(parser)
     parser.add_argument("--out", metavar="FILE", required=True, help="FILE.csv or FILE.parquet")
     parser.add_argument("--report", metavar="FILE.csv", help="write every dropped or altered row with its reason")
@@ -142,8 +144,8 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_list)
-    parser.add_argument("what", choices=("allocators", "formats", "samples", "profiles", "models", "beliefs", "params"), help="what to show")
-    parser.add_argument("name", nargs="?", help="for params: an allocator, a model, overheads or faults")
+    parser.add_argument("what", choices=("allocators", "formats", "samples", "workloads", "profiles", "models", "beliefs", "params"), help="what to show")
+    parser.add_argument("name", nargs="?", help="for params: an allocator, a model, a made workload, overheads or faults")
 
 
 def _generate(args: argparse.Namespace) -> None:
@@ -151,23 +153,35 @@ def _generate(args: argparse.Namespace) -> None:
     if args.profile and args.profile != what:
         raise UsageError(f"generate {args.what} and --profile {args.profile} contradict each other. Keep one of them.")
     if not what:
-        raise UsageError(f"Nothing to generate: name a profile ({', '.join(PROFILES)}) or sample:NAME.")
+        raise UsageError(f"Nothing to generate: name a profile ({', '.join(PROFILES)}), sample:NAME or made:NAME.")
     out = Path(args.out)
+    if what.startswith(READY) and (needless := _profile_choices(args)):
+        raise UsageError(f"{needless[0]} goes with a profile, but {what} says by itself how it is made. Leave it out.")
     if what.startswith("sample:"):
         _folder_of(out / "x")
         jobs, machines = _writing(out, lambda: write_sample(what.removeprefix("sample:"), out))
         print(f"{jobs}\n{machines}")
         return
     _table_name(out)
-    cluster = cluster_of(args.cluster) if args.cluster else None
-    if args.history and cluster is None:
-        raise UsageError("--history needs --cluster, because the made start times depend on its GPUs.")
-    trace = generate(what, jobs=args.jobs, seed=args.seed, cluster=cluster, load=args.load, days=args.days)
-    if cluster is not None and args.history:
-        trace = with_history(trace, cluster, args.seed)
+    trace = load_source(TraceSpec(what)).trace if what.startswith(MADE) else _look_alike(what, args)
     _folder_of(out)
     _writing(out, lambda: write_trace(trace, out))
     print(f"{out}: {plural(len(trace), 'job')} over {trace.span_s / 86_400:.1f} days, {trace.gpu_seconds / 3600:,.0f} GPU-hours")
+
+
+def _profile_choices(args: argparse.Namespace) -> list[str]:
+    """Return the given arguments that say how a profile is drawn."""
+    return [f"--{name}" for name in ("jobs", "seed", "load", "days", "cluster", "history") if getattr(args, name) not in (None, False)]
+
+
+def _look_alike(profile: str, args: argparse.Namespace) -> Trace:
+    cluster = cluster_of(args.cluster) if args.cluster else None
+    if args.history and cluster is None:
+        raise UsageError("--history needs --cluster, because the made start times depend on its GPUs.")
+    jobs, load = 1000 if args.jobs is None else args.jobs, 0.9 if args.load is None else args.load
+    seed = args.seed or 0
+    trace = generate(profile, jobs=jobs, seed=seed, cluster=cluster, load=load, days=args.days)
+    return with_history(trace, cluster, seed) if cluster is not None and args.history else trace
 
 
 def _convert(args: argparse.Namespace) -> None:
@@ -206,6 +220,7 @@ def _list(args: argparse.Namespace) -> None:
         "allocators": catalog.allocator_choices,
         "formats": catalog.formats,
         "samples": catalog.samples,
+        "workloads": catalog.workloads,
         "models": catalog.perf_models,
         "beliefs": catalog.beliefs,
     }

@@ -11,6 +11,7 @@ from lab.samples import SAMPLES
 from sim.contract import Card, remarks_of
 from sim.errors import ParameterError
 from sim.faults import Faults
+from sim.generate import WORKLOADS
 from sim.overheads import Overheads
 from sim.params import ParamInfo, Spec, build, parameters, spec_of
 from sim.perf import BELIEFS, PERF, PerfSpec
@@ -117,6 +118,11 @@ def samples() -> tuple[Choice, ...]:
     return tuple(Choice(name, sample.title, sample.description) for name, sample in SAMPLES.items())
 
 
+def workloads() -> tuple[Choice, ...]:
+    """List the workloads that are made on the fly."""
+    return tuple(Choice(name, cls.title, _first_line(cls), parameters(cls)) for name, cls in WORKLOADS.items())
+
+
 def formats() -> tuple[Choice, ...]:
     """List the trace formats that are read."""
     return tuple(Choice(fmt.name, fmt.title) for fmt in FORMATS.values())
@@ -197,14 +203,14 @@ def canonical(kind: str, spec: Spec) -> Spec:
 
 
 def choice_params(name: str) -> tuple[ParamInfo, ...]:
-    """Return the parameters behind any name of the catalogue: an allocator, a model, ``overheads`` or ``faults``.
+    """Return the parameters behind any name of the catalogue: an allocator, a model, a made workload, ``overheads`` or ``faults``.
 
     Raises
     ------
     ParameterError
         If nothing has that name.
     """
-    known: dict[str, type] = {**_SINGLE, **BELIEFS, **PERF, **allocators.REGISTRY}
+    known: dict[str, type] = {**_SINGLE, **WORKLOADS, **BELIEFS, **PERF, **allocators.REGISTRY}
     if name not in known:
         raise ParameterError(f"Nothing is called '{name}'. Names with parameters: {', '.join(sorted(known))}.")
     return parameters(known[name])
@@ -228,4 +234,8 @@ def _model_class(perf: Spec) -> type[PerfSpec]:
 
 
 def _model(name: str, cls: type) -> Choice:
-    return Choice(name, name.capitalize(), (cls.__doc__ or "").strip().split("\n")[0], parameters(cls))
+    return Choice(name, name.capitalize(), _first_line(cls), parameters(cls))
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().split("\n")[0]
