@@ -23,6 +23,10 @@ NUMBERS: Final = (
     "batch_size",
     "min_gpus",
     "max_gpus",
+    "min_batch",
+    "max_batch",
+    "scaling_exponent",
+    "serial_fraction",
     "cpus",
     "mem_gb",
     "time_limit_s",
@@ -36,6 +40,10 @@ TYPES: Final = ("gpu_type", "gpu_types_allowed")
 """Names of GPU types are kept in lower case, so that V100 and v100 are one type."""
 MOST_GPUS: Final = 2**31 - 1
 MOST: Final = float(np.finfo(np.float64).max)
+BOUNDS: Final = {"batch_size": (1.0, MOST), "min_batch": (1.0, MOST), "max_batch": (1.0, MOST), "scaling_exponent": (0.0, 1.5), "serial_fraction": (0.0, 1.0)}
+"""Optional numbers of how a job scales -> smallest and largest value."""
+ORDERED: Final = (("min_gpus", "max_gpus"), ("min_gpus", "num_gpus"), ("num_gpus", "max_gpus"), ("min_batch", "max_batch"))
+"""Pairs of columns of which the first may not be above the second: a job runs at least at the size that it asked for."""
 COLUMNS: Final = (
     "job_id",
     "submit_time_s",
@@ -53,6 +61,10 @@ COLUMNS: Final = (
     "gpu_types_allowed",
     "min_gpus",
     "max_gpus",
+    "min_batch",
+    "max_batch",
+    "scaling_exponent",
+    "serial_fraction",
     "cpus",
     "mem_gb",
     "time_limit_s",
@@ -217,10 +229,20 @@ def _check(frame: pd.DataFrame, name: str) -> None:
         if wrong.any():
             row = int(np.flatnonzero(wrong.to_numpy())[0])
             raise TraceError(f"{name}: row {row + 1} has a negative or infinite {column} ({frame[column].iloc[row]}). Correct or drop it.")
-    both = frame.reindex(columns=["min_gpus", "max_gpus"])
-    crossed = both["min_gpus"] > both["max_gpus"]
-    if crossed.any():
-        row = int(np.flatnonzero(crossed.to_numpy())[0])
-        raise TraceError(
-            f"{name}: row {row + 1} has min_gpus {both['min_gpus'].iloc[row]:g} above max_gpus {both['max_gpus'].iloc[row]:g}. Swap or correct them."
-        )
+    _check_scaling(frame, name)
+
+
+def _check_scaling(frame: pd.DataFrame, name: str) -> None:
+    for column, (least, most) in BOUNDS.items():
+        wrong = ~frame[column].fillna(least).between(least, most) if column in frame else pd.Series(dtype=bool)
+        if wrong.any():
+            row, limit = int(np.flatnonzero(wrong.to_numpy())[0]), f" to {most:g}" if most < MOST else " or more, and finite"
+            raise TraceError(f"{name}: row {row + 1} has {column} {frame[column].iloc[row]:g}, but it must be {least:g}{limit}. Correct it or leave it empty.")
+    for low, high in ORDERED:
+        if not {low, high} <= set(frame.columns):
+            continue
+        crossed = (frame[low] > frame[high]).to_numpy()
+        if crossed.any():
+            row = int(np.flatnonzero(crossed)[0])
+            figures = f"{low} {frame[low].iloc[row]:g} above {high} {frame[high].iloc[row]:g}"
+            raise TraceError(f"{name}: row {row + 1} has {figures}. Swap or correct them.")

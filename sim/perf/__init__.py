@@ -7,8 +7,9 @@ from typing import Final
 from sim.perf.belief import BeliefSpec, Biased, Exact, Noisy, Unknown
 from sim.perf.model import Limits, PerfModel, PerfSpec, Rate
 from sim.perf.rigid import Rigid
+from sim.perf.scaling import Amdahl, PowerLaw
 
-PERF: Final[dict[str, type[PerfSpec]]] = {"rigid": Rigid}
+PERF: Final[dict[str, type[PerfSpec]]] = {"rigid": Rigid, "power_law": PowerLaw, "amdahl": Amdahl}
 """Name -> performance model, a dataclass of parameters."""
 
 BELIEFS: Final[dict[str, type[BeliefSpec]]] = {"exact": Exact, "noisy": Noisy, "biased": Biased, "unknown": Unknown}

@@ -11,14 +11,15 @@ import pandas as pd
 from sim.errors import TraceError
 from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.report import Import, Report
-from sim.trace import COLUMNS, NUMBERS, REQUIRED, Trace
+from sim.trace import BOUNDS, COLUMNS, NUMBERS, REQUIRED, Trace
 
 # Rounding demands up by more than this distorts every comparison.
 ROUNDING_WARNING: Final = 1.1
 WORDS: Final = {"submit_time_s": "submission time", "num_gpus": "GPU count", "duration_s": "duration"}
 # Unix milliseconds mistaken for seconds still pass: a wrong unit is the user's to see and choose.
 MOST: Final = {"submit_time_s": 1e14, "num_gpus": 1e7, "duration_s": 1e13}
-NOT_NEGATIVE: Final = ("cpus", "mem_gb", "min_gpus", "max_gpus", "time_limit_s", "batch_size")
+NOT_NEGATIVE: Final = ("cpus", "mem_gb", "min_gpus", "max_gpus", "time_limit_s")
+UNBOUNDED: Final = 1e300
 LOST_TIME: Final = "the recorded start is before the submission: moved to the submission"
 
 
@@ -158,10 +159,29 @@ def _mend(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
         early = jobs["start_time_s"] < jobs["submit_time_s"]
         report.alter(jobs, early, LOST_TIME, (jobs["submit_time_s"] - jobs["start_time_s"]).map("{:g} s".format))
         jobs = jobs.assign(start_time_s=jobs["start_time_s"].where(~early, jobs["submit_time_s"]))
-    if {"min_gpus", "max_gpus"} <= set(jobs.columns):
-        crossed = jobs["min_gpus"] > jobs["max_gpus"]
-        report.alter(jobs, crossed, "min_gpus is above max_gpus: both taken as not given")
-        jobs = jobs.assign(min_gpus=jobs["min_gpus"].where(~crossed), max_gpus=jobs["max_gpus"].where(~crossed))
+    return _mend_scaling(jobs, report)
+
+
+def _mend_scaling(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
+    for column, (least, most) in BOUNDS.items():
+        if column in jobs:
+            values = jobs[column]
+            outside = (values < least) | (values > most)
+            limit = f"below {least:g}" if most >= UNBOUNDED else f"outside {least:g} to {most:g}"
+            report.alter(jobs, outside, f"{column} is {limit}: taken as not given", values)
+            jobs = jobs.assign(**{column: values.where(~outside)})
+    for low, high in (("min_gpus", "max_gpus"), ("min_batch", "max_batch")):
+        if {low, high} <= set(jobs.columns):
+            crossed = jobs[low] > jobs[high]
+            report.alter(jobs, crossed, f"{low} is above {high}: both taken as not given")
+            jobs = jobs.assign(**{low: jobs[low].where(~crossed), high: jobs[high].where(~crossed)})
+    # The recorded run time was measured at the size asked for: that size is admissible, whatever the range says.
+    for column, side, inside in (("min_gpus", "above", np.minimum), ("max_gpus", "below", np.maximum)):
+        if column in jobs:
+            values = jobs[column]
+            mended = inside(values, jobs["num_gpus"])
+            report.alter(jobs, (mended != values) & values.notna(), f"{column} is {side} the GPUs asked for: taken as those", values)
+            jobs = jobs.assign(**{column: mended})
     return jobs
 
 

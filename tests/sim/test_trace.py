@@ -85,6 +85,14 @@ def test_arrays_are_read_only() -> None:
         ({"cpus": [1, -2, 1]}, "t: row 2 has a negative or infinite cpus (-2). Correct or drop it."),
         ({"mem_gb": [1, inf, 1]}, "t: row 2 has a negative or infinite mem_gb (inf). Correct or drop it."),
         ({"min_gpus": [1, 3, 5], "max_gpus": [2, 3, 4]}, "t: row 3 has min_gpus 5 above max_gpus 4. Swap or correct them."),
+        ({"min_gpus": [1, 3, 3]}, "t: row 2 has min_gpus 3 above num_gpus 2. Swap or correct them."),
+        ({"max_gpus": [1, nan, 3]}, "t: row 3 has num_gpus 4 above max_gpus 3. Swap or correct them."),
+        ({"min_batch": [1, 65, nan], "max_batch": [1, 64, 9]}, "t: row 2 has min_batch 65 above max_batch 64. Swap or correct them."),
+        ({"min_batch": [1, 0.5, 1]}, "t: row 2 has min_batch 0.5, but it must be 1 or more, and finite. Correct it or leave it empty."),
+        ({"max_batch": [1, 1, inf]}, "t: row 3 has max_batch inf, but it must be 1 or more, and finite."),
+        ({"batch_size": [0, 1, 1]}, "t: row 1 has batch_size 0, but it must be 1 or more, and finite."),
+        ({"scaling_exponent": [0, 1.5, 1.6]}, "t: row 3 has scaling_exponent 1.6, but it must be 0 to 1.5. Correct it or leave it empty."),
+        ({"serial_fraction": [0, 1, -0.1]}, "t: row 3 has serial_fraction -0.1, but it must be 0 to 1. Correct it or leave it empty."),
         ({"duration_s": ["1", "x", "2"]}, "t: column duration_s holds something that is not a number"),
         ({"time_limit_s": [1, -1, inf]}, "t: row 2 has a negative or infinite time_limit_s (-1.0). Correct or drop it."),
     ],
@@ -107,6 +115,13 @@ def test_an_empty_table_is_refused() -> None:
 
 def test_an_unlimited_time_limit_is_one() -> None:
     assert Trace.of(frame(time_limit_s=[1, inf, nan])).numbers("time_limit_s", inf).tolist() == [inf, 1, inf]
+
+
+def test_what_is_not_given_of_scaling_is_not_checked() -> None:
+    trace = Trace.of(frame(min_gpus=[nan, 0, 4], max_gpus=[1, nan, 4], min_batch=[9, nan, 9], max_batch=[nan, 1, 9], scaling_exponent=[0, 1.5, nan]))
+    assert trace.numbers("min_gpus", -1.0).tolist() == [0, -1, 4]
+    assert trace.numbers("scaling_exponent", -1.0).tolist() == [1.5, 0, -1]
+    assert not trace.has("serial_fraction")
 
 
 class TestDigest:

@@ -77,12 +77,34 @@ def test_extra_columns_are_named() -> None:
 
 def test_every_optional_column_survives() -> None:
     header = "job_id,submit_time_s,num_gpus,duration_s,start_time_s,end_time_s,name,batch_size,gpu_type,gpu_types_allowed,"
-    header += "min_gpus,max_gpus,cpus,mem_gb,time_limit_s,deadline_s,priority,partition,preemptible"
-    got = checked(f"{header}\nx,5,2,60,10,70,my job,32,v100,v100|a100,1,4,8,64,3600,500,3,gpu,yes\n".encode())
+    header += "min_gpus,max_gpus,cpus,mem_gb,time_limit_s,deadline_s,priority,partition,preemptible,"
+    header += "min_batch,max_batch,scaling_exponent,serial_fraction"
+    got = checked(f"{header}\nx,5,2,60,10,70,my job,32,v100,v100|a100,1,4,8,64,3600,500,3,gpu,yes,16,64,0.75,0.125\n".encode())
     job = row(got, "x")
     assert (job["start_time_s"], job["end_time_s"], job["deadline_s"]) == (5, 65, 495)
     assert (job["name"], job["gpu_types_allowed"], job["partition"], job["preemptible"]) == ("my job", "v100|a100", "gpu", 1)
+    assert (job["min_batch"], job["max_batch"], job["scaling_exponent"], job["serial_fraction"]) == (16, 64, 0.75, 0.125)
     assert (job["batch_size"], job["min_gpus"], job["max_gpus"], job["cpus"], job["mem_gb"], job["time_limit_s"], job["priority"]) == (32, 1, 4, 8, 64, 3600, 3)
+
+
+def test_what_a_job_cannot_mean_about_its_sizes_is_mended_and_counted() -> None:
+    rows = ["a,0,2,10,3,,,,,", "b,0,2,10,,1,,,,", "c,0,0,10,1,4,,,,", "d,0,2,10,1,4,32,16,,", "e,0,2,10,,,0,0.5,2,-1", "f,0,2,10,2,2,8,8,1.5,1"]
+    header = "job_id,submit_time_s,num_gpus,duration_s,min_gpus,max_gpus,min_batch,max_batch,scaling_exponent,serial_fraction"
+    got = checked("\n".join([header, *rows, ""]).encode(), options=ReadOptions(cpu_jobs="keep"))
+    assert got.trace.numbers("min_gpus", -1.0).tolist() == [2, -1, 0, 1, -1, 2]
+    assert got.trace.numbers("max_gpus", -1.0).tolist() == [-1, 2, 4, 4, -1, 2]
+    assert got.trace.numbers("min_batch", -1.0).tolist() == got.trace.numbers("max_batch", -1.0).tolist() == [-1, -1, -1, -1, -1, 8]
+    assert got.trace.numbers("scaling_exponent", -1.0).tolist() == [-1, -1, -1, -1, -1, 1.5]
+    assert got.trace.numbers("serial_fraction", -1.0).tolist() == [-1, -1, -1, -1, -1, 1]
+    assert reasons(got) == {
+        "min_gpus is above the GPUs asked for: taken as those": 2,
+        "max_gpus is below the GPUs asked for: taken as those": 1,
+        "min_batch is above max_batch: both taken as not given": 1,
+        "min_batch is below 1: taken as not given": 1,
+        "max_batch is below 1: taken as not given": 1,
+        "scaling_exponent is outside 0 to 1.5: taken as not given": 1,
+        "serial_fraction is outside 0 to 1: taken as not given": 1,
+    }
 
 
 def test_every_bad_row_has_a_reason() -> None:

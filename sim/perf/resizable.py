@@ -1,0 +1,164 @@
+"""Jobs that may run on other numbers of GPUs than they asked for: how far, and how fast they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.contract import Floats, Grant, Ints, JobId, Shape, Telemetry
+from sim.errors import ContractError
+from sim.params import param
+from sim.perf.machines import ON_CPUS, Machines, Spans, healthy
+from sim.perf.model import Limits, Rate
+from sim.trace import Trace
+
+
+class Speedup(Protocol):
+    """Speed of jobs at any admissible size, relative to the size they asked for."""
+
+    def one(self, job: JobId, gpus: float) -> float:
+        """Return it for one job and size."""
+        ...
+
+    def many(self, ids: Ints, gpus: Floats) -> Floats:
+        """Return it for jobs and a size for each pair, both sides broadcast against (jobs, sizes)."""
+        ...
+
+    def best(self) -> Floats:
+        """Return the most that each job reaches within its limits, of shape (jobs,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Resizable:
+    """What the models of resizable jobs have in common: the parameters of `Rigid`, and how far jobs that say nothing may be resized."""
+
+    scales: ClassVar[bool] = True
+
+    reference: str = param("", help="GPU type that durations without a type of their own were measured on; empty = the first type of the cluster.")
+    span_node: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several nodes of one rack.")
+    span_rack: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several racks; at least that of several nodes.")
+    shrink: float = param(0.25, low=0, high=1, help="Smallest size of a job without min_gpus, as a share of the GPUs it asked for; never below one GPU.")
+    grow: float = param(4.0, low=1, high=1024, help="Largest size of a job without max_gpus, as a multiple of the GPUs it asked for.")
+
+    def sizes(self, trace: Trace, largest: int) -> tuple[Floats, Floats]:
+        """Return the smallest and the largest size of every job; 0 for CPU jobs.
+
+        Parameters
+        ----------
+        trace : Trace
+            Its columns min_gpus and max_gpus count where they are given.
+        largest : int, GPUs
+            Nobody grows beyond; a job that asked for more may keep what it asked for.
+        """
+        asked = trace.numbers("num_gpus")
+        low, high = trace.numbers("min_gpus"), trace.numbers("max_gpus")
+        low = np.ceil(np.where(np.isnan(low), self.shrink * asked - 1e-9, low))
+        high = np.floor(np.where(np.isnan(high), self.grow * asked + 1e-9, high))
+        on_gpus = asked > 0
+        return np.where(on_gpus, np.clip(low, 1, np.maximum(asked, 1)), 0.0), np.where(on_gpus, np.maximum(asked, np.minimum(high, largest)), 0.0)
+
+    def about_sizes(self, trace: Trace) -> tuple[str, ...]:
+        """Return what is assumed of the jobs that do not state their sizes."""
+        on_gpus = trace.numbers("num_gpus") > 0
+        silent = on_gpus & (np.isnan(trace.numbers("min_gpus")) | np.isnan(trace.numbers("max_gpus")))
+        if not silent.any():
+            return ()
+        what = f"{self.shrink:g} to {self.grow:g} times what they asked for" if self.shrink < 1 or self.grow > 1 else "no other number than they asked for"
+        return (f"{counted(silent, on_gpus)} do not say on how many GPUs they may run; assumed: {what} (shrink, grow).",)
+
+    @property
+    def spans(self) -> Spans:
+        """Where durations were measured, and what spans cost."""
+        return Spans(self.reference, self.span_node, self.span_rack)
+
+
+class ResizableModel:
+    """Speed relative to the asked size, times the speed of the machines; bound to one trace and one cluster.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs.
+    machines : Machines
+        Where they run.
+    sizes : two arrays of shape (jobs,)
+        Smallest and largest size.
+    speedup : Speedup
+        Speed relative to the asked size.
+
+    Notes
+    -----
+    The work of a job is its recorded duration times the speed of the type it was measured on, as in `Rigid`, so that jobs that keep their size finish at
+    the same instants under either model. The gangs of a forked job add up.
+    """
+
+    def __init__(self, trace: Trace, machines: Machines, sizes: tuple[Floats, Floats], speedup: Speedup) -> None:
+        asked, duration = trace.numbers("num_gpus"), trace.numbers("duration_s")
+        self._machines, self._speedup = machines, speedup
+        self._on_gpus = asked > 0
+        # CPU jobs are measured on CPUs: their recorded time is their time here.
+        self._work: Floats = np.where(self._on_gpus, duration * machines.measured, duration)
+        nothing = np.full(len(trace), np.nan)
+        self._limits = Limits(sizes[0], sizes[1], nothing, nothing)
+        for values in self._limits:
+            values.flags.writeable = False
+        self._asked: memoryview[float] = memoryview(asked)  # type: ignore[arg-type]
+        self._least: memoryview[float] = memoryview(sizes[0])  # type: ignore[arg-type]
+        self._most: memoryview[float] = memoryview(sizes[1])  # type: ignore[arg-type]
+        self._rates: dict[float, Rate] = {}
+
+    def work(self) -> Floats:
+        """Return seconds at the asked size on the reference type, of shape (jobs,)."""
+        return self._work
+
+    def limits(self) -> Limits:
+        """Return the sizes that the trace states, or those assumed."""
+        return self._limits
+
+    def fastest(self) -> Floats:
+        """Return the rate at the best admissible size on the fastest type; 1 for CPU jobs."""
+        return np.where(self._on_gpus, self._speedup.best() * self._machines.fastest, 1.0)
+
+    def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
+        """Return the rate on the GPUs held; more than the largest size does not help.
+
+        Raises
+        ------
+        ContractError
+            If a gang is smaller than the smallest size.
+        """
+        del done, now_s
+        if not self._asked[job]:
+            return ON_CPUS
+        value = 0.0
+        for gang in grant.gangs:
+            held = sum(gang.workers.count) * gang.workers.gpus
+            if held < self._least[job]:
+                raise ContractError(f"job {job} runs on {self._least[job]:g} GPUs or more and cannot run on {held}")
+            value += self._speedup.one(job, min(held, self._most[job])) * self._machines.gang_speed(job, gang)
+        known = self._rates.get(value)
+        if known is None:
+            known = self._rates[value] = Rate(value)
+        return known
+
+    def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
+        """Return the rate for grants that are not placed yet; 0 for too few GPUs."""
+        gpus, speeds = self._machines.shapes(shapes)
+        least, most = self._limits.min_gpus[ids, None], self._limits.max_gpus[ids, None]
+        rates = self._speedup.many(ids, np.clip(gpus[None, :], np.maximum(least, 1), np.maximum(most, 1))) * speeds
+        return np.where(least > 0, np.where(gpus >= least, rates, 0.0), np.where(gpus == 0, 1.0, 0.0))
+
+    def telemetry(self, job: JobId, grant: Grant, done: float, now_s: float) -> Telemetry:
+        """Return what is asked for as what is used, every worker healthy."""
+        del job, done, now_s
+        return healthy(grant)
+
+
+def counted(some: NDArray[np.bool_], every: NDArray[np.bool_]) -> str:
+    """Write how many jobs, of how many."""
+    return f"{int(some.sum()):,} of {int(every.sum()):,} GPU jobs"

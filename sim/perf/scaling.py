@@ -1,0 +1,163 @@
+"""Two formulas for jobs that run on more or fewer GPUs than they asked for: a power law, and Amdahl's law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.cluster import Cluster
+from sim.contract import Floats, Ints, JobId
+from sim.params import param
+from sim.perf.classes import CLASSES, classes_of
+from sim.perf.machines import Machines
+from sim.perf.resizable import Resizable, ResizableModel, counted
+from sim.trace import Trace
+
+
+@dataclass(frozen=True)
+class PowerLaw(Resizable):
+    """Speed grows as a power of the GPUs: s(k) = (k / asked) ^ exponent.
+
+    Notes
+    -----
+    The exponent is the job's column ``scaling_exponent``, else that of the class its model belongs to (`sim.perf.classes.model_class`). The defaults are
+    our fit of the public measurements of Gavel (Narayanan et al., OSDI 2020; simulation table): least squares through the origin of ln(speed at k GPUs /
+    speed at one) over ln(k), for V100 and P100, consolidated, k = 2, 4, 8, every batch size: vision (ResNet-18, ResNet-50) 0.85, language (LM,
+    Transformer) 0.66. Nothing else was measured on several GPUs: recommendation and other models get the fit of all, 0.75.
+    """
+
+    exponent_vision: float = param(0.85, low=0.05, high=1.2, help="Exponent of vision models whose job does not state one.")
+    exponent_language: float = param(0.66, low=0.05, high=1.2, help="Exponent of language models whose job does not state one.")
+    exponent_recommendation: float = param(0.75, low=0.05, high=1.2, help="Exponent of recommendation models whose job does not state one.")
+    exponent_other: float = param(0.75, low=0.05, high=1.2, help="Exponent of all other models, and of jobs without a model.")
+
+    def assumptions(self, trace: Trace) -> tuple[str, ...]:
+        """Say what is assumed of jobs without sizes or without an exponent."""
+        return (*self.about_sizes(trace), *about_speed(trace, "scaling_exponent", "GPUs^", self._by_class()))
+
+    def bind(self, trace: Trace, cluster: Cluster) -> ResizableModel:
+        """Bind to jobs and machines.
+
+        Raises
+        ------
+        ParameterError
+            If the reference type is not one of the cluster's.
+        """
+        machines = Machines("power_law", self.spans, trace, cluster)
+        sizes = self.sizes(trace, machines.largest)
+        return ResizableModel(trace, machines, sizes, _Power(trace, sizes[1], _per_job(trace, "scaling_exponent", self._by_class())))
+
+    def _by_class(self) -> tuple[float, ...]:
+        return self.exponent_vision, self.exponent_language, self.exponent_recommendation, self.exponent_other
+
+
+@dataclass(frozen=True)
+class Amdahl(Resizable):
+    """A share of every step cannot be divided: s(k) = (f + (1 - f) / asked) / (f + (1 - f) / k).
+
+    Notes
+    -----
+    The serial share f is the job's column ``serial_fraction``, else that of the class its model belongs to (`sim.perf.classes.model_class`). The defaults
+    are our fit of the same measurements as in `PowerLaw` (Gavel, OSDI 2020), least squares of ln(speed at k GPUs / speed at one): vision 0.06, language
+    0.17, all models 0.11.
+    """
+
+    serial_vision: float = param(0.06, low=0, high=1, help="Serial share of vision models whose job does not state one.")
+    serial_language: float = param(0.17, low=0, high=1, help="Serial share of language models whose job does not state one.")
+    serial_recommendation: float = param(0.11, low=0, high=1, help="Serial share of recommendation models whose job does not state one.")
+    serial_other: float = param(0.11, low=0, high=1, help="Serial share of all other models, and of jobs without a model.")
+
+    def assumptions(self, trace: Trace) -> tuple[str, ...]:
+        """Say what is assumed of jobs without sizes or without a serial share."""
+        return (*self.about_sizes(trace), *about_speed(trace, "serial_fraction", "a serial share of ", self._by_class()))
+
+    def bind(self, trace: Trace, cluster: Cluster) -> ResizableModel:
+        """Bind to jobs and machines.
+
+        Raises
+        ------
+        ParameterError
+            If the reference type is not one of the cluster's.
+        """
+        machines = Machines("amdahl", self.spans, trace, cluster)
+        sizes = self.sizes(trace, machines.largest)
+        return ResizableModel(trace, machines, sizes, _Amdahl(trace, sizes[1], _per_job(trace, "serial_fraction", self._by_class())))
+
+    def _by_class(self) -> tuple[float, ...]:
+        return self.serial_vision, self.serial_language, self.serial_recommendation, self.serial_other
+
+
+class _Power:
+    """s(k) = (k / asked) ^ exponent."""
+
+    def __init__(self, trace: Trace, most: Floats, exponents: Floats) -> None:
+        self._asked = np.maximum(trace.numbers("num_gpus"), 1.0)
+        self._most, self._exponents = np.maximum(most, 1.0), exponents
+        self._size: memoryview[float] = memoryview(self._asked)  # type: ignore[arg-type]
+        self._exponent: memoryview[float] = memoryview(exponents)  # type: ignore[arg-type]
+
+    def one(self, job: JobId, gpus: float) -> float:
+        return float((gpus / self._size[job]) ** self._exponent[job])
+
+    def many(self, ids: Ints, gpus: Floats) -> Floats:
+        speed: Floats = (gpus / self._asked[ids, None]) ** self._exponents[ids, None]
+        return speed
+
+    def best(self) -> Floats:
+        speed: Floats = (self._most / self._asked) ** self._exponents
+        return speed
+
+
+class _Amdahl:
+    """s(k) = t(asked) / t(k) with t(k) = f + (1 - f) / k."""
+
+    def __init__(self, trace: Trace, most: Floats, serial: Floats) -> None:
+        self._most, self._serial = np.maximum(most, 1.0), serial
+        self._step: Floats = serial + (1 - serial) / np.maximum(trace.numbers("num_gpus"), 1.0)
+        self._asked_step: memoryview[float] = memoryview(self._step)  # type: ignore[arg-type]
+        self._share: memoryview[float] = memoryview(serial)  # type: ignore[arg-type]
+
+    def one(self, job: JobId, gpus: float) -> float:
+        share = self._share[job]
+        return self._asked_step[job] / (share + (1 - share) / gpus)
+
+    def many(self, ids: Ints, gpus: Floats) -> Floats:
+        share = self._serial[ids, None]
+        speed: Floats = self._step[ids, None] / (share + (1 - share) / gpus)
+        return speed
+
+    def best(self) -> Floats:
+        speed: Floats = self._step / (self._serial + (1 - self._serial) / self._most)
+        return speed
+
+
+def about_speed(trace: Trace, column: str, law: str, by_class: tuple[float, ...]) -> tuple[str, ...]:
+    """Return what is assumed of the jobs whose column is empty, class by class.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs.
+    column : str
+        Column that would say how a job scales.
+    law : str
+        What stands before the figure of a class.
+    by_class : tuple of float
+        The figures, in the order of `CLASSES`.
+    """
+    on_gpus = trace.numbers("num_gpus") > 0
+    silent = on_gpus & np.isnan(trace.numbers(column))
+    if not silent.any():
+        return ()
+    counts = np.bincount(classes_of(trace)[silent], minlength=len(CLASSES))
+    parts = [f"{kind} {law}{figure:g} ({int(count):,} jobs)" for kind, figure, count in zip(CLASSES, by_class, counts, strict=True) if count]
+    return (
+        f"{counted(silent, on_gpus)} do not say how they scale ({column}); by the class of their model: {', '.join(parts)}. "
+        "This is an assumption; change it under How fast jobs run.",
+    )
+
+
+def _per_job(trace: Trace, column: str, by_class: tuple[float, ...]) -> Floats:
+    stated = trace.numbers(column)
+    return np.where(np.isnan(stated), np.array(by_class)[classes_of(trace)], stated)
