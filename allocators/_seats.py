@@ -1,0 +1,140 @@
+"""Where a job goes whose size was chosen by its allocator: whole nodes or single GPUs, on its own nodes where it shrinks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from allocators.placement import Placer, capacity_for
+from sim.contract import Demand, Gang, Grant, Part, Room, View
+
+
+class Area(NamedTuple):
+    """Nodes of one GPU type among which sizes are divided; ``unit`` is in GPUs, ``per_node`` the GPUs of its largest nodes."""
+
+    pools: tuple[int, ...]
+    type_at: int
+    per_node: int
+    unit: int
+
+
+class Seats:
+    """Finds nodes on the sketch of free room, and reserves them there.
+
+    Parameters
+    ----------
+    place : Placer
+        Chooses the nodes where a unit is one GPU; whole nodes are all alike, and those of the lowest number are taken.
+    whole : bool
+        Whether a unit is a whole node, of which then nothing may be in use and all is taken.
+    """
+
+    def __init__(self, place: Placer, *, whole: bool) -> None:
+        self._place, self._whole = place, whole
+        self._resized: dict[tuple[int, int, tuple[int, ...]], Demand] = {}
+
+    def demand(self, demand: Demand, gpus: int, pools: tuple[int, ...]) -> Demand:
+        """Return the demand for another number of GPUs within these pools; always the same object."""
+        key = (id(demand), gpus, pools)
+        known = self._resized.get(key)
+        if known is None:
+            admitted = tuple(at for at in demand.pools if at in pools)
+            known = self._resized[key] = demand._replace(replicas=gpus, gpus=1, pools=admitted)
+        return known
+
+    def most(self, view: View, demand: Demand, area: Area) -> int:
+        """Return how many units the empty and complete area could give to a job."""
+        node = demand._replace(replicas=area.per_node, gpus=1)
+        fits = [capacity_for(view, at, node) for pool in demand.pools if pool in area.pools for at in view.room.pools[pool].nodes]
+        return sum([fit >= area.unit for fit in fits]) if self._whole else sum(fits)
+
+    def free(self, room: Room, area: Area) -> int:
+        """Return how many units of an area nobody uses."""
+        if not self._whole:
+            return room.gpus_free(area.pools)
+        return sum([room.masks[pool][area.unit].bit_count() for pool in area.pools if len(room.masks[pool]) > area.unit])
+
+    def find(self, view: View, demand: Demand, units: int, area: Area, own: Iterable[int] = ()) -> Grant | None:
+        """Place a job of so many units, or return None; whole nodes are taken from its `own` first."""
+        resized = self.demand(demand, units * area.unit, area.pools)
+        if not self._whole:
+            return self._place(view, resized)
+        return _take_whole(view.room, resized, area.unit, [*sorted(own), *_unused(view.room, resized.pools, area.unit)])
+
+    def shrink(self, view: View, demand: Demand, grant: Grant, units: int, area: Area) -> Grant | None:
+        """Give a job back all but so many units on nodes of its own; None, and nothing given back, if it would not fit even there."""
+        room, gpus = view.room, units * area.unit
+        resized = self.demand(demand, gpus, area.pools)
+        room.give(grant)
+        own = {node: fit for node, held in gpus_by_node(grant).items() if (fit := min(held, room.replicas_that_fit(node, resized)))}
+        whole = _take_whole(room, resized, area.unit, sorted(own)) if self._whole else None
+        if whole is not None:
+            return whole
+        if sum(own.values()) < gpus:
+            room.take(grant)
+            return None
+        return _reserve(room, resized, _fewest(own, gpus))
+
+    def grow(self, view: View, demand: Demand, grant: Grant, sizes: Iterable[int], area: Area) -> Grant | None:
+        """Place a job anew in the first of these sizes for which its own and the free room suffice; None, and nothing given back, if there is none."""
+        view.room.give(grant)
+        own = gpus_by_node(grant)
+        for units in sizes:
+            found = self.find(view, demand, units, area, own)
+            if found is not None:
+                return found
+        view.room.take(grant)
+        return None
+
+
+def gpus_by_node(grant: Grant) -> dict[int, int]:
+    """Return how many GPUs a grant holds on each of its nodes."""
+    held: dict[int, int] = {}
+    for gang in grant.gangs:
+        for part in gang:
+            if part is not None and part.gpus:
+                for node, count in zip(part.nodes, part.count, strict=True):
+                    held[node] = held.get(node, 0) + count * part.gpus
+    return held
+
+
+def _unused(room: Room, pools: Iterable[int], unit: int) -> Iterator[int]:
+    for pool in pools:
+        masks, nodes = room.masks[pool], room.pools[pool].nodes
+        mask = masks[unit] if len(masks) > unit else 0
+        while mask:
+            low = mask & -mask
+            yield nodes[low.bit_length() - 1]
+            mask ^= low
+
+
+def _take_whole(room: Room, demand: Demand, unit: int, candidates: Iterable[int]) -> Grant | None:
+    """Reserve the first of these nodes that are unused, all of each, or nothing if they are too few."""
+    missing, spots = demand.replicas // unit, dict[int, int]()
+    for node in candidates:
+        if node not in spots and room.replicas_that_fit(node, demand) >= unit:
+            spots[node] = unit
+            missing -= 1
+            if not missing:
+                return _reserve(room, demand, spots)
+    return None
+
+
+def _fewest(own: Mapping[int, int], need: int) -> dict[int, int]:
+    """Choose from the GPUs of these nodes so many, on as few nodes as possible; what is left over comes from the node with the least to spare."""
+    spots: dict[int, int] = {}
+    left = sorted((-gpus, node) for node, gpus in own.items())
+    while need:
+        rest = [(gpus, node) for gpus, node in left if -gpus >= need]
+        gpus, node = max(rest, key=lambda item: (item[0], -item[1])) if rest else left[0]
+        left.remove((gpus, node))
+        spots[node] = min(-gpus, need)
+        need -= spots[node]
+    return spots
+
+
+def _reserve(room: Room, demand: Demand, spots: Mapping[int, int]) -> Grant:
+    nodes = tuple(sorted(spots))
+    grant = Grant((Gang(Part(nodes, tuple(spots[node] for node in nodes), demand.gpus, demand.cpus, demand.mem_gb)),))
+    room.take(grant)
+    return grant
