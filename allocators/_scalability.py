@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import ceil, floor, isnan
 from typing import Final, NamedTuple
 
@@ -13,10 +13,12 @@ from sim.contract import Floats, Ints, JobId, Shape, Tuning, View
 BATCHES: Final = ("elastic", "max", "min", "random")
 MOST: Final = 4096
 """Most batch sizes that are looked at for one number of GPUs."""
-_KEPT: Final = 4096  # profiles remembered; dropping them costs time, never changes a result
+_KEPT: Final = 100_000  # best batches remembered; dropping them costs time, never changes a result
 
 Range = tuple[int, int]
 Sizes = tuple[Shape, ...]
+Key = tuple[Hashable, ...]
+Best = tuple[float, int]  # throughput and batch size; 0 and 0 where the job cannot run
 
 
 class Curve(NamedTuple):
@@ -34,13 +36,6 @@ class Curve(NamedTuple):
     batches: tuple[int, ...]
 
 
-class _Best(NamedTuple):
-    # Per shape the best throughput of an elastic batch and the batch itself, and what speed-ups are measured against.
-    rates: Floats
-    batches: Ints
-    units: Floats
-
-
 class Scalability:
     """Speed-up of every job on every number of GPUs, and the batch size that gives it.
 
@@ -56,14 +51,14 @@ class Scalability:
     within the job's range that maximises it. A fixed batch is measured against the same denominator, so that the sums of all variants compare. Where a job
     cannot run on one GPU, our reading is ``thr(Bopt(m), m) / m`` with its smallest feasible number ``m``. A job without a batch range is profiled as it is.
 
-    Jobs of one model, batch range and limits that are equally fast at both ends of the range on every shape share one profile.
+    Jobs of one model, batch range and limits that are equally fast at both ends of the range and in its middle share what is found for a shape.
     """
 
     def __init__(self, batch: str) -> None:
         self._batch = batch
         self._drawn: dict[JobId, float] = {}
-        self._known: dict[tuple[object, ...], _Best] = {}
-        self._curves: dict[JobId, dict[tuple[int, int], int]] = {}
+        self._known: dict[Key, Best] = {}
+        self._batches: dict[JobId, dict[tuple[int, int], int]] = {}
         self._begun = False
 
     def feed(self, view: View) -> None:
@@ -80,11 +75,11 @@ class Scalability:
         """Drop what is known of jobs that are gone."""
         for job in jobs:
             self._drawn.pop(job, None)
-            self._curves.pop(job, None)
+            self._batches.pop(job, None)
 
     def __len__(self) -> int:
         """Return how many jobs something is known of."""
-        return len(self._drawn.keys() | self._curves.keys())
+        return len(self._drawn.keys() | self._batches.keys())
 
     def __call__(self, view: View, ids: Ints, shapes: Sequence[Shape]) -> Floats:
         """Return the speed-ups, of shape (jobs, shapes), and remember the batch sizes for `tuning`."""
@@ -99,13 +94,13 @@ class Scalability:
             else:
                 for row, curve in zip(rows, self._tuned(view, ids[rows], sizes, limits), strict=True):
                     speedups[row] = curve.speedups
-                    batches = self._curves.setdefault(int(ids[row]), {})
+                    batches = self._batches.setdefault(int(ids[row]), {})
                     batches |= {(_type(shape), sum(shape.gpus)): batch for shape, batch in zip(sizes, curve.batches, strict=True)}
         return speedups
 
     def tuning(self, job: JobId, size: int, type_at: int) -> Tuning:
         """Return the batch size for a number of GPUs of a type; none for a job without a batch range."""
-        batch = self._curves.get(job, {}).get((type_at, size), 0)
+        batch = self._batches.get(job, {}).get((type_at, size), 0)
         return Tuning(batch_size=batch) if batch else Tuning()
 
     def _as_they_are(self, view: View, ids: Ints, sizes: Sizes) -> Floats:
@@ -116,39 +111,37 @@ class Scalability:
 
     def _tuned(self, view: View, ids: Ints, sizes: Sizes, limits: Range) -> list[Curve]:
         low, high = limits
-        at_low = view.belief.rates(ids, [_with(shape, low) for shape in sizes])
-        at_high = view.belief.rates(ids, [_with(shape, high) for shape in sizes])
-        keys = [
-            (limits, sizes, *[view.one(name, job) for name in ("model", "min_gpus", "max_gpus")], slow.tobytes(), fast.tobytes())
-            for job, slow, fast in zip(ids.tolist(), at_low, at_high, strict=True)
-        ]
-        self._analyse(view, {key: job for key, job in zip(keys, ids.tolist(), strict=True) if key not in self._known}, sizes, limits)
-        bests = [self._known[key] for key in keys]
-        if self._batch == "elastic":
-            return [Curve(_ratio(best.rates, best.units), tuple(best.batches.tolist())) for best in bests]
-        return [
-            _fixed(batch, low_rates if batch == low else high_rates if batch == high else _at(view, job, sizes, batch), best)
-            for job, batch, low_rates, high_rates, best in zip(
-                ids.tolist(), [self._fixed_batch(job, limits) for job in ids.tolist()], at_low, at_high, bests, strict=True
-            )
-        ]
+        tried, count = _with_one(sizes), len(sizes)
+        ends_and_middle = [view.belief.rates(ids, [_with(shape, batch) for shape in tried]) for batch in (low, high, (low + high) // 2)]
+        curves = []
+        for job, at_low, at_high, at_middle in zip(ids.tolist(), *ends_and_middle, strict=True):
+            alike = (*limits, *[view.one(name, job) for name in ("model", "min_gpus", "max_gpus")])
+            keys = [(*alike, *key) for key in zip(tried, at_low.tolist(), at_high.tolist(), at_middle.tolist(), strict=True)]
+            best = self._best(view, job, dict(zip(keys, tried, strict=True)), limits)
+            units = _units(np.array([rate for rate, _ in best]), tried)[:count]
+            if self._batch == "elastic":
+                rates, batches = zip(*best[:count], strict=True)
+                curves.append(Curve(_ratio(np.array(rates), units), batches))
+            else:
+                batch = self._fixed_batch(job, limits)
+                fixed = at_low if batch == low else at_high if batch == high else _at(view, job, tried, batch)
+                curves.append(Curve(_ratio(fixed[:count], units), tuple([batch if rate > 0 else 0 for rate in fixed[:count].tolist()])))
+        return curves
 
-    def _analyse(self, view: View, wanted: dict[tuple[object, ...], JobId], sizes: Sizes, limits: Range) -> None:
-        if not wanted:
-            return
-        if len(self._known) + len(wanted) > _KEPT:
-            self._known.clear()
-        tried = _with_one(sizes)
-        batches = [candidates(sum(shape.gpus), *limits) for shape in tried]
-        ends = np.cumsum([len(some) for some in batches]).tolist()
-        rates = view.belief.rates(np.array(list(wanted.values())), [_with(shape, batch) for shape, some in zip(tried, batches, strict=True) for batch in some])
-        for key, row in zip(wanted, rates, strict=True):
-            parts = np.split(row, ends[:-1])
-            best = [int(part.argmax()) for part in parts]
-            most = np.array([part[at] for part, at in zip(parts, best, strict=True)])
-            picked = [some[at] if rate > 0 else 0 for some, at, rate in zip(batches, best, most, strict=True)]
-            count = len(sizes)
-            self._known[key] = _Best(most[:count], np.array(picked[:count]), _units(most, tried)[:count])
+    def _best(self, view: View, job: JobId, wanted: dict[Key, Shape], limits: Range) -> list[Best]:
+        missing = {key: (shape, candidates(sum(shape.gpus), *limits)) for key, shape in wanted.items() if key not in self._known}
+        if missing:
+            if len(self._known) + len(wanted) > _KEPT:
+                self._known.clear()
+                return self._best(view, job, wanted, limits)
+            rates = view.belief.rates(np.array([job]), [_with(shape, batch) for shape, batches in missing.values() for batch in batches])[0]
+            start = 0
+            for key, (_, batches) in missing.items():
+                part = rates[start : start + len(batches)]
+                start += len(batches)
+                at = int(part.argmax())
+                self._known[key] = (float(part[at]), batches[at]) if part[at] > 0 else (0.0, 0)
+        return [self._known[key] for key in wanted]
 
     def _fixed_batch(self, job: JobId, limits: Range) -> int:
         low, high = limits
@@ -177,10 +170,6 @@ def candidates(gpus: int, low: int, high: int) -> list[int]:
     first, last = -(-low // gpus), high // gpus
     step = max(1, ceil((last - first + 1) / MOST))
     return sorted({low, high, *(share * gpus for share in range(first, last + 1, step))})
-
-
-def _fixed(batch: int, rates: Floats, best: _Best) -> Curve:
-    return Curve(_ratio(rates, best.units), tuple([batch if rate > 0 else 0 for rate in rates.tolist()]))
 
 
 def _at(view: View, job: JobId, sizes: Sizes, batch: int) -> Floats:

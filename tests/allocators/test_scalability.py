@@ -193,12 +193,16 @@ def test_each_type_is_measured_against_its_own_one_gpu() -> None:
 
 def test_alike_jobs_share_a_profile() -> None:
     alone, many = profile([COMPUTE])[2].asked, profile([COMPUTE] * 50)[2].asked
-    # Beyond the first only the two ends of the range are asked for.
-    assert many == alone + 49 * 2 * len(SIZES)
+    # Beyond the first only the two ends of the range and its middle are asked for.
+    assert many == alone + 49 * 3 * len(SIZES)
     _, jsa, world = profile([COMPUTE])
     world.kinds, world.asked = [COMPUTE] * 2, 0
     jsa(world, np.array([1]), SIZES)  # type: ignore[arg-type]
-    assert world.asked == 2 * len(SIZES)
+    assert world.asked == 3 * len(SIZES)
+    # What is known of a shape is used whatever else is asked for, here three sizes and one GPU.
+    world.asked = 0
+    jsa(world, np.array([1]), SIZES[3:6])  # type: ignore[arg-type]
+    assert world.asked == 3 * 4
 
 
 @pytest.mark.parametrize(
