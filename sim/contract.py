@@ -13,7 +13,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-from sim.errors import ParameterError
+from sim.errors import ContractError, ParameterError
 from sim.grants import Delta, Demand, Eviction, Gang, Grant, JobId, Part, Pool, Shape, Tuning
 from sim.params import ParamInfo, Spec, build, param, parameters
 from sim.seen import Belief, Floats, Ints, JobTable, Room, Telemetry, View
@@ -25,6 +25,7 @@ __all__ = [
     "Belief",
     "Cadence",
     "Card",
+    "ContractError",
     "Delta",
     "Demand",
     "Eviction",
