@@ -101,7 +101,7 @@ class TraceSpec:
         if known.get("to_s", 0) is None:
             known["to_s"] = math.inf
         if isinstance(known.get("source"), Mapping):
-            known["source"] = f"{MADE}{Spec.from_json(known['source'])}"
+            known["source"] = MADE + canonical(Spec.from_json(known["source"]))
         given: dict[str, Any] = {key: str(value) if key in ("source", "fmt") else value for key, value in known.items()}
         return cls(**given, read=tuple(read.items()))
 

@@ -74,26 +74,26 @@ WORKLOADS: Final[Mapping[str, type[Workload]]] = {"elastic-nodes": ElasticNodes,
 """Name -> what is made."""
 
 
-def workload(text: str) -> Workload:
+def workload(spec: Spec | str) -> Workload:
     """Return the workload that a text names, its parameters checked.
 
     Parameters
     ----------
-    text : str
-        ``name`` or ``name:key=value,...``, a `Spec`.
+    spec : Spec or str
+        A name with parameters, or its text ``name:key=value,...``.
 
     Raises
     ------
     TrainyardError
         If the name or a parameter is unknown, or a value is out of its bounds.
     """
-    spec = Spec.parse(text)
+    spec = Spec.parse(spec) if isinstance(spec, str) else spec
     if spec.name not in WORKLOADS:
         raise ParameterError(f"There is no workload '{spec.name}'. Choose one of {', '.join(WORKLOADS)}.")
     return build(WORKLOADS[spec.name], spec)
 
 
-def canonical(text: str) -> str:
+def canonical(spec: Spec | str) -> str:
     """Return the text that is the same for equal choices: parameters sorted, without those that have their defaults.
 
     Raises
@@ -101,4 +101,5 @@ def canonical(text: str) -> str:
     TrainyardError
         As `workload`.
     """
-    return str(spec_of(Spec.parse(text).name, workload(text)))
+    spec = Spec.parse(spec) if isinstance(spec, str) else spec
+    return str(spec_of(spec.name, workload(spec)))
