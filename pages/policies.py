@@ -25,7 +25,7 @@ def body() -> None:
     many = len(study.allocators) - outcomes.MOST_SHOWN
     if many > 0:
         st.info(f"Charts show the first {outcomes.MOST_SHOWN} policies; the table shows all {len(study.allocators)}.", icon=":material/info:")
-    choices = policy_cards.goal(catalog.allocator_choices(trace, study.base.cluster if trace is not None else None))
+    choices = policy_cards.goal(catalog.allocator_choices(trace, study.base.perf))
     grid = st.grid(2, min_column_width=380)
     for choice in choices:
         with grid.cell():

@@ -70,7 +70,7 @@ def _assumed(trace: Trace | None) -> None:
     if trace is None:
         return
     try:
-        sentences = catalog.instance("perf", state.desk().study.base.perf).assumptions(trace)
+        sentences = catalog.assumptions(state.desk().study.base.perf, trace)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return

@@ -56,7 +56,7 @@ def card(choice: Choice) -> None:
             st.markdown(f"{about.what} {about.cost}")
             needs = ", ".join(text for need, text in _NEEDS.items() if need in choice.needs) or "nothing beyond the queue"
             st.caption(f"Needs {needs}. {about.limits}  \n{about.source}; {about.certainty}.")
-        for remark in getattr(choice, "remarks", ()):
+        for remark in choice.remarks:
             st.caption(f":material/info: {words.plain(remark)}")
         if choice.reason:
             st.caption(f":material/block: Cannot run here: {words.plain(choice.reason)}")
@@ -68,9 +68,7 @@ def card(choice: Choice) -> None:
 
 
 def _way_out(choice: Choice) -> None:
-    mine = state.desk()
-    barred = "scaling" in choice.needs and not knobs.can_scale(mine.study.base.perf)
-    if barred and st.button("Let jobs scale", key=f"scale/{choice.name}", icon=":material/open_in_full:"):
+    if choice.lacks == "scaling" and st.button("Let jobs scale", key=f"scale/{choice.name}", icon=":material/open_in_full:"):
         knobs.let_scale()
         st.rerun()
 
