@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
+from allocators._areas import Area
 from allocators.placement import Placer, capacity_for
 from sim.contract import Demand, Gang, Grant, Part, Room, View
-
-
-class Area(NamedTuple):
-    """Nodes of one GPU type among which sizes are divided; ``unit`` is in GPUs, ``per_node`` the GPUs of its largest nodes."""
-
-    pools: tuple[int, ...]
-    type_at: int
-    per_node: int
-    unit: int
 
 
 class Seats:

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from allocators._seats import Area, Seats, gpus_by_node
+from allocators._areas import NOWHERE, Areas, Range, admissible
+from allocators._seats import Seats, gpus_by_node
 from allocators.placement import Placer
 from sim.contract import Demand, Floats, Grant, Ints, JobId, Shape, Tuning, View, param
 
@@ -19,7 +20,6 @@ Profile = Callable[[View, Ints, Sequence[Shape]], Floats]
 
 _AT_ONCE = 1024  # jobs whose rates are asked for in one call
 _ALMOST_NOTHING = 1e-12
-_NOWHERE = -1
 
 
 def granularity_param() -> Any:
@@ -116,11 +116,7 @@ class Menu:
         self._place, self._whole, self._every, self._cap = place, granularity == "node", sizes == "all", most
         self._profile = profile or _believed
         self._seats = Seats(place, whole=self._whole)
-        self._anything: Demand | None = None
-        self._pool_of: list[int] = []
-        self._seen: set[tuple[int, ...]] = set()
-        self._areas: tuple[Area, ...] = ()
-        self._area_of: dict[int, int] = {}
+        self._areas = Areas(place, whole=self._whole)
         self._offers: dict[JobId, dict[int, Option]] = {}
         self._held: dict[JobId, _Held] = {}
         self._into: dict[JobId, int] = {}
@@ -157,7 +153,7 @@ class Menu:
         """
         running, waiting = view.running.ids.tolist(), view.waiting.ids.tolist()
         self._enlist(view, [*running, *waiting])
-        held: list[list[Option]] = [[] for _ in self._areas]
+        held: list[list[Option]] = [[] for _ in self._areas.all]
         for job in running:
             now = self._now(view, job)
             if now.option is not None:
@@ -165,7 +161,7 @@ class Menu:
         offers, shares = self._offers, dict[JobId, int]()
         self.hopeless = frozenset([job for job in waiting if not offers[job] and view.demand(job).gpus])
         self._into = {}
-        for at, (area, options) in enumerate(zip(self._areas, held, strict=True)):
+        for at, (area, options) in enumerate(zip(self._areas.all, held, strict=True)):
             queue = [option for job in waiting if (option := offers[job].get(at)) is not None and job not in shares]
             if queue or options:
                 capacity = self._seats.free(view.room, area) + sum([option.held for option in options])
@@ -183,32 +179,14 @@ class Menu:
             self._offers = offers = {job: offer for job, offer in offers.items() if job in active}
             self._held = {job: held for job, held in self._held.items() if job in active}
         new = [job for job in jobs if job not in offers]
-        unseen = {demand(job).pools for job in new if demand(job).gpus} - self._seen
-        if unseen:
-            self._lay_out(view, unseen)
+        if self._areas.admit(view, {demand(job).pools for job in new if demand(job).gpus}):
+            for known in (self._offers, self._held, self._most, self._admissible):
+                known.clear()  # all that is known of jobs refers to the old areas
             new = list(jobs)
         for job in new:
             offers[job] = {}
-        for at in range(len(self._areas)) if new else ():
+        for at in range(len(self._areas.all)) if new else ():
             self._quote(view, at, new)
-
-    def _lay_out(self, view: View, unseen: set[tuple[int, ...]]) -> None:
-        """Divide the pools into areas anew; all that is known of jobs refers to the old ones."""
-        pools = view.room.pools
-        if self._anything is None:
-            self._anything = Demand(1, 1, 0.0, 0.0, tuple(at for at, pool in enumerate(pools) if pool.type_at >= 0))
-            at_of = {node: at for at, pool in enumerate(pools) for node in pool.nodes}
-            self._pool_of = [at_of[node] for node in range(len(at_of))]
-        self._seen |= unseen
-        areas = []
-        for kind in self._place.ways(view, self._anything).groups:
-            for part in _joined({frozenset(kind).intersection(seen) for seen in self._seen}):
-                per_node = max(pools[at].gpus_per_node for at in part)
-                areas.append(Area(part, pools[part[0]].type_at, per_node, per_node if self._whole else 1))
-        self._areas = tuple(areas)
-        self._area_of = {pool: at for at, area in enumerate(areas) for pool in area.pools}
-        for known in (self._offers, self._held, self._most, self._admissible):
-            known.clear()
 
     def _quote(self, view: View, at: int, jobs: Iterable[JobId]) -> None:
         """Ask what jobs would do in an area at each size that they may have."""
@@ -229,32 +207,26 @@ class Menu:
                     self._offers[job][at] = Option(job, tuple(np.array(sizes)[able].tolist()), tuple(rates[able].tolist()), 0)
 
     def _shape(self, view: View, at: int, units: int) -> Shape:
-        area = self._areas[at]
+        area = self._areas.all[at]
         gpus = units * area.unit
         return Shape(tuple(gpus if kind == area.type_at else 0 for kind in range(len(view.cluster.types))), ceil(gpus / area.per_node))
 
     def _sizes(self, view: View, job: JobId, at: int) -> tuple[int, ...]:
-        demand, area = view.demand(job), self._areas[at]
+        demand, area = view.demand(job), self._areas.all[at]
         if not demand.gpus or not set(demand.pools).intersection(area.pools):
             return ()
         key = (id(demand), at, view.one("min_gpus", job), view.one("max_gpus", job), view.one("gpus", job))
         known = self._admissible.get(key)
         if known is None:
-            known = self._admissible[key] = self._within(self._room_for(view, demand, at), area.unit, *key[2:])
+            least = key[2]
+            most = min(key[3], max(self._cap, least)) if self._cap else key[3]
+            known = self._admissible[key] = admissible(Range(least, most, key[4]), area.unit, self._room_for(view, demand, at), every=self._every)
         return known
-
-    def _within(self, room: int, unit: int, least: float, most: float, asked: float) -> tuple[int, ...]:
-        low = max(ceil(least / unit), 1)
-        high = max(low, int(min(most, max(self._cap, least) if self._cap else most, (room + 1) * unit)) // unit)
-        if self._every:
-            return tuple(range(low, min(high, room) + 1))
-        sizes = {low, high, min(max(ceil(asked / unit), low), high), *(1 << power for power in range(high.bit_length()))}
-        return tuple(sorted(size for size in sizes if low <= size <= min(high, room)))
 
     def _room_for(self, view: View, demand: Demand, at: int) -> int:
         key = (id(demand), at)
         if key not in self._most:
-            self._most[key] = self._seats.most(view, demand, self._areas[at])
+            self._most[key] = self._seats.most(view, demand, self._areas.all[at])
         return self._most[key]
 
     def _now(self, view: View, job: JobId) -> _Held:
@@ -265,11 +237,11 @@ class Menu:
 
     def _look(self, view: View, job: JobId, grant: Grant) -> _Held:
         held = gpus_by_node(grant)
-        areas = {self._area_of.get(self._pool_of[node], _NOWHERE) if node < len(self._pool_of) else _NOWHERE for node in held}
-        if not held or _NOWHERE in areas:
-            return _Held(grant, _NOWHERE, None, is_fixed=True)
+        areas = self._areas.of(held)
+        if not areas or NOWHERE in areas:
+            return _Held(grant, NOWHERE, None, is_fixed=True)
         at = min(areas)
-        units = ceil(sum(held.values()) / self._areas[at].unit)
+        units = ceil(sum(held.values()) / self._areas.all[at].unit)
         is_fixed = len(areas) > 1 or not view.one("preemptible", job)
         offer = self._offers[job].get(at, Option(job, (), (), 0))
         if units not in offer.sizes:
@@ -312,13 +284,13 @@ class Menu:
         for job, units in sorted(sizes.items()):
             if job not in view.grants:
                 if units:
-                    starts.append((-units * self._areas[self._into[job]].unit, job, units))
+                    starts.append((-units * self._areas.all[self._into[job]].unit, job, units))
                 continue
             now = self._now(view, job)
             if now.option is None or now.is_fixed:
                 continue
             if units > now.option.held:
-                grows.append((-units * self._areas[now.area].unit, job, units))
+                grows.append((-units * self._areas.all[now.area].unit, job, units))
             else:
                 self._reduce(turn, now.grant, now.option, units)
         for _, job, units in sorted(starts):
@@ -334,7 +306,7 @@ class Menu:
             view.room.give(grant)
             turn.changes[job] = None
         elif units < option.held:
-            smaller = self._seats.shrink(view, view.demand(job), grant, units, self._areas[self._held[job].area])
+            smaller = self._seats.shrink(view, view.demand(job), grant, units, self._areas.all[self._held[job].area])
             if smaller is not None:
                 turn.enter(job, smaller, units)
         elif turn.tuning is not None and turn.tuning(job, units) != grant.tuning:
@@ -343,7 +315,7 @@ class Menu:
     def _start(self, turn: _Turn, job: JobId, units: int) -> None:
         at = self._into[job]
         for size in reversed([size for size in self._offers[job][at].sizes if size <= units]):
-            found = self._seats.find(turn.view, turn.view.demand(job), size, self._areas[at])
+            found = self._seats.find(turn.view, turn.view.demand(job), size, self._areas.all[at])
             if found is not None:
                 turn.enter(job, found, size)
                 return
@@ -352,11 +324,11 @@ class Menu:
         grant, at, option, _ = self._held[job]
         assert option is not None, "a job outside all markets was told to grow"
         sizes = [size for size in reversed(option.sizes) if option.held < size <= units]
-        larger = self._seats.grow(turn.view, turn.view.demand(job), grant, sizes, self._areas[at])
+        larger = self._seats.grow(turn.view, turn.view.demand(job), grant, sizes, self._areas.all[at])
         if larger is None:
             self._reduce(turn, grant, option, option.held)
         else:
-            turn.enter(job, larger, sum(gpus_by_node(larger).values()) // self._areas[at].unit)
+            turn.enter(job, larger, sum(gpus_by_node(larger).values()) // self._areas.all[at].unit)
 
     def _start_without_gpus(self, turn: _Turn) -> None:
         view = turn.view
@@ -385,13 +357,3 @@ class _Turn(NamedTuple):
 
 def _believed(view: View, ids: Ints, shapes: Sequence[Shape]) -> Floats:
     return view.belief.rates(ids, shapes)
-
-
-def _joined(sets: Iterable[frozenset[int]]) -> list[tuple[int, ...]]:
-    """Unite sets that have members in common; return each ascending, in order of their first members."""
-    joined: list[frozenset[int]] = []
-    for some in sets:
-        if some:
-            apart = [other for other in joined if not other & some]
-            joined = [*apart, some.union(*(other for other in joined if other & some))]
-    return sorted(tuple(sorted(part)) for part in joined)
