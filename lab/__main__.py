@@ -1,4 +1,4 @@
-"""The command line: ``python -m lab run | generate | convert | list``; bad input ends with exit code 2 and one sentence."""
+"""The command line: ``python -m lab run | replay | generate | convert | list``; bad input ends with exit code 2 and one sentence."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import NoReturn, TypeVar
 
 from lab import catalog
 from lab.cli import UsageError, cluster_of, command_run, trace_spec
+from lab.replay_cli import add_replay
 from lab.samples import write_sample, write_trace
 from lab.scenario import MADE, READY, TraceSpec
 from lab.sources import FILE_LIMIT_MB, load_source
@@ -71,8 +72,9 @@ def _say(sentence: str, code: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m lab", description="What would another scheduler have done? The app's core without a browser.", allow_abbrev=False)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="run | generate | convert | list")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="run | replay | generate | convert | list")
     _add_run(commands.add_parser("run", help="simulate a trace under one or more allocators", allow_abbrev=False))
+    add_replay(commands.add_parser("replay", help="repeat the published comparison of a paper", allow_abbrev=False))
     _add_generate(commands.add_parser("generate", help="make a look-alike workload, or a sample again", allow_abbrev=False))
     _add_convert(commands.add_parser("convert", help="write any trace in the native schema", allow_abbrev=False))
     _add_list(commands.add_parser("list", help="show what can be chosen", allow_abbrev=False))

@@ -1,0 +1,250 @@
+"""Replays of papers as data: TOML files that say what was published and how it is repeated, read and fully checked."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import allocators
+from lab.document import number, whole
+from lab.replay_types import BASE, CERTAINTIES, KINDS, Arm, Axis, Claim, Measure, Paper, Point, Replay
+from lab.scenario import Scenario
+from sim.errors import ParameterError, TrainyardError
+from sim.metrics.summary import NUMBERS
+
+__all__ = ["BASE", "CERTAINTIES", "KINDS", "Arm", "Axis", "Claim", "Measure", "Paper", "Point", "Replay", "load", "names", "read_replay"]
+FOLDER: Final = Path(__file__).resolve().parent / "replays"
+MOST_SEEDS: Final = 200
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the replays that ship."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+
+
+@lru_cache(maxsize=32)
+def load(name: str) -> Replay:
+    """Return a replay that ships.
+
+    Raises
+    ------
+    ParameterError
+        If there is none of that name, or its file is wrong.
+    """
+    if name not in names():
+        raise ParameterError(f"There is no replay '{name}'. There are: {', '.join(names())}.")
+    return read_replay(FOLDER / f"{name}.toml")
+
+
+def read_replay(path: Path) -> Replay:
+    """Read and check a replay.
+
+    Parameters
+    ----------
+    path : Path
+        A TOML file; its stem is the name of the replay.
+
+    Raises
+    ------
+    ParameterError
+        If the file cannot be read, a key is missing or unknown, a value cannot be used, or a scenario of it cannot be built; the sentence names the file.
+    """
+    try:
+        return _replay(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
+    except (TrainyardError, ValueError) as error:
+        raise ParameterError(f"{path.name}: {str(error).rstrip('.')}.") from error
+    except OSError as error:
+        raise ParameterError(f"{path.name}: this replay cannot be read ({error.strerror or error}).") from error
+
+
+def _replay(data: Mapping[str, Any], name: str) -> Replay:
+    known = _table("replay", data, (*(item.name for item in fields(Replay)), "axis_seeds"), optional=("axes", "axis_seeds", "budget"))
+    for key in ("name", "title", "claim", "known", "reading", "explain", "budget"):
+        known[key] = _text(key, known.get(key, ""))
+    known["paper"] = _paper(known["paper"])
+    known["arms"] = tuple(_arm(name, one) for name, one in _mapping("arms", known["arms"]).items())
+    arm_names = tuple(arm.name for arm in known["arms"])
+    known["seeds"] = _seeds("seeds", known["seeds"])
+    spare = _seeds("axis_seeds", known.pop("axis_seeds", known["seeds"]))
+    known["axes"] = tuple(_axis(one, arm_names, spare) for one in _list("axes", known.get("axes", [])))
+    _distinct("axes", [axis.name for axis in known["axes"]])
+    known["claims"] = tuple(_claim(one, arm_names, known["axes"]) for one in _list("claims", known["claims"]))
+    known["base"] = _base(known["base"])
+    replay = Replay(**known)
+    if replay.name != name:
+        raise ParameterError(f"its name is '{replay.name}', but that of the file is '{name}'.")
+    _distinct("claims", [claim.text for claim in replay.claims])
+    if not replay.claims:
+        raise ParameterError("there is no claim. Add at least one.")
+    _build_all(replay)
+    return replay
+
+
+def _build_all(replay: Replay) -> None:
+    """Build every scenario once, so that a mistake is found when the file is read."""
+    for at in (BASE, *(Point(axis.name, value) for axis in replay.axes for value in axis.values)):
+        for arm in replay.arms:
+            try:
+                replay.scenario(arm.name, at)
+            except TrainyardError as error:
+                raise ParameterError(f"arm {arm.name}{f' at {at}' if at.axis else ''}: {str(error).removeprefix('--set ')}") from error
+
+
+def _base(data: Any) -> Scenario:
+    given = _mapping("base", data)
+    # Which allocator stands here plays no part: every arm names its own.
+    return Scenario.from_json({**given, "allocator": next(iter(allocators.REGISTRY))})
+
+
+def _paper(data: Any) -> Paper:
+    known = _table("paper", data, [item.name for item in fields(Paper)])
+    texts = {key: _text(f"paper.{key}", known[key]) for key in ("title", "authors", "venue", "link")}
+    return Paper(**texts, year=whole("paper.year", known["year"]))
+
+
+def _arm(name: str, data: Any) -> Arm:
+    known = _table(f"arm {name}", data, ("title", "set"))
+    arm = Arm(name, _text("title", known["title"]), _changes(f"arm {name}", known["set"]))
+    if not any(change.startswith("allocator=") for change in arm.set):
+        raise ParameterError(f"arm {name} names no allocator. Begin its 'set' with allocator=NAME.")
+    return arm
+
+
+def _axis(data: Any, arms: Sequence[str], spare: int) -> Axis:
+    keys = ("name", "title", "unit", "values", "path", "sets", "fixed", "only", "claimed", "measures", "seeds")
+    known = _table("axis", data, keys, optional=("unit", "path", "sets", "fixed", "only", "claimed", "seeds"))
+    name = _text("axis.name", known["name"])
+    where = f"axis {name}"
+    values = _numbers(f"{where}: values", known["values"])
+    if list(values) != sorted(set(values)) or not values:
+        raise ParameterError(f"{where}: its values must ascend.")
+    claimed = _numbers(f"{where}: claimed", known.get("claimed", []))
+    if missing := [value for value in claimed if value not in values]:
+        raise ParameterError(f"{where}: {missing[0]:g} is claimed, but none of its values.")
+    only = tuple(_text(f"{where}: only", one) for one in _list(f"{where}: only", known.get("only", list(arms))))
+    if strange := [one for one in only if one not in arms]:
+        raise ParameterError(f"{where}: there is no arm '{strange[0]}'. There are: {', '.join(arms)}.")
+    return Axis(
+        name,
+        _text(f"{where}: title", known["title"]),
+        _text(f"{where}: unit", known.get("unit", "")),
+        values,
+        _changes(where, known.get("fixed", [])),
+        _axis_changes(where, known, values),
+        only,
+        claimed,
+        tuple(_measure(where, one, arms) for one in _list(f"{where}: measures", known["measures"])),
+        _seeds(f"{where}: seeds", known.get("seeds", spare)),
+    )
+
+
+def _axis_changes(where: str, known: Mapping[str, Any], values: Sequence[float]) -> tuple[tuple[str, ...], ...]:
+    """Return the changes at each value: a path that takes the value, or a list of its own."""
+    if ("path" in known) == ("sets" in known):
+        raise ParameterError(f"{where}: give either 'path', which takes each value, or 'sets', a list of changes per value.")
+    if "path" in known:
+        return tuple((f"{_text(f'{where}: path', known['path'])}={value:.12g}",) for value in values)
+    sets = _list(f"{where}: sets", known["sets"])
+    if len(sets) != len(values):
+        raise ParameterError(f"{where}: {len(values)} values want as many lists in 'sets', not {len(sets)}.")
+    return tuple(_changes(where, one) for one in sets)
+
+
+def _claim(data: Any, arms: Sequence[str], axes: Sequence[Axis]) -> Claim:
+    keys = ("metric", "arm", "against", "kind", "title", "at", "published", "published_text", "band", "certainty")
+    known = _table("claim", data, keys, optional=("against", "kind", "title", "at", "published", "published_text", "band"))
+    measure = _measure("claim", {key: known[key] for key in keys[:5] if key in known}, arms)
+    where = f"claim {measure.text}"
+    band = _numbers(f"{where}: band", known["band"]) if "band" in known else None
+    if band is not None and (len(band) != 2 or band[0] > band[1]):
+        raise ParameterError(f"{where}: its band is not [low, high].")
+    if known["certainty"] not in CERTAINTIES:
+        raise ParameterError(f"{where}: certainty = {known['certainty']} is not one of {', '.join(CERTAINTIES)}.")
+    published = number(f"{where}: published", known["published"]) if "published" in known else None
+    text = _text(f"{where}: published_text", known.get("published_text", ""))
+    if published is not None and not text:
+        raise ParameterError(f"{where}: a published figure needs its words, published_text.")
+    return Claim(measure, _at(where, known.get("at", {}), axes), published, text, None if band is None else (band[0], band[1]), known["certainty"])
+
+
+def _at(where: str, data: Any, axes: Sequence[Axis]) -> Point:
+    pairs = list(_mapping(f"{where}: at", data).items())
+    if not pairs:
+        return BASE
+    known = {axis.name: axis for axis in axes}
+    name, value = pairs[0][0], number(f"{where}: at", pairs[0][1])
+    if len(pairs) > 1 or name not in known or value not in known[name].values:
+        raise ParameterError(f"{where}: at = {data} is not one value of one axis.")
+    return Point(name, value)
+
+
+def _measure(where: str, data: Any, arms: Sequence[str]) -> Measure:
+    known = _table(f"measure of {where}", data, [item.name for item in fields(Measure)], optional=[i.name for i in fields(Measure) if i.default is not MISSING])
+    measure = Measure(**{key: _text(f"{where}: {key}", value) for key, value in known.items()})  # type: ignore[arg-type]
+    if measure.metric not in NUMBERS:
+        raise ParameterError(f"{where}: there is no metric '{measure.metric}'. There are: {', '.join(NUMBERS)}.")
+    if measure.kind not in KINDS:
+        raise ParameterError(f"{where}: kind = {measure.kind} is not one of {', '.join(KINDS)}.")
+    if bool(measure.against) == (measure.kind == "value"):
+        raise ParameterError(f"{where}: a ratio or a difference needs 'against', a value has none.")
+    if strange := [one for one in measure.arms if one not in arms]:
+        raise ParameterError(f"{where}: there is no arm '{strange[0]}'. There are: {', '.join(arms)}.")
+    return measure
+
+
+def _changes(where: str, data: Any) -> tuple[str, ...]:
+    changes = tuple(_text(f"{where}: set", one) for one in _list(f"{where}: set", data))
+    for change in changes:
+        if not all(part.strip() for part in change.partition("=")[:2]):
+            raise ParameterError(f"{where}: '{change}' is not of the form path=value.")
+    return changes
+
+
+def _table(what: str, data: Any, keys: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a table that has these keys and no others."""
+    known = dict(_mapping(what, data))
+    for key in known:
+        if key not in keys:
+            raise ParameterError(f"the {what} has no setting '{key}'. It has: {', '.join(keys)}.")
+    for key in keys:
+        if key not in known and key not in optional:
+            raise ParameterError(f"the {what} has no '{key}'. Add it.")
+    return known
+
+
+def _mapping(what: str, data: Any) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping):
+        raise ParameterError(f"{what} is not a table but {str(data)[:60]!r}.")
+    return data
+
+
+def _list(what: str, data: Any) -> list[Any]:
+    if not isinstance(data, list):
+        raise ParameterError(f"{what} is not a list but {str(data)[:60]!r}.")
+    return data
+
+
+def _text(what: str, data: Any) -> str:
+    if not isinstance(data, str):
+        raise ParameterError(f"{what} is not text but {str(data)[:60]!r}.")
+    return data.strip()
+
+
+def _numbers(what: str, data: Any) -> tuple[float, ...]:
+    return tuple(number(what, one) for one in _list(what, data))
+
+
+def _seeds(what: str, data: Any) -> int:
+    made = whole(what, data)
+    if not 1 <= made <= MOST_SEEDS:
+        raise ParameterError(f"{what} = {made} is outside 1 to {MOST_SEEDS}.")
+    return made
+
+
+def _distinct(what: str, found: Sequence[str]) -> None:
+    if twice := [one for one in found if found.count(one) > 1]:
+        raise ParameterError(f"{what}: {twice[0]} comes twice.")

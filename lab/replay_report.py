@@ -1,0 +1,254 @@
+"""Pools the runs of a replay over seeds: published beside simulated with an interval, and the curves over its axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lab.replay_types import Claim, Measure, Point, Replay
+from lab.scenario import Scenario
+
+Floats = NDArray[np.float64]
+Numbers = dict[str, float]
+
+CURVE_COLUMNS: Final = ("axis", "value", "measure", "low", "estimate", "high", "seeds")
+ROW_KEYS: Final = ("replay", "metric", "published", "simulated", "ci95", "band", "in_band", "certainty", "seeds", "cpu_s")
+_RESAMPLES: Final = 2000
+_LEVEL: Final = (2.5, 97.5)
+_FEWEST_SEEDS: Final = 3
+
+
+class Cell(NamedTuple):
+    """One run: an arm at a point with a seed."""
+
+    at: Point
+    arm: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"arm {self.arm}{f' at {self.at}' if self.at.axis else ''}, seed {self.seed}"
+
+
+class Pooled(NamedTuple):
+    """A measure pooled over seeds; the bounds hold 95 % of resamples of the seeds, NaN with fewer than three seeds."""
+
+    value: float
+    low: float
+    high: float
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim with what was simulated.
+
+    Parameters
+    ----------
+    claim : Claim
+        What is claimed.
+    found : Pooled
+        What was simulated; NaN with 0 seeds while nothing is there.
+    cpu_s : float, seconds
+        Processor time of the runs that it rests on; claims share runs.
+    """
+
+    claim: Claim
+    found: Pooled
+    cpu_s: float
+
+    @property
+    def in_band(self) -> bool | None:
+        """Whether the figure lies in the band; None without a band or a figure."""
+        if self.claim.band is None or np.isnan(self.found.value):
+            return None
+        return self.claim.band[0] <= self.found.value <= self.claim.band[1]
+
+    @property
+    def verdict(self) -> str:
+        """The same in words."""
+        words = {True: "in the band", False: "outside the band", None: "no band"}
+        return "not yet" if np.isnan(self.found.value) else words[self.in_band]
+
+    def to_json(self, replay: str) -> dict[str, Any]:
+        """Return plain values under `ROW_KEYS`."""
+        interval = None if np.isnan(self.found.low) else [self.found.low, self.found.high]
+        values = (
+            replay,
+            self.claim.text,
+            self.claim.published,
+            None if np.isnan(self.found.value) else self.found.value,
+            interval,
+            None if self.claim.band is None else list(self.claim.band),
+            self.in_band,
+            self.claim.certainty,
+            self.found.seeds,
+            round(self.cpu_s, 3),
+        )
+        return dict(zip(ROW_KEYS, values, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayReport:
+    """What a replay gave, complete or so far.
+
+    Parameters
+    ----------
+    rows : tuple of Row
+        One per claim.
+    points : tuple of Row
+        The same for each point of each axis and each of its measures; there nothing was published.
+    curves : DataFrame
+        The points as a frame: axis (its name), value, measure (its label), low, estimate, high, seeds; only points of which something is known.
+    complete : bool
+        Whether every run is there.
+    cpu_s : float, seconds
+        Processor time of all runs so far.
+    wall_s : float, seconds
+        From the first run to the last; 0 while it runs, and if the replay was kept from before.
+    """
+
+    rows: tuple[Row, ...]
+    points: tuple[Row, ...]
+    curves: pd.DataFrame
+    complete: bool
+    cpu_s: float
+    wall_s: float
+
+
+def cells(replay: Replay, seeds: int | None = None, curves: bool = True) -> dict[Cell, Scenario]:
+    """Return every run of a replay, first seed first, so that a first impression is complete early.
+
+    Parameters
+    ----------
+    replay : Replay
+        What is repeated.
+    seeds : int or None
+        Runs per arm for the claims; curves never take more. None = as the replay says.
+    curves : bool
+        Whether the points of the axes that no claim is about are run too.
+    """
+    count = replay.seeds if seeds is None else seeds
+    wanted: dict[tuple[Point, str], int] = {}
+    for claim in replay.claims:
+        for arm in claim.measure.arms:
+            wanted[claim.at, arm] = count
+    for axis in replay.axes if curves else ():
+        for at in (Point(axis.name, value) for value in axis.values):
+            for arm in (arm for measure in axis.measures for arm in measure.arms):
+                wanted.setdefault((at, arm), min(axis.seeds, count))
+    wanted = _equal_shared(replay, wanted)
+    order = [Cell(at, arm, seed) for seed in range(count) for (at, arm), runs in wanted.items() if seed < runs]
+    return {cell: replay.scenario(cell.arm, cell.at, cell.seed) for cell in order}
+
+
+def _equal_shared(replay: Replay, wanted: Mapping[tuple[Point, str], int]) -> dict[tuple[Point, str], int]:
+    """Let a point of an axis that is the base scenario, or a point of another axis, have all the runs of its equal: they cost nothing."""
+    recipe = {place: replay.scenario(place[1], place[0]).canonical() for place in wanted}
+    most: dict[str, int] = {}
+    for place, runs in wanted.items():
+        most[recipe[place]] = max(runs, most.get(recipe[place], 0))
+    return {place: most[recipe[place]] for place in wanted}
+
+
+def needed(replay: Replay) -> list[str]:
+    """Return the metrics that claims and curves of a replay are about, sorted."""
+    return sorted({measure.metric for measure in _measures(replay)})
+
+
+def report(replay: Replay, wanted: Mapping[Cell, Scenario], keys: Mapping[Cell, str], found: Mapping[str, Numbers], wall_s: float = 0.0) -> ReplayReport:
+    """Pool what is there.
+
+    Parameters
+    ----------
+    replay : Replay
+        What is repeated.
+    wanted : mapping
+        Every run, from `cells`.
+    keys : mapping
+        Cell -> key of its scenario; equal scenarios have one key.
+    found : mapping
+        Key -> the numbers of a run.
+    wall_s : float, seconds
+        How long it took.
+    """
+    table = _Table(wanted, keys, found)
+    rows = tuple(table.row(claim) for claim in replay.claims)
+    spots = [
+        Claim(measure, Point(axis.name, value), None, "", None, "our reading") for axis in replay.axes for measure in axis.measures for value in axis.values
+    ]
+    points = tuple(row for row in map(table.row, spots) if row.found.seeds)
+    lines = [
+        (row.claim.at.axis, row.claim.at.value, row.claim.measure.label, row.found.low, row.found.value, row.found.high, row.found.seeds) for row in points
+    ]
+    complete = all(keys[cell] in found for cell in wanted)
+    total = sum(numbers["cell_cpu_s"] for numbers in found.values())
+    return ReplayReport(rows, points, pd.DataFrame(lines, columns=list(CURVE_COLUMNS)), complete, total, wall_s)
+
+
+def pool(measure: Measure, arm: Sequence[float], against: Sequence[float]) -> Pooled:
+    """Pool a measure over seeds.
+
+    Parameters
+    ----------
+    measure : Measure
+        Only its kind matters here.
+    arm, against : sequences of float
+        One number per seed, same seed at the same place; `against` is empty for a plain value. Seeds where one of both is not finite count in neither.
+
+    Notes
+    -----
+    The ratio, or difference, of the means over seeds. The interval: the seeds are drawn anew in pairs, 2,000 times from a fixed stream, percentiles 2.5 and
+    97.5 of what results.
+    """
+    one = np.asarray(arm, np.float64)
+    other = np.asarray(against, np.float64) if measure.against else np.ones_like(one)
+    known = np.isfinite(one) & np.isfinite(other)
+    one, other = one[known], other[known]
+    count = len(one)
+    if not count or (measure.kind == "ratio" and other.sum() == 0):
+        return Pooled(np.nan, np.nan, np.nan, 0)
+    value = float(_statistic(measure, one, other))
+    if count < _FEWEST_SEEDS:
+        return Pooled(value, np.nan, np.nan, count)
+    pick = np.random.default_rng(0).integers(0, count, (_RESAMPLES, count))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = _statistic(measure, one[pick], other[pick])
+    low, high = np.percentile(drawn[np.isfinite(drawn)], _LEVEL)
+    return Pooled(value, float(low), float(high), count)
+
+
+def _statistic(measure: Measure, one: Floats, other: Floats) -> Any:
+    if measure.kind == "ratio":
+        return one.mean(axis=-1) / other.mean(axis=-1)
+    return one.mean(axis=-1) - other.mean(axis=-1) if measure.kind == "difference" else one.mean(axis=-1)
+
+
+class _Table:
+    """The runs that are there, by point, arm and seed."""
+
+    def __init__(self, wanted: Mapping[Cell, Scenario], keys: Mapping[Cell, str], found: Mapping[str, Numbers]) -> None:
+        self._of: dict[tuple[Point, str], dict[int, str]] = {}
+        for cell in wanted:
+            if keys[cell] in found:
+                self._of.setdefault((cell.at, cell.arm), {})[cell.seed] = keys[cell]
+        self._found = found
+
+    def _seeds(self, measure: Measure, at: Point) -> list[int]:
+        """Return the seeds of which all arms of a measure are there."""
+        return sorted(set.intersection(*(set(self._of.get((at, arm), {})) for arm in measure.arms)))
+
+    def row(self, claim: Claim) -> Row:
+        measure, at = claim.measure, claim.at
+        keys = [[self._of[at, arm][seed] for seed in self._seeds(measure, at)] for arm in measure.arms]
+        sides = [[self._found[key][measure.metric] for key in own] for own in keys]
+        cpu_s = sum(self._found[key]["cell_cpu_s"] for key in {key for own in keys for key in own})
+        return Row(claim, pool(measure, sides[0], sides[1] if measure.against else ()), cpu_s)
+
+
+def _measures(replay: Replay) -> list[Measure]:
+    return [claim.measure for claim in replay.claims] + [measure for axis in replay.axes for measure in axis.measures]

@@ -1,0 +1,258 @@
+"""Runs a replay: cells of (point, arm, seed) in worker processes, each returning numbers only; complete replays are kept beside the store's results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pebble import ProcessPool
+
+from lab import worker
+from lab.document import canonical_json
+from lab.pool import cores, sentence
+from lab.replay_report import Cell, Numbers, ReplayReport, cells, needed, report
+from lab.replay_types import Replay
+from lab.run import run, summarise
+from lab.scenario import Scenario
+from lab.sources import load_trace
+from lab.store import Store, StoreError, plain
+from sim.errors import ContractError, InfeasiblePlan, TrainyardError
+from sim.result import RESULTS_VERSION
+
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+Work = tuple[str, Scenario]
+
+MOST_WORKERS: Final = 8
+TIME_LIMIT_S: Final = 600.0
+"""Of a single cell."""
+_POLL_S: Final = 0.2
+_TURN: Final = threading.Semaphore(1)
+"""One replay at a time uses the cores; others wait for their turn."""
+_LOG: Final = logging.getLogger(__name__)
+
+
+class ReplayError(TrainyardError):
+    """A replay was stopped; the sentence names the cell."""
+
+
+class ReplayRun:
+    """One replay under way.
+
+    Parameters
+    ----------
+    replay : Replay
+        What is repeated.
+    seeds : int or None
+        Runs per arm for the claims; curves never take more. None = as the replay says.
+    curves : bool
+        Whether the points of the axes are run too.
+    store : Store or None
+        Beside whose results complete replays are kept, and looked for; None = nothing is kept.
+    workers : int or None
+        Processes; None = one per core, at most `MOST_WORKERS`.
+    """
+
+    def __init__(self, replay: Replay, seeds: int | None = None, *, curves: bool = True, store: Store | None = None, workers: int | None = None) -> None:
+        self.replay, self.seeds = replay, replay.seeds if seeds is None else seeds
+        self._curves, self._store = curves, store
+        self._workers = min(cores(), MOST_WORKERS) if workers is None else workers
+        self._cells = cells(replay, seeds, curves)
+        self._found: dict[str, Numbers] = {}
+        self._state: State = "waiting"
+        self._fault: BaseException | None = None
+        self._stop, self._over = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self.wall_s = 0.0
+
+    @property
+    def state(self) -> State:
+        """Where it is."""
+        return self._state
+
+    @property
+    def done(self) -> int:
+        """Runs that are over."""
+        return len(self._found)
+
+    @property
+    def of(self) -> int:
+        """Runs in all; equal ones count once."""
+        return len(self._work)
+
+    @property
+    def error(self) -> str:
+        """Why it failed, as one sentence that names the cell; "" if it did not."""
+        return str(self._fault) if self._fault is not None else ""
+
+    @property
+    def broken(self) -> bool:
+        """Whether it failed because an allocator broke its contract, and not because of the input."""
+        return self._fault is not None and isinstance(self._fault.__cause__, (ContractError, InfeasiblePlan))
+
+    def start(self) -> None:
+        """Begin, without blocking; at once complete if it is kept from before."""
+        if self._thread is not None or self._over.is_set():
+            return
+        if self._store is not None and (kept := _read(self._file)) is not None and set(kept) == set(self._work):
+            self._found = kept
+            self._end("done")
+            return
+        self._thread = threading.Thread(target=self._drive, name=f"replay-{self.replay.name}", daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Block until it has ended; tell whether it has."""
+        return self._over.wait(timeout_s)
+
+    def cancel(self) -> None:
+        """End its processes; what is complete stays in the report."""
+        self._stop.set()
+        if self._thread is None and not self._over.is_set():
+            self._end("cancelled")
+
+    def report(self) -> ReplayReport:
+        """Return what is known so far; complete when `state` is "done"."""
+        return report(self.replay, self._cells, self._keys, dict(self._found), self.wall_s)
+
+    @cached_property
+    def _keys(self) -> dict[Cell, str]:
+        return {cell: _key(scenario) for cell, scenario in self._cells.items()}
+
+    @cached_property
+    def _work(self) -> dict[str, tuple[Cell, Scenario]]:
+        """The different scenarios, each with the first cell that needs it."""
+        work: dict[str, tuple[Cell, Scenario]] = {}
+        for cell, scenario in self._cells.items():
+            work.setdefault(self._keys[cell], (cell, scenario))
+        return work
+
+    @property
+    def _file(self) -> Path:
+        if self._store is None:
+            raise StoreError("This replay is not kept.")
+        body = {"cells": sorted(self._work), "metrics": needed(self.replay), "results_version": RESULTS_VERSION}
+        return self._store.root / "replays" / f"{_hash(body)}.json"
+
+    def _drive(self) -> None:
+        """Wait for a turn, run everything, keep it."""
+        while not _TURN.acquire(timeout=_POLL_S):
+            if self._stop.is_set():
+                self._end("cancelled")
+                return
+        try:
+            self._state = "running"
+            began_s = time.monotonic()
+            self._run_all()
+            self.wall_s = time.monotonic() - began_s
+            if self._store is not None and not self._stop.is_set():
+                _write(self._file, self._found)
+            self._end("cancelled" if self._stop.is_set() else "done")
+        except Exception as error:  # the border of a thread: whatever happened is told to the user
+            if not isinstance(error, TrainyardError):
+                _LOG.error("A replay failed: %s", self.replay.name, exc_info=error)
+            self._fault = error if isinstance(error, TrainyardError) else ReplayError(f"{self.replay.name}: {sentence(error)}")
+            self._end("failed")
+        finally:
+            _TURN.release()
+
+    def _run_all(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPool(max_workers=min(self._workers, self.of), initializer=worker.start, initargs=([],), context=context)
+        metrics = needed(self.replay)
+        try:
+            tasks: dict[Future[Numbers], str] = {
+                pool.schedule(run_cell, args=(scenario.to_json(), metrics), timeout=TIME_LIMIT_S): key for key, (_, scenario) in self._work.items()
+            }
+            pending = set(tasks)
+            while pending and not self._stop.is_set():
+                ended, pending = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+                for task in ended:
+                    self._take(tasks[task], task)
+        finally:
+            pool.stop()  # type: ignore[no-untyped-call]
+            pool.join()
+
+    def _take(self, key: str, task: Future[Numbers]) -> None:
+        fault = task.exception()
+        if fault is None:
+            self._found[key] = task.result()
+            return
+        if not isinstance(fault, TrainyardError):
+            _LOG.error("A run of a replay failed: %s", self._work[key][1].canonical(), exc_info=fault)
+        raise ReplayError(f"{self.replay.name}, {self._work[key][0]}: {sentence(fault)}") from fault
+
+    def _end(self, state: State) -> None:
+        self._state = state
+        self._over.set()
+
+
+def run_cell(document: Mapping[str, Any], metrics: Sequence[str]) -> Numbers:
+    """Run one cell in this process.
+
+    Parameters
+    ----------
+    document : mapping
+        `Scenario.to_json`.
+    metrics : sequence of str
+        Which numbers of the summary are wanted.
+
+    Returns
+    -------
+    dict
+        The numbers, and ``cell_cpu_s``: processor seconds for jobs, run and summary.
+
+    Raises
+    ------
+    TrainyardError
+        As `lab.run.run`.
+    """
+    began_s = time.process_time()
+    scenario = Scenario.from_json(document)
+    trace = load_trace(scenario.trace)
+    numbers = summarise(scenario, run(scenario, trace=trace), trace)
+    return {name: float(numbers[name]) for name in metrics} | {"cell_cpu_s": time.process_time() - began_s}
+
+
+def _key(scenario: Scenario) -> str:
+    return _hash({key: value for key, value in scenario.to_json().items() if key != "name"})
+
+
+def _hash(body: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(canonical_json(body).encode(), digest_size=16).hexdigest()
+
+
+def _read(path: Path) -> dict[str, Numbers] | None:
+    """Return the numbers of a kept replay; one that is absent or damaged is computed again."""
+    try:
+        kept = json.loads(path.read_bytes())
+        return {str(key): {str(name): float("nan") if value is None else float(value) for name, value in one.items()} for key, one in kept.items()}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        _LOG.warning("The kept replay %s is damaged (%s); it is computed again.", path.name, error)
+        return None
+
+
+def _write(path: Path, found: Mapping[str, Numbers]) -> None:
+    draft = path.with_name(f"{uuid.uuid4().hex}.draft")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(plain(found), allow_nan=False), encoding="utf-8")
+        os.replace(draft, path)
+    except OSError as error:
+        # The figures are there; only opening the page again will compute them anew.
+        _LOG.warning("A replay cannot be kept in %s (%s).", path.parent, error.strerror)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import lab.replay_run
+from lab.replay import load, names, read_replay
+from lab.replay_run import ReplayRun, run_cell
+from lab.run import run, summarise
+from lab.sources import load_trace
+from lab.store import Store
+from tests.lab.replay_cases import SMALL, small, write
+
+
+def finished(run_: ReplayRun, timeout_s: float = 60) -> ReplayRun:
+    run_.start()
+    assert run_.wait(timeout_s)
+    return run_
+
+
+def test_a_cell_gives_the_numbers_of_the_summary(tmp_path: Path) -> None:
+    scenario = small(tmp_path).scenario("short", seed=2)
+    found = run_cell(scenario.to_json(), ["jct_mean_s", "preemptions"])
+    trace = load_trace(scenario.trace)
+    expected = summarise(scenario, run(scenario, trace=trace), trace)
+    assert (found["jct_mean_s"], found["preemptions"]) == (expected["jct_mean_s"], expected["preemptions"])
+    assert found["cell_cpu_s"] > 0
+
+
+def test_one_and_two_workers_give_the_same_and_it_is_kept(tmp_path: Path, store: Store) -> None:
+    replay = small(tmp_path)
+    one = finished(ReplayRun(replay, workers=1))
+    two = ReplayRun(replay, store=store, workers=2)
+    assert (two.state, two.done) == ("waiting", 0)
+    finished(two)
+    assert (one.state, two.state, two.error, two.done) == ("done", "done", "", two.of)
+    left, right = one.report(), two.report()
+    assert left.complete
+    assert right.wall_s > 0
+    assert [row.found for row in left.rows] == [row.found for row in right.rows]
+    assert left.curves.equals(right.curves)
+    # Three arms with 4 seeds; at 16 per hour 4 + 2; at 4 per hour 2 + 2; at 8 those of the base; of the pause 1 + 1, and 1 for the arm that it is not about.
+    assert two.of == 12 + 6 + 4 + 0 + 3
+
+    again = ReplayRun(replay, store=store)
+    again.start()
+    assert (again.state, again.done) == ("done", again.of)
+    assert again.report().curves.equals(right.curves)
+    assert again.report().cpu_s == pytest.approx(right.cpu_s)
+    other = ReplayRun(replay, 2, store=store)
+    other.start()
+    other.cancel()
+    assert other.wait(30)
+    assert other.state == "cancelled"
+
+    kept = next((store.root / "replays").glob("*.json"))
+    kept.write_text("[1]", encoding="utf-8")
+    damaged = ReplayRun(replay, store=store)
+    damaged.start()
+    assert damaged.state != "done"
+    damaged.cancel()
+    assert damaged.wait(30)
+
+
+def test_texts_do_not_matter_to_what_is_kept_but_seeds_and_version_do(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    replay = small(tmp_path)
+    place = ReplayRun(replay, store=store)._file
+    (tmp_path / "x").mkdir()
+    reworded = read_replay(write(tmp_path / "x", SMALL.replace("It turns around.", "It turns.")))
+    assert ReplayRun(reworded, store=store)._file == place
+    assert ReplayRun(replay, 3, store=store)._file != place
+    monkeypatch.setattr(lab.replay_run, "RESULTS_VERSION", -1)
+    assert ReplayRun(replay, store=store)._file != place
+
+
+def test_a_failing_cell_is_named(tmp_path: Path) -> None:
+    # Nobody tells when these jobs began, so that nothing can be replayed.
+    run_ = finished(ReplayRun(read_replay(write(tmp_path, SMALL.replace('"allocator=sjf"', '"allocator=recorded"'))), 1, workers=1))
+    assert run_.state == "failed"
+    assert run_.error.startswith("small, arm calm, seed 0: recorded cannot run here: This trace holds no recorded start times")
+    assert not run_.report().complete
+    assert not run_.broken
+
+
+def test_cancelling_keeps_what_is_there(tmp_path: Path, store: Store) -> None:
+    run_ = ReplayRun(small(tmp_path), 200, store=store, workers=1)
+    run_.start()
+    end_s = time.monotonic() + 60
+    while not run_.done and time.monotonic() < end_s:
+        time.sleep(0.02)
+    run_.cancel()
+    assert run_.wait(30)
+    assert run_.state == "cancelled"
+    assert 0 < run_.done < run_.of
+    assert not run_.report().complete
+    assert not (store.root / "replays").exists()
+    never = ReplayRun(small(tmp_path))
+    never.cancel()
+    assert (never.state, never.wait(1)) == ("cancelled", True)
+
+
+def test_replays_take_turns(tmp_path: Path) -> None:
+    replay = small(tmp_path)
+    first, second = ReplayRun(replay, 200, workers=1), ReplayRun(replay, 1, workers=1)
+    first.start()
+    end_s = time.monotonic() + 60
+    while first.state != "running" and time.monotonic() < end_s:
+        time.sleep(0.01)
+    second.start()
+    assert (first.state, second.state) == ("running", "waiting")
+    second.cancel()
+    assert second.wait(10)
+    assert second.state == "cancelled"
+    first.cancel()
+    assert first.wait(30)
+
+
+def test_a_folder_that_cannot_be_written_costs_only_the_next_opening(tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    store.root.mkdir(parents=True)
+    (store.root / "replays").write_text("in the way", encoding="utf-8")
+    run_ = finished(ReplayRun(small(tmp_path), 1, curves=False, store=store, workers=1))
+    assert run_.state == "done"
+    assert "cannot be kept" in caplog.text
+
+
+def test_every_shipped_replay_has_a_name() -> None:
+    assert names()
+    assert load(names()[0]).name == names()[0]
