@@ -1,0 +1,285 @@
+"""The integer programs of elastic allocation, built and solved with PuLP: HiGHS in process, CBC where HiGHS is missing or fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import fsum, inf
+from typing import Any, Final, NamedTuple
+
+import pulp
+from pulp import LpAffineExpression, LpConstraint, LpConstraintEQ, LpConstraintGE, LpConstraintLE, LpInteger, LpMaximize, LpProblem, LpVariable
+
+from sim.contract import ContractError, ParameterError
+
+_LARGEST: Final = 1e4  # what the greatest coefficient of an objective is scaled to, because solvers tell values apart by absolute tolerances
+_WIDTH: Final = 7  # digits of a number in a name: PuLP sorts variables by name, and they shall stay in order
+
+
+class Program(NamedTuple):
+    """One size for every job, the best sum of values that fits, as `allocators._knapsack.knapsack` has it, with what only a program can say.
+
+    Parameters
+    ----------
+    sizes, values, optional, capacity
+        As for the knapsack; a job that is neither optional nor has a size makes it infeasible.
+    held : sequence of int
+        For every job the place of the size that it has now; -1 = it waits.
+    fifo : bool
+        Whether a waiting job may only start if all waiting jobs before it do.
+    changes : int
+        Most running jobs that may get another size, or none; -1 = any number.
+    """
+
+    sizes: Sequence[Sequence[int]]
+    values: Sequence[Sequence[float]]
+    optional: Sequence[bool]
+    capacity: int
+    held: Sequence[int]
+    fifo: bool = False
+    changes: int = -1
+
+
+class Horizon(NamedTuple):
+    """The same over several slots, of which the first is `program`: its values are progress in the first slot, as shares of the remaining job.
+
+    Parameters
+    ----------
+    program : Program
+        Sizes, first slot, capacity and constraints; ``optional``, ``fifo`` and ``changes`` hold for the first slot.
+    later : sequence of sequences of float
+        The same shares in each later slot.
+    weights : sequence of float
+        What the whole remaining job is worth.
+    slots : int
+        Number of slots, at least 1.
+    gamma : float
+        Each slot is worth so much of the one before.
+    cost : float
+        Price of every size that a job did not have in the slot before; a start is one, too.
+    """
+
+    program: Program
+    later: Sequence[Sequence[float]]
+    weights: Sequence[float]
+    slots: int
+    gamma: float
+    cost: float
+
+
+class Solved(NamedTuple):
+    """What a solver found.
+
+    Parameters
+    ----------
+    at : list of int
+        For every job the place of its size, in the first slot; -1 = nothing.
+    objective : float
+        Of the whole program.
+    gap : float
+        Proven relative distance to the best possible; CBC does not tell, for it this is the tolerance.
+    solver : str
+        Title of the one that found it.
+    """
+
+    at: list[int]
+    objective: float
+    gap: float
+    solver: str
+
+
+Row = dict[int, LpVariable]
+"""Variables of one job by the place of the size that they stand for."""
+
+
+class _Model(NamedTuple):
+    problem: LpProblem
+    first: list[Row]
+    scale: float
+
+
+def solve(asked: Program | Horizon, solvers: Solvers) -> Solved:
+    """Build a program and solve it.
+
+    Raises
+    ------
+    ContractError
+        If no solver found an optimum.
+    """
+    model = _horizon(asked) if isinstance(asked, Horizon) else _single(asked)
+    name, gap = solvers.solve(model.problem)
+    at = [next((place for place, x in row.items() if x.varValue is not None and x.varValue > 0.5), -1) for row in model.first]
+    if isinstance(asked, Horizon):
+        return Solved(at, float(pulp.value(model.problem.objective) or 0.0) / model.scale, gap, name)
+    return Solved(at, fsum([values[place] for values, place in zip(asked.values, at, strict=True) if place >= 0]), gap, name)
+
+
+def _single(program: Program) -> _Model:
+    problem, scale = LpProblem("sizes", LpMaximize), _scale([value for values in program.values for value in values])
+    jobs = zip(program.sizes, program.values, program.held, strict=True)
+    rows = [{place: _binary(problem, "x", at, place) for place in _useful(*job)} for at, job in enumerate(jobs)]
+    problem.setObjective(LpAffineExpression([(x, values[place] * scale) for row, values in zip(rows, program.values, strict=True) for place, x in row.items()]))
+    _constrain(problem, program, rows)
+    return _Model(problem, rows, scale)
+
+
+def _horizon(horizon: Horizon) -> _Model:
+    program, slots = horizon.program, range(horizon.slots)
+    problem, scale = LpProblem("slots", LpMaximize), _scale([*horizon.weights, horizon.cost])
+    rows = [[{place: _binary(problem, f"x{slot:03d}", at, place) for place in range(len(sizes))} for at, sizes in enumerate(program.sizes)] for slot in slots]
+    terms: list[tuple[LpVariable, float]] = []
+    for job, weight in enumerate(horizon.weights):
+        progress = [problem.add_variable(f"q{slot:03d}_{job:0{_WIDTH}d}", 0, 1) for slot in slots]
+        for slot, q in enumerate(progress):
+            shares = horizon.later[job] if slot else program.values[job]
+            _add(problem, [(q, 1.0), *((x, -shares[place]) for place, x in rows[slot][job].items())], LpConstraintLE, 0)
+            terms.append((q, weight * scale * horizon.gamma**slot))
+        _add(problem, [(q, 1.0) for q in progress], LpConstraintLE, 1)
+        if horizon.cost > 0:
+            terms += [(z, -horizon.cost * scale) for z in _resizes(problem, job, [rows[slot][job] for slot in slots], program.held[job])]
+    problem.setObjective(LpAffineExpression(terms))
+    _constrain(problem, program, rows[0])
+    anything = program._replace(optional=[True] * len(program.sizes), fifo=False, changes=-1)
+    for slot in slots[1:]:
+        _constrain(problem, anything, rows[slot])
+    return _Model(problem, rows[0], scale)
+
+
+def _resizes(problem: LpProblem, job: int, rows: Sequence[Row], held: int) -> list[LpVariable]:
+    """Add, for every slot, an indicator of a size that was not there before; its price keeps it at 0 or 1."""
+    found = []
+    for slot, row in enumerate(rows):
+        z = problem.add_variable(f"z{slot:03d}_{job:0{_WIDTH}d}", 0, 1)
+        for place, x in row.items():
+            before = [(rows[slot - 1][place], 1.0)] if slot else []
+            _add(problem, [(z, 1.0), (x, -1.0), *before], LpConstraintGE, -1 if not slot and place == held else 0)
+        found.append(z)
+    return found
+
+
+def _constrain(problem: LpProblem, program: Program, rows: Sequence[Row]) -> None:
+    for row, may_skip in zip(rows, program.optional, strict=True):
+        _add(problem, [(x, 1.0) for x in row.values()], LpConstraintLE if may_skip else LpConstraintEQ, 1)
+    _add(problem, [(x, sizes[place]) for row, sizes in zip(rows, program.sizes, strict=True) for place, x in row.items()], LpConstraintLE, program.capacity)
+    if program.fifo:
+        queue = [row for row, held in zip(rows, program.held, strict=True) if held < 0]
+        for earlier, later in pairwise(queue):
+            _add(problem, [*((x, 1.0) for x in earlier.values()), *((x, -1.0) for x in later.values())], LpConstraintGE, 0)
+    if program.changes >= 0:
+        kept = [(row[held], 1.0) for row, held in zip(rows, program.held, strict=True) if held >= 0]
+        _add(problem, kept, LpConstraintGE, len(kept) - program.changes)
+
+
+def _useful(sizes: Sequence[int], values: Sequence[float], held: int) -> list[int]:
+    """List the places of sizes that are better than every smaller one; what a job has is always one, because keeping it is no change."""
+    most, found = -inf, []
+    for place in sorted(range(len(sizes)), key=lambda place: (sizes[place], -values[place], place)):
+        if values[place] > most or place == held:
+            most = max(most, values[place])
+            found.append(place)
+    return found
+
+
+def _binary(problem: LpProblem, letter: str, job: int, place: int) -> LpVariable:
+    return problem.add_variable(f"{letter}_{job:0{_WIDTH}d}_{place:0{_WIDTH}d}", 0, 1, LpInteger)
+
+
+def _add(problem: LpProblem, terms: Sequence[tuple[LpVariable, float]], sense: int, bound: float) -> None:
+    problem.addConstraint(LpConstraint(LpAffineExpression(terms), sense, rhs=bound))
+
+
+def _scale(coefficients: Sequence[float]) -> float:
+    most = max(map(abs, coefficients), default=0.0)
+    return _LARGEST / most if most > 0 else 1.0
+
+
+class _Solver(NamedTuple):
+    title: str
+    lack: str  # what is missing if it is not available
+    make: Callable[[float], Any]
+    gap: Callable[[LpProblem, float], float]
+
+
+def _highs(gap: float) -> Any:
+    # Presolve takes longer than it saves here, and the two heuristics go over all columns in vain: measured, benchmarks/elastic.py.
+    settings = {"presolve": "off", "mip_heuristic_run_feasibility_jump": False, "mip_heuristic_run_root_reduced_cost": False}
+    return pulp.HiGHS(msg=False, threads=1, gapRel=gap, gapAbs=0.0, **settings)
+
+
+def _cbc(gap: float) -> Any:
+    # PULP_CBC_CMD itself is deprecated, not the binary that it ships; without that one a `cbc` on the path serves.
+    bundled = pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, gapRel=gap, gapAbs=0.0)
+    return bundled if bundled.available() else pulp.COIN_CMD(msg=False, gapRel=gap, gapAbs=0.0)
+
+
+SOLVERS: Final = {
+    "highs": _Solver("HiGHS", "HiGHS is not installed (package highspy)", _highs, lambda problem, _: float(problem.solverModel.getInfo().mip_gap)),
+    "cbc": _Solver("CBC", "The CBC that PuLP brings along cannot be run here", _cbc, lambda _, gap: gap),
+}
+
+
+def available(name: str) -> bool:
+    """Tell whether a solver of `SOLVERS` is there."""
+    return bool((pulp.HiGHS() if name == "highs" else _cbc(0.0)).available())
+
+
+@dataclass
+class Solvers:
+    """The solvers that may be used, the wanted one first; another takes over where it is missing or fails, and `remarks` says so.
+
+    Parameters
+    ----------
+    wanted : str
+        Key of `SOLVERS`.
+    gap : float
+        Relative gap at which a solver may stop. There is no time limit: results must not depend on the speed of a machine.
+
+    Raises
+    ------
+    ParameterError
+        If there is none at all.
+    """
+
+    wanted: str
+    gap: float
+    _there: list[str] = field(init=False, repr=False)
+    _failed: dict[str, int] = field(init=False, repr=False, default_factory=dict)
+    _asked: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        """Look which solvers are there."""
+        self._there = [name for name in sorted(SOLVERS, key=lambda name: name != self.wanted) if available(name)]
+        if not self._there:
+            raise ParameterError("Neither HiGHS (package highspy) nor the CBC of PuLP can be run here: install highspy, or use the exact solver dp.")
+
+    def solve(self, problem: LpProblem) -> tuple[str, float]:
+        """Solve a problem and return who did it and the gap proven.
+
+        Raises
+        ------
+        ContractError
+            If no solver found an optimum.
+        """
+        self._asked += 1
+        reasons = []
+        for name in self._there:
+            try:
+                status = problem.solve(SOLVERS[name].make(self.gap))
+            except (pulp.PulpError, OSError, RuntimeError, ValueError) as error:
+                reasons.append(f"{SOLVERS[name].title}: {error}")
+            else:
+                if (status, problem.sol_status) == (pulp.LpStatusOptimal, pulp.LpSolutionOptimal):
+                    return SOLVERS[name].title, SOLVERS[name].gap(problem, self.gap)
+                reasons.append(f"{SOLVERS[name].title}: {pulp.LpStatus[status].lower()}")
+            self._failed[name] = self._failed.get(name, 0) + 1
+        raise ContractError(f"no solver found the optimum of a program of {problem.numVariables():,} variables ({'; '.join(reasons)})")
+
+    def remarks(self) -> tuple[str, ...]:
+        """Say in sentences what the user should know: who is missing, and who failed how often."""
+        first = self._there[0]
+        said = [f"{SOLVERS[self.wanted].lack}, so {SOLVERS[first].title} solves the programs."] if first != self.wanted else []
+        for name, times in self._failed.items():
+            other = [SOLVERS[it].title for it in self._there if it != name]
+            said.append(f"{SOLVERS[name].title} failed on {times:,} of {self._asked:,} programs{f', which {other[0]} solved instead' if other else ''}.")
+        return tuple(said)
