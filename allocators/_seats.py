@@ -17,26 +17,28 @@ class Seats:
     place : Placer
         Chooses the nodes where a unit is one GPU; whole nodes are all alike, and those of the lowest number are taken.
     whole : bool
-        Whether a unit is a whole node, of which then nothing may be in use and all is taken.
+        Whether a unit is a whole node, of which then no GPU may be in use and all are taken; each with the cores and memory that the job asked for per GPU,
+        but never more than its share of the node.
     """
 
     def __init__(self, place: Placer, *, whole: bool) -> None:
         self._place, self._whole = place, whole
         self._resized: dict[tuple[int, int, tuple[int, ...]], Demand] = {}
 
-    def demand(self, demand: Demand, gpus: int, pools: tuple[int, ...]) -> Demand:
-        """Return the demand for another number of GPUs within these pools; always the same object."""
-        key = (id(demand), gpus, pools)
+    def demand(self, view: View, demand: Demand, gpus: int, area: Area) -> Demand:
+        """Return the demand for another number of GPUs within an area; always the same object."""
+        key = (id(demand), gpus, area.pools)
         known = self._resized.get(key)
         if known is None:
-            admitted = tuple(at for at in demand.pools if at in pools)
-            known = self._resized[key] = demand._replace(replicas=gpus, gpus=1, pools=admitted)
+            admitted = tuple(at for at in demand.pools if at in area.pools)
+            known = demand._replace(replicas=gpus, gpus=1, pools=admitted)
+            self._resized[key] = known = self._by_node(view, known, area) if self._whole else known
         return known
 
     def most(self, view: View, demand: Demand, area: Area) -> int:
         """Return how many units the empty and complete area could give to a job."""
-        node = demand._replace(replicas=area.per_node, gpus=1)
-        fits = [capacity_for(view, at, node) for pool in demand.pools if pool in area.pools for at in view.room.pools[pool].nodes]
+        node = self.demand(view, demand, area.per_node, area)
+        fits = [capacity_for(view, at, node) for pool in node.pools for at in view.room.pools[pool].nodes]
         return sum([fit >= area.unit for fit in fits]) if self._whole else sum(fits)
 
     def free(self, room: Room, area: Area) -> int:
@@ -47,7 +49,7 @@ class Seats:
 
     def find(self, view: View, demand: Demand, units: int, area: Area, own: Iterable[int] = ()) -> Grant | None:
         """Place a job of so many units, or return None; whole nodes are taken from its `own` first."""
-        resized = self.demand(demand, units * area.unit, area.pools)
+        resized = self.demand(view, demand, units * area.unit, area)
         if not self._whole:
             return self._place(view, resized)
         return _take_whole(view.room, resized, area.unit, [*sorted(own), *_unused(view.room, resized.pools, area.unit)])
@@ -55,7 +57,7 @@ class Seats:
     def shrink(self, view: View, demand: Demand, grant: Grant, units: int, area: Area) -> Grant | None:
         """Give a job back all but so many units on nodes of its own; None, and nothing given back, if it would not fit even there."""
         room, gpus = view.room, units * area.unit
-        resized = self.demand(demand, gpus, area.pools)
+        resized = self.demand(view, demand, gpus, area)
         room.give(grant)
         own = {node: fit for node, held in gpus_by_node(grant).items() if (fit := min(held, room.replicas_that_fit(node, resized)))}
         whole = _take_whole(room, resized, area.unit, sorted(own)) if self._whole else None
@@ -76,6 +78,13 @@ class Seats:
                 return found
         view.room.take(grant)
         return None
+
+    def _by_node(self, view: View, demand: Demand, area: Area) -> Demand:
+        # Who asked for one GPU with half the cores of a node does not ask for eight times that when it is given the node.
+        nodes = [view.cluster.nodes[at] for pool in demand.pools for at in view.room.pools[pool].nodes]
+        able = [node for node in nodes if node.gpus == area.unit and node.cpus >= demand.cpus and node.mem_gb >= demand.mem_gb]
+        cpus = min([demand.cpus, *(node.cpus / area.unit for node in able)])
+        return demand._replace(cpus=cpus, mem_gb=min([demand.mem_gb, *(node.mem_gb / area.unit for node in able)]))
 
 
 def gpus_by_node(grant: Grant) -> dict[int, int]:
