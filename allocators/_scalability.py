@@ -77,8 +77,9 @@ class Scalability:
             self._drawn.pop(job, None)
             self._batches.pop(job, None)
 
-    def __len__(self) -> int:
-        """Return how many jobs something is known of."""
+    @property
+    def jobs_known(self) -> int:
+        """How many jobs something is known of."""
         return len(self._drawn.keys() | self._batches.keys())
 
     def __call__(self, view: View, ids: Ints, shapes: Sequence[Shape]) -> Floats:
