@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from sim.perf.batch import Batch
 from sim.perf.belief import BeliefSpec, Biased, Exact, Noisy, Unknown
 from sim.perf.model import Limits, PerfModel, PerfSpec, Rate
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import Amdahl, PowerLaw
 
-PERF: Final[dict[str, type[PerfSpec]]] = {"rigid": Rigid, "power_law": PowerLaw, "amdahl": Amdahl}
+PERF: Final[dict[str, type[PerfSpec]]] = {"rigid": Rigid, "power_law": PowerLaw, "amdahl": Amdahl, "batch": Batch}
 """Name -> performance model, a dataclass of parameters."""
 
 BELIEFS: Final[dict[str, type[BeliefSpec]]] = {"exact": Exact, "noisy": Noisy, "biased": Biased, "unknown": Unknown}

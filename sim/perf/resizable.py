@@ -34,14 +34,12 @@ class Speedup(Protocol):
 
 
 @dataclass(frozen=True)
-class Resizable:
-    """What the models of resizable jobs have in common: the parameters of `Rigid`, and how far jobs that say nothing may be resized."""
+class Sizing:
+    """What all models of resizable jobs have in common: how far jobs that say nothing may be resized."""
 
     scales: ClassVar[bool] = True
 
     reference: str = param("", help="GPU type that durations without a type of their own were measured on; empty = the first type of the cluster.")
-    span_node: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several nodes of one rack.")
-    span_rack: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several racks; at least that of several nodes.")
     shrink: float = param(0.25, low=0, high=1, help="Smallest size of a job without min_gpus, as a share of the GPUs it asked for; never below one GPU.")
     grow: float = param(4.0, low=1, high=1024, help="Largest size of a job without max_gpus, as a multiple of the GPUs it asked for.")
 
@@ -70,6 +68,14 @@ class Resizable:
             return ()
         what = f"{self.shrink:g} to {self.grow:g} times what they asked for" if self.shrink < 1 or self.grow > 1 else "no other number than they asked for"
         return (f"{counted(silent, on_gpus)} do not say on how many GPUs they may run; assumed: {what} (shrink, grow).",)
+
+
+@dataclass(frozen=True)
+class Resizable(Sizing):
+    """Jobs that may be resized, and pay for spans as in `Rigid`."""
+
+    span_node: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several nodes of one rack.")
+    span_rack: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several racks; at least that of several nodes.")
 
     @property
     def spans(self) -> Spans:

@@ -99,7 +99,7 @@ def test_too_few_gpus_are_refused_and_too_many_do_not_help(spec: PowerLaw | Amda
 
 
 def test_spans_types_and_copies() -> None:
-    model = power(PowerLaw("mid", 2.0, 4.0), scaling_exponent=[1.0] * 4)
+    model = power(PowerLaw("mid", span_node=2.0, span_rack=4.0), scaling_exponent=[1.0] * 4)
     assert model.rate(1, across({0: 2, 1: 2}), 0, 0) == Rate(0.25)  # slow, two nodes of a rack
     assert model.rate(1, across({3: 2, 4: 2}), 0, 0) == Rate(0.25)  # mid, two racks
     assert model.rate(1, across({2: 1, 0: 1}), 0, 0) == Rate(0.5 * 0.5 / 4)  # half the size, the slower type paces, other racks
