@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocators._scalability import BATCHES
 from allocators._sizes import Market, Option
 from allocators.dp_elastic import DpElastic, _Turn
 from allocators.fifo import Fifo
@@ -20,10 +21,12 @@ from sim.cluster import Cluster
 from sim.contract import Grant, Plan, Shape, Telemetry, View
 from sim.faults import Faults
 from sim.overheads import Overheads
+from sim.perf.batch import Batch
 from sim.perf.model import Limits, Rate
 from sim.perf.scaling import PowerLaw
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
+from sim.trace import Trace
 from tests.allocators.walk import After, clusters, trace_of
 from tests.conformance import Scenario, check_feasible
 
@@ -427,3 +430,33 @@ def test_sizes_of_a_power_law_trace() -> None:
     result = Simulator(trace, Cluster.parse("1x8:p100"), DpElastic(every_s=10.0), Conditions(perf=PowerLaw())).run()
     assert [row[:4] for row in rows(result)][:2] == [(0, 0, 10, 4), (0, 10, 20, 3)]
     assert result.segments["batch"].unique().tolist() == [-1]
+
+
+def classes(jobs: int, **columns: float) -> Trace:
+    """Jobs of the four classes, a little more than 16 GPUs can do."""
+    rng = np.random.default_rng(2)
+    submit_s = np.sort(rng.integers(0, 6000, jobs)).tolist()
+    durations = rng.integers(300, 3000, jobs).tolist()
+    models = rng.choice(["compute", "comm", "balanced", "non-scalable"], jobs).tolist()
+    sized = list(zip(submit_s, [1] * jobs, durations, strict=True))
+    return trace_of(sized, model=models, min_gpus=[1.0] * jobs, max_gpus=[10.0] * jobs, **{name: [value] * jobs for name, value in columns.items()})
+
+
+def arms(trace: Trace, **params: Any) -> dict[str, RunResult]:
+    conditions = Conditions(perf=Batch(), overheads=Overheads(restart_s=30))
+    return {batch: Simulator(trace, Cluster.parse("2x8:p100"), DpElastic(batch=batch, **params), conditions).run() for batch in BATCHES}
+
+
+def test_who_chooses_the_batch_size_completes_more_and_sooner() -> None:
+    trace = classes(150)
+    queued = {batch: (result.jobs["finish_s"] - result.jobs["submit_s"]).mean() for batch, result in arms(trace).items()}
+    assert queued["elastic"] < min(queued["max"], queued["random"])
+    dropped = {batch: (result.jobs["outcome"] == "refused").sum() for batch, result in arms(trace, mode="drop").items()}
+    assert dropped["elastic"] < min(dropped["max"], dropped["random"])
+    assert len({result.digest() for result in arms(trace).values()}) == 4
+
+
+def test_one_batch_size_in_the_trace_makes_all_variants_alike() -> None:
+    results = arms(classes(60, min_batch=64.0, max_batch=64.0))
+    assert len({result.digest() for result in results.values()}) == 1
+    assert set(results["max"].segments["batch"]) == {64}

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from allocators._scalability import MOST, Scalability, candidates
 from sim.contract import Delta, Shape, Tuning
+from sim.perf.batch import Batch, speedups
+from tests.allocators.walk import clusters, trace_of
 
 
 @dataclass(frozen=True)
@@ -88,21 +90,21 @@ def profile(kinds: list[Kind], batch: str = "elastic", shapes: Sequence[Shape] =
 
 
 def test_speed_ups_of_the_four_classes_of_jobs() -> None:
-    speedups, _, _ = profile([COMPUTE, COMM, BALANCED, STUCK])
-    assert np.round(speedups[0], 2).tolist() == [1, 1.87, 2.74, 3.62, 4.49, 5.36, 6.23, 7.1, 7.81, 8.51]
-    assert np.round(speedups[1, :4], 2).tolist() == [1, 1.47, 2.02, 2.59]
-    assert np.round(speedups[2, :4], 2).tolist() == [1, 1.6, 2.25, 2.91]
+    found, _, _ = profile([COMPUTE, COMM, BALANCED, STUCK])
+    assert np.round(found[0], 2).tolist() == [1, 1.87, 2.74, 3.62, 4.49, 5.36, 6.23, 7.1, 7.81, 8.51]
+    assert np.round(found[1, :4], 2).tolist() == [1, 1.47, 2.02, 2.59]
+    assert np.round(found[2, :4], 2).tolist() == [1, 1.6, 2.25, 2.91]
     # Nothing repairs a table that falls: a job that only waits for its network stays on one GPU.
-    assert np.round(speedups[3, :3], 2).tolist() == [1, 0.59, 0.52]
+    assert np.round(found[3, :3], 2).tolist() == [1, 0.59, 0.52]
 
 
 def test_one_job_by_hand() -> None:
     # Largest share 64. One GPU: 64 samples in 10 + 4.5 x 64 = 298 ms. Two: 128 in 298 + 4 x 25.6e6 B / 5 GB/s = 20.48, + 0.3 ms of latency.
-    speedups, jsa, _ = profile([COMPUTE])
-    assert speedups[0, 1] == pytest.approx((128 / 318.78) / (64 / 298))
+    found, jsa, _ = profile([COMPUTE])
+    assert found[0, 1] == pytest.approx((128 / 318.78) / (64 / 298))
     assert [jsa.tuning(0, size, 0) for size in (1, 2, 8, 9, 10)] == [Tuning(batch_size=batch) for batch in (64, 128, 512, 512, 510)]
     # 512 would be shares of 52.
-    assert speedups[0, 9] == pytest.approx((510 / (10 + 4.5 * 51 + 1.8 * 20.48 + 2.7)) / (64 / 298))
+    assert found[0, 9] == pytest.approx((510 / (10 + 4.5 * 51 + 1.8 * 20.48 + 2.7)) / (64 / 298))
 
 
 def test_fixed_batches_are_measured_against_the_same_one_gpu() -> None:
@@ -147,47 +149,47 @@ def test_candidates() -> None:
 
 def test_a_job_that_one_gpu_cannot_run_is_measured_against_its_share_of_the_fewest_that_can() -> None:
     wide = Kind(10, 4.5, 25.6, 64, 192, 512)
-    speedups, _, _ = profile([wide])
-    assert speedups[0, :2].tolist() == [0, 0]
-    assert speedups[0, 2] == pytest.approx(3)
+    found, _, _ = profile([wide])
+    assert found[0, :2].tolist() == [0, 0]
+    assert found[0, 2] == pytest.approx(3)
     # The same whether smaller sizes are asked for or not, and for a job that says itself that it needs three.
-    assert profile([wide], shapes=SIZES[2:])[0][0].tolist() == speedups[0, 2:].tolist()
+    assert profile([wide], shapes=SIZES[2:])[0][0].tolist() == found[0, 2:].tolist()
     assert profile([Kind(10, 4.5, 25.6, 64, 32, 512, least=3)])[0][0, 2] == pytest.approx(3)
     # 512 fits on 8 and more, and is measured against the 192 on 3.
-    assert profile([wide], "max")[0][0, :9].tolist() == [0] * 7 + speedups[0, 7:9].tolist()
+    assert profile([wide], "max")[0][0, :9].tolist() == [0] * 7 + found[0, 7:9].tolist()
     assert profile([Kind(0, 0, 0, 0, nan, nan, least=2)])[0][0, :3].tolist() == pytest.approx([0, 2, 2 * 1.5**0.8])
 
 
 def test_a_job_that_nothing_can_run_has_no_speed_up() -> None:
-    speedups, jsa, _ = profile([Kind(1, 1, 1, 4, 100, 200)])
-    assert not speedups.any()
+    found, jsa, _ = profile([Kind(1, 1, 1, 4, 100, 200)])
+    assert not found.any()
     assert jsa.tuning(0, 3, 0) == Tuning()
 
 
 def test_jobs_without_a_batch_range_are_left_as_they_are() -> None:
-    speedups, jsa, world = profile([PLAIN, COMPUTE, PLAIN])
-    assert speedups[0].tolist() == pytest.approx([gpus**0.8 for gpus in range(1, 11)])
-    assert speedups[2].tolist() == speedups[0].tolist()
+    found, jsa, world = profile([PLAIN, COMPUTE, PLAIN])
+    assert found[0].tolist() == pytest.approx([gpus**0.8 for gpus in range(1, 11)])
+    assert found[2].tolist() == found[0].tolist()
     assert jsa.tuning(0, 4, 0) == Tuning()
     assert jsa.tuning(1, 4, 0) == Tuning(batch_size=256)
     for batch in ("max", "min", "random"):
-        assert profile([PLAIN], batch)[0].tolist() == speedups[:1].tolist()
+        assert profile([PLAIN], batch)[0].tolist() == found[:1].tolist()
     assert profile([PLAIN], shapes=[])[0].shape == (1, 0)
     assert world.asked > 0
 
 
 def test_one_batch_size_makes_all_variants_alike() -> None:
     kind = Kind(10, 4.5, 25.6, 64, 48, 48)
-    found = [profile([kind], batch) for batch in ("elastic", "max", "min", "random")]
-    assert len({speedups.tobytes() for speedups, _, _ in found}) == 1
-    assert {tuple(jsa.tuning(0, size, 0) for size in range(1, 11)) for _, jsa, _ in found} == {(Tuning(batch_size=48),) * 10}
+    profiles = [profile([kind], batch) for batch in ("elastic", "max", "min", "random")]
+    assert len({found.tobytes() for found, _, _ in profiles}) == 1
+    assert {tuple(jsa.tuning(0, size, 0) for size in range(1, 11)) for _, jsa, _ in profiles} == {(Tuning(batch_size=48),) * 10}
 
 
 def test_each_type_is_measured_against_its_own_one_gpu() -> None:
     kind = Kind(10, 4.5, 25.6, 64, 32, 512, speeds=(1.0, 4.0))
     shapes = [Shape((2, 0)), Shape((0, 2))]
-    speedups, jsa, _ = profile([kind], shapes=shapes)
-    assert speedups[0] == pytest.approx([(128 / 318.78) / (64 / 298), (128 / (298 / 4 + 20.78)) / (64 / (298 / 4))])
+    found, jsa, _ = profile([kind], shapes=shapes)
+    assert found[0] == pytest.approx([(128 / 318.78) / (64 / 298), (128 / (298 / 4 + 20.78)) / (64 / (298 / 4))])
     assert jsa.tuning(0, 2, 1) == Tuning(batch_size=128)
 
 
@@ -243,3 +245,20 @@ def test_finished_jobs_are_forgotten() -> None:
     jsa.feed(world)  # type: ignore[arg-type]
     assert jsa.jobs_known == 1
     assert jsa.tuning(0, 4, 0) == Tuning()
+
+
+@pytest.mark.parametrize("batch", ["elastic", "max", "min"])
+def test_agrees_with_the_curves_of_the_batch_model(batch: str) -> None:
+    models, spec = ["compute", "comm", "balanced", "non-scalable"], Batch()
+    trace = trace_of([(0, 4, 100)] * 4, model=models, min_gpus=[1.0] * 4, max_gpus=[10.0] * 4)
+    bound = spec.bind(trace, clusters("2x8:a"))
+    limits = bound.limits()
+    columns = {name: getattr(limits, name) for name in limits._fields} | {"model": trace.texts("model").codes}
+    view: Any = SimpleNamespace(belief=bound, delta=Delta((0, 1, 2, 3)), one=lambda name, job: float(columns[name][job]))
+    jsa = Scalability(batch)
+    jsa.feed(view)
+    found = jsa(view, np.arange(4), SIZES)
+    curves = [[point for point in speedups(spec, models, 10, batch) if point.model == model] for model in models]
+    assert found.tolist() == [pytest.approx([np.nan_to_num(point.speedup) for point in points]) for points in curves]
+    if batch == "elastic":
+        assert [[jsa.tuning(job, size, 0).batch_size for size in range(1, 11)] for job in range(4)] == [[point.batch for point in points] for points in curves]
