@@ -1,18 +1,25 @@
 """Figures: pure functions from small frames to Plotly figures; no Streamlit, no simulation, never WebGL."""
 
+from charts.allocation import PARTS, allocation, decomposition
 from charts.axes import TimeAxis, duration_text
 from charts.cluster import racks
 from charts.jct import change_histogram, dumbbell, jct_cdf
 from charts.over_time import Row, busy_row, fragmentation_row, linked_rows, timeline, type_row, waiting_row
+from charts.replay import Claim, published_vs_simulated, ratio_curve
+from charts.scaling import speedup_figure
 from charts.theme import image_config, policy_style, type_style
 from charts.workload import arrivals, durations, heaviest, sizes
 
 __all__ = [
+    "PARTS",
+    "Claim",
     "Row",
     "TimeAxis",
+    "allocation",
     "arrivals",
     "busy_row",
     "change_histogram",
+    "decomposition",
     "dumbbell",
     "duration_text",
     "durations",
@@ -22,8 +29,11 @@ __all__ = [
     "jct_cdf",
     "linked_rows",
     "policy_style",
+    "published_vs_simulated",
     "racks",
+    "ratio_curve",
     "sizes",
+    "speedup_figure",
     "timeline",
     "type_row",
     "type_style",

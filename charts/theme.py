@@ -24,6 +24,8 @@ TYPE_COLOURS: Final = ("#44AA99", "#DDCC77", "#AA4499", "#88CCEE", "#999933", "#
 TEXT_PX: Final = 14
 LINE_PX: Final = 2
 _TITLE_CHARACTERS: Final = 78
+_NARROW_PX: Final = 380
+"""What a legend has of a window of 800 px beside the sidebar."""
 
 
 def policy_style(labels: Sequence[str], baseline: str) -> dict[str, tuple[str, str]]:
@@ -111,7 +113,7 @@ def figure(traces: Sequence[Mapping[str, Any]], title: str, height: int, *, lege
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"size": TEXT_PX},
         "showlegend": legend_px > 0,
-        "legend": {"orientation": "h", "y": 1 - (12 + title_px) / total, "font": {"size": TEXT_PX}, "bgcolor": "rgba(0,0,0,0)", **place},
+        "legend": {"orientation": "h", "y": 1 - (12 + title_px) / total, "font": {"size": TEXT_PX}, "bgcolor": "rgba(0,0,0,0)", "tracegroupgap": 0, **place},
         "hoverlabel": {"font": {"size": TEXT_PX}},
     }
     lines = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "tickfont": {"size": TEXT_PX}}
@@ -132,3 +134,14 @@ def legend_px(labels: Sequence[str], width: int = 700) -> int:
             rows, used = rows + 1, 0
         used += entry
     return 24 * rows if labels else 0
+
+
+def narrow_legend_px(labels: Sequence[str]) -> int:
+    """Return the height that a horizontal legend of many labels takes beside an open sidebar: Plotly gives all entries the width of the longest, in pixels."""
+    per_row = max(int(_NARROW_PX / (44 + 6.5 * max(map(len, labels), default=0))), 1)
+    return 24 * -(-len(labels) // per_row)
+
+
+def legend_entry(name: str, mode: str, **look: Any) -> dict[str, Any]:
+    """Return a trace without points, which gives a name in the legend to what is drawn otherwise; `mode` is "lines" or "markers"."""
+    return {"type": "scatter", "x": [None], "y": [None], "mode": mode, "name": name, "hoverinfo": "skip", **look}

@@ -22,6 +22,8 @@ SERIES: Final[Mapping[str, Callable[[RunResult, Cluster], pd.DataFrame]]] = {
 """Name of a step series -> function; each frame has ``t_s`` and its values, a row holding until the next."""
 MOST_SHOWN: Final = 6
 """Policies that one chart can show with different colours."""
+_ALLOCATION_BINS: Final = 499
+"""One policy at a time, with at most nine lines: together with the capacity what the other charts of a page leave of its points."""
 
 
 def series(name: str, result: RunResult, cluster: Cluster, window: tuple[float, float] | None = None, bins: int = 999) -> pd.DataFrame:
@@ -52,9 +54,13 @@ def series(name: str, result: RunResult, cluster: Cluster, window: tuple[float, 
 
 
 def chart_frames(result: RunResult, cluster: Cluster, measure: Measure) -> dict[str, pd.DataFrame]:
-    """Return everything the first view of a result draws: the series of `SERIES` over the whole run, and ``cdf``."""
+    """Return everything the first view of a result draws: the series of `SERIES` over the whole run, ``allocation``, ``cdf`` and ``parts``."""
     # Frames are kept per run, before anybody knows how many policies a page will show: so for the most. Per policy one line waits, one is busy, one per
     # GPU type, one its capacity; and the capacity above all. Bands are drawn for few policies only, which makes fewer lines than that.
     bins = metrics.bins_for(MOST_SHOWN * (3 + len(cluster.types)) + 1)
     frames = {name: series(name, result, cluster, bins=bins) for name in SERIES}
-    return frames | {"cdf": metrics.jct_cdf(result, measure)}
+    return frames | {
+        "allocation": metrics.allocation_series(result, bins=_ALLOCATION_BINS),
+        "cdf": metrics.jct_cdf(result, measure),
+        "parts": metrics.jct_parts(result, measure),
+    }

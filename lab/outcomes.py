@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -21,6 +21,7 @@ from lab.trust import Trust, recorded_overflow, trust
 from sim.metrics import Usage, job_table, measured
 from sim.params import Spec
 from sim.result import RunResult
+from sim.trace import Trace
 
 __all__ = ["MOST_SHOWN", "Report", "Shown", "all_jobs", "differences", "gather", "keys", "report", "safe_csv", "titles"]
 BEYOND: Final = "used GPUs this cluster does not have"
@@ -89,7 +90,11 @@ class Report:
     not_common : str
         Which policies did not complete the same jobs as the baseline, see `lab.compare.not_common`; "" = all did.
     frames : mapping
-        Kind ("queue", "utilisation", "capacity", "cdf") -> title -> reduced frame of the first repeat.
+        Kind ("queue", "utilisation", "capacity", "cdf", "allocation") -> title -> reduced frame of the first repeat.
+    parts : DataFrame
+        What the mean completion time of each policy consists of, see `sim.metrics.jct_parts`: one row per policy, means over its repeats; `policy` first.
+    job_ids : mapping of str
+        Column of an "allocation" frame -> id of the job in the trace.
     left_out : mapping of int
         Title -> measured jobs that were not completed.
     end_s : float, seconds
@@ -110,6 +115,8 @@ class Report:
     remarks: Mapping[str, str]
     not_common: str
     frames: Mapping[str, Mapping[str, pd.DataFrame]]
+    parts: pd.DataFrame
+    job_ids: Mapping[str, str]
     left_out: Mapping[str, int]
     end_s: float
     epoch: str
@@ -174,6 +181,7 @@ def report(shown: Shown, store: Store) -> Report | None:
     trace = load_trace(shown.study.base.trace, store)
     firsts = {shown.titles[at]: shown.entries[at][0] for at in places}
     counts = compare.counts(outcomes)
+    frames = {kind: {title: entry.chart(kind) for title, entry in firsts.items()} for kind in ("queue", "utilisation", "capacity", "cdf", "allocation")}
     return Report(
         labels=tuple(firsts),
         baseline=shown.titles[shown.study.baseline] if based else "",
@@ -184,7 +192,9 @@ def report(shown: Shown, store: Store) -> Report | None:
         remarks={outcome.label: BEYOND for outcome in outcomes if outcome.overflow},
         not_common=compare.not_common(outcomes, base) if based else "",
         overflow=_overflow([entry for outcome, entry in zip(outcomes, firsts.values(), strict=True) if outcome.replays]),
-        frames={kind: {title: entry.chart(kind) for title, entry in firsts.items()} for kind in ("queue", "utilisation", "capacity", "cdf")},
+        frames=frames,
+        parts=_parts(shown),
+        job_ids=_job_ids(frames["allocation"].values(), trace),
         left_out={str(row["label"]): int(row["jobs"] - row["completed"]) for row in counts.to_dict("records")},
         end_s=max(float(entry.summary["end_s"]) for entry in firsts.values()),
         epoch=trace.epoch,
@@ -254,6 +264,21 @@ def _outcome(shown: Shown, at: int) -> Outcome:
         measured=tuple(_measured(frame, shown.study) for frame in jobs),
         costs_usd=lru_cache(maxsize=None)(lambda turn: _costs(entries[turn], shown.study)),
     )
+
+
+def _parts(shown: Shown) -> pd.DataFrame:
+    """Return the parts of the mean completion times; NaN where a repeat completed no job, as the table says."""
+    rows = []
+    for at in shown.places:
+        repeats = pd.concat([entry.chart("parts") for entry in shown.entries[at]])
+        rows.append({"policy": shown.titles[at], **repeats.mean(skipna=False), "jobs": int(repeats["jobs"].sum())})
+    return pd.DataFrame(rows)
+
+
+def _job_ids(frames: Iterable[pd.DataFrame], trace: Trace) -> dict[str, str]:
+    rows = {name for frame in frames for name in frame.columns if name.isdigit()}
+    ids = trace.frame["job_id"]
+    return {row: str(ids.iloc[int(row)]) for row in rows}
 
 
 def _measured(jobs: pd.DataFrame, study: Study) -> Mask:

@@ -29,6 +29,8 @@ def body() -> None:
     comparison.table(said, look)
     _pending(mine, shown)
     comparison.figures(said, look.style, mine.shown)
+    comparison.decomposition(said)
+    comparison.allocation(said)
     comparison.trust(said)
     comparison.exports(said, shown)
 

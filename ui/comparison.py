@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import pandas as pd
 import streamlit as st
 
 import charts
@@ -12,6 +13,12 @@ from lab import outcomes
 from lab.front import Study
 from lab.outcomes import Report, Shown
 from ui import server, tables, words
+
+_AXIS: Final = "axis"
+_CALENDAR: Final = "calendar"
+_COLUMNS: Final = {"t_s": "Seconds since the first submission", "others": "Other jobs"}
+_SMALL_S: Final = 0.5
+"""A part below that is not worth a sentence."""
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)
@@ -48,13 +55,43 @@ def table(said: Report, look: tables.Look) -> None:
 def figures(said: Report, style: tables.Style, study: Study) -> None:
     """Draw the linked rows over time, and the distribution of completion times."""
     shown = [title for title in said.labels if title in list(style)[: outcomes.MOST_SHOWN]]
-    calendar = bool(said.epoch) and st.segmented_control("Time axis", ["since start", "calendar"], default="since start", key="axis") == "calendar"
-    over_time = _over_time(said, shown, style, _axis(said, calendar=calendar), study)
+    if said.epoch:
+        st.segmented_control("Time axis", ["since start", _CALENDAR], default="since start", key=_AXIS)
+    over_time = _over_time(said, shown, style, _axis(said, calendar=bool(said.epoch) and _calendar()), study)
     st.plotly_chart(over_time, key="timeline", config=charts.image_config("trainyard-timeline"), alt=_alt(said))
     left_out = {title: said.left_out[title] for title in shown}
     curves = {title: said.frames["cdf"][title] for title in shown}
     cdf = charts.jct_cdf(curves, {title: style[title] for title in shown}, "How long do jobs take, from submission to finish?", left_out)
     st.plotly_chart(cdf, key="cdf", config=charts.image_config("trainyard-jct"), alt="Share of jobs done within a time, by policy")
+
+
+def decomposition(said: Report) -> None:
+    """Draw what the mean completion times consist of, with a sentence on every part that is there."""
+    table = said.parts
+    figure = charts.decomposition(table, "Where does the time of a job go?")
+    st.plotly_chart(figure, key="parts", config=charts.image_config("trainyard-jct-parts"), alt=_parts_alt(table))
+    there = [part for part in charts.PARTS if (table[part.column] > _SMALL_S).any()]
+    st.caption(f"Means over completed jobs. {'; '.join(f'**{part.name}**: {part.meaning}' for part in there)}.")
+    with st.expander("Data", key="data/parts", on_change="rerun") as box:
+        if box.open:
+            told = {part.name.capitalize(): table[part.column].map(words.time) for part in charts.PARTS}
+            st.dataframe({"Policy": table["policy"], "Jobs completed": table["jobs"], "Mean JCT": table["jct_s"].map(words.time), **told}, hide_index=True)
+
+
+@st.fragment
+def allocation(said: Report) -> None:
+    """Draw which jobs hold the GPUs under one policy, which the user chooses."""
+    title = st.selectbox("Policy of the next chart", said.labels, key="allocation_policy", width=320)
+    series, capacity = said.frames["allocation"][title], said.frames["capacity"][title]
+    axis = _axis(said, calendar=bool(said.epoch) and _calendar())
+    figure = charts.allocation(series, axis, said.job_ids, capacity, "Which jobs hold the GPUs?")
+    named = [said.job_ids[name] for name in series.columns if name in said.job_ids]
+    alt = f"GPUs per job over time under {title}, stacked. The jobs with the most GPU-hours: {', '.join(named)}."
+    st.plotly_chart(figure, key="allocation", config=charts.image_config("trainyard-allocation"), alt=alt)
+    st.caption(f"Named: the {words.plural(len(named), 'job')} with the most GPU-hours of this run; what is empty below the dotted line, the capacity, is free.")
+    with st.expander("Data", key="data/allocation", on_change="rerun") as box:
+        if box.open:
+            st.dataframe(series.rename(columns=_COLUMNS | {name: f"Job {job}" for name, job in said.job_ids.items()}), hide_index=True)
 
 
 def trust(said: Report) -> None:
@@ -82,6 +119,17 @@ def look(shown: Shown) -> tables.Look:
     baseline = shown.titles[shown.study.baseline]
     dark = getattr(st.context.theme, "type", "light") == "dark"
     return tables.Look(charts.policy_style(shown.titles, baseline), baseline if shown.complete(shown.study.baseline) else "", dark)
+
+
+def _calendar() -> bool:
+    return st.session_state.get(_AXIS) == _CALENDAR
+
+
+def _parts_alt(table: pd.DataFrame) -> str:
+    told = [
+        f"{row['policy']} {words.time(float(row['jct_s']))}, of it {words.time(float(row['queue_s']))} waiting to start" for row in table.to_dict("records")
+    ]
+    return f"Mean completion time and its parts, by policy: {'; '.join(told)}."
 
 
 def _axis(said: Report, *, calendar: bool) -> charts.TimeAxis:

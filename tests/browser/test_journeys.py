@@ -38,7 +38,7 @@ def test_the_sample_is_one_click_away_and_survives_a_reload(app: str, visit: Vis
     page.get_by_role("button", name="Run the sample").click()
     expect(page.get_by_text("Up to date")).to_be_visible()
     expect(page).to_have_url(re.compile(r"/compare\?s="))
-    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    expect(page.locator(".js-plotly-plot")).to_have_count(4)
     headline = page.locator("h3").first.inner_text()
     assert "against" in headline
     page.reload()
@@ -138,7 +138,7 @@ def test_back_leads_to_the_page_before(app: str, visit: Visit) -> None:
         expect(page).to_have_url(re.compile(rf"/{name.lower()}\?s="))
     page.get_by_test_id("stSidebar").get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("Up to date")).to_be_visible()
-    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    expect(page.locator(".js-plotly-plot")).to_have_count(4)
     for title in ("Which schedulers?", "Which machines?", "Which jobs?", "What would another scheduler have done?"):
         page.go_back()
         expect(page.locator("h1")).to_have_text(title)
@@ -184,7 +184,7 @@ def test_editing_the_cluster_marks_the_result_as_stale(app: str, visit: Visit) -
     expect(page.get_by_test_id("stSidebar").get_by_text("Changed since the last run")).to_be_visible()
     page.get_by_role("link", name="Compare", exact=True).click()
     expect(page.get_by_text("Shown: previous scenario")).to_be_visible()
-    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    expect(page.locator(".js-plotly-plot")).to_have_count(4)
     page.get_by_test_id("stSidebar").get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("Up to date")).to_be_visible()
     expect(page.get_by_text("Shown: previous scenario")).to_have_count(0)

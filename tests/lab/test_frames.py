@@ -16,8 +16,11 @@ def test_a_page_with_six_policies_and_three_types_stays_within_its_points(scenar
     assert len(frames["utilisation"]) > 500
     # As `charts.timeline` draws them: waiting, busy, one line per type, the capacity; and the capacity above all.
     per_policy = len(frames["queue"]) + (1 + types) * len(frames["utilisation"]) + len(frames["capacity"]) + len(frames["cdf"])
-    assert MOST_SHOWN * per_policy + len(frames["capacity"]) <= 32_000
+    # Of one policy the jobs that hold its GPUs, under its capacity.
+    allocation = frames["allocation"].drop(columns="t_s").size + len(frames["capacity"])
+    assert MOST_SHOWN * per_policy + len(frames["capacity"]) + allocation <= 32_000
+    assert len(frames["allocation"]) <= 500
     # Bands, a lower and an upper line, are drawn for at most three.
-    banded = 3 * (per_policy + 2 * len(frames["queue"]) + 2 * len(frames["utilisation"])) + len(frames["capacity"])
+    banded = 3 * (per_policy + 2 * len(frames["queue"]) + 2 * len(frames["utilisation"])) + len(frames["capacity"]) + allocation
     assert banded <= 32_000
-    assert set(frames) == {*SERIES, "cdf"}
+    assert set(frames) == {*SERIES, "allocation", "cdf", "parts"}

@@ -1,12 +1,25 @@
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
+from typing import Any
 
+from streamlit.testing.v1 import AppTest
+
+from charts.theme import NEUTRAL
 from lab import outcomes, start
 from lab.front import Cluster, Progress, Spec, Study
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
 from ui import state
+
+
+def spec(chart: Any) -> str:
+    return str(chart.proto.figure.spec if hasattr(chart.proto, "figure") else chart.proto.spec)
+
+
+def drawn(app: AppTest, key: str) -> Any:
+    return json.loads(next(spec(chart) for chart in app.get("plotly_chart") if chart.key == key))
 
 
 def test_empty_compare_says_what_it_will_show_and_offers_to_run(visit: Open, pool: FakePool) -> None:
@@ -23,7 +36,7 @@ def test_results_show_headline_table_charts_trust_and_exports(visit: Open, tiny:
     said = texts(app)
     assert "against" in app.subheader[0].value
     assert "best" in said
-    assert len(app.get("plotly_chart")) == 2
+    assert len(app.get("plotly_chart")) == 4
     assert "Closest to the recording" in "".join(item.label for item in app.expander)
     assert [button.proto.label for button in app.get("download_button")] == ["Table (CSV)", "Jobs (CSV)", "Jobs (Parquet)", "Save scenario"]
     assert "Up to date" in said
@@ -35,7 +48,11 @@ def test_a_policy_has_one_colour_in_table_and_charts(visit: Open, tiny: Study, p
     table = app.get("html")[-1].proto.body
     colours = dict(zip(outcomes.titles(tiny.allocators), re.findall(r"90deg, (#\w{6}) 0px", table), strict=False))
     for chart in app.get("plotly_chart"):
-        figure = chart.proto.figure.spec if hasattr(chart.proto, "figure") else chart.proto.spec
+        figure = spec(chart)
+        if chart.key in {"parts", "allocation"}:
+            # There colours mean other things, so none of them may be a policy's.
+            assert not [colour for colour in colours.values() if colour.lower() in figure.lower() and colour != NEUTRAL]
+            continue
         for title, colour in colours.items():
             assert colour.lower() in figure.lower(), title
 
@@ -74,7 +91,7 @@ def test_a_failed_run_is_one_sentence_and_the_others_stay(visit: Open, tiny: Stu
     app.run()
     sound(app)
     assert [error.value for error in app.error] == [f"{outcomes.titles(tiny.allocators)[1]}: It asked for 70 GPUs at 2 days; the cluster has 64."]
-    assert len(app.get("plotly_chart")) == 2
+    assert len(app.get("plotly_chart")) == 4
 
 
 def test_a_policy_that_cannot_run_is_said_and_not_started(visit: Open, tiny: Study, pool: FakePool) -> None:
@@ -99,7 +116,7 @@ def test_stale_results_stay_with_the_list_of_changes(visit: Open, tiny: Study, p
     app.run()
     sound(app)
     assert "Shown: previous scenario (1 change: + " in texts(app)
-    assert len(app.get("plotly_chart")) == 2
+    assert len(app.get("plotly_chart")) == 4
     primary = [button.label for button in app.button if button.proto.type == "primary"]
     assert primary == ["Run"]
 
@@ -133,7 +150,7 @@ def test_running_without_the_trace_changes_nothing(visit: Open, tiny: Study, poo
     next(button for button in app.sidebar.button if button.label == "Run").click().run()
     assert any("Load its file again" in error.value for error in app.error)
     assert app.session_state[state._DESK].shown == tiny
-    assert len(app.get("plotly_chart")) == 2
+    assert len(app.get("plotly_chart")) == 4
 
 
 def test_compare_without_a_result_has_one_primary_button(visit: Open) -> None:
@@ -170,3 +187,40 @@ def test_every_run_has_a_bar_of_its_own(visit: Open, tiny: Study, pool: FakePool
     app.run()
     sound(app)
     assert len(app.get("progress")) == len(tiny.allocators) - 1
+
+
+def test_completion_times_are_taken_apart_beside_their_numbers(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    figure = drawn(app, "parts")
+    assert list(figure["layout"]["yaxis"]["ticktext"]) == list(outcomes.titles(tiny.allocators))
+    assert {trace["name"] for trace in figure["data"]} >= {"waiting to start", "running at full speed"}
+    assert any("**waiting to start**: from submission to the first start" in caption.value for caption in app.caption)
+    opened(app, "data/parts")
+    table = app.dataframe[0].value
+    assert list(table["Policy"]) == list(outcomes.titles(tiny.allocators))
+    assert list(table["Jobs completed"]) == [12] * len(tiny.allocators)
+
+
+def test_the_allocation_follows_the_chosen_policy(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    titles = outcomes.titles(tiny.allocators)
+    box = app.selectbox(key="allocation_policy")
+    assert list(box.options) == list(titles)
+    before = drawn(app, "allocation")
+    names = [trace["name"] for trace in before["data"]]
+    assert names[-2:] == ["other jobs", "capacity"]
+    assert len(names) == 10
+    box.select(titles[1]).run()
+    sound(app)
+    assert drawn(app, "allocation") != before
+    opened(app, "data/allocation")
+    named = [f"Job {trace['name']}" for trace in drawn(app, "allocation")["data"][:-2]]
+    assert list(app.dataframe[0].value.columns) == ["Seconds since the first submission", *named, "Other jobs"]
+
+
+def opened(app: AppTest, key: str) -> None:
+    app.session_state[key] = True
+    app.run()
+    sound(app)

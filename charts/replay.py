@@ -1,0 +1,204 @@
+"""What a paper published against what the simulator gives: a curve over one axis, and one row per figure."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from charts.theme import LINE_PX, NEUTRAL, faded, figure, legend_entry, literal, narrow_legend_px
+
+MEASURES: Final = (("#2A9D8F", "solid", "circle"), ("#AA4499", "dash", "square"), ("#999933", "dashdot", "diamond"), ("#6699CC", "dot", "triangle-up"))
+"""Colour, dash and mark of each measure; none is a policy's."""
+PUBLISHED: Final = "#D9822B"
+"""Everything that a paper says: its figure, and the band in which a result counts as the same."""
+_WIDE: Final = 10.0
+_LABEL_CHARACTERS: Final = 28
+_MARKS: Final = tuple(base * 10.0**power for power in range(-6, 7) for base in (1, 2, 5))
+Trace = dict[str, Any]
+
+
+class Claim(NamedTuple):
+    """What a paper says of one measure.
+
+    Parameters
+    ----------
+    at : float
+        Value of the axis it was measured at; NaN = not said.
+    value : float
+        The published figure; NaN = none.
+    low, high : float
+        The band in which a result counts as the same; NaN = none.
+    """
+
+    at: float = math.nan
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+
+def ratio_curve(table: pd.DataFrame, axis: str, claim: Claim | None = None, *, even: float = 1.0, value: str = "ratio", title: str = "") -> go.Figure:
+    """Draw estimates with their confidence bands over an axis, and where the claim lies.
+
+    Parameters
+    ----------
+    table : DataFrame
+        One row per point: `value` (of the axis), `measure` (a line each), `low`, `estimate`, `high`, `seeds`. NaN = not to be had there. Columns may be more.
+    axis : str
+        What the axis is, with its unit.
+    claim : Claim or None
+        The published figure and its band.
+    even : float
+        Where there is no difference: 1 for ratios, 0 for differences.
+    value : str
+        What the estimates are.
+    title : str
+        The finding or the question.
+
+    Notes
+    -----
+    The y axis is logarithmic if everything on it is above 0 and its largest value is more than ten times its smallest.
+    """
+    said = claim or Claim()
+    traces = list[Trace]()
+    for at, name in enumerate(dict.fromkeys(map(str, table["measure"]))):
+        mine = table[table["measure"].astype(str) == name].sort_values("value")
+        traces += _measure(mine, name, MEASURES[at % len(MEASURES)])
+    if np.isfinite([said.at, said.value]).all():
+        traces.append(_claimed(said))
+    banded = bool(np.isfinite([said.low, said.high]).all())
+    if banded:
+        traces.append(legend_entry(_SAME, "markers", marker={"color": faded(PUBLISHED, 0.35), "symbol": "square", "size": 12}))
+    traces.append(legend_entry(_EVEN, "lines", line=_EVEN_LINE))
+    levels = np.concatenate([table[["low", "estimate", "high"]].to_numpy(np.float64).ravel(), [even, said.value, said.low, said.high]])
+    y = {**_scale(levels), "title": {"text": value}}
+    names = [str(trace["name"]) for trace in traces if trace.get("showlegend", True)]
+    drawn = figure(traces, title, 280, legend_px=narrow_legend_px(names), hovermode="x unified", xaxis={"title": {"text": axis}}, yaxis=y)
+    if banded:
+        drawn.add_hrect(y0=said.low, y1=said.high, fillcolor=faded(PUBLISHED, 0.15), line_width=0, layer="below")
+    return drawn.add_hline(y=even, line=_EVEN_LINE, layer="below")
+
+
+_CLAIMED: Final = "published"
+_SAME: Final = "counts as the same"
+_EVEN: Final = "no difference"
+_EVEN_LINE: Final = {"color": NEUTRAL, "width": 1.5}
+
+
+def _measure(table: pd.DataFrame, name: str, look: tuple[str, str, str]) -> list[Trace]:
+    colour, dash, symbol = look
+    x, low, middle, high = (table[column].to_numpy(np.float64) for column in ("value", "low", "estimate", "high"))
+    shown = literal(name)
+    known = np.isfinite(low) & np.isfinite(high)
+    edge: Trace = {"type": "scatter", "mode": "lines", "name": shown, "legendgroup": name, "showlegend": False, "hoverinfo": "skip", "x": x[known]}
+    edge |= {"line": {"width": 0, "color": colour}}
+    line = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": shown,
+        "legendgroup": name,
+        "x": x,
+        "y": middle,
+        "connectgaps": False,
+        "line": {"color": colour, "dash": dash, "width": LINE_PX},
+        "marker": {"color": colour, "symbol": symbol, "size": 8},
+        "customdata": [_told(row) for row in zip(low, high, table["seeds"], strict=True)],
+        "hovertemplate": f"{shown}: %{{y:.3~g}} %{{customdata}}<extra></extra>",
+    }
+    return [edge | {"y": low[known]}, edge | {"y": high[known], "fill": "tonexty", "fillcolor": faded(colour, 0.18)}, line]
+
+
+def _told(row: tuple[float, float, float]) -> str:
+    low, high, seeds = row
+    runs = f"{seeds:.0f} seed{'' if seeds == 1 else 's'}"
+    return f"({low:.3g} to {high:.3g}, {runs})" if math.isfinite(low) and math.isfinite(high) else f"({runs})"
+
+
+def _claimed(claim: Claim) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": _CLAIMED,
+        "x": [claim.at],
+        "y": [claim.value],
+        "marker": {"color": PUBLISHED, "symbol": "star", "size": 15, "line": {"width": 1, "color": NEUTRAL}},
+        "hovertemplate": f"{_CLAIMED}: %{{y:.3~g}}<extra></extra>",
+    }
+
+
+def _scale(values: NDArray[np.float64]) -> dict[str, Any]:
+    """Return the properties of an axis that holds all values: logarithmic where they are positive and span more than a factor of ten."""
+    known = values[np.isfinite(values)]
+    low, high = float(known.min(initial=math.inf)), float(known.max(initial=-math.inf))
+    if not low < high:
+        middle = low if math.isfinite(low) else 1.0
+        return {"range": [middle - 0.5, middle + 0.5]}
+    if low > 0 and high / low > _WIDE:
+        marks = [mark for mark in _MARKS if low / 1.3 <= mark <= high * 1.3]
+        ends = [math.log10(low / 1.25), math.log10(high * 1.25)]
+        return {"type": "log", "range": ends, "tickvals": marks, "ticktext": [f"{mark:g}" for mark in marks]}
+    room = 0.08 * (high - low)
+    return {"range": [low - room, high + room]}
+
+
+def published_vs_simulated(rows: Sequence[Mapping[str, Any]], title: str = "", *, even: float = 1.0) -> go.Figure:
+    """Draw one row per figure of a paper: what was published, what the simulator gives with its interval, and the band.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        `metric`, `published` (None = no figure), `simulated` (None = not to be had), `ci95` and `band` (low, high; None = none), as `lab replay` writes
+        them; drawn from top to bottom.
+    title : str
+        The finding or the question.
+    even : float
+        Where there is no difference: 1 for ratios, 0 for differences.
+    """
+    at = np.arange(len(rows))
+    published, simulated = (np.array([_number(row[name]) for row in rows]) for name in ("published", "simulated"))
+    ci95, bands = (np.array([_pair(row[name]) for row in rows]).reshape(-1, 2) for name in ("ci95", "band"))
+    x = _scale(np.concatenate((published, simulated, ci95.ravel(), bands.ravel(), [even])))
+    traces = [
+        _spans(bands, at, {"color": faded(PUBLISHED, 0.35), "width": 14}, _SAME),
+        _spans(ci95, at, {"color": MEASURES[0][0], "width": LINE_PX}, "95 % interval"),
+        _dots(simulated, at, "simulated", {"color": MEASURES[0][0], "symbol": "circle", "size": 12}),
+        _dots(published, at, _CLAIMED, {"color": PUBLISHED, "symbol": "star", "size": 15, "line": {"width": 1, "color": NEUTRAL}}),
+    ]
+    traces = [trace for trace in traces if np.isfinite(trace["x"]).any()] + [legend_entry(_EVEN, "lines", line=_EVEN_LINE)]
+    names = [str(trace["name"]) for trace in traces]
+    y = {
+        "tickvals": at,
+        "ticktext": ["<br>".join(map(literal, textwrap.wrap(str(row["metric"]), _LABEL_CHARACTERS))) for row in rows],
+        "range": [len(rows) - 0.5, -0.5],
+        "automargin": True,
+        "showgrid": False,
+    }
+    drawn = figure(traces, title, 30 + 42 * len(rows), legend_px=narrow_legend_px(names), xaxis=x, yaxis=y)
+    drawn.update_layout(legend_xref="container")
+    return drawn.add_vline(x=even, line=_EVEN_LINE, layer="below")
+
+
+def _spans(pairs: NDArray[np.float64], at: NDArray[np.int64], line: Mapping[str, Any], name: str) -> Trace:
+    gap = np.full(len(pairs), np.nan)
+    x, y = np.column_stack((pairs, gap)).ravel(), np.column_stack((at, at, gap)).ravel()
+    return {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y, "line": dict(line), "hoverinfo": "skip"}
+
+
+def _dots(values: NDArray[np.float64], at: NDArray[np.int64], name: str, marker: Mapping[str, Any]) -> Trace:
+    hover = f"{name}: %{{x:.3~g}}<extra></extra>"
+    return {"type": "scatter", "mode": "markers", "name": name, "x": values, "y": at, "marker": dict(marker), "hovertemplate": hover}
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _pair(value: Sequence[float | None] | None) -> tuple[float, float]:
+    low, high = value or (None, None)
+    return _number(low), _number(high)
