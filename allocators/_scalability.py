@@ -13,7 +13,7 @@ from sim.contract import Floats, Ints, JobId, Shape, Tuning, View
 BATCHES: Final = ("elastic", "max", "min", "random")
 MOST: Final = 4096
 """Most batch sizes that are looked at for one number of GPUs."""
-_KEPT: Final = 100_000  # best batches remembered; dropping them costs time, never changes a result
+_KEPT: Final = 20_000  # best batches remembered; dropping them costs time, never changes a result
 
 Range = tuple[int, int]
 Sizes = tuple[Shape, ...]
@@ -132,7 +132,7 @@ class Scalability:
     def _best(self, view: View, job: JobId, wanted: dict[Key, Shape], limits: Range) -> list[Best]:
         missing = {key: (shape, candidates(sum(shape.gpus), *limits)) for key, shape in wanted.items() if key not in self._known}
         if missing:
-            if len(self._known) + len(wanted) > _KEPT:
+            if self._known and len(self._known) + len(wanted) > _KEPT:
                 self._known.clear()
                 return self._best(view, job, wanted, limits)
             rates = view.belief.rates(np.array([job]), [_with(shape, batch) for shape, batches in missing.values() for batch in batches])[0]

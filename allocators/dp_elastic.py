@@ -77,11 +77,11 @@ class DpElastic:
         return Cadence(on_arrival=False, on_finish=False, on_capacity=False, every_s=self.every_s)
 
     def remarks(self) -> tuple[str, ...]:
-        """Tell how many jobs no size admits."""
+        """Tell how many jobs have no size that could ever run."""
         if not self._turned_away:
             return ()
         jobs = "1 job was" if self._turned_away == 1 else f"{self._turned_away:,} jobs were"
-        return (f"{jobs} turned away because no size up to {self.most_gpus} GPUs admits the batch size; raise most_gpus or let the batch size vary.",)
+        return (f"{jobs} turned away because they cannot run here on up to {self.most_gpus} GPUs; raise most_gpus, or let the batch size vary if it is fixed.",)
 
     def allocate(self, view: View, /) -> Plan:
         """Admit, divide, and seat."""

@@ -301,7 +301,7 @@ def test_a_job_that_no_size_admits_is_turned_away_and_holds_up_nobody(mode: str)
     result = run(jobs, "1x4:a", allocator)
     assert result.jobs["outcome"].tolist() == ["refused", "completed", "refused"]
     assert result.reason == "drained"
-    assert allocator.remarks()[0].startswith("2 jobs were turned away because no size up to 2 GPUs")
+    assert allocator.remarks()[0].startswith("2 jobs were turned away because they cannot run here on up to 2 GPUs;")
 
 
 def test_jobs_without_gpus_start_beside_the_others() -> None:

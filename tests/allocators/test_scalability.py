@@ -222,6 +222,15 @@ def test_jobs_that_differ_share_nothing(other: Kind) -> None:
     assert world.asked == profile([COMPUTE])[2].asked + profile([other])[2].asked
 
 
+def test_forgetting_what_was_found_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [COMPUTE, COMM, COMPUTE, BALANCED, COMM]
+    kept, _, world = profile(kinds)
+    monkeypatch.setattr("allocators._scalability._KEPT", 7)
+    forgotten, _, again = profile(kinds)
+    assert forgotten.tolist() == kept.tolist()
+    assert again.asked > world.asked
+
+
 def test_random_batches_are_drawn_once_in_order_of_arrival() -> None:
     kinds = [COMPUTE, PLAIN, COMM, COMPUTE]
     together, jsa, world = profile(kinds, "random", seed=5)
