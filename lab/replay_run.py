@@ -103,14 +103,19 @@ class ReplayRun:
 
     def start(self) -> None:
         """Begin, without blocking; at once complete if it is kept from before."""
-        if self._thread is not None or self._over.is_set():
-            return
-        if self._store is not None and (kept := _read(self._file)) is not None and set(kept) == set(self._work):
-            self._found = kept
-            self._end("done")
+        if self._thread is not None or self.recall():
             return
         self._thread = threading.Thread(target=self._drive, name=f"replay-{self.replay.name}", daemon=True)
         self._thread.start()
+
+    def recall(self) -> bool:
+        """Take over what is kept from before, if it has not begun; tell whether it has ended. Nothing is run."""
+        if self._thread is None and not self._over.is_set() and self._store is not None:
+            kept = _read(self._file)
+            if kept is not None and set(kept) == set(self._work):
+                self._found = kept
+                self._end("done")
+        return self._over.is_set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until it has ended; tell whether it has."""
@@ -125,6 +130,11 @@ class ReplayRun:
     def report(self) -> ReplayReport:
         """Return what is known so far; complete when `state` is "done"."""
         return report(self.replay, self._cells, self._keys, dict(self._found), self.wall_s)
+
+    def numbers(self) -> dict[Cell, Numbers]:
+        """Return what every cell that is over gave; equal cells share theirs."""
+        found = dict(self._found)
+        return {cell: found[key] for cell, key in self._keys.items() if key in found}
 
     @cached_property
     def _keys(self) -> dict[Cell, str]:

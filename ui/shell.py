@@ -13,7 +13,7 @@ import streamlit as st
 from lab.front import TrainyardError
 from ui import sidebar, state, words
 
-PAGES: Final = {"start": "Start", "trace": "Trace", "cluster": "Cluster", "policies": "Policies", "compare": "Compare"}
+PAGES: Final = {"start": "Start", "trace": "Trace", "cluster": "Cluster", "policies": "Policies", "compare": "Compare", "learn": "Learn"}
 """Name of a file in pages/ -> what the navigation shows, in the order of work."""
 TARGET: Final = "page"
 """Parameter of the address: where app.py shall go at once."""

@@ -1,0 +1,171 @@
+"""The tab of paper replays: which one, with how many seeds, its run, and what came out."""
+
+from __future__ import annotations
+
+import atexit
+from dataclasses import dataclass
+from typing import Final
+
+import streamlit as st
+
+from lab import curves
+from lab.replay import load, names
+from lab.replay_run import ReplayRun
+from lab.replay_types import Replay
+from ui import replay_report, server, state, words
+from ui.replays import Key, Run, Runs
+
+NAME: Final = "replay"
+"""Parameter of the address: which replay."""
+SEEDS: Final = "seeds"
+"""Parameter of the address: with how many seeds."""
+COUNTS: Final = (1, 5, 20, 50)
+EVERY_S: Final = 0.5
+_TELLING_S: Final = 3.0
+_STOPPED: Final = "replays_stopped"
+_DRAWN: Final = "replay_drawn"
+
+
+@st.cache_resource(show_spinner=False)
+def runs() -> Runs:
+    """Return the replays under way on this server."""
+    made = Runs(lambda name, seeds: ReplayRun(load(name), seeds, store=server.store()))
+    atexit.register(made.close)
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class Seat:
+    """A session that may attend replays.
+
+    Parameters
+    ----------
+    watcher : str
+        Its name.
+    """
+
+    watcher: str
+
+    def leave(self) -> None:
+        """End what nobody else attends, unless the session is back soon."""
+        runs().leave(self.watcher)
+
+
+@st.cache_resource(show_spinner=False, scope="session", on_release=Seat.leave)
+def seat(watcher: str) -> Seat:
+    """Take a seat."""
+    runs().back(watcher)
+    return Seat(watcher)
+
+
+def replays() -> None:
+    """Draw the tab."""
+    seat(state.desk().watcher)
+    name = _chosen()
+    if name is None:
+        return
+    replay = load(name)
+    replay_report.about(replay)
+    seeds = _run(replay)
+    replay_report.why(replay)
+    replay_report.exactly(replay, seeds)
+    replay_report.open_it(replay)
+
+
+def _chosen() -> str | None:
+    """Draw the list and return what is chosen in it; the address leads, so that Back and a reload find it again."""
+    known = names()
+    asked = st.query_params.get(NAME, known[0] if known else "")
+    if asked not in known:
+        st.warning(words.plain(f"There is no replay “{asked}”. Choose one of these."), icon=":material/warning:")
+    st.session_state["replay"] = asked if asked in known else None
+    chosen = st.segmented_control("Replay", known, key="replay", format_func=lambda one: load(one).title, on_change=_choose, wrap=True)
+    if chosen is not None:
+        st.query_params[NAME] = chosen
+    return chosen
+
+
+def _choose() -> None:
+    if chosen := st.session_state["replay"]:
+        st.query_params[NAME] = chosen
+        st.query_params.pop(SEEDS, None)
+
+
+def _run(replay: Replay) -> int:
+    """Draw what starts it, how far it is, and what came out; return the number of seeds chosen."""
+    watcher = state.desk().watcher
+    stopped: set[Key] = st.session_state.setdefault(_STOPPED, set())
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        key = (replay.name, _seeds(replay))
+        going = None if key in stopped else runs().attend(key, watcher)
+        run = going or runs().ended(key)
+        if (run is None or run.state != "done") and st.button(
+            "Run this replay", key="run_replay", type="primary", icon=":material/play_arrow:", disabled=going is not None
+        ):
+            stopped.discard(key)
+            runs().start(key, watcher)
+            st.rerun()
+    # Drawn even when nothing runs: the browser may still ask for it once more.
+    st.fragment(_progress, run_every=EVERY_S if going is not None else None)(key)
+    _told(replay, key, run, going)
+    return key[1]
+
+
+def _seeds(replay: Replay) -> int:
+    """Draw the number of seeds; the address leads here too."""
+    counts = sorted({*COUNTS, replay.seeds})
+    asked = st.query_params.get(SEEDS, "")
+    wanted = int(asked) if asked.isdecimal() and int(asked) in counts else replay.seeds
+    st.session_state["seeds"] = wanted
+    st.segmented_control("Seeds per policy", counts, key="seeds", on_change=_choose_seeds, help="More seeds, narrower intervals. Curves may use fewer.")
+    return wanted
+
+
+def _choose_seeds() -> None:
+    if chosen := st.session_state["seeds"]:
+        st.query_params[SEEDS] = str(chosen)
+
+
+def _told(replay: Replay, key: Key, run: Run | None, going: Run | None) -> None:
+    if run is None:
+        st.caption(f":material/info: Not run yet with {words.plural(key[1], 'seed')}: {words.plural(runs().size(key), 'run')}. {words.plain(replay.budget)}")
+        return
+    if run.state == "failed":
+        st.error(words.plain(run.error), icon=":material/error:")
+    elif run.state == "cancelled":
+        st.info(f"Stopped after {run.done:,} of {words.plural(run.of, 'run')}; what follows rests on those.", icon=":material/stop_circle:")
+    if going is None and run.done and run.state != "failed":
+        replay_report.results(replay, _result(key, run.done, run), key[1])
+
+
+@st.cache_resource(max_entries=24, show_spinner=False)
+def _result(key: Key, done: int, _run: Run) -> replay_report.Result:
+    """Return what came out of a run that has ended; pooling takes longer than drawing."""
+    del done
+    return replay_report.Result(_run.report(), curves.by_arm(load(key[0]), _run.numbers()))
+
+
+def _progress(key: Key) -> None:
+    run = None if key in st.session_state[_STOPPED] else runs().attend(key, state.desk().watcher)
+    drawn = st.session_state.get(_DRAWN)
+    st.session_state[_DRAWN] = key if run is not None else None
+    if run is None:
+        if drawn == key:
+            # It has ended, or this session has left it: the whole page has something new to show.
+            st.rerun()
+        return
+    far = f"{run.done:,} of {words.plural(run.of, 'run')}{_left(key, run)}"
+    text = "Waiting: another replay uses the cores" if run.state == "waiting" else far
+    st.progress(run.done / max(run.of, 1), text=text)
+    # A callback, because it comes before anything that starts the page anew and so cannot lose the click.
+    st.button("Cancel", key="cancel_replay", on_click=_cancel, args=(key,), icon=":material/stop_circle:")
+
+
+def _left(key: Key, run: Run) -> str:
+    passed_s = runs().since(key)
+    return f", about {words.time(passed_s * (run.of - run.done) / run.done)} left" if run.done and passed_s > _TELLING_S else ""
+
+
+def _cancel(key: Key) -> None:
+    st.session_state[_STOPPED].add(key)
+    runs().detach(key, state.desk().watcher)

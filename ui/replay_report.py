@@ -1,0 +1,246 @@
+"""What is shown of one replay: the claim, published beside simulated, where it turns around, why, and exactly what was run."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pandas as pd
+import streamlit as st
+
+import charts
+from lab import curves
+from lab.replay_report import ReplayReport, Row
+from lab.replay_types import Axis, Measure, Replay
+from ui import state, words
+
+_CHART_PX: Final = 420
+_VERDICTS: Final = {
+    "in the band": ("better", "✓ in the band"),
+    "outside the band": ("worse", "✗ outside the band"),
+    "no band": ("", "– no band to hold it against"),
+    "not yet": ("", "… not yet"),
+}
+"""Verdict of a row -> class of its cell, and the words, so that colour is never the only sign."""
+
+
+def about(replay: Replay) -> None:
+    """Draw what was published, and how sure we are of what was done."""
+    paper = replay.paper
+    st.subheader(words.plain(replay.title), anchor=False)
+    st.markdown(f"**Published:** {words.plain(replay.claim)}")
+    st.caption(f"{words.plain(paper.authors)}: [{words.plain(paper.title)}]({paper.link}). {words.plain(paper.venue)}, {paper.year}.")
+    grid = st.grid(2, min_column_width=300)
+    with grid.cell():
+        st.markdown(f"**What is known of the paper.** {words.plain(replay.known)}")
+    with grid.cell():
+        st.markdown(f"**Our reading.** {words.plain(replay.reading)}")
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What came out of a replay.
+
+    Parameters
+    ----------
+    report : ReplayReport
+        Claims and curves, pooled.
+    arms : DataFrame
+        Each policy's own figures, from `lab.curves.by_arm`.
+    """
+
+    report: ReplayReport
+    arms: pd.DataFrame
+
+
+def results(replay: Replay, result: Result, seeds: int) -> None:
+    """Draw the figures: published beside simulated, then the curves."""
+    report = result.report
+    labels = [_label(replay, row) for row in report.rows]
+    st.html(_table(report.rows, labels))
+    st.caption(
+        f"Policies meet the same jobs; {words.plural(seeds, 'seed')}, pooled: the ratio of the means over seeds. The interval holds 95 % of resamples of the "
+        f"seeds{'' if seeds >= 3 else ', from 3 seeds on'}. {report.cpu_s:,.0f} s of processor time in all."
+    )
+    _side_by_side(report.rows, labels)
+    for axis in replay.axes:
+        if not report.curves.empty and (report.curves["axis"] == axis.name).any():
+            _axis(replay, result, axis)
+    st.markdown(f"**What to notice.** {words.plain(replay.explain)}")
+
+
+def why(replay: Replay) -> None:
+    """Draw the speed-up curves behind a replay whose jobs choose their batch sizes; nothing for others."""
+    table = curves.speed_curves(replay.base)
+    if table is None:
+        return
+    with st.expander("Why: how each class of jobs speeds up", icon=":material/help:", key=f"why/{replay.name}", on_change="rerun") as box:
+        if box.open:
+            title = "With a batch that may grow, most jobs use more GPUs well; with a fixed one they cannot"
+            st.plotly_chart(charts.speedup_figure(table, title), key="speedups", config=charts.image_config("trainyard-speedups"), alt=title)
+            with st.expander("Data", key="data/speedups"):
+                st.dataframe(table, hide_index=True)
+
+
+def exactly(replay: Replay, seeds: int) -> None:
+    """Draw what is run, and the command that repeats it."""
+    with st.expander("Exactly what is run", icon=":material/terminal:"):
+        st.code(f"python -m lab replay {replay.name} --seeds {seeds} --curves", language="bash", wrap_lines=True)
+        if replay.budget:
+            st.markdown(words.plain(replay.budget))
+        st.dataframe({"Policy": [arm.title for arm in replay.arms], "What it changes": [" ".join(arm.set) for arm in replay.arms]}, hide_index=True)
+        for axis in replay.axes:
+            st.caption(f"{words.plain(_axis_title(axis))}: {', '.join(f'{value:g}' for value in axis.values)}; {words.plural(axis.seeds, 'seed')} at most.")
+        scenario = {key: value for key, value in replay.base.to_json().items() if key != "allocator"}
+        st.code(json.dumps(scenario, indent=2, ensure_ascii=False), language="json", height=260)
+
+
+def open_it(replay: Replay) -> None:
+    """Draw the button that makes the replay the scenario, so that it can be played with."""
+    study = curves.study(replay)
+    if study is None:
+        return
+    if st.button("Open this comparison", key="open_replay", icon=":material/open_in_new:", help="Its jobs, machines and policies become your scenario."):
+        state.desk().replace(study)
+        st.switch_page("pages/compare.py", query_params=state.address())
+
+
+def number(measure: Measure, value: float) -> str:
+    """Return a figure of a measure as it stands in the table."""
+    if not math.isfinite(value):
+        return words.MISSING
+    if measure.kind == "ratio":
+        return f"× {_short(value)}"
+    text = _value(measure.metric, abs(value))
+    return f"{'−' if value < 0 else '+' if measure.kind == 'difference' else ''}{text}"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def _value(metric: str, value: float) -> str:
+    unit = curves.unit(metric)
+    return words.BY_UNIT[unit](value) if unit in words.BY_UNIT and unit else _short(value)
+
+
+def _table(rows: Sequence[Row], labels: Sequence[str]) -> str:
+    head = "".join(f'<th scope="col">{title}</th>' for title in ("Measure", "Published", "Simulated", "Expected band", "Verdict", "Seeds", "Processor time"))
+    body = "".join(map(_row, rows, labels))
+    return _framed(f"<tr>{head}</tr>", body, "Sources of the figures: below each measure. Outside the band is a finding, not an error; see “What to notice”.")
+
+
+def _row(row: Row, label: str) -> str:
+    claim, found = row.claim, row.found
+    tone, verdict = _VERDICTS.get(row.verdict, ("", row.verdict))
+    interval = f"{number(claim.measure, found.low)} to {number(claim.measure, found.high)}" if math.isfinite(found.low) else "no interval"
+    band = words.MISSING if claim.band is None else " to ".join(number(claim.measure, end) for end in claim.band)
+    published = html.escape(claim.published_text) or ("no figure published" if claim.published is None else number(claim.measure, claim.published))
+    cells = [
+        f'<th scope="row" class="long">{html.escape(label)}<br><span class="unit">{html.escape(claim.certainty)}</span></th>',
+        f'<td class="long">{published}</td>',
+        f'<td><strong>{number(claim.measure, found.value)}</strong><span class="diff">{interval}</span></td>',
+        f"<td>{band}</td>",
+        f'<td class="{tone} long">{verdict}</td>',
+        f"<td>{found.seeds}</td>",
+        f"<td>{row.cpu_s:,.1f} s</td>",
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _framed(head: str, body: str, caption: str) -> str:
+    tone = "dark" if getattr(st.context.theme, "type", "light") == "dark" else "light"
+    said = f"<caption>{caption}</caption>" if caption else ""
+    return f'<div class="ty-scroll" tabindex="0"><table class="ty {tone}">{said}<thead>{head}</thead><tbody>{body}</tbody></table></div>'
+
+
+def _label(replay: Replay, row: Row) -> str:
+    at = row.claim.at
+    if not at.axis:
+        return row.claim.measure.label
+    axis = replay.axis(at.axis)
+    return f"{row.claim.measure.label}, at {at.value:g} {axis.unit or axis.title.lower()}"
+
+
+def _side_by_side(rows: Sequence[Row], labels: Sequence[str]) -> None:
+    """Draw the ratios in one figure; other kinds have no common scale and stay in the table."""
+    some = [(row, label) for row, label in zip(rows, labels, strict=True) if row.claim.measure.kind == "ratio" and row.found.seeds]
+    told = [{**row.to_json(""), "metric": label} for row, label in some]
+    if told:
+        title = "Published and simulated: ratio of the first policy to the second"
+        figure = charts.published_vs_simulated(told, title)
+        st.plotly_chart(figure, key="published", config=charts.image_config("trainyard-replay"), alt=_alt(some))
+
+
+def _alt(rows: Sequence[tuple[Row, str]]) -> str:
+    return "; ".join(
+        f"{label}: published {row.claim.published_text or 'no figure'}, simulated {number(row.claim.measure, row.found.value)}, {row.verdict}"
+        for row, label in rows
+    )
+
+
+def _axis(replay: Replay, result: Result, axis: Axis) -> None:
+    """Draw the measures over an axis with a slider, and what every policy gives at the chosen value."""
+    every = result.report.curves
+    mine = every[every["axis"] == axis.name]
+    values = sorted(float(value) for value in mine["value"].unique())
+    st.markdown(f"#### {words.plain(axis.title)}: where it holds, and where it turns around")
+    start = next((value for value in axis.claimed if value in values), values[len(values) // 2])
+    key = f"at/{replay.name}/{axis.name}"
+    at = st.select_slider(_axis_title(axis), values, start, key=key, format_func=lambda value: f"{value:g}") if len(values) > 1 else values[0]
+    grid = st.grid(2, min_column_width=_CHART_PX)
+    for measure in axis.measures:
+        with grid.cell():
+            _curve(replay, mine[mine["measure"] == measure.label], axis, measure, at)
+    _arms(replay, result.arms, axis, at)
+
+
+def _axis_title(axis: Axis) -> str:
+    return f"{axis.title} ({axis.unit})" if axis.unit else axis.title
+
+
+def _curve(replay: Replay, table: pd.DataFrame, axis: Axis, measure: Measure, at: float) -> None:
+    even = {"ratio": 1.0, "difference": 0.0}.get(measure.kind, float(table["estimate"].iloc[0]))
+    figure = charts.ratio_curve(table, _axis_title(axis), _claim(replay, axis, measure), even=even, value=measure.kind, title=measure.label)
+    figure.add_vline(x=at, line={"color": "rgba(128, 128, 128, 0.6)", "width": 2, "dash": "dot"})
+    told = "; ".join(f"{value:g}: {number(measure, found)}" for value, found in zip(table["value"].tolist(), table["estimate"].tolist(), strict=True))
+    st.plotly_chart(
+        figure,
+        key=f"curve/{axis.name}/{measure.text}",
+        config=charts.image_config(f"trainyard-{replay.name}-{axis.name}"),
+        alt=f"{measure.label} over {_axis_title(axis)}: {told}.",
+    )
+
+
+def _claim(replay: Replay, axis: Axis, measure: Measure) -> charts.Claim | None:
+    """Return the claim that is drawn into a curve: of this measure, at a value of this axis, or else at no particular one."""
+    own = [claim for claim in replay.claims if (claim.measure.metric, claim.measure.arms, claim.measure.kind) == (measure.metric, measure.arms, measure.kind)]
+    here = [claim for claim in own if claim.at.axis == axis.name] or [claim for claim in own if not claim.at.axis]
+    if not here:
+        return None
+    claim = next((one for one in here if one.published is not None), here[0])
+    low, high = claim.band or (math.nan, math.nan)
+    place = claim.at.value if claim.at.axis == axis.name else math.nan
+    return charts.Claim(place, math.nan if claim.published is None else claim.published, low, high)
+
+
+def _arms(replay: Replay, every: pd.DataFrame, axis: Axis, at: float) -> None:
+    """Draw the figures of every policy at one value of the axis; the claims may rest on runs of the base scenario, the axis on its own."""
+    mine = every[(every["axis"] == axis.name) & (every["value"] == at)]
+    if mine.empty:
+        return
+    metrics = list(dict.fromkeys(map(str, mine["metric"])))
+    head = "".join(f'<th scope="col">{html.escape(curves.title(name))}</th>' for name in metrics)
+    body = ""
+    for arm in replay.arms:
+        own = mine[mine["arm"] == arm.title]
+        if not own.empty:
+            means = dict(zip(own["metric"].tolist(), own["mean"].tolist(), strict=True))
+            cells = "".join(f"<td>{_value(name, means[name])}</td>" for name in metrics)
+            body += f'<tr><th scope="row" class="long">{html.escape(arm.title)}</th>{cells}<td>{int(own["seeds"].iloc[0])}</td></tr>'
+    caption = f"At {html.escape(axis.title)} {at:g} {html.escape(axis.unit)}: means over the seeds."
+    st.html(_framed(f'<tr><th scope="col">Policy</th>{head}<th scope="col">Seeds</th></tr>', body, caption))

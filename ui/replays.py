@@ -1,0 +1,171 @@
+"""Replays of papers under way on this server: one run for each replay and number of seeds, whoever asks; it ends when nobody attends it any more."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from lab.replay_report import Cell, Numbers, ReplayReport
+
+LEAVE_AFTER_S: Final = 60.0
+"""A session that is gone for less than this, because a tab was reloaded or a network blinked, keeps its runs."""
+ENDED: Final = ("done", "failed", "cancelled")
+Key = tuple[str, int]
+"""Name of a replay and number of seeds."""
+
+
+class Run(Protocol):
+    """What is needed of `lab.replay_run.ReplayRun`."""
+
+    @property
+    def done(self) -> int:
+        """Parts that are over."""
+        ...
+
+    @property
+    def of(self) -> int:
+        """Parts in all."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """Where it is: waiting, running, done, failed or cancelled."""
+        ...
+
+    @property
+    def error(self) -> str:
+        """Why it failed, as one sentence."""
+        ...
+
+    def start(self) -> None:
+        """Begin, in other processes."""
+        ...
+
+    def recall(self) -> bool:
+        """Take over what is kept from before; tell whether it has ended."""
+        ...
+
+    def cancel(self) -> None:
+        """End those processes."""
+        ...
+
+    def report(self) -> ReplayReport:
+        """Return what is known so far."""
+        ...
+
+    def numbers(self) -> dict[Cell, Numbers]:
+        """Return what every run gave that is over."""
+        ...
+
+
+@dataclass(eq=False)
+class _Entry:
+    run: Run
+    watchers: set[str] = field(default_factory=set)
+    began_s: float | None = None
+
+    @property
+    def going(self) -> bool:
+        return self.began_s is not None and self.run.state not in ENDED
+
+
+class Runs:
+    """The runs that sessions attend.
+
+    Parameters
+    ----------
+    make : callable
+        From name and number of seeds to a run that has not begun.
+    """
+
+    def __init__(self, make: Callable[[str, int], Run]) -> None:
+        self._make = make
+        self._lock = threading.RLock()
+        self._entries: dict[Key, _Entry] = {}
+        self._leaving: dict[str, threading.Timer] = {}
+
+    def start(self, key: Key, watcher: str) -> None:
+        """Begin a run, or attend the one that is going."""
+        with self._lock:
+            entry = self._entry(key)
+            if entry.run.state in ("failed", "cancelled"):
+                entry = self._entries[key] = _Entry(self._make(*key))
+            if entry.began_s is None:
+                entry.began_s = time.monotonic()
+                entry.run.start()
+            entry.watchers.add(watcher)
+
+    def attend(self, key: Key, watcher: str) -> Run | None:
+        """Return the run with this key if it is going, and keep it going while this session is there."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or not entry.going:
+                return None
+            entry.watchers.add(watcher)
+            return entry.run
+
+    def ended(self, key: Key) -> Run | None:
+        """Return the run with this key if it has ended, on this server or, completely, before."""
+        with self._lock:
+            run = self._entry(key).run
+            return run if run.state in ENDED or (run.state == "waiting" and self._entries[key].began_s is None and run.recall()) else None
+
+    def size(self, key: Key) -> int:
+        """Return how many simulations it takes."""
+        with self._lock:
+            return self._entry(key).run.of
+
+    def since(self, key: Key) -> float:
+        """Return for how many seconds it has been going."""
+        with self._lock:
+            began_s = self._entry(key).began_s
+            return 0.0 if began_s is None else time.monotonic() - began_s
+
+    def detach(self, key: Key, watcher: str) -> None:
+        """Attend a run no longer; the last one to do so ends it."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or watcher not in entry.watchers:
+                return
+            entry.watchers.discard(watcher)
+            if not entry.watchers and entry.going:
+                entry.run.cancel()
+
+    def leave(self, watcher: str, after_s: float = LEAVE_AFTER_S) -> None:
+        """Detach a session from all its runs after a while, unless it comes `back` before."""
+        timer = threading.Timer(after_s, self._left, (watcher,))
+        timer.daemon = True
+        with self._lock:
+            self.back(watcher)
+            self._leaving[watcher] = timer
+        timer.start()
+
+    def back(self, watcher: str) -> None:
+        """Take a `leave` back."""
+        with self._lock:
+            if timer := self._leaving.pop(watcher, None):
+                timer.cancel()
+
+    def close(self) -> None:
+        """End everything."""
+        with self._lock:
+            for timer in self._leaving.values():
+                timer.cancel()
+            for entry in self._entries.values():
+                if entry.going:
+                    entry.run.cancel()
+
+    def _left(self, watcher: str) -> None:
+        with self._lock:
+            self._leaving.pop(watcher, None)
+            keys = list(self._entries)
+        for key in keys:
+            self.detach(key, watcher)
+
+    def _entry(self, key: Key) -> _Entry:
+        if key not in self._entries:
+            self._entries[key] = _Entry(self._make(*key))
+        return self._entries[key]
