@@ -9,8 +9,9 @@ from sim.perf.belief import BeliefSpec, Biased, Exact, Noisy, Unknown
 from sim.perf.model import Limits, PerfModel, PerfSpec, Rate
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import Amdahl, PowerLaw
+from sim.perf.table import Table
 
-PERF: Final[dict[str, type[PerfSpec]]] = {"rigid": Rigid, "power_law": PowerLaw, "amdahl": Amdahl, "batch": Batch}
+PERF: Final[dict[str, type[PerfSpec]]] = {"rigid": Rigid, "power_law": PowerLaw, "amdahl": Amdahl, "table": Table, "batch": Batch}
 """Name -> performance model, a dataclass of parameters."""
 
 BELIEFS: Final[dict[str, type[BeliefSpec]]] = {"exact": Exact, "noisy": Noisy, "biased": Biased, "unknown": Unknown}

@@ -60,10 +60,10 @@ class Sizing:
         on_gpus = asked > 0
         return np.where(on_gpus, np.clip(low, 1, np.maximum(asked, 1)), 0.0), np.where(on_gpus, np.maximum(asked, np.minimum(high, largest)), 0.0)
 
-    def about_sizes(self, trace: Trace) -> tuple[str, ...]:
-        """Return what is assumed of the jobs that do not state their sizes."""
+    def about_sizes(self, trace: Trace, among: NDArray[np.bool_] | None = None) -> tuple[str, ...]:
+        """Return what is assumed of the jobs that do not state their sizes, `among` those that may be resized at all."""
         on_gpus = trace.numbers("num_gpus") > 0
-        silent = on_gpus & (np.isnan(trace.numbers("min_gpus")) | np.isnan(trace.numbers("max_gpus")))
+        silent = (on_gpus if among is None else on_gpus & among) & (np.isnan(trace.numbers("min_gpus")) | np.isnan(trace.numbers("max_gpus")))
         if not silent.any():
             return ()
         what = f"{self.shrink:g} to {self.grow:g} times what they asked for" if self.shrink < 1 or self.grow > 1 else "no other number than they asked for"

@@ -6,6 +6,7 @@ from math import nan
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from sim.perf.classes import model_class
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import Amdahl, PowerLaw
 from sim.simulator import Simulator
+from tests.shared import shared
 from tests.sim.scripted import across, jobs, on
 
 TYPES = (GpuType("slow", 0.5), GpuType("mid", 1.0), GpuType("fast", 2.0))
@@ -197,6 +199,25 @@ def test_what_is_assumed_is_said_of_how_many_jobs() -> None:
     assert "vision a serial share of 0.06 (1 jobs), language a serial share of 0.17 (2 jobs)" in Amdahl().assumptions(trace)[1]
     full = jobs((0, 2, 10), (0, 0, 10), scaling_exponent=[1, nan], serial_fraction=[0, nan], min_gpus=[1, nan], max_gpus=[4, nan])
     assert PowerLaw().assumptions(full) == Amdahl().assumptions(full) == ()
+
+
+def test_the_defaults_are_the_fit_that_they_are_said_to_be() -> None:
+    every = pd.read_csv(shared("data/gavel_throughputs.csv"))
+    kept = every[every["gpu_type"].isin(["V100", "P100"]) & (every["placement"] != "unconsolidated") & every["source"].str.contains("simulation_throughputs")]
+    wide = kept.pivot_table(index=["gpu_type", "model", "batch_size"], columns="scale_factor", values="iterations_per_second").dropna()
+    speeds = np.log(wide.div(wide[1], axis=0)[[2, 4, 8]])
+    sizes, shares = np.array([2.0, 4.0, 8.0]), np.linspace(0, 1, 1001)
+    curves = -np.log(shares[:, None] + (1 - shares[:, None]) / sizes)
+    classes = speeds.index.get_level_values("model").map(model_class)
+    for kinds, exponent, serial in (
+        (["vision"], PowerLaw().exponent_vision, Amdahl().serial_vision),
+        (["language"], PowerLaw().exponent_language, Amdahl().serial_language),
+        (["vision", "language"], PowerLaw().exponent_other, Amdahl().serial_other),
+    ):
+        rows = speeds[classes.isin(kinds)].to_numpy()
+        assert exponent == pytest.approx((rows * np.log(sizes)).sum() / (len(rows) * (np.log(sizes) ** 2).sum()), abs=0.0051)
+        errors = ((rows[None] - curves[:, None]) ** 2).sum(axis=(1, 2))
+        assert serial == pytest.approx(shares[errors.argmin()], abs=0.0051)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(PowerLaw, "power_law"), (Amdahl, "amdahl")])
