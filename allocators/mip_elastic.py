@@ -1,0 +1,228 @@
+"""The optimal elastic allocator: every so often an integer program, or an exact dynamic program, gives each job the size that helps all the most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum
+
+from allocators._knapsack import knapsack
+from allocators._programs import Horizon, Program, Solvers, solve
+from allocators._sizes import Market, Menu, Option, granularity_param, sizes_param
+from allocators._worth import OBJECTIVES, Offer, Worth, price_of_waiting, progress, values
+from allocators.placement import Placer, placement_param, types_param
+from sim.contract import EMPTY, Cadence, Card, JobId, ParameterError, Plan, View, param
+
+
+@dataclass
+class MipElastic:
+    """Choose the sizes of all jobs at once so that the sum of their progress in a look-ahead is the greatest.
+
+    Notes
+    -----
+    The abstract of [1]_ says that a mixed-integer program maximises the training progress of all jobs, and that of [2]_, of the same group, that the total
+    estimated time to completion is the goal. The program itself is not known to us in full; this one is a reconstruction. With the believed time to
+    completion ``ETC_i(k)`` of job i at size k, the look-ahead L and the pause r of a change of size,
+
+    - ``p_i(k) = min(1, max(0, L - r [k differs from the size held]) / ETC_i(k))``, the share of the remaining job that is done within L;
+    - maximise ``sum w_i p_i(k) x_ik`` over binary x; a running job gets exactly one size, a waiting one at most one, all together no more than there is.
+
+    Our reading: the other objectives, see `allocators._worth.values`; ``w_i = 1 + phi x`` the hours that i waited from submission to its first start; under
+    ``preempt_to_zero`` and ``max_changes`` a stop is a change too; a budget of ``max_changes`` is for all GPU types together. The paper allots whole nodes
+    (``granularity=node``); the default counts GPUs, because traces do. On a cluster of several GPU types each is divided for itself, in the order of
+    ``types``, and who is not served on one is a candidate on the next.
+
+    Without ``fifo_admission``, ``max_changes`` and several periods the program is a multiple-choice knapsack, which a dynamic program solves exactly
+    (``solver=dp``): same objective, no gap. With ``periods`` > 1 the program looks several slots ahead, and only the first is carried out: job i makes
+    progress ``q_it <= sum_k (slot / ETC_i(k)) x_ikt`` in slot t, ``sum_t q_it <= 1``, and the objective is ``sum_t gamma^t sum_i w_i q_it - c sum_it z_it``
+    where z_it = 1 if the size of slot t is not that of the slot before; a start is one too. In the first slot the pause is taken off as above, later ones
+    charge only c. First come first served and the limit of changes bind the first slot. No solver is stopped by the clock, only by the gap, so that results
+    are the same on every machine.
+
+    References
+    ----------
+    .. [1] L. Hu, J. Zhu, Z. Zhou, R. Cheng, X. Bai, Y. Zhang, "An Optimal Resource Allocator of Elastic Training for Deep Learning Jobs on Cloud",
+       arXiv 2109.03389 (2021).
+    .. [2] US patent application 2024/0086249 A1.
+    """
+
+    lookahead_s: float = param(900.0, unit="s", low=1, high=1e7, help="L: the time over which progress is counted.")
+    every_s: float = param(300.0, unit="s", low=1, high=86_400, help="D: time between decisions.")
+    events: bool = param(False, help="Whether to decide also when a job arrives or finishes, and when nodes come or go.")
+    objective: str = param(
+        "remaining",
+        choices=OBJECTIVES,
+        help="What is maximised: progress as a share of the remaining work, or of the total work; the speed-ups themselves; etc: least time to completion.",
+    )
+    preempt_to_zero: bool = param(False, help="Whether running jobs may be stopped for others.")
+    fifo_admission: bool = param(False, help="Whether a waiting job may start only if all that were submitted before it do.")
+    max_changes: int = param(-1, low=-1, high=1_000_000, help="Most running jobs that may change their size at one decision; -1 = any number.")
+    phi: float = param(0.0, unit="1/h", low=0, high=1000, help="Fairness: a job that waited h hours for its first start weighs 1 + phi h.")
+    granularity: str = granularity_param()
+    sizes: str = sizes_param()
+    gap: float = param(1e-6, low=0, high=0.5, help="Relative gap to the proven optimum at which a solver may stop.")
+    solver: str = param(
+        "auto",
+        choices=("auto", "highs", "cbc", "dp"),
+        help="auto: the exact dynamic program where the options allow it, else HiGHS, else CBC. A solver that is missing or fails is replaced by the other.",
+    )
+    periods: int = param(1, low=1, high=24, help="Slots that the program looks ahead; with more than one the look-ahead is periods x slot_s.")
+    slot_s: float = param(300.0, unit="s", low=1, high=86_400, help="Length of a slot, if there are several periods.")
+    gamma: float = param(0.95, low=0.01, high=1, help="Progress in a slot counts so much of that in the slot before, if there are several periods.")
+    change_cost: float = param(0.0, low=0, high=1000, help="c: price of a change of size in any slot, in remaining jobs; if there are several periods.")
+    placement: str = placement_param()
+    types: str = types_param()
+    _menu: Menu = field(init=False, repr=False)
+    _worth: Worth = field(init=False, repr=False)
+    _solvers: Solvers | None = field(init=False, repr=False)
+    _turned_away: int = field(init=False, repr=False, default=0)
+
+    needs = frozenset({"scaling", "rates", "remaining_work", "pause"})
+    card = Card(
+        title="Huawei-style MIP (reconstruction)",
+        what="Every few minutes the sizes of all jobs are chosen at once so that their progress in the next minutes is the greatest.",
+        cost="Changes of size stop jobs for a restart; long jobs may wait for long, unless first come first served or fairness is asked for.",
+        limits="Believes what it is told of remaining work and speeds; looks only as far ahead as its look-ahead.",
+        source="Hu et al., An Optimal Resource Allocator of Elastic Training for Deep Learning Jobs on Cloud, arXiv 2109.03389; US 2024/0086249 A1",
+        certainty="our reading: a reconstruction from the abstract; the paper's program is not known in full",
+        goals=("elastic", "short waits"),
+    )
+
+    def __post_init__(self) -> None:
+        """Check that the options go together, look which solvers are there, and prepare the menu of sizes."""
+        self._check()
+        self._solvers = None if self._is_exact else Solvers("cbc" if self.solver == "cbc" else "highs", self.gap)
+        self._worth = Worth(self.objective, self.phi)
+        self._menu = Menu(Placer(self.placement, self.types, False), granularity=self.granularity, sizes=self.sizes)
+
+    def _check(self) -> None:
+        if not 0 <= self.gap <= 0.5:
+            raise ParameterError(f"mip_elastic: gap = {self.gap:g} is not a number from 0 to 0.5. Without a bound a solver may answer anything.")
+        if self.solver == "dp" and self._beyond_dp:
+            raise ParameterError(f"mip_elastic: solver=dp cannot keep {' and '.join(self._beyond_dp)}. Choose solver=auto, highs or cbc, or leave that out.")
+        if self.periods > 1 and self.objective in {"throughput", "etc"}:
+            raise ParameterError(
+                f"mip_elastic: objective={self.objective} counts no progress, so periods={self.periods} means nothing to it. "
+                "Choose objective=remaining or total, or periods=1."
+            )
+
+    @property
+    def _beyond_dp(self) -> list[str]:
+        asked = {"fifo_admission": self.fifo_admission, f"max_changes={self.max_changes}": self.max_changes >= 0, f"periods={self.periods}": self.periods > 1}
+        return [name for name, there in asked.items() if there]
+
+    @property
+    def _is_exact(self) -> bool:
+        return self.solver == "dp" or (self.solver == "auto" and not self._beyond_dp)
+
+    @property
+    def cadence(self) -> Cadence:
+        """Every interval; on request also at every event."""
+        return Cadence(on_arrival=self.events, on_finish=self.events, on_capacity=self.events, every_s=self.every_s)
+
+    def remarks(self) -> tuple[str, ...]:
+        """Say which solver is missing or failed, and which jobs were refused."""
+        said = list(self._solvers.remarks()) if self._solvers else []
+        if self._turned_away:
+            jobs = "1 job was" if self._turned_away == 1 else f"{self._turned_away:,} jobs were"
+            said.append(f"{jobs} refused, because the cluster has no size for them in units of granularity={self.granularity}.")
+        return tuple(said)
+
+    def allocate(self, view: View, /) -> Plan:
+        """Value, divide, and seat."""
+        self._menu.feed(view)
+        self._worth.forget(view.delta.finished)
+        if not len(view.active):
+            return EMPTY
+        turn = _Turn(self, view, self._worth, self._solvers)
+        changes = self._menu.seat(view, self._menu.divide(view, turn.choose))
+        for job, grant in changes.items():
+            if grant is not None and job not in view.grants:
+                self._worth.started(view, job)
+        refused = self._menu.hopeless
+        self._turned_away += len(refused)
+        self._worth.forget(refused)
+        return Plan(changes, refused, notes=turn.notes | {"refused": float(len(refused))})
+
+
+class _Turn:
+    """One decision: values and solves, market by market.
+
+    Parameters
+    ----------
+    asked : MipElastic
+        The parameters.
+    view : View
+        The instant.
+    worth : Worth
+        Values sizes.
+    solvers : Solvers or None
+        Who solves the program; None = the exact dynamic program.
+    """
+
+    def __init__(self, asked: MipElastic, view: View, worth: Worth, solvers: Solvers | None) -> None:
+        self._asked, self._view, self._worth, self._solvers = asked, view, worth, solvers
+        self._changes = asked.max_changes
+        self.notes: dict[str, float] = {"objective": 0.0, "gap": 0.0, "candidates": 0.0, "resized": 0.0}
+        if asked.periods > 1:
+            self.notes["first_slot"] = 0.0
+
+    def choose(self, market: Market) -> Mapping[JobId, int]:
+        """Give every job of a market its size."""
+        options = [*market.running, *market.waiting]
+        offers = [self._worth.offer(self._view, option) for option in options]
+        at = (self._ahead if self._asked.periods > 1 else self._at_once)(market, options, offers)
+        resized = sum([offer.held not in {-1, place} for offer, place in zip(offers, at, strict=True)])
+        self.notes["resized"] += resized
+        self.notes["candidates"] += len(options)
+        if self._changes > 0:
+            self._changes -= resized
+        return {option.job: option.sizes[place] if place >= 0 else 0 for option, place in zip(options, at, strict=True)}
+
+    def _at_once(self, market: Market, options: Sequence[Option], offers: Sequence[Offer]) -> list[int]:
+        worth = values(self._asked.objective, offers, self._asked.lookahead_s)
+        program = self._program(market, options, offers, worth)
+        if self._solvers is None:
+            at, objective = _exact(program)
+        else:
+            at, objective, gap, _ = solve(program, self._solvers)
+            self.notes["gap"] = max(self.notes["gap"], gap)
+        if self._asked.objective == "etc":
+            objective = price_of_waiting(offers) * fsum([offer.weight for offer in offers]) - objective
+        self.notes["objective"] += objective
+        return at
+
+    def _ahead(self, market: Market, options: Sequence[Option], offers: Sequence[Offer]) -> list[int]:
+        asked = self._asked
+        first = [progress(offer, asked.slot_s) for offer in offers]
+        later = [progress(offer._replace(pause_s=0.0), asked.slot_s) for offer in offers]
+        weights = [offer.weight * offer.rest for offer in offers]
+        assert self._solvers is not None, "the exact solver does not look ahead"
+        program = self._program(market, options, offers, first)
+        found = solve(Horizon(program, later, weights, asked.periods, asked.gamma, asked.change_cost), self._solvers)
+        self.notes["gap"] = max(self.notes["gap"], found.gap)
+        self.notes["objective"] += found.objective
+        self.notes["first_slot"] += fsum([weight * shares[at] for weight, shares, at in zip(weights, first, found.at, strict=True) if at >= 0])
+        return found.at
+
+    def _program(self, market: Market, options: Sequence[Option], offers: Sequence[Offer], worth: Sequence[Sequence[float]]) -> Program:
+        optional = [not option.held or self._may_stop(option.job) for option in options]
+        held = [offer.held for offer in offers]
+        return Program([option.sizes for option in options], worth, optional, market.capacity, held, self._asked.fifo_admission, self._changes)
+
+    def _may_stop(self, job: JobId) -> bool:
+        return self._asked.preempt_to_zero and bool(self._view.one("preemptible", job))
+
+
+def _exact(program: Program) -> tuple[list[int], float]:
+    """Solve by dynamic programming; of sizes that are equally good a job keeps the one that it has."""
+    orders = [_first(held, len(sizes)) for sizes, held in zip(program.sizes, program.held, strict=True)]
+    sizes = [[size[at] for at in order] for size, order in zip(program.sizes, orders, strict=True)]
+    worth = [[value[at] for at in order] for value, order in zip(program.values, orders, strict=True)]
+    found = knapsack(sizes, worth, program.optional, program.capacity)
+    assert found is not None, "what running jobs hold fits"
+    return [order[at] if at >= 0 else -1 for order, at in zip(orders, found.at, strict=True)], found.objective
+
+
+def _first(held: int, places: int) -> list[int]:
+    return list(range(places)) if held < 0 else [held, *range(held), *range(held + 1, places)]
