@@ -55,7 +55,7 @@ def ratio_curve(table: pd.DataFrame, axis: str, claim: Claim | None = None, *, e
     claim : Claim or None
         The published figure and its band.
     even : float
-        Where there is no difference: 1 for ratios, 0 for differences.
+        Where there is no difference: 1 for ratios, 0 for differences, NaN for plain values, which have no such place.
     value : str
         What the estimates are.
     title : str
@@ -82,7 +82,7 @@ def ratio_curve(table: pd.DataFrame, axis: str, claim: Claim | None = None, *, e
     drawn = figure(traces, title, 280, legend_px=narrow_legend_px(names), hovermode="x unified", xaxis={"title": {"text": axis}}, yaxis=y)
     if banded:
         drawn.add_hrect(y0=said.low, y1=said.high, fillcolor=faded(PUBLISHED, 0.15), line_width=0, layer="below")
-    return drawn.add_hline(y=even, line=_EVEN_LINE, layer="below")
+    return drawn.add_hline(y=even, line=_EVEN_LINE, layer="below") if math.isfinite(even) else drawn
 
 
 _CLAIMED: Final = "published"

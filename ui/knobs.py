@@ -25,7 +25,7 @@ def draw() -> None:
         _single("faults")
     with st.expander("What schedulers believe of run times", expanded=base.belief != catalog.canonical("belief", Spec("exact"))):
         _chosen("belief", "Belief", catalog.beliefs())
-    st.caption("How fast jobs run on more or fewer GPUs than they asked for is chosen with the policies.")
+    st.page_link("pages/policies.py", label="How fast jobs run, also at other sizes: with the policies", icon=":material/speed:")
 
 
 def scaling(trace: Trace | None) -> None:
@@ -34,7 +34,7 @@ def scaling(trace: Trace | None) -> None:
     by_name = {choice.name: choice for choice in catalog.perf_models()}
     with st.container(border=True):
         name = st.segmented_control(
-            "How jobs scale",
+            "How fast jobs run",
             list(by_name),
             default=now.name,
             required=True,

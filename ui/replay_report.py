@@ -204,7 +204,7 @@ def _axis_title(axis: Axis) -> str:
 
 
 def _curve(replay: Replay, table: pd.DataFrame, axis: Axis, measure: Measure, at: float) -> None:
-    even = {"ratio": 1.0, "difference": 0.0}.get(measure.kind, float(table["estimate"].iloc[0]))
+    even = {"ratio": 1.0, "difference": 0.0}.get(measure.kind, math.nan)
     figure = charts.ratio_curve(table, _axis_title(axis), _claim(replay, axis, measure), even=even, value=measure.kind, title=measure.label)
     figure.add_vline(x=at, line={"color": "rgba(128, 128, 128, 0.6)", "width": 2, "dash": "dot"})
     told = "; ".join(f"{value:g}: {number(measure, found)}" for value, found in zip(table["value"].tolist(), table["estimate"].tolist(), strict=True))
