@@ -11,8 +11,11 @@ from sim.cluster import Cluster
 from sim.grants import Shape
 from sim.overheads import Overheads
 from sim.perf import BELIEFS, PERF
+from sim.perf.batch import Batch
 from sim.perf.belief import Biased, Exact, Noisy, SizedBelief, Unknown
 from sim.perf.rigid import Rigid
+from sim.perf.scaling import Amdahl, PowerLaw
+from sim.perf.table import Table
 from tests.sim.scripted import jobs, on
 
 TRACE = jobs(*[(at, 1, 10.0 * (at + 1)) for at in range(200)])
@@ -29,7 +32,7 @@ def sizes(belief: SizedBelief) -> np.ndarray[Any, Any]:
 
 
 def test_registries_name_them_all() -> None:
-    assert {"rigid": Rigid} == PERF
+    assert {"rigid": Rigid, "power_law": PowerLaw, "amdahl": Amdahl, "table": Table, "batch": Batch} == PERF
     assert {"exact": Exact, "noisy": Noisy, "biased": Biased, "unknown": Unknown} == BELIEFS
 
 
