@@ -21,6 +21,7 @@ NUMBERS: Final = (
     "start_time_s",
     "end_time_s",
     "batch_size",
+    "total_steps",
     "min_gpus",
     "max_gpus",
     "min_batch",
@@ -40,8 +41,15 @@ TYPES: Final = ("gpu_type", "gpu_types_allowed")
 """Names of GPU types are kept in lower case, so that V100 and v100 are one type."""
 MOST_GPUS: Final = 2**31 - 1
 MOST: Final = float(np.finfo(np.float64).max)
-BOUNDS: Final = {"batch_size": (1.0, MOST), "min_batch": (1.0, MOST), "max_batch": (1.0, MOST), "scaling_exponent": (0.0, 1.5), "serial_fraction": (0.0, 1.0)}
-"""Optional numbers of how a job scales -> smallest and largest value."""
+BOUNDS: Final = {
+    "batch_size": (1.0, MOST),
+    "total_steps": (1.0, MOST),
+    "min_batch": (1.0, MOST),
+    "max_batch": (1.0, MOST),
+    "scaling_exponent": (0.0, 1.5),
+    "serial_fraction": (0.0, 1.0),
+}
+"""Optional numbers of how a job trains and scales -> smallest and largest value."""
 ORDERED: Final = (("min_gpus", "max_gpus"), ("min_gpus", "num_gpus"), ("num_gpus", "max_gpus"), ("min_batch", "max_batch"))
 """Pairs of columns of which the first may not be above the second: a job runs at least at the size that it asked for."""
 COLUMNS: Final = (
@@ -57,6 +65,7 @@ COLUMNS: Final = (
     "name",
     "model",
     "batch_size",
+    "total_steps",
     "gpu_type",
     "gpu_types_allowed",
     "min_gpus",

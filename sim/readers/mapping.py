@@ -33,6 +33,7 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("name", "jobname", "job_title"),
     "model": ("model", "model_name", "application"),
     "batch_size": ("batch_size", "batchsize"),
+    "total_steps": ("total_steps",),
     "gpu_type": ("gpu_type", "gpu_model"),
     "gpu_types_allowed": ("gpu_types_allowed",),
     "min_gpus": ("min_gpus", "min_num_gpus"),

@@ -91,6 +91,7 @@ def test_arrays_are_read_only() -> None:
         ({"min_batch": [1, 0.5, 1]}, "t: row 2 has min_batch 0.5, but it must be 1 or more, and finite. Correct it or leave it empty."),
         ({"max_batch": [1, 1, inf]}, "t: row 3 has max_batch inf, but it must be 1 or more, and finite."),
         ({"batch_size": [0, 1, 1]}, "t: row 1 has batch_size 0, but it must be 1 or more, and finite."),
+        ({"total_steps": [5, 0.5, 1]}, "t: row 2 has total_steps 0.5, but it must be 1 or more, and finite."),
         ({"scaling_exponent": [0, 1.5, 1.6]}, "t: row 3 has scaling_exponent 1.6, but it must be 0 to 1.5. Correct it or leave it empty."),
         ({"serial_fraction": [0, 1, -0.1]}, "t: row 3 has serial_fraction -0.1, but it must be 0 to 1. Correct it or leave it empty."),
         ({"duration_s": ["1", "x", "2"]}, "t: column duration_s holds something that is not a number"),
