@@ -232,8 +232,8 @@ class Simulator:
         self._touched.add(node)
         if self._cadence.on_capacity:
             self._make_due()
-        elif self._arrivals_over and not (self._running or self._in_flight or self._due):
-            self._give_up_if_stuck()
+        elif self._cadence.every_s == inf and self._arrivals_over and not (self._running or self._in_flight or self._due):
+            self._give_up_if_stuck()  # with a ticker, ticks without effect are counted
 
     # -- the decision point ------------------------------------------------------------------------------------------------------------------------------
 

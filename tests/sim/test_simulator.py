@@ -295,6 +295,11 @@ class TestEndings:
             assert run(jobs((0, 1, 5)), cluster, Greedy(cadence)).jobs["finish_s"][0] == 1005
             assert run(jobs((0, 1, 5)), "1x1:v100", Greedy(cadence), faults=Faults(outages="0:0:1000")).jobs["finish_s"][0] == 1005
 
+    def test_nodes_that_come_and_go_between_ticks_are_no_reason_to_give_up(self) -> None:
+        # Down at 0 and at 2, back at 1 and at 3: nothing was tried in between, and at the next tick the job starts.
+        result = run(jobs((0, 1, 5)), "1x1:v100", Greedy(Cadence(False, False, False, every_s=9.0)), faults=Faults(outages="0:0:1;0:2:3"))
+        assert (result.reason, result.jobs["finish_s"][0]) == ("drained", 14)
+
     def test_nobody_gives_up_before_a_wake_up(self) -> None:
         assert run(jobs((0, 1, 5)), "1x1:v100", Script({500: {0: on(0)}})).jobs["finish_s"][0] == 505
 
