@@ -64,9 +64,11 @@ class Machines:
         known = {kind: told.speed for kind, told in KNOWN_TYPES.items()} | speeds
         self.measured: Floats = np.array([known.get(str(kind), self.reference) for kind in types.categories])[types.codes]
         self.measured.flags.writeable = False
-        used = {node.gpu_type for node in cluster.nodes if node.gpus}
-        self.fastest = max([speed for kind, speed in speeds.items() if kind in used], default=1.0)
-        self.largest = max([sum([node.gpus for node in cluster.nodes if node.gpu_type == kind]) for kind in used], default=0)
+        held: dict[str, int] = {}
+        for group in cluster.groups:
+            held[group.gpu_type] = held.get(group.gpu_type, 0) + group.count * group.gpus
+        self.fastest = max([speed for kind, speed in speeds.items() if held.get(kind)], default=1.0)
+        self.largest = max(held.values())
         self.node_speed = [speeds.get(node.gpu_type, 1.0) for node in cluster.nodes]
         self.overflow = len(self.node_speed)
         self._type_speeds = np.array([kind.speed for kind in cluster.types])
@@ -90,9 +92,10 @@ class Machines:
             return np.zeros(len(shapes)), np.ones(len(shapes))
         counts = np.array([shape.gpus for shape in shapes], np.float64).reshape(len(shapes), len(self._type_speeds))
         speeds = np.where(counts > 0, self._type_speeds, np.inf).min(axis=1)
-        speeds[np.isinf(speeds)] = 1.0
         several = np.array([shape.nodes for shape in shapes]) > 1
-        return counts.sum(axis=1), np.where(several, speeds / self._across_nodes, speeds)
+        speeds = np.where(several, speeds / self._across_nodes, speeds)
+        speeds[np.isinf(speeds)] = 1.0  # without GPUs there is nothing to be slowed down
+        return counts.sum(axis=1), speeds
 
 
 def healthy(grant: Grant) -> Telemetry:

@@ -86,6 +86,21 @@ def test_rates_before_placement_agree_with_those_after() -> None:
     assert rates.tolist() == [[0.5, 0, 0, 0], [0, 2.0, 0.25, 0], [0, 0, 0, 1.0]]
     assert rates[1, 2] == model(spec).rate(1, across({0: 2, 2: 2}), 0, 0).work_per_s
     assert model().rates(np.array([0, 1]), []).shape == (2, 0)
+    # CPU jobs pay for no span, before or after they are placed.
+    assert model(spec).rates(np.array([2]), [Shape((0, 0, 0), 2, kind="cpu")]).tolist() == [
+        [model(spec).rate(2, across({0: 1, 5: 1}, 0, 1.0), 0, 0).work_per_s]
+    ]
+
+
+def test_limits_and_the_fastest_type() -> None:
+    limits = model().limits()
+    assert limits.min_gpus.tolist() == limits.max_gpus.tolist() == [1, 4, 0]
+    assert np.isnan([limits.min_batch, limits.max_batch]).all()
+    assert model().fastest().tolist() == [2, 2, 1]
+    # A type of which there is no node does not count.
+    unused = Rigid().bind(jobs((0, 1, 10)), Cluster((NodeGroup(1, 4, "slow"),), TYPES))
+    assert unused.fastest().tolist() == [0.5]
+    assert Rigid().assumptions(jobs((0, 1, 10))) == ()
 
 
 def test_telemetry_is_what_was_asked_for() -> None:
