@@ -31,7 +31,8 @@ class GreedyElastic:
     ``fifo_fill``: as ``reclaim``, but idle units go to the jobs in order of submission, to each up to its largest size.
 
     Our reading: jobs that must not be stopped once they run are never resized; on several GPU types each is divided for itself, and who does not fit on one
-    is offered the next. A job that no whole node can hold is refused under ``granularity=node``.
+    is offered the next. Only GPUs are divided: where the cores or the memory for a chosen size are not free, the job gets the next smaller one, or waits
+    and is passed. A job for which no number of units is large enough and possible on this cluster is refused.
 
     References
     ----------
@@ -53,6 +54,7 @@ class GreedyElastic:
     types: str = types_param()
     _menu: Menu = field(init=False, repr=False)
     _is_settled: bool = field(init=False, repr=False, default=False)
+    _refused: int = field(init=False, repr=False, default=0)
 
     needs = frozenset({"rates", "scaling"})
     card = Card(
@@ -74,6 +76,13 @@ class GreedyElastic:
         """Every period, and after events if so wished."""
         return Cadence(on_arrival=self.events, on_finish=self.events, on_capacity=self.events, every_s=self.every_s)
 
+    def remarks(self) -> tuple[str, ...]:
+        """Tell how many jobs were refused."""
+        if not self._refused:
+            return ()
+        jobs, unit = "1 job was" if self._refused == 1 else f"{self._refused:,} jobs were", "GPUs" if self.granularity == "gpu" else "whole nodes"
+        return (f"{jobs} refused: no number of {unit} was both large enough and possible on this cluster.",)
+
     def allocate(self, view: View, /) -> Plan:
         """Divide every market, and seat the outcome."""
         if not self._menu.feed(view) and self._is_settled:
@@ -82,6 +91,7 @@ class GreedyElastic:
         sizes = self._menu.divide(view, lambda market: self._choose(market, idle))
         changes = self._menu.seat(view, sizes)
         self._is_settled = not changes
+        self._refused += len(self._menu.hopeless)
         return Plan(changes, refuse=self._menu.hopeless, notes={"idle_gpus": sum(idle.values())})
 
     def _choose(self, market: Market, idle: dict[int, int]) -> dict[JobId, int]:

@@ -207,6 +207,20 @@ def test_jobs_without_gpus_run_beside_the_others() -> None:
     assert result.jobs["finish_s"].tolist() == [100, 40]
 
 
+def test_what_no_whole_nodes_can_hold_is_refused_and_remarked() -> None:
+    trace = Trace.of(pd.DataFrame([{"job_id": f"j{at}"} | job(0, 10, 1.0, 9, num_gpus=size, min_gpus=size) for at, size in enumerate((9, 1, 2))]))
+    machines = Cluster((NodeGroup(2, 4, "v100"), NodeGroup(1, 1, "v100")), (GpuType("v100"),))
+    for granularity, outcomes, remarks in (
+        ("gpu", ["completed"] * 3, ()),
+        ("node", ["refused", "completed", "completed"], ("1 job was refused: no number of whole nodes was both large enough and possible on this cluster.",)),
+    ):
+        allocator = GreedyElastic(granularity=granularity)
+        assert allocator.remarks() == ()
+        result = Simulator(trace, machines, allocator, Conditions(PowerLaw())).run()
+        assert result.jobs["outcome"].tolist() == outcomes
+        assert result.remarks == allocator.remarks() == remarks
+
+
 def test_idle_gpus_are_noted() -> None:
     trace = Trace.of(pd.DataFrame([{"job_id": "a"} | job(0, 150, 1.0, most=2)]))
     seen = []
