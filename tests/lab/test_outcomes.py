@@ -15,7 +15,7 @@ from lab.store import Store
 from lab.study import Study
 from sim.cluster import Cluster
 from sim.errors import ClusterError, ParameterError
-from sim.metrics import Usage
+from sim.metrics import JCT_PARTS, Usage
 from sim.params import Spec
 
 
@@ -74,6 +74,27 @@ def test_a_complete_study(study: Study, store: Store) -> None:
     jobs = outcomes.all_jobs(shown, store)
     assert len(jobs) == 12 * len(said.labels)
     assert list(jobs.columns[:2]) == ["policy", "seed"]
+
+
+def test_parts_and_allocation_belong_to_the_numbers_of_the_table(study: Study, store: Store) -> None:
+    study = replace(study, repeats=2, base=replace(study.base, faults=Spec.of("faults", interruptions_per_node_h=0.5)))
+    finish(study, store, (0, 1))
+    shown = outcomes.gather(study, store)
+    said = outcomes.report(shown, store)
+    assert said is not None
+    parts = said.parts.set_index("policy")
+    means = said.table[said.table["metric"] == "jct_mean_s"].set_index("label")["value"]
+    assert list(parts.index) == list(said.labels)
+    assert parts["jct_s"].to_dict() == pytest.approx(means.to_dict(), rel=1e-9)
+    assert parts[list(JCT_PARTS)].sum(axis=1).to_dict() == pytest.approx(means.to_dict(), rel=1e-9)
+    assert parts["jobs"].tolist() == [24, 24]
+    entry = shown.entries[1][0]
+    seen = said.frames["allocation"][said.labels[1]]
+    named = [name for name in seen.columns if name not in {"t_s", "others"}]
+    ids = load_trace(study.base.trace).frame["job_id"]
+    assert [said.job_ids[name] for name in named] == [ids[int(name)] for name in named]
+    held = entry.result().jobs["served_gpu_s"]
+    assert named == [str(row) for row in held.sort_values(ascending=False, kind="stable").index[:8]]
 
 
 def test_the_mark_changes_when_more_is_complete(study: Study, store: Store) -> None:
