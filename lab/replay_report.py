@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -120,8 +121,23 @@ class ReplayReport:
     wall_s: float
 
 
-def cells(replay: Replay, seeds: int | None = None, curves: bool = True) -> dict[Cell, Scenario]:
-    """Return every run of a replay, first seed first, so that a first impression is complete early.
+class Wanted(NamedTuple):
+    """Every run of a replay.
+
+    Parameters
+    ----------
+    keys : dict
+        Cell -> key; cells with equal scenarios have one key and are run once. First seed first, so that a first impression is complete early.
+    recipes : dict
+        Point and arm -> the scenario, with seed 0.
+    """
+
+    keys: dict[Cell, str]
+    recipes: dict[tuple[Point, str], Scenario]
+
+
+def cells(replay: Replay, seeds: int | None = None, curves: bool = True) -> Wanted:
+    """Return what has to be run.
 
     Parameters
     ----------
@@ -133,26 +149,25 @@ def cells(replay: Replay, seeds: int | None = None, curves: bool = True) -> dict
         Whether the points of the axes that no claim is about are run too.
     """
     count = replay.seeds if seeds is None else seeds
-    wanted: dict[tuple[Point, str], int] = {}
+    runs: dict[tuple[Point, str], int] = {}
     for claim in replay.claims:
         for arm in claim.measure.arms:
-            wanted[claim.at, arm] = count
+            runs[claim.at, arm] = count
     for axis in replay.axes if curves else ():
         for at in (Point(axis.name, value) for value in axis.values):
             for arm in (arm for measure in axis.measures for arm in measure.arms):
-                wanted.setdefault((at, arm), min(axis.seeds, count))
-    wanted = _equal_shared(replay, wanted)
-    order = [Cell(at, arm, seed) for seed in range(count) for (at, arm), runs in wanted.items() if seed < runs]
-    return {cell: replay.scenario(cell.arm, cell.at, cell.seed) for cell in order}
-
-
-def _equal_shared(replay: Replay, wanted: Mapping[tuple[Point, str], int]) -> dict[tuple[Point, str], int]:
-    """Let a point of an axis that is the base scenario, or a point of another axis, have all the runs of its equal: they cost nothing."""
-    recipe = {place: replay.scenario(place[1], place[0]).canonical() for place in wanted}
+                runs.setdefault((at, arm), min(axis.seeds, count))
+    recipes = {(at, arm): replay.scenario(arm, at) for at, arm in runs}
+    texts = {place: recipe.canonical() for place, recipe in recipes.items()}
+    # A point of an axis may be the base scenario, or a point of another axis: then the runs of its equal are its own.
     most: dict[str, int] = {}
-    for place, runs in wanted.items():
-        most[recipe[place]] = max(runs, most.get(recipe[place], 0))
-    return {place: most[recipe[place]] for place in wanted}
+    for place, text in texts.items():
+        most[text] = max(runs[place], most.get(text, 0))
+    return Wanted({Cell(*place, seed): _key(text, seed) for seed in range(count) for place, text in texts.items() if seed < most[text]}, recipes)
+
+
+def _key(recipe: str, seed: int) -> str:
+    return hashlib.blake2b(f"{seed} {recipe}".encode(), digest_size=16).hexdigest()
 
 
 def needed(replay: Replay) -> list[str]:
@@ -160,23 +175,21 @@ def needed(replay: Replay) -> list[str]:
     return sorted({measure.metric for measure in _measures(replay)})
 
 
-def report(replay: Replay, wanted: Mapping[Cell, Scenario], keys: Mapping[Cell, str], found: Mapping[str, Numbers], wall_s: float = 0.0) -> ReplayReport:
+def report(replay: Replay, keys: Mapping[Cell, str], found: Mapping[str, Numbers], wall_s: float = 0.0) -> ReplayReport:
     """Pool what is there.
 
     Parameters
     ----------
     replay : Replay
         What is repeated.
-    wanted : mapping
-        Every run, from `cells`.
     keys : mapping
-        Cell -> key of its scenario; equal scenarios have one key.
+        Every run, from `cells`.
     found : mapping
         Key -> the numbers of a run.
     wall_s : float, seconds
         How long it took.
     """
-    table = _Table(wanted, keys, found)
+    table = _Table(keys, found)
     rows = tuple(table.row(claim) for claim in replay.claims)
     spots = [
         Claim(measure, Point(axis.name, value), None, "", None, "our reading") for axis in replay.axes for measure in axis.measures for value in axis.values
@@ -185,7 +198,7 @@ def report(replay: Replay, wanted: Mapping[Cell, Scenario], keys: Mapping[Cell, 
     lines = [
         (row.claim.at.axis, row.claim.at.value, row.claim.measure.label, row.found.low, row.found.value, row.found.high, row.found.seeds) for row in points
     ]
-    complete = all(keys[cell] in found for cell in wanted)
+    complete = all(key in found for key in keys.values())
     total = sum(numbers["cell_cpu_s"] for numbers in found.values())
     return ReplayReport(rows, points, pd.DataFrame(lines, columns=list(CURVE_COLUMNS)), complete, total, wall_s)
 
@@ -231,11 +244,11 @@ def _statistic(measure: Measure, one: Floats, other: Floats) -> Any:
 class _Table:
     """The runs that are there, by point, arm and seed."""
 
-    def __init__(self, wanted: Mapping[Cell, Scenario], keys: Mapping[Cell, str], found: Mapping[str, Numbers]) -> None:
+    def __init__(self, keys: Mapping[Cell, str], found: Mapping[str, Numbers]) -> None:
         self._of: dict[tuple[Point, str], dict[int, str]] = {}
-        for cell in wanted:
-            if keys[cell] in found:
-                self._of.setdefault((cell.at, cell.arm), {})[cell.seed] = keys[cell]
+        for cell, key in keys.items():
+            if key in found:
+                self._of.setdefault((cell.at, cell.arm), {})[cell.seed] = key
         self._found = found
 
     def _seeds(self, measure: Measure, at: Point) -> list[int]:

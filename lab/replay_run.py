@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -23,7 +22,7 @@ from lab import worker
 from lab.document import canonical_json
 from lab.pool import cores, sentence
 from lab.replay_report import Cell, Numbers, ReplayReport, cells, needed, report
-from lab.replay_types import Replay
+from lab.replay_types import Replay, seeded
 from lab.run import run, summarise
 from lab.scenario import Scenario
 from lab.sources import load_trace
@@ -32,7 +31,6 @@ from sim.errors import ContractError, InfeasiblePlan, TrainyardError
 from sim.result import RESULTS_VERSION
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
-Work = tuple[str, Scenario]
 
 MOST_WORKERS: Final = 8
 TIME_LIMIT_S: Final = 600.0
@@ -68,7 +66,10 @@ class ReplayRun:
         self.replay, self.seeds = replay, replay.seeds if seeds is None else seeds
         self._curves, self._store = curves, store
         self._workers = min(cores(), MOST_WORKERS) if workers is None else workers
-        self._cells = cells(replay, seeds, curves)
+        self._keys, self._recipes = cells(replay, seeds, curves)
+        self._work: dict[str, Cell] = {}
+        for cell, key in self._keys.items():
+            self._work.setdefault(key, cell)
         self._found: dict[str, Numbers] = {}
         self._state: State = "waiting"
         self._fault: BaseException | None = None
@@ -129,24 +130,12 @@ class ReplayRun:
 
     def report(self) -> ReplayReport:
         """Return what is known so far; complete when `state` is "done"."""
-        return report(self.replay, self._cells, self._keys, dict(self._found), self.wall_s)
+        return report(self.replay, self._keys, dict(self._found), self.wall_s)
 
     def numbers(self) -> dict[Cell, Numbers]:
         """Return what every cell that is over gave; equal cells share theirs."""
         found = dict(self._found)
         return {cell: found[key] for cell, key in self._keys.items() if key in found}
-
-    @cached_property
-    def _keys(self) -> dict[Cell, str]:
-        return {cell: _key(scenario) for cell, scenario in self._cells.items()}
-
-    @cached_property
-    def _work(self) -> dict[str, tuple[Cell, Scenario]]:
-        """The different scenarios, each with the first cell that needs it."""
-        work: dict[str, tuple[Cell, Scenario]] = {}
-        for cell, scenario in self._cells.items():
-            work.setdefault(self._keys[cell], (cell, scenario))
-        return work
 
     @property
     def _file(self) -> Path:
@@ -182,9 +171,10 @@ class ReplayRun:
         pool = ProcessPool(max_workers=min(self._workers, self.of), initializer=worker.start, initargs=([],), context=context)
         metrics = needed(self.replay)
         try:
-            tasks: dict[Future[Numbers], str] = {
-                pool.schedule(run_cell, args=(scenario.to_json(), metrics), timeout=TIME_LIMIT_S): key for key, (_, scenario) in self._work.items()
-            }
+            documents = {place: recipe.to_json() for place, recipe in self._recipes.items()}
+            tasks: dict[Future[Numbers], str] = {}
+            for key, cell in self._work.items():
+                tasks[pool.schedule(run_cell, args=(documents[cell.at, cell.arm], cell.seed, metrics), timeout=TIME_LIMIT_S)] = key
             pending = set(tasks)
             while pending and not self._stop.is_set():
                 ended, pending = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
@@ -195,26 +185,28 @@ class ReplayRun:
             pool.join()
 
     def _take(self, key: str, task: Future[Numbers]) -> None:
-        fault = task.exception()
+        fault, cell = task.exception(), self._work[key]
         if fault is None:
             self._found[key] = task.result()
             return
         if not isinstance(fault, TrainyardError):
-            _LOG.error("A run of a replay failed: %s", self._work[key][1].canonical(), exc_info=fault)
-        raise ReplayError(f"{self.replay.name}, {self._work[key][0]}: {sentence(fault)}") from fault
+            _LOG.error("A run of a replay failed: %s, %s", self.replay.name, cell, exc_info=fault)
+        raise ReplayError(f"{self.replay.name}, {cell}: {sentence(fault)}") from fault
 
     def _end(self, state: State) -> None:
         self._state = state
         self._over.set()
 
 
-def run_cell(document: Mapping[str, Any], metrics: Sequence[str]) -> Numbers:
+def run_cell(document: Mapping[str, Any], seed: int, metrics: Sequence[str]) -> Numbers:
     """Run one cell in this process.
 
     Parameters
     ----------
     document : mapping
         `Scenario.to_json`.
+    seed : int
+        Of the scenario, and of its jobs if they are made.
     metrics : sequence of str
         Which numbers of the summary are wanted.
 
@@ -229,14 +221,10 @@ def run_cell(document: Mapping[str, Any], metrics: Sequence[str]) -> Numbers:
         As `lab.run.run`.
     """
     began_s = time.process_time()
-    scenario = Scenario.from_json(document)
+    scenario = seeded(Scenario.from_json(document), seed)
     trace = load_trace(scenario.trace)
     numbers = summarise(scenario, run(scenario, trace=trace), trace)
     return {name: float(numbers[name]) for name in metrics} | {"cell_cpu_s": time.process_time() - began_s}
-
-
-def _key(scenario: Scenario) -> str:
-    return _hash({key: value for key, value in scenario.to_json().items() if key != "name"})
 
 
 def _hash(body: Mapping[str, Any]) -> str:

@@ -232,7 +232,10 @@ class Replay:
             axis = self.axis(at.axis)
             changes += axis.fixed
             changes += axis.sets[axis.values.index(at.value)] if arm in axis.only else ()
-        changes.append(f"seed={seed}")
-        if self.base.trace.source.startswith(MADE):
-            changes.append(f"trace.source.seed={seed}")
-        return Scenario.from_json(with_settings(self.base.to_json(), changes))
+        return seeded(Scenario.from_json(with_settings(self.base.to_json(), changes)), seed)
+
+
+def seeded(scenario: Scenario, seed: int) -> Scenario:
+    """Return a scenario with another seed, of its jobs too if they are made."""
+    jobs = [f"trace.source.seed={seed}"] if scenario.trace.source.startswith(MADE) else []
+    return Scenario.from_json(with_settings(scenario.to_json(), [f"seed={seed}", *jobs]))

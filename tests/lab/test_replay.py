@@ -151,7 +151,7 @@ def test_jobs_that_are_not_made_keep_their_source(tmp_path: Path) -> None:
 
 def test_cells_are_what_claims_and_curves_need(tmp_path: Path) -> None:
     replay = small(tmp_path)
-    wanted = cells(replay)
+    wanted, recipes = cells(replay)
     runs = {(str(at), arm): len([cell for cell in wanted if (cell.at, cell.arm) == (at, arm)]) for at, arm, _ in wanted}
     assert runs == {
         ("", "short"): 4,
@@ -169,10 +169,11 @@ def test_cells_are_what_claims_and_curves_need(tmp_path: Path) -> None:
         ("restart=600", "fifo"): 1,
     }
     assert [cell.seed for cell in wanted] == sorted(cell.seed for cell in wanted)
-    assert wanted[Cell(BASE, "fifo", 2)] == replay.scenario("fifo", BASE, 2)
-    assert {cell.at.axis for cell in cells(replay, curves=False)} == {"", "per_h"}
-    assert max(cell.seed for cell in cells(replay, 1)) == 0
-    assert len([cell for cell in cells(replay, 9) if cell.at == Point("per_h", 4)]) == 2 * 2
+    assert recipes[BASE, "fifo"] == replay.scenario("fifo")
+    assert wanted[Cell(BASE, "fifo", 2)] == wanted[Cell(Point("per_h", 8), "fifo", 2)] != wanted[Cell(BASE, "fifo", 1)]
+    assert {cell.at.axis for cell in cells(replay, curves=False).keys} == {"", "per_h"}
+    assert max(cell.seed for cell in cells(replay, 1).keys) == 0
+    assert len([cell for cell in cells(replay, 9).keys if cell.at == Point("per_h", 4)]) == 2 * 2
     assert str(Cell(Point("per_h", 4), "fifo", 1)) == "arm fifo at per_h=4, seed 1"
     assert needed(replay) == ["jct_mean_s", "preemptions", "queue_mean_s"]
 
@@ -214,14 +215,13 @@ def test_few_seeds_have_no_interval_and_seeds_without_a_figure_count_in_neither(
 
 def test_a_report_of_numbers_by_hand(tmp_path: Path) -> None:
     replay = small(tmp_path)
-    wanted = cells(replay)
-    keys = {cell: scenario.canonical() for cell, scenario in wanted.items()}
+    keys = cells(replay).keys
     jct = {"fifo": 200.0, "short": 100.0, "calm": 98.5}
     found = {
         keys[cell]: {"jct_mean_s": jct[cell.arm] + (cell.arm != "calm") * cell.seed, "preemptions": 7.0, "queue_mean_s": 1.0, "cell_cpu_s": 0.25}
-        for cell in wanted
+        for cell in keys
     }
-    whole = report(replay, wanted, keys, found, 3.0)
+    whole = report(replay, keys, found, 3.0)
     assert whole.complete
     assert whole.cpu_s == pytest.approx(0.25 * len(found))
     one, two, three = (row.to_json("small") for row in whole.rows)
@@ -242,14 +242,13 @@ def test_a_report_of_numbers_by_hand(tmp_path: Path) -> None:
 
 def test_a_partial_report_uses_the_seeds_that_all_arms_have(tmp_path: Path) -> None:
     replay = small(tmp_path)
-    wanted = cells(replay)
-    keys = {cell: scenario.canonical() for cell, scenario in wanted.items()}
+    keys = cells(replay).keys
     have = [Cell(BASE, "fifo", 0), Cell(BASE, "short", 0), Cell(BASE, "fifo", 1)]
     found = {keys[cell]: {"jct_mean_s": 10.0 + 5 * (cell.arm == "short"), "preemptions": 0.0, "queue_mean_s": 0.0, "cell_cpu_s": 1.0} for cell in have}
-    part = report(replay, wanted, keys, found)
+    part = report(replay, keys, found)
     assert not part.complete
     assert (part.rows[0].found.value, part.rows[0].found.seeds, part.rows[0].cpu_s) == (1.5, 1, 2.0)
     assert [row.verdict for row in part.rows] == ["outside the band", "not yet", "not yet"]
     assert part.rows[1].to_json("small")["simulated"] is None
     assert set(part.curves["value"]) == {8.0}
-    assert report(replay, wanted, keys, {}).curves.empty
+    assert report(replay, keys, {}).curves.empty

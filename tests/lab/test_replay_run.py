@@ -22,7 +22,7 @@ def finished(run_: ReplayRun, timeout_s: float = 60) -> ReplayRun:
 
 def test_a_cell_gives_the_numbers_of_the_summary(tmp_path: Path) -> None:
     scenario = small(tmp_path).scenario("short", seed=2)
-    found = run_cell(scenario.to_json(), ["jct_mean_s", "preemptions"])
+    found = run_cell(small(tmp_path).scenario("short").to_json(), 2, ["jct_mean_s", "preemptions"])
     trace = load_trace(scenario.trace)
     expected = summarise(scenario, run(scenario, trace=trace), trace)
     assert (found["jct_mean_s"], found["preemptions"]) == (expected["jct_mean_s"], expected["preemptions"])
@@ -85,7 +85,7 @@ def test_a_failing_cell_is_named(tmp_path: Path) -> None:
 
 
 def test_cancelling_keeps_what_is_there(tmp_path: Path, store: Store) -> None:
-    run_ = ReplayRun(small(tmp_path), 200, store=store, workers=1)
+    run_ = ReplayRun(small(tmp_path), 60, store=store, workers=1)
     run_.start()
     end_s = time.monotonic() + 60
     while not run_.done and time.monotonic() < end_s:
@@ -103,7 +103,7 @@ def test_cancelling_keeps_what_is_there(tmp_path: Path, store: Store) -> None:
 
 def test_replays_take_turns(tmp_path: Path) -> None:
     replay = small(tmp_path)
-    first, second = ReplayRun(replay, 200, workers=1), ReplayRun(replay, 1, workers=1)
+    first, second = ReplayRun(replay, 60, workers=1), ReplayRun(replay, 1, workers=1)
     first.start()
     end_s = time.monotonic() + 60
     while first.state != "running" and time.monotonic() < end_s:
@@ -125,6 +125,23 @@ def test_a_folder_that_cannot_be_written_costs_only_the_next_opening(tmp_path: P
     assert "cannot be kept" in caplog.text
 
 
-def test_every_shipped_replay_has_a_name() -> None:
-    assert names()
-    assert load(names()[0]).name == names()[0]
+DIRECTIONS = {
+    "huawei-headline": {"efficiency mip/sticky at per_h=10": (1, 2), "jct_mean_s mip/sticky at per_h=10": (0.3, 1)},
+    "ibm-drop": {"completed elastic/max at per_min=1.5": (1.2, 4), "completed elastic/max at per_min=2.5": (1.2, 4)},
+    "ibm-queue": {"jct_mean_s max/elastic at hours=8": (2, 30), "jct_mean_s max/elastic at hours=24": (4, 60)},
+}
+
+
+def test_every_shipped_replay_has_its_direction_tested() -> None:
+    assert set(DIRECTIONS) == set(names())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_one_seed_of_a_shipped_replay_points_where_the_paper_does(name: str) -> None:
+    run_ = finished(ReplayRun(load(name), 1, curves=False), 120)
+    assert run_.error == ""
+    found = {row.claim.text: row.found.value for row in run_.report().rows}
+    assert {text: (low, value, high) for text, (low, high) in DIRECTIONS[name].items() if not low < (value := found[text]) < high} == {}
+    if name == "ibm-queue":
+        assert found["jct_mean_s max/elastic at hours=8"] < found["jct_mean_s max/elastic at hours=16"] < found["jct_mean_s max/elastic at hours=24"]
