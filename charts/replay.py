@@ -75,7 +75,8 @@ def ratio_curve(table: pd.DataFrame, axis: str, claim: Claim | None = None, *, e
     banded = bool(np.isfinite([said.low, said.high]).all())
     if banded:
         traces.append(legend_entry(_SAME, "markers", marker={"color": faded(PUBLISHED, 0.35), "symbol": "square", "size": 12}))
-    traces.append(legend_entry(_EVEN, "lines", line=_EVEN_LINE))
+    if math.isfinite(even):
+        traces.append(legend_entry(_EVEN, "lines", line=_EVEN_LINE))
     levels = np.concatenate([table[["low", "estimate", "high"]].to_numpy(np.float64).ravel(), [even, said.value, said.low, said.high]])
     y = {**_scale(levels), "title": {"text": value}}
     names = [str(trace["name"]) for trace in traces if trace.get("showlegend", True)]

@@ -24,6 +24,7 @@ EVERY_S: Final = 0.5
 _TELLING_S: Final = 3.0
 _STOPPED: Final = "replays_stopped"
 _DRAWN: Final = "replay_drawn"
+_VIEW: Final = "replay_view"
 
 
 @st.cache_resource(show_spinner=False)
@@ -75,20 +76,35 @@ def replays() -> None:
 def _chosen() -> str | None:
     """Draw the list and return what is chosen in it; the address leads, so that Back and a reload find it again."""
     known = names()
-    asked = st.query_params.get(NAME, known[0] if known else "")
+    asked = _asked(NAME) or next(iter(known), "")
     if asked not in known:
         st.warning(words.plain(f"There is no replay “{asked}”. Choose one of these."), icon=":material/warning:")
     st.session_state["replay"] = asked if asked in known else None
-    chosen = st.segmented_control("Replay", known, key="replay", format_func=lambda one: load(one).title, on_change=_choose, wrap=True)
+    chosen = st.pills("Replay", known, key="replay", format_func=lambda one: load(one).title, on_change=_choose)
     if chosen is not None:
-        st.query_params[NAME] = chosen
+        _put(NAME, chosen)
     return chosen
 
 
 def _choose() -> None:
     if chosen := st.session_state["replay"]:
-        st.query_params[NAME] = chosen
-        st.query_params.pop(SEEDS, None)
+        _put(NAME, chosen)
+        _put(SEEDS, "")
+
+
+def _asked(name: str) -> str:
+    """Return a parameter of the address; after Back, or a change of page, which drop parameters, what it was."""
+    kept: dict[str, str] = st.session_state.setdefault(_VIEW, {})
+    return st.query_params.get(name, kept.get(name, ""))
+
+
+def _put(name: str, value: str) -> None:
+    """Write a parameter of the address; "" takes it out."""
+    st.session_state[_VIEW][name] = value
+    if value:
+        st.query_params[name] = value
+    else:
+        st.query_params.pop(name, None)
 
 
 def _run(replay: Replay) -> int:
@@ -114,16 +130,18 @@ def _run(replay: Replay) -> int:
 def _seeds(replay: Replay) -> int:
     """Draw the number of seeds; the address leads here too."""
     counts = sorted({*COUNTS, replay.seeds})
-    asked = st.query_params.get(SEEDS, "")
+    asked = _asked(SEEDS)
     wanted = int(asked) if asked.isdecimal() and int(asked) in counts else replay.seeds
     st.session_state["seeds"] = wanted
+    if asked:
+        _put(SEEDS, str(wanted))
     st.segmented_control("Seeds per policy", counts, key="seeds", on_change=_choose_seeds, help="More seeds, narrower intervals. Curves may use fewer.")
     return wanted
 
 
 def _choose_seeds() -> None:
     if chosen := st.session_state["seeds"]:
-        st.query_params[SEEDS] = str(chosen)
+        _put(SEEDS, str(chosen))
 
 
 def _told(replay: Replay, key: Key, run: Run | None, going: Run | None) -> None:

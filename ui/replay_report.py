@@ -22,7 +22,7 @@ _CHART_PX: Final = 420
 _VERDICTS: Final = {
     "in the band": ("better", "✓ in the band"),
     "outside the band": ("worse", "✗ outside the band"),
-    "no band": ("", "– no band to hold it against"),
+    "no band": ("", "– no band"),
     "not yet": ("", "… not yet"),
 }
 """Verdict of a row -> class of its cell, and the words, so that colour is never the only sign."""
@@ -67,10 +67,10 @@ def results(replay: Replay, result: Result, seeds: int) -> None:
         f"seeds{'' if seeds >= 3 else ', from 3 seeds on'}. {report.cpu_s:,.0f} s of processor time in all."
     )
     _side_by_side(report.rows, labels)
+    st.markdown(f"**Where it holds, and where it turns around.** {words.plain(replay.explain)}")
     for axis in replay.axes:
         if not report.curves.empty and (report.curves["axis"] == axis.name).any():
             _axis(replay, result, axis)
-    st.markdown(f"**What to notice.** {words.plain(replay.explain)}")
 
 
 def why(replay: Replay) -> None:
@@ -80,9 +80,9 @@ def why(replay: Replay) -> None:
         return
     with st.expander("Why: how each class of jobs speeds up", icon=":material/help:", key=f"why/{replay.name}", on_change="rerun") as box:
         if box.open:
-            title = "With a batch that may grow, most jobs use more GPUs well; with a fixed one they cannot"
+            title = "Speed-up of each class of jobs, by how the batch is chosen"
             st.plotly_chart(charts.speedup_figure(table, title), key="speedups", config=charts.image_config("trainyard-speedups"), alt=title)
-            with st.expander("Data", key="data/speedups"):
+            with st.expander("Data"):
                 st.dataframe(table, hide_index=True)
 
 
@@ -129,25 +129,23 @@ def _value(metric: str, value: float) -> str:
 
 
 def _table(rows: Sequence[Row], labels: Sequence[str]) -> str:
-    head = "".join(f'<th scope="col">{title}</th>' for title in ("Measure", "Published", "Simulated", "Expected band", "Verdict", "Seeds", "Processor time"))
-    body = "".join(map(_row, rows, labels))
-    return _framed(f"<tr>{head}</tr>", body, "Sources of the figures: below each measure. Outside the band is a finding, not an error; see “What to notice”.")
+    head = "".join(f'<th scope="col">{title}</th>' for title in ("Measure", "Published", "Simulated", "Verdict", "Runs"))
+    caption = "Below each measure: how well the claim is known. Outside the band is a finding, not an error."
+    return _framed(f"<tr>{head}</tr>", "".join(map(_row, rows, labels)), caption)
 
 
 def _row(row: Row, label: str) -> str:
     claim, found = row.claim, row.found
     tone, verdict = _VERDICTS.get(row.verdict, ("", row.verdict))
     interval = f"{number(claim.measure, found.low)} to {number(claim.measure, found.high)}" if math.isfinite(found.low) else "no interval"
-    band = words.MISSING if claim.band is None else " to ".join(number(claim.measure, end) for end in claim.band)
+    band = "" if claim.band is None else f"{number(claim.measure, claim.band[0])} to {number(claim.measure, claim.band[1])}"
     published = html.escape(claim.published_text) or ("no figure published" if claim.published is None else number(claim.measure, claim.published))
     cells = [
         f'<th scope="row" class="long">{html.escape(label)}<br><span class="unit">{html.escape(claim.certainty)}</span></th>',
         f'<td class="long">{published}</td>',
         f'<td><strong>{number(claim.measure, found.value)}</strong><span class="diff">{interval}</span></td>',
-        f"<td>{band}</td>",
-        f'<td class="{tone} long">{verdict}</td>',
-        f"<td>{found.seeds}</td>",
-        f"<td>{row.cpu_s:,.1f} s</td>",
+        f'<td><span class="{tone}">{verdict}</span><span class="diff">{band}</span></td>',
+        f'<td>{words.plural(found.seeds, "seed")}<span class="diff">{row.cpu_s:,.1f} s CPU</span></td>',
     ]
     return f"<tr>{''.join(cells)}</tr>"
 
@@ -167,8 +165,9 @@ def _label(replay: Replay, row: Row) -> str:
 
 
 def _side_by_side(rows: Sequence[Row], labels: Sequence[str]) -> None:
-    """Draw the ratios in one figure; other kinds have no common scale and stay in the table."""
-    some = [(row, label) for row, label in zip(rows, labels, strict=True) if row.claim.measure.kind == "ratio" and row.found.seeds]
+    """Draw the ratios that something is published or expected of; other kinds have no common scale and stay in the table."""
+    pairs = [(row, label) for row, label in zip(rows, labels, strict=True) if row.claim.measure.kind == "ratio" and row.found.seeds]
+    some = [(row, label) for row, label in pairs if row.claim.published is not None or row.claim.band is not None]
     told = [{**row.to_json(""), "metric": label} for row, label in some]
     if told:
         title = "Published and simulated: ratio of the first policy to the second"
@@ -183,37 +182,52 @@ def _alt(rows: Sequence[tuple[Row, str]]) -> str:
     )
 
 
+@st.fragment
 def _axis(replay: Replay, result: Result, axis: Axis) -> None:
     """Draw the measures over an axis with a slider, and what every policy gives at the chosen value."""
     every = result.report.curves
     mine = every[every["axis"] == axis.name]
     values = sorted(float(value) for value in mine["value"].unique())
-    st.markdown(f"#### {words.plain(axis.title)}: where it holds, and where it turns around")
+    st.markdown(f"#### {words.plain(_axis_title(axis))}")
     start = next((value for value in axis.claimed if value in values), values[len(values) // 2])
     key = f"at/{replay.name}/{axis.name}"
-    at = st.select_slider(_axis_title(axis), values, start, key=key, format_func=lambda value: f"{value:g}") if len(values) > 1 else values[0]
-    grid = st.grid(2, min_column_width=_CHART_PX)
-    for measure in axis.measures:
-        with grid.cell():
-            _curve(replay, mine[mine["measure"] == measure.label], axis, measure, at)
+    at = values[0]
+    if len(values) > 1:
+        at = st.select_slider(_axis_title(axis), values, start, key=key, format_func=lambda value: f"{value:g}", label_visibility="collapsed")
     _arms(replay, result.arms, axis, at)
+    grid = st.grid(2, min_column_width=_CHART_PX)
+    for group in _groups(axis):
+        with grid.cell():
+            _curve(replay, mine[mine["measure"].isin([measure.label for measure in group])], axis, group, at)
+    with st.expander("Data", key=f"data/{replay.name}/{axis.name}", on_change="rerun") as box:
+        if box.open:
+            st.dataframe(mine.drop(columns="axis").rename(columns={"value": _axis_title(axis)}), hide_index=True)
+
+
+def _groups(axis: Axis) -> list[list[Measure]]:
+    """Return the measures that go into one chart: those of the same number and kind."""
+    kinds = dict.fromkeys((measure.metric, measure.kind) for measure in axis.measures)
+    return [[measure for measure in axis.measures if (measure.metric, measure.kind) == kind] for kind in kinds]
 
 
 def _axis_title(axis: Axis) -> str:
     return f"{axis.title} ({axis.unit})" if axis.unit else axis.title
 
 
-def _curve(replay: Replay, table: pd.DataFrame, axis: Axis, measure: Measure, at: float) -> None:
-    even = {"ratio": 1.0, "difference": 0.0}.get(measure.kind, math.nan)
-    figure = charts.ratio_curve(table, _axis_title(axis), _claim(replay, axis, measure), even=even, value=measure.kind, title=measure.label)
+def _curve(replay: Replay, table: pd.DataFrame, axis: Axis, group: Sequence[Measure], at: float) -> None:
+    first = group[0]
+    claim = next((found for measure in group if (found := _claim(replay, axis, measure)) is not None), None)
+    even = {"ratio": 1.0, "difference": 0.0}.get(first.kind, math.nan)
+    of = curves.title(first.metric)
+    title = f"{of}, {first.kind}" if first.kind != "value" else of
+    y = first.kind if first.kind == "ratio" else f"{of} (s)" if curves.unit(first.metric) == "s" else of
+    figure = charts.ratio_curve(table, _axis_title(axis), claim, even=even, value=y, title=title)
     figure.add_vline(x=at, line={"color": "rgba(128, 128, 128, 0.6)", "width": 2, "dash": "dot"})
-    told = "; ".join(f"{value:g}: {number(measure, found)}" for value, found in zip(table["value"].tolist(), table["estimate"].tolist(), strict=True))
-    st.plotly_chart(
-        figure,
-        key=f"curve/{axis.name}/{measure.text}",
-        config=charts.image_config(f"trainyard-{replay.name}-{axis.name}"),
-        alt=f"{measure.label} over {_axis_title(axis)}: {told}.",
-    )
+    of_measure = {measure.label: measure for measure in group}
+    rows = zip(table["measure"].tolist(), table["value"].tolist(), table["estimate"].tolist(), strict=True)
+    told = "; ".join(f"{name} at {value:g}: {number(of_measure[name], found)}" for name, value, found in rows)
+    image = charts.image_config(f"trainyard-{replay.name}-{axis.name}")
+    st.plotly_chart(figure, key=f"curve/{axis.name}/{first.text}", config=image, alt=f"{title} over {_axis_title(axis)}. {told}.")
 
 
 def _claim(replay: Replay, axis: Axis, measure: Measure) -> charts.Claim | None:
@@ -242,5 +256,5 @@ def _arms(replay: Replay, every: pd.DataFrame, axis: Axis, at: float) -> None:
             means = dict(zip(own["metric"].tolist(), own["mean"].tolist(), strict=True))
             cells = "".join(f"<td>{_value(name, means[name])}</td>" for name in metrics)
             body += f'<tr><th scope="row" class="long">{html.escape(arm.title)}</th>{cells}<td>{int(own["seeds"].iloc[0])}</td></tr>'
-    caption = f"At {html.escape(axis.title)} {at:g} {html.escape(axis.unit)}: means over the seeds."
+    caption = f"{html.escape(axis.title)} {at:g} {html.escape(axis.unit)}: means over the seeds."
     st.html(_framed(f'<tr><th scope="col">Policy</th>{head}<th scope="col">Seeds</th></tr>', body, caption))

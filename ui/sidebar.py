@@ -63,8 +63,8 @@ def _seed(mine: state.Desk) -> None:
 
 def _run(mine: state.Desk, page: str) -> None:
     differs = mine.shown is None or bool(mine.stale) or not _complete(mine)
-    # Of all buttons in sight one is primary: on Start the sample, on Compare without any result the one in the page.
-    elsewhere = page == "start" or (page == "compare" and mine.shown is None)
+    # Of all buttons in sight one is primary: on Start the sample, on Learn the replay, on Compare without any result the one in the page.
+    elsewhere = page in ("start", "learn") or (page == "compare" and mine.shown is None)
     primary = differs and not elsewhere and not mine.live
     if st.button("Run", key="run", icon=":material/play_arrow:", type="primary" if primary else "secondary", width="stretch"):
         mine.run()

@@ -24,8 +24,8 @@ class Still(ReplayRun):
             self._state = "running"
 
     def take(self, count: int | None = None) -> None:
-        for key, (_, scenario) in list(self._work.items())[:count]:
-            self._found[key] = run_cell(scenario.to_json(), needed(self.replay))
+        for key, cell in list(self._work.items())[:count]:
+            self._found[key] = run_cell(self._recipes[cell.at, cell.arm].to_json(), cell.seed, needed(self.replay))
 
     def finish(self) -> None:
         self.take()
@@ -127,10 +127,10 @@ def test_what_was_run_is_there_again_on_another_server(made: list[Still], pool: 
 def test_the_slider_shows_the_figures_of_every_policy_at_its_value(made: list[Still], pool: FakePool) -> None:
     Still(load("small"), 1, store=pool.store).finish()
     app = at({"replay": "small", "seeds": "1"})
-    assert "At Arrival rate 8 jobs/h" in texts(app)
+    assert "Arrival rate 8 jobs/h" in texts(app)
     app.select_slider(key="at/small/per_h").set_value(16.0).run()
     sound(app)
-    assert "At Arrival rate 16 jobs/h" in texts(app)
+    assert "Arrival rate 16 jobs/h" in texts(app)
     assert "In order" in texts(app)
 
 
@@ -169,7 +169,7 @@ def test_an_unknown_replay_is_one_sentence_and_the_list(made: list[Still]) -> No
     assert [warning.value for warning in app.warning] == ["There is no replay “no-such”. Choose one of these."]
     assert not app.error
     assert not has(app, "run_replay")
-    choice = app.segmented_control(key="replay")
+    choice = app.pills(key="replay")
     choice.set_value("two").run()
     sound(app)
     assert not app.warning
@@ -192,7 +192,7 @@ def test_more_seeds_are_another_run_and_stand_in_the_address(visit: Open, made: 
 
 def test_another_replay_begins_with_its_own_number_of_seeds(made: list[Still]) -> None:
     app = at({"replay": "small", "seeds": "20"})
-    app.segmented_control(key="replay").set_value("two").run()
+    app.pills(key="replay").set_value("two").run()
     sound(app)
     assert "seeds" not in app.query_params
     assert "Another one" in texts(app)
@@ -217,5 +217,3 @@ def test_every_shipped_replay_can_be_opened(visit: Open) -> None:
         app = at({"tab": "replays", "replay": name})
         assert load(name).title in texts(app).replace("\\", "")
         assert len(app.code) >= 2
-
-
