@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import fsum, inf
+from itertools import islice
+from math import frexp, fsum, inf
 from typing import NamedTuple
 
 import numpy as np
@@ -42,26 +43,56 @@ def knapsack(sizes: Sequence[Sequence[int]], values: Sequence[Sequence[float]], 
 
     Notes
     -----
-    Row ``i`` of the table holds the best value of the first ``i`` jobs within ``0, 1, ..., capacity`` units. Time and memory grow with jobs x capacity.
-    Of equal choices the one is taken that uses the fewest units; among those a job, the last one first, gets nothing if that is as good, else the size named
-    first among its sizes. Where everybody's best size fits at once nothing needs to be computed.
+    Row ``i`` of the table holds the best value of the first ``i`` jobs within ``0, 1, ..., capacity`` units; time grows with jobs x sizes x capacity. Only a
+    block of rows is kept at a time, and computed again on the way back. Where everybody's best size fits at once nothing needs to be computed.
+
+    Values are rounded to a grid that is so fine that the optimum is missed by no more than some 1e-12 of the objective, and so coarse that all sums are
+    exact. Equal choices are then seen to be equal: of these a job, the last one first, gets nothing if that is as good, else the size named first among its
+    sizes.
     """
-    best = [_best(size, value, may_skip) for size, value, may_skip in zip(sizes, values, optional, strict=True)]
-    if sum([size[at] for size, at in zip(sizes, best, strict=True) if at >= 0]) <= capacity and all(map(_has_one, best, optional)):
-        return _choice(values, best)
+    worth = _on_grid(values)
+    best = [_best(value, may_skip) for value, may_skip in zip(worth, optional, strict=True)]
+    if sum([size[at] for size, at in zip(sizes, best, strict=True) if at >= 0]) <= capacity:
+        return _choice(values, best) if all(map(_has_one, best, optional)) else None
     if capacity < 0:
         return None
-    rows = _table(sizes, values, optional, capacity)
-    if rows[-1, capacity] == -inf:
-        return None
-    return _choice(values, _walk_back(rows, sizes, values, optional))
+    jobs = _Jobs(sizes, worth, optional)
+    block = max(_LEAST_ROWS, _MOST_CELLS // (capacity + 1))
+    starts = range(0, len(sizes), block)
+    firsts = [np.zeros(capacity + 1)]
+    for start in starts[:-1]:
+        firsts.append(_table(jobs, start, start + block, firsts[-1])[-1].copy())
+    chosen, left = [-1] * len(sizes), capacity
+    for start, first in zip(reversed(starts), reversed(firsts), strict=True):
+        rows = _table(jobs, start, min(start + block, len(sizes)), first)
+        if rows[-1, left] == -inf:
+            return None
+        left = _walk_back(rows, jobs, start, left, chosen)
+    return _choice(values, chosen)
 
 
-def _best(sizes: Sequence[int], values: Sequence[float], may_skip: bool) -> int:
-    most, at, least = (0.0, -1, 0) if may_skip else (-inf, -1, 0)
-    for place, (size, value) in enumerate(zip(sizes, values, strict=True)):
-        if value > most or (value == most and size < least):
-            most, at, least = value, place, size
+_LEAST_ROWS = 64
+_MOST_CELLS = 16_000_000  # of a table: 128 MB
+
+
+class _Jobs(NamedTuple):
+    sizes: Sequence[Sequence[int]]
+    values: Sequence[Sequence[float]]
+    optional: Sequence[bool]
+
+
+def _on_grid(values: Sequence[Sequence[float]]) -> list[list[float]]:
+    flat = np.array([value for row in values for value in row])
+    grid = 2.0 ** (frexp(float(np.abs(flat[flat > -inf]).sum()))[1] - 52)
+    rounded = iter((np.rint(flat / grid) * grid).tolist())
+    return [list(islice(rounded, len(row))) for row in values]
+
+
+def _best(values: Sequence[float], may_skip: bool) -> int:
+    most, at = (0.0, -1) if may_skip else (-inf, -1)
+    for place, value in enumerate(values):
+        if value > most:
+            most, at = value, place
     return at
 
 
@@ -69,18 +100,19 @@ def _has_one(at: int, may_skip: bool) -> bool:
     return at >= 0 or may_skip
 
 
-def _table(sizes: Sequence[Sequence[int]], values: Sequence[Sequence[float]], optional: Sequence[bool], capacity: int) -> Floats:
-    rows = np.empty((len(sizes) + 1, capacity + 1))
-    rows[0] = 0.0
+def _table(jobs: _Jobs, start: int, stop: int, first: Floats) -> Floats:
+    capacity = len(first) - 1
+    rows = np.empty((stop - start + 1, capacity + 1))
+    rows[0] = first
     scratch = np.empty(capacity + 1)
     add, maximum = np.add, np.maximum
-    for at, may_skip in enumerate(optional):
-        before, row = rows[at], rows[at + 1]
-        if may_skip:
+    for at in range(start, stop):
+        before, row = rows[at - start], rows[at - start + 1]
+        if jobs.optional[at]:
             row[:] = before
         else:
             row.fill(-inf)
-        for size, value in zip(sizes[at], values[at], strict=True):
+        for size, value in zip(jobs.sizes[at], jobs.values[at], strict=True):
             if size <= capacity:
                 room = capacity + 1 - size
                 with_it, there = scratch[:room], row[size:]
@@ -89,20 +121,19 @@ def _table(sizes: Sequence[Sequence[int]], values: Sequence[Sequence[float]], op
     return rows
 
 
-def _walk_back(rows: Floats, sizes: Sequence[Sequence[int]], values: Sequence[Sequence[float]], optional: Sequence[bool]) -> list[int]:
-    left = int(np.searchsorted(rows[-1], rows[-1, -1]))
-    chosen = [-1] * len(sizes)
-    for at in range(len(sizes) - 1, -1, -1):
-        before, goal = rows[at], rows[at + 1, left]
-        if optional[at] and before[left] == goal:
+def _walk_back(rows: Floats, jobs: _Jobs, start: int, left: int, chosen: list[int]) -> int:
+    """Read the choices of a block off its table, the last one first, and return the units left for those before."""
+    for at in range(start + len(rows) - 2, start - 1, -1):
+        before, goal = rows[at - start], rows[at - start + 1, left]
+        if jobs.optional[at] and before[left] == goal:
             continue
-        for place, (size, value) in enumerate(zip(sizes[at], values[at], strict=True)):
+        for place, (size, value) in enumerate(zip(jobs.sizes[at], jobs.values[at], strict=True)):
             # The very sum that the table was filled with: equality is exact.
             if size <= left and before[left - size] + value == goal:
                 chosen[at] = place
                 left -= size
                 break
-    return chosen
+    return left
 
 
 def _choice(values: Sequence[Sequence[float]], chosen: list[int]) -> Choice:

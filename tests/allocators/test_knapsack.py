@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import permutations, product
 from math import fsum, inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocators import _knapsack
 from allocators._knapsack import Choice, knapsack
 
 Instance = tuple[list[list[int]], list[list[float]], list[bool], int]
@@ -24,15 +25,15 @@ def instances(draw: st.DrawFn) -> Instance:
     return sizes, worth, optional, draw(st.integers(0, 16))
 
 
-def tried(instance: Instance) -> list[tuple[float, int]]:
-    """Value and units of every choice that fits."""
+def tried(instance: Instance) -> list[tuple[float, int, tuple[int, ...]]]:
+    """Value, units and places of every choice that fits."""
     sizes, values, optional, capacity = instance
     places = [[*([-1] if may_skip else []), *range(len(size))] for size, may_skip in zip(sizes, optional, strict=True)]
     found = []
     for chosen in product(*places):
         units = sum(size[at] for size, at in zip(sizes, chosen, strict=True) if at >= 0)
         if units <= capacity:
-            found.append((fsum(value[at] for value, at in zip(values, chosen, strict=True) if at >= 0), units))
+            found.append((fsum(value[at] for value, at in zip(values, chosen, strict=True) if at >= 0), units, chosen))
     return found
 
 
@@ -47,24 +48,45 @@ def test_it_finds_what_brute_force_finds(instance: Instance) -> None:
     assert all(at >= 0 or may_skip for at, may_skip in zip(found.at, optional, strict=True))
     assert sum(size[at] for size, at in zip(sizes, found.at, strict=True) if at >= 0) <= capacity
     assert found.objective == fsum(value[at] for value, at in zip(values, found.at, strict=True) if at >= 0)
-    assert found.objective == pytest.approx(max(all_of_them)[0], rel=1e-12, abs=1e-12)
+    assert found.objective == pytest.approx(max(value for value, _, _ in all_of_them), rel=1e-12, abs=1e-12)
+
+
+@given(instances(), st.integers(1, 40))
+def test_blocks_of_rows_change_nothing(instance: Instance, cells: int) -> None:
+    whole = knapsack(*instance)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_knapsack, "_LEAST_ROWS", 1)
+        patch.setattr(_knapsack, "_MOST_CELLS", cells)
+        assert knapsack(*instance) == whole
 
 
 @given(instances())
-def test_of_equal_choices_the_smallest_is_taken(instance: Instance) -> None:
+def test_ties_are_broken_from_the_last_job_on(instance: Instance) -> None:
+    # Of all best choices the one that comes first if nothing comes before the sizes as they are named, and the last job decides before the others.
     sizes, values, optional, capacity = instance
     instance = (sizes, [[float(round(value)) for value in row] for row in values], optional, capacity)
     found, all_of_them = knapsack(*instance), tried(instance)
     if found is not None:
-        best = max(value for value, _ in all_of_them)
-        units = sum(size[at] for size, at in zip(sizes, found.at, strict=True) if at >= 0)
-        assert units == min(units for value, units in all_of_them if value == best)
+        best = max(value for value, _, _ in all_of_them)
+        assert tuple(found.at) == min((chosen for value, _, chosen in all_of_them if value == best), key=lambda chosen: chosen[::-1])
 
 
 def test_a_job_gets_the_size_named_first_among_equals() -> None:
     # Three units for two jobs of which one may have two: the second prefers the size that it names first.
     assert knapsack([[1, 2], [2, 1]], [[1, 2], [2, 1]], [False, False], 3) == Choice([0, 0], 3)
     assert knapsack([[1, 2], [1, 2]], [[1, 2], [1, 2]], [False, False], 3) == Choice([1, 0], 3)
+    # It keeps what it names first although less would do, as long as nobody needs it.
+    assert knapsack([[4, 1], [1]], [[1, 1], [1]], [True, True], 5) == Choice([0, 0], 2)
+    assert knapsack([[4, 1], [1]], [[1, 1], [1]], [True, True], 4) == Choice([1, 0], 2)
+
+
+def test_rounding_of_sums_breaks_no_ties() -> None:
+    # Two jobs of the same kind: 0.1 and 0.3 or 0.3 and 0.1 beside 0.7, which rounded sums tell apart in one order.
+    for order in permutations([([1], [0.7]), ([2, 1], [0.3, 0.1]), ([2, 1], [0.3, 0.1])]):
+        found = knapsack([sizes for sizes, _ in order], [values for _, values in order], [False] * 3, 4)
+        assert found is not None
+        last = max(at for at in range(3) if len(order[at][0]) == 2)
+        assert found.at[last] == 0
 
 
 def test_everybody_gets_the_best_if_all_of_it_fits() -> None:
