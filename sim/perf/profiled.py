@@ -1,0 +1,315 @@
+"""Jobs at measured throughputs: by model, batch size, gang size and GPU type, on one server or spread over several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cluster import KNOWN_TYPES, Cluster
+from sim.contract import Floats, Gang, Grant, Ints, JobId, Shape, Telemetry
+from sim.errors import ContractError, ParameterError
+from sim.params import param
+from sim.perf.lookup import KINDS, RELATIVE, Combination, Combinations, Finder, allowed, rates_of, speeds_of, used_types
+from sim.perf.machines import ON_CPUS, healthy
+from sim.perf.measured import BUILT_IN, Measured, ProfileTable, built_in
+from sim.perf.model import Limits, Rate
+from sim.perf.resizable import counted
+from sim.trace import Trace
+
+STORED: Final = "store:"
+"""A value of `Profiled.table` that begins so names a profile of the user, which whoever builds the model hands over as `Profiled.own`."""
+_MOST_SHAPES: Final = 20_000
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """Iterations per second as measured, for every model, batch size per GPU, number of GPUs and GPU type.
+
+    Notes
+    -----
+    Work is counted in iterations, summed over the workers of a gang: column ``total_steps``, else recorded duration x throughput on the type it was measured
+    on (column ``gpu_type`` if the table or a stand-in has it, else ``reference``). ``batch_size`` is that of one GPU. A job runs on exactly the GPUs it asked
+    for. A gang on one server has the consolidated throughput; on several, what `spread` says. A gang of several GPU types runs at the pace of its slowest
+    worker, or, with ``split = speed``, every worker at its own pace on a part of the batch that fits it. A job forked into k copies, each a gang of its own,
+    does the sum of their throughputs x ``efficiency`` ^ (k - 1), less the time for joining the copies once a round; the best gang alone counts for its
+    ideal run time. On the overflow node of the recorded schedule a job runs as it was recorded.
+
+    The built-in tables are those of Gavel [1]_, whose simulator never uses the spread figures: ``spread = ignore`` is faithful to it.
+
+    References
+    ----------
+    .. [1] D. Narayanan, K. Santhanam, F. Kazhamiaka, A. Phanishayee, M. Zaharia, "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
+       Workloads", OSDI 2020; stanford-futuredata/gavel, scheduler/simulation_throughputs.json and physical_cluster_throughputs.json, MIT licence.
+    """
+
+    scales: ClassVar[bool] = False
+
+    table: str = param("simulation", help="simulation or physical: Gavel's simulator or its own cluster; an uploaded profile has a name of its own.")
+    cleaned: bool = param(False, help="Whether oddities are smoothed: newer types and larger gangs are no slower, spread gangs no faster.")
+    reference: str = param("v100", help="GPU type that durations without total_steps and without a type of their own were measured on.")
+    stand_in: str = param(
+        "",
+        help="What stands in for combinations that were not measured; empty = refuse them; relative = nearest batch size, proportional number of GPUs, "
+        "relative speed of GPU types; the name of a model = the same, and this model for unknown ones.",
+    )
+    spread: str = param(
+        "ignore",
+        choices=("ignore", "ratio", "table", "linear"),
+        help="A gang on several servers: as fast as on one; slowed by the measured ratio, at most 1; at the spread throughput as measured; or the time of an "
+        "iteration grows linearly from one server to one server per GPU.",
+    )
+    split: str = param("even", choices=("even", "speed"), help="A gang of several GPU types: equal parts of the batch, or parts by speed (dynamic batching).")
+    efficiency: float = param(
+        1.0, low=0.01, high=1, help="What a step of a forked job is worth, for every copy beyond the first; 1 = as much as without copies."
+    )
+    consolidate_s: float = param(5.0, unit="s", low=0, high=3600, help="Joining the copies of a forked job, once a round.")
+    round_s: float = param(360.0, unit="s", low=1, high=86_400, help="Length of a round, for joining copies.")
+    small_copies: bool = param(False, help="Whether a copy, or a job, may run on fewer GPUs than the job asked for, at any measured number.")
+
+    own: ProfileTable | None = field(default=None, repr=False, compare=False)
+    """The profile of the user that `table` names; see `sim.perf.measured.read_profile`."""
+
+    def __post_init__(self) -> None:
+        """Refuse figures that contradict each other, and a table or stand-in that is not there."""
+        if self.consolidate_s >= self.round_s:
+            raise ParameterError(f"profiled: consolidate_s = {self.consolidate_s:g} s leaves nothing of round_s = {self.round_s:g} s. Lower one of the two.")
+        if not self.table.startswith(STORED) or self.own:
+            self._finder({})
+
+    def measurements(self) -> ProfileTable:
+        """Return the table that is used.
+
+        Raises
+        ------
+        ParameterError
+            If it is not there.
+        """
+        if self.table.startswith(STORED) and self.own is None:
+            raise ParameterError(f"profiled: the uploaded profile '{self.table}' is not at hand. Upload it again, or choose one of {', '.join(BUILT_IN)}.")
+        chosen = self.own or built_in(self.table)
+        return chosen.cleaned() if self.cleaned else chosen
+
+    def assumptions(self, trace: Trace) -> tuple[str, ...]:
+        """Say what stands in for jobs that were not measured so on any type, and where the work of jobs without total_steps comes from."""
+        finder, combinations = self._finder({}), Combinations(trace)
+        on_gpus = trace.numbers("num_gpus") > 0
+        gaps = [{finder.gap(one, kind) for kind in finder.table.types} - {"gpu_type"} for one in combinations.each]
+        gap: NDArray[np.str_] = np.array([*("" if "" in found else min(found, key=list(KINDS).index) for found in gaps), ""])[combinations.group]
+        what = {"model": f"that of '{self.stand_in}'", "batch": "the nearest measured", "gpus": "the same speed per GPU as on fewer"}
+        texts = [
+            f"{counted(np.asarray(gap == kind), on_gpus)} have a {KINDS[kind]} that was not measured; assumed: {how} (stand_in)."
+            for kind, how in what.items()
+            if self.stand_in and kind in gap and not (kind == "model" and self.stand_in == RELATIVE)
+        ]
+        kinds = trace.texts("gpu_type")
+        unmeasured = [bool(kind) and not self._knows(str(kind), finder.table) for kind in kinds.categories]
+        strange = np.asarray(on_gpus & np.array(unmeasured)[kinds.codes], bool)
+        if strange.any():
+            texts.append(f"{counted(strange, on_gpus)} were recorded on a GPU type that the table lacks; their duration is taken for one on {self.reference}.")
+        silent = on_gpus & np.isnan(trace.numbers("total_steps"))
+        if silent.any():
+            texts.append(f"{counted(silent, on_gpus)} do not state their iterations; they follow from the duration and the throughput on {self.reference}.")
+        return (*finder.table.notes, *texts)
+
+    def bind(self, trace: Trace, cluster: Cluster) -> ProfiledModel:
+        """Bind to jobs and machines.
+
+        Raises
+        ------
+        ParameterError
+            If the table or the reference is not there, or jobs were not measured and nothing stands in for them: it counts them and names the first.
+        """
+        finder, combinations = self._finder(speeds_of(cluster)), Combinations(trace)
+        model = ProfiledModel(self, trace, cluster, finder, combinations)
+        self._check(trace, cluster, model, combinations)
+        return model
+
+    def _knows(self, kind: str, table: ProfileTable) -> bool:
+        return kind in table.types or (self.stand_in != "" and kind in KNOWN_TYPES)
+
+    def _finder(self, speeds: dict[str, float]) -> Finder:
+        table = self.measurements()
+        if self.reference not in table.types and self.stand_in == "":
+            raise ParameterError(f"profiled: the table has no GPU type '{self.reference}' as reference. It has: {', '.join(table.types)}.")
+        return Finder(table, self.stand_in, self.reference, speeds)
+
+    def _check(self, trace: Trace, cluster: Cluster, model: ProfiledModel, combinations: Combinations) -> None:
+        on_gpus = trace.numbers("num_gpus") > 0
+        unknown = np.isnan(model.alone)[combinations.group] & allowed(trace, [kind.name for kind in cluster.types])
+        unknown &= on_gpus[:, None] & np.isin([kind.name for kind in cluster.types], used_types(cluster))
+        for bad, where in ((np.asarray(unknown.any(axis=1), bool), ""), (np.isnan(model.work()), ", where its duration was measured")):
+            if bad.any():
+                job = int(np.flatnonzero(bad)[0])
+                kinds = [kind.name for kind, is_unknown in zip(cluster.types, unknown[job], strict=True) if is_unknown]
+                wanted = combinations.each[combinations.group[job]]
+                kind = ", ".join(kinds) or str(trace.texts("gpu_type")[job]) or self.reference
+                raise ParameterError(
+                    f"profiled: no throughput was measured of {counted(bad, on_gpus)}; the first is job {trace.frame['job_id'].iloc[job]} ({wanted}) on {kind}"
+                    f"{where}. Set stand_in to {RELATIVE} or to a model, leave these jobs out, or bring a profile that has them."
+                )
+
+
+class ProfiledModel:
+    """`Profiled`, bound to one trace and one cluster.
+
+    Attributes
+    ----------
+    alone : array of shape (combinations + 1, types)
+        Iterations per second of complete gangs on one server, GPU types in the order of the cluster; NaN = not known. The last row is for CPU jobs.
+    """
+
+    def __init__(self, spec: Profiled, trace: Trace, cluster: Cluster, finder: Finder, combinations: Combinations) -> None:
+        self._spec, self._finder, self._each = spec, finder, combinations.each
+        self._group = combinations.group
+        self._types = [kind.name for kind in cluster.types]
+        self._node_type = [cluster.type_index.get(node.gpu_type, 0) for node in cluster.nodes]
+        self._asked = trace.numbers("num_gpus")
+        self._asked_of = np.array([*(one.gpus for one in self._each), 0])
+        self._sizes: dict[int, tuple[Floats, Floats]] = {}
+        self._columns: dict[tuple[tuple[int, ...], int], Floats] = {}
+        together, spread = rates_of(finder, self._each, self._types)
+        self.alone = np.vstack([together, np.ones((1, len(self._types)))])
+        self._spread = np.vstack([spread, np.ones((1, len(self._types)))])
+        used = [cluster.type_index[kind] for kind in used_types(cluster)]
+        self._best = np.nan_to_num(self.alone[:, used]).max(axis=1, initial=0.0)
+        self._work = self._in_iterations(trace)
+        self._recorded = self._work / trace.numbers("duration_s")
+        nothing = np.full(len(trace), np.nan)
+        self._limits = Limits(self._asked, self._asked, nothing, nothing)
+        self._known: dict[tuple[int, int, int], Rate] = {}
+        self._group_of: list[int] = self._group.tolist()
+
+    def work(self) -> Floats:
+        """Return iterations, of shape (jobs,); seconds for CPU jobs."""
+        return self._work
+
+    def limits(self) -> Limits:
+        """Return the size that each job asked for, twice: copies are no sizes."""
+        return self._limits
+
+    def fastest(self) -> Floats:
+        """Return iterations per second of a complete gang on the best type; 1 for CPU jobs, NaN for jobs that fit on no type."""
+        best = np.where(self._best > 0, self._best, np.nan)
+        return np.where(self._asked > 0, best[self._group], 1.0)
+
+    def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
+        """Return the iterations per second on the GPUs held.
+
+        Raises
+        ------
+        ContractError
+            If a gang has another size than the job may have, or does not fit on its GPU type.
+        """
+        del done, now_s
+        group, gangs = self._group_of[job], grant.gangs
+        if group == len(self._each):
+            return ON_CPUS
+        if len(gangs) > 1:
+            share = self._spec.efficiency ** (len(gangs) - 1) * (1 - self._spec.consolidate_s / self._spec.round_s)
+            return Rate(sum([self._gang(job, group, gang) for gang in gangs]) * share)
+        workers = gangs[0].workers
+        nodes = workers.nodes
+        if len(nodes) > 1 or nodes[0] == len(self._node_type):
+            return Rate(self._gang(job, group, gangs[0]))
+        key = group, self._node_type[nodes[0]], workers.count[0] * workers.gpus
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Rate(self._gang(job, group, gangs[0]))
+        return known
+
+    def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
+        """Return the iterations per second for grants that are not placed yet; 0 where a job cannot run so."""
+        if not shapes:
+            return np.zeros((len(ids), 0))
+        return np.stack([self._column(shape.gpus, shape.nodes) for shape in shapes], axis=1)[self._group[ids]]
+
+    def telemetry(self, job: JobId, grant: Grant, done: float, now_s: float) -> Telemetry:
+        """Return what is asked for as what is used, every worker healthy."""
+        del job, done, now_s
+        return healthy(grant)
+
+    def _in_iterations(self, trace: Trace) -> Floats:
+        steps, duration = trace.numbers("total_steps"), trace.numbers("duration_s")
+        kinds = trace.texts("gpu_type")
+        table, relative = self._finder.table, self._finder.speeds if self._finder.stand_in else {}
+        names = [str(kind) if kind in table.types or kind in relative else self._finder.reference for kind in kinds.categories]
+        distinct = list(dict.fromkeys(names))
+        measured = np.vstack([rates_of(self._finder, self._each, distinct)[0], np.ones((1, len(distinct)))])
+        column = np.array([distinct.index(name) for name in names])[kinds.codes]
+        throughput = measured[self._group, column]
+        # Nobody ran where the throughput is 0.
+        return np.where(self._asked > 0, np.where(np.isnan(steps), duration * np.where(throughput > 0, throughput, np.nan), steps), duration)
+
+    def _gang(self, job: JobId, group: int, gang: Gang) -> float:
+        nodes, count, gpus, _, _ = gang.workers
+        if nodes[0] == len(self._node_type):
+            return float(self._recorded[job])
+        held = [0] * len(self._types)
+        for node, replicas in zip(nodes, count, strict=True):
+            held[self._node_type[node]] += replicas * gpus
+        value = float(self._column(tuple(held), len(nodes))[group])
+        if value:
+            return value
+        asked = self._each[group]
+        if sum(held) != asked.gpus and not (self._spec.small_copies and sum(held) < asked.gpus):
+            raise ContractError(f"job {job} asked for {asked.gpus} GPUs and cannot run on {sum(held)}; choose a performance model that scales")
+        where = " + ".join(f"{number} {kind}" for number, kind in zip(held, self._types, strict=True) if number)
+        raise ContractError(f"job {job} ({asked}) does not run on {where}{' over several nodes' if len(nodes) > 1 else ''}: its measured throughput there is 0")
+
+    def _column(self, gpus: tuple[int, ...], nodes: int) -> Floats:
+        """Return what every combination does with so many GPUs of each type on so many servers; 0 where it cannot run so."""
+        key = gpus, min(nodes, 2) if self._spec.spread != "linear" else nodes
+        known = self._columns.get(key)
+        if known is None:
+            if len(self._columns) >= _MOST_SHAPES:
+                self._columns.clear()
+            known = self._columns[key] = self._made(gpus, nodes)
+        return known
+
+    def _made(self, gpus: tuple[int, ...], nodes: int) -> Floats:
+        total = sum(gpus)
+        if not total:
+            return np.where(self._asked_of == 0, 1.0, 0.0)
+        counts = np.array(gpus)
+        used = np.flatnonzero(counts)
+        speeds = self._across(total, nodes)[:, used]
+        paced = speeds.min(axis=1)
+        value = np.where(paced > 0, speeds @ counts[used] / total, 0.0) if self._spec.split == "speed" else paced
+        return np.where(self._asked_of > 0, value, 0.0)
+
+    def _across(self, size: int, nodes: int) -> Floats:
+        """Return the throughput of gangs of one type, of shape (combinations + 1, types); 0 where a gang may not have this size."""
+        together, apart = self._of_size(size)
+        if nodes == 1 or size == 1 or self._spec.spread == "ignore":
+            return together
+        apart = np.where(np.isnan(apart), together, apart)
+        if self._spec.spread == "table":
+            return np.where(together > 0, apart, 0.0)
+        slower = np.minimum(together, apart)
+        if self._spec.spread == "ratio":
+            return slower
+        share = (min(nodes, size) - 1) / (size - 1)
+        some = np.where(slower > 0, slower, 1.0)
+        return np.where(slower > 0, 1 / ((1 - share) / np.maximum(together, some) + share / some), 0.0)
+
+    def _of_size(self, size: int) -> tuple[Floats, Floats]:
+        known = self._sizes.get(size)
+        if known is None:
+            together, apart = np.zeros_like(self.alone), np.full_like(self.alone, np.nan)
+            complete = self._asked_of == size
+            together[complete], apart[complete] = np.nan_to_num(self.alone[complete]), self._spread[complete]
+            if self._spec.small_copies:
+                larger = np.flatnonzero(self._asked_of > size)
+                found = [self._copies(self._each[at], size) for at in larger]
+                if found:
+                    together[larger], apart[larger] = np.array(found).transpose(2, 0, 1)
+            known = self._sizes[size] = together, apart
+        return known
+
+    def _copies(self, wanted: Combination, size: int) -> list[Measured]:
+        found = [self._finder.find(wanted._replace(gpus=size), kind) for kind in self._types]
+        return [Measured(0.0, np.nan) if "gpus" in one.assumed or np.isnan(one.measured.together) else one.measured for one in found]
