@@ -7,11 +7,19 @@ from typing import Final
 from sim.perf.batch import Batch
 from sim.perf.belief import BeliefSpec, Biased, Exact, Noisy, Unknown
 from sim.perf.model import Limits, PerfModel, PerfSpec, Rate
+from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import Amdahl, PowerLaw
 from sim.perf.table import Table
 
-PERF: Final[dict[str, type[PerfSpec]]] = {"rigid": Rigid, "power_law": PowerLaw, "amdahl": Amdahl, "table": Table, "batch": Batch}
+PERF: Final[dict[str, type[PerfSpec]]] = {
+    "rigid": Rigid,
+    "power_law": PowerLaw,
+    "amdahl": Amdahl,
+    "table": Table,
+    "batch": Batch,
+    "profiled": Profiled,
+}
 """Name -> performance model, a dataclass of parameters."""
 
 BELIEFS: Final[dict[str, type[BeliefSpec]]] = {"exact": Exact, "noisy": Noisy, "biased": Biased, "unknown": Unknown}
