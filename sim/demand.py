@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil, inf
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from sim.cluster import Cluster, Node
 from sim.contract import Demand, Pool
 from sim.trace import Trace
+
+NOWHERE: Final = "-"
+"""What stands in ``gpu_types_allowed`` of a job that fits on no type: the name of none."""
 
 
 def pools_of(cluster: Cluster) -> tuple[Pool, ...]:
@@ -95,6 +98,31 @@ class Demands:
             group = 0 if mixed or not demand.gpus else pool.type_at
             most[group] = most.get(group, 0) + sum(capacity_for(self._cluster.nodes[node], demand) for node in pool.nodes)
         return any(total >= demand.replicas for total in most.values())
+
+
+def narrowed(trace: Trace, cluster: Cluster, fits: NDArray[np.bool_]) -> Trace:
+    """Return the trace with ``gpu_types_allowed`` narrowed to the types on which each job fits; a job that fits on none admits none.
+
+    Parameters
+    ----------
+    trace, cluster : Trace, Cluster
+        Jobs and machines.
+    fits : array of shape (jobs, types)
+        See `sim.perf.model.Fitting`; the types in the order of the cluster.
+    """
+    used = [at for at, kind in enumerate(cluster.types) if any(node.gpu_type == kind.name for node in cluster.nodes)]
+    names = [cluster.types[at].name for at in used]
+    fits, on_gpus = fits[:, used], trace.numbers("num_gpus") > 0
+    bad = np.flatnonzero(on_gpus & ~fits.all(axis=1))
+    if not len(bad):
+        return trace
+    before = trace.texts("gpu_types_allowed")
+    texts = before.astype(object)
+    for job in bad.tolist():
+        admitted = set(str(before[job]).split("|")) if before[job] else set(names)
+        texts[job] = "|".join(name for name, fit in zip(names, fits[job], strict=True) if fit and name in admitted) or NOWHERE
+    values = pd.Series(texts, index=trace.frame.index).astype("str").where(lambda text: text != "").astype("category")
+    return Trace(trace.frame.assign(gpu_types_allowed=values), trace.name, trace.epoch)
 
 
 def _distinct(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.int64], list[int]]:

@@ -12,10 +12,11 @@ from sim.cluster import Cluster
 from sim.columns import Columns, IdSet
 from sim.conditions import ENDS, Conditions
 from sim.contract import NEEDS, JobId, Telemetry
-from sim.demand import Demands, pools_of
+from sim.demand import Demands, narrowed, pools_of
 from sim.errors import ContractError, ParameterError
 from sim.execution import Execution
 from sim.ledger import FreeRoom, Ledger
+from sim.perf.model import Fitting
 from sim.record import OPEN, UNFINISHED, Record, job_frame
 from sim.result import RunResult, Timing
 from sim.trace import Trace
@@ -56,12 +57,13 @@ class Stage:
         if {"confined_by_vc", "confined_by_partition"} <= needs:
             raise ContractError("The allocator confines jobs by virtual cluster and by partition at once. Choose one of them for all its parts.")
         confined = [name.removeprefix("confined_by_") for name in sorted(needs) if name.startswith("confined_by_")]
-        demands = Demands(trace, cluster, pools, confined[0] if confined else "")
+        self._model = model = conditions.perf.bind(trace, cluster)
+        placeable = narrowed(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace
+        demands = Demands(placeable, cluster, pools, confined[0] if confined else "")
         self.room = FreeRoom(cluster, pools, overflow="overflow" in needs)
         self.ledger = Ledger(self.room, [cluster.type_index.get(node.gpu_type, -1) for node in cluster.nodes], mixed=mixed)
         self.measured = conditions.measure.mask(self.submit_s)
         _check_ending(conditions, measured=int(self.measured.sum()))
-        self._model = model = conditions.perf.bind(trace, cluster)
         limits = model.limits()
         smallest = limits.min_gpus if "scaling" in needs else None
         self.impossible = np.zeros(len(trace), bool) if "overflow" in needs else demands.impossible(smallest, mixed=mixed)

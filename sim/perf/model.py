@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from sim.cluster import Cluster
     from sim.contract import Floats, Grant, Ints, JobId, Shape, Telemetry
     from sim.trace import Trace
@@ -69,6 +72,15 @@ class PerfModel(Protocol):
 
     def telemetry(self, job: JobId, grant: Grant, done: float, now_s: float) -> Telemetry:
         """Return what a monitor would see of a running job."""
+        ...
+
+
+@runtime_checkable
+class Fitting(Protocol):
+    """A performance model under which some jobs do not fit on some GPU types, for example for lack of memory; an optional part of `PerfModel`."""
+
+    def fits(self) -> NDArray[np.bool_]:
+        """Tell where each job can run at all, of shape (jobs, types) with the types in the order of the cluster; elsewhere it is never placed."""
         ...
 
 

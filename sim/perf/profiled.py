@@ -196,6 +196,10 @@ class ProfiledModel:
         best = np.where(self._best > 0, self._best, np.nan)
         return np.where(self._asked > 0, best[self._group], 1.0)
 
+    def fits(self) -> NDArray[np.bool_]:
+        """Tell on which types each job runs as a complete gang: where its throughput is not 0, of shape (jobs, types)."""
+        return np.asarray(np.nan_to_num(self.alone)[self._group] > 0, bool)
+
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
         """Return the iterations per second on the GPUs held.
 

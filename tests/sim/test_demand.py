@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from math import inf, nan
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sim.cluster import Cluster, NodeGroup
-from sim.demand import Demands, capacity_for, pools_of
+from sim.demand import Demands, capacity_for, narrowed, pools_of
 from sim.errors import InfeasiblePlan
 from sim.grants import Demand, Pool
 from sim.trace import Trace
@@ -68,6 +69,19 @@ def test_allowed_types_choose_the_pools() -> None:
     trace = jobs((0, 1, 1), (0, 1, 1), (0, 1, 1), (0, 0, 1), gpu_types_allowed=["a100", "v100|a100", "t4", "t4"])
     of = demands(trace, MIXED).of
     assert [of(job).pools for job in range(4)] == [(1,), (0, 1, 3), (), (0, 1, 2, 3)]
+
+
+def test_types_on_which_a_job_does_not_fit_are_no_pools_of_it() -> None:
+    trace = jobs((0, 1, 1), (0, 1, 1), (0, 1, 1), (0, 0, 1), (0, 1, 1), gpu_types_allowed=["v100|a100", nan, nan, nan, "t4"])
+    fits = np.array([[False, True], [True, False], [False, False], [False, False], [True, True]])
+    less = narrowed(trace, MIXED, fits)
+    assert less.texts("gpu_types_allowed").tolist() == ["a100", "v100", "-", "", "t4"]
+    assert [demands(less, MIXED).of(job).pools for job in range(5)] == [(1,), (0, 3), (), (0, 1, 2, 3), ()]
+    assert demands(less, MIXED).impossible(mixed=True).tolist() == [False, False, True, False, True]
+    assert narrowed(trace, MIXED, np.ones((5, 2), bool)) is trace
+    assert trace.texts("gpu_types_allowed").tolist() == ["v100|a100", "", "", "", "t4"]
+    plain = narrowed(jobs((0, 1, 1)), MIXED, np.array([[True, False]]))
+    assert plain.texts("gpu_types_allowed").tolist() == ["v100"]
 
 
 def test_confinement_leaves_the_nodes_of_the_own_vc_and_of_nobody() -> None:

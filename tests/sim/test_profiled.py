@@ -294,3 +294,15 @@ def test_a_run_takes_as_long_as_the_table_says() -> None:
     result = Simulator(told, Cluster.parse("1x8:v100"), Fifo(), Conditions(perf=Profiled())).run()
     assert result.jobs["finish_s"].tolist() == pytest.approx([50, 80])
     assert result.jobs["ideal_s"].tolist() == pytest.approx([50, 80])
+
+
+def test_jobs_wait_for_types_on_which_they_fit_and_are_impossible_where_there_are_none() -> None:
+    # ResNet-50 with batch size 128 does not run on two K80: the second waits for the V100, and the queue with it.
+    told = trace(("ResNet-50", 128, 2), ("ResNet-50", 128, 2), ("LM", 5, 2), total_steps=[422.30145549692715, 422.30145549692715, 1000])
+    cluster = Cluster.parse("1x2:k80,1x2:v100")
+    assert Profiled().bind(told, cluster).fits().tolist() == [[False, True], [False, True], [True, True]]
+    result = Simulator(told, cluster, Fifo(), Conditions(perf=Profiled())).run()
+    assert result.jobs["finish_s"].tolist() == pytest.approx([100, 200, 100 + 1000 / LM_K80[2]])
+    nowhere = Simulator(told, Cluster.parse("1x2:k80"), Fifo(), Conditions(perf=Profiled())).run()
+    assert nowhere.jobs["outcome"].tolist() == ["impossible", "impossible", "completed"]
+    assert np.isnan(nowhere.jobs["ideal_s"].iloc[0])
