@@ -62,12 +62,13 @@ def read_replay(path: Path) -> Replay:
 
 
 def _replay(data: Mapping[str, Any], name: str) -> Replay:
-    known = _table("replay", data, (*(item.name for item in fields(Replay)), "axis_seeds"), optional=("axes", "axis_seeds", "budget"))
+    known = _table("replay", data, (*(item.name for item in fields(Replay)), "axis_seeds"), optional=("axes", "axis_seeds", "budget", "run_s"))
     for key in ("name", "title", "claim", "known", "reading", "explain", "budget"):
         known[key] = _text(key, known.get(key, ""))
     known["paper"] = _paper(known["paper"])
     known["arms"] = tuple(_arm(name, one) for name, one in _mapping("arms", known["arms"]).items())
     arm_names = tuple(arm.name for arm in known["arms"])
+    known["run_s"] = number("run_s", known.get("run_s", 0.0))
     known["seeds"] = _seeds("seeds", known["seeds"])
     spare = _seeds("axis_seeds", known.pop("axis_seeds", known["seeds"]))
     known["axes"] = tuple(_axis(one, arm_names, spare) for one in _list("axes", known.get("axes", [])))

@@ -190,6 +190,8 @@ class Replay:
         What is compared, varied and claimed.
     seeds : int
         Runs per arm for the claims, with seeds 0, 1, ...
+    run_s : float, seconds
+        Processor time of a run, on average, as measured when the replay was written: what a front end says before it runs; 0 = not known.
     """
 
     name: str
@@ -205,6 +207,7 @@ class Replay:
     axes: tuple[Axis, ...]
     claims: tuple[Claim, ...]
     seeds: int
+    run_s: float = 0.0
 
     def arm(self, name: str) -> Arm:
         """Return an arm by its name."""

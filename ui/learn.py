@@ -9,6 +9,7 @@ from typing import Final
 import streamlit as st
 
 from lab import curves
+from lab.pool import cores
 from lab.replay import load, names
 from lab.replay_run import ReplayRun
 from lab.replay_types import Replay
@@ -22,6 +23,8 @@ SEEDS: Final = "seeds"
 COUNTS: Final = (1, 5, 20, 50)
 EVERY_S: Final = 0.5
 _TELLING_S: Final = 3.0
+_START_S: Final = 4.0
+"""Until the processes of a replay are up."""
 _STOPPED: Final = "replays_stopped"
 _DRAWN: Final = "replay_drawn"
 _VIEW: Final = "replay_view"
@@ -114,16 +117,19 @@ def _run(replay: Replay) -> int:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         key = (replay.name, _seeds(replay))
         going = None if key in stopped else runs().attend(key, watcher)
-        run = going or runs().ended(key)
-        if (run is None or run.state != "done") and st.button(
-            "Run this replay", key="run_replay", type="primary", icon=":material/play_arrow:", disabled=going is not None
+        stopping = runs().is_stopping(key)
+        ended = None if going or stopping else runs().ended(key)
+        locked = going is not None or stopping
+        if (ended is None or ended.state != "done") and st.button(
+            "Run this replay", key="run_replay", type="primary", icon=":material/play_arrow:", disabled=locked
         ):
             stopped.discard(key)
             runs().start(key, watcher)
             st.rerun()
     # Drawn even when nothing runs: the browser may still ask for it once more.
-    st.fragment(_progress, run_every=EVERY_S if going is not None else None)(key)
-    _told(replay, key, run, going)
+    st.fragment(_progress, run_every=EVERY_S if locked else None)(key)
+    if not locked:
+        _told(replay, key, ended)
     return key[1]
 
 
@@ -144,16 +150,27 @@ def _choose_seeds() -> None:
         _put(SEEDS, str(chosen))
 
 
-def _told(replay: Replay, key: Key, run: Run | None, going: Run | None) -> None:
+def _told(replay: Replay, key: Key, run: Run | None) -> None:
+    """Draw how a run has ended, and what came out; or that there is none."""
     if run is None:
-        st.caption(f":material/info: Not run yet with {words.plural(key[1], 'seed')}: {words.plural(runs().size(key), 'run')}. {words.plain(replay.budget)}")
+        st.caption(f":material/info: {_cost(replay, key)}")
         return
     if run.state == "failed":
         st.error(words.plain(run.error), icon=":material/error:")
     elif run.state == "cancelled":
         st.info(f"Stopped after {run.done:,} of {words.plural(run.of, 'run')}; what follows rests on those.", icon=":material/stop_circle:")
-    if going is None and run.done and run.state != "failed":
+    if run.done and run.state != "failed":
         replay_report.results(replay, _result(key, run.done, run), key[1])
+
+
+def _cost(replay: Replay, key: Key) -> str:
+    """Return how long it takes: measured, where a run of this replay has ended here, or as its file says."""
+    if runs().is_going(key):
+        return "You have left this run; it goes on, because others wait for it. Run it to see it again."
+    size = runs().size(key)
+    each_s = runs().seconds_each(key[0]) or replay.run_s
+    took = f", about {words.time(_START_S + size * each_s / cores())}" if each_s else ""
+    return f"Not run yet with {words.plural(key[1], 'seed')}: {words.plural(size, 'simulation')}{took}. {words.plain(replay.budget)}"
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)
@@ -165,13 +182,19 @@ def _result(key: Key, done: int, _run: Run) -> replay_report.Result:
 
 def _progress(key: Key) -> None:
     run = None if key in st.session_state[_STOPPED] else runs().attend(key, state.desk().watcher)
+    stopping = runs().is_stopping(key)
     drawn = st.session_state.get(_DRAWN)
-    st.session_state[_DRAWN] = key if run is not None else None
-    if run is None:
-        if drawn == key:
-            # It has ended, or this session has left it: the whole page has something new to show.
-            st.rerun()
-        return
+    st.session_state[_DRAWN] = key if run is not None or stopping else None
+    if stopping:
+        st.caption(":material/hourglass: Stopping.")
+    elif run is not None:
+        _bar(key, run)
+    elif drawn == key:
+        # It has ended, or this session has left it: the whole page has something new to show.
+        st.rerun()
+
+
+def _bar(key: Key, run: Run) -> None:
     far = f"{run.done:,} of {words.plural(run.of, 'run')}{_left(key, run)}"
     text = "Waiting: another replay uses the cores" if run.state == "waiting" else far
     st.progress(run.done / max(run.of, 1), text=text)

@@ -66,6 +66,7 @@ class _Entry:
     run: Run
     watchers: set[str] = field(default_factory=set)
     began_s: float | None = None
+    stopped: bool = False
 
     @property
     def going(self) -> bool:
@@ -91,7 +92,7 @@ class Runs:
         """Begin a run, or attend the one that is going."""
         with self._lock:
             entry = self._entry(key)
-            if entry.run.state in ("failed", "cancelled"):
+            if entry.stopped or entry.run.state in ("failed", "cancelled"):
                 entry = self._entries[key] = _Entry(self._make(*key))
             if entry.began_s is None:
                 entry.began_s = time.monotonic()
@@ -102,7 +103,7 @@ class Runs:
         """Return the run with this key if it is going, and keep it going while this session is there."""
         with self._lock:
             entry = self._entries.get(key)
-            if entry is None or not entry.going:
+            if entry is None or not entry.going or entry.stopped:
                 return None
             entry.watchers.add(watcher)
             return entry.run
@@ -112,6 +113,24 @@ class Runs:
         with self._lock:
             run = self._entry(key).run
             return run if run.state in ENDED or (run.state == "waiting" and self._entries[key].began_s is None and run.recall()) else None
+
+    def is_going(self, key: Key) -> bool:
+        """Tell whether it is under way, whoever attends it."""
+        with self._lock:
+            return self._entry(key).going
+
+    def is_stopping(self, key: Key) -> bool:
+        """Tell whether it is under way for nobody any more, so that it ends in a moment."""
+        with self._lock:
+            entry = self._entry(key)
+            return entry.going and entry.stopped
+
+    def seconds_each(self, name: str) -> float:
+        """Return the mean processor seconds of a simulation of this replay, from runs of it that have ended; 0 = there are none yet."""
+        with self._lock:
+            ended = [entry.run for (other, _), entry in self._entries.items() if other == name and entry.run.state in ENDED and entry.run.done]
+        spent = [numbers["cell_cpu_s"] for run in ended for numbers in run.numbers().values()]
+        return sum(spent) / len(spent) if spent else 0.0
 
     def size(self, key: Key) -> int:
         """Return how many simulations it takes."""
@@ -125,13 +144,15 @@ class Runs:
             return 0.0 if began_s is None else time.monotonic() - began_s
 
     def detach(self, key: Key, watcher: str) -> None:
-        """Attend a run no longer; the last one to do so ends it."""
+        """Attend a run no longer; when only sessions that are leaving are left, it ends."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None or watcher not in entry.watchers:
                 return
             entry.watchers.discard(watcher)
-            if not entry.watchers and entry.going:
+            # Who is leaving is most often the same person before a reload.
+            if entry.going and entry.watchers <= self._leaving.keys():
+                entry.stopped = True
                 entry.run.cancel()
 
     def leave(self, watcher: str, after_s: float = LEAVE_AFTER_S) -> None:

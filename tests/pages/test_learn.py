@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,7 +90,8 @@ def test_nothing_runs_by_itself(visit: Open, made: list[Still]) -> None:
     app = visit("learn")
     assert app.query_params["replay"] == ["small"] or app.query_params["replay"] == "small"
     assert not app.button(key="run_replay").disabled
-    assert "Not run yet with 4 seeds: 25 runs." in texts(app)
+    # The file of this replay does not say how long a run takes.
+    assert "Not run yet with 4 seeds: 25 simulations." in texts(app)
     assert "Up to twice as fast." in texts(app)
     assert [run.state for run in made] == ["waiting"]
     assert not app.get("plotly_chart")
@@ -180,6 +182,16 @@ def test_an_unknown_replay_is_one_sentence_and_the_list(made: list[Still]) -> No
 @pytest.mark.parametrize("seeds", ["0", "-1", "7", "many", "9" * 400])
 def test_a_number_of_seeds_that_is_not_offered_gives_the_usual_one(made: list[Still], seeds: str) -> None:
     assert "Not run yet with 4 seeds" in texts(at({"replay": "small", "seeds": seeds}))
+
+
+def test_how_long_it_takes_is_said_before_measured_where_it_can_be(visit: Open, made: list[Still], pool: FakePool) -> None:
+    app = visit("learn")
+    assert ", about" not in texts(app)
+    Still(load("small"), 1, store=pool.store).finish()
+    app.segmented_control(key="seeds").set_value(1).run()
+    app.segmented_control(key="seeds").set_value(20).run()
+    sound(app)
+    assert re.search(r"Not run yet with 20 seeds: \d+ simulations, about \d", texts(app))
 
 
 def test_more_seeds_are_another_run_and_stand_in_the_address(visit: Open, made: list[Still]) -> None:
