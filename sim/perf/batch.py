@@ -149,7 +149,7 @@ class _Jobs:
                 at = int(np.flatnonzero(bad)[0])
                 model = self.models[at] or "none"
                 why = what.format(asked=asked[at], low=rows.low[at], high=rows.high[at], cap=rows.cap[at])
-                raise ParameterError(f"batch: job {trace.frame['job_id'].iloc[at]} (model {model}) {why}; {int(bad.sum()):,} such jobs.")
+                raise ParameterError(f"batch: job {trace.frame['job_id'].iloc[at]} (model {model}) {why}; so it is with {counted(bad, asked > 0)}.")
 
 
 class BatchModel:

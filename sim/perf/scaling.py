@@ -151,7 +151,11 @@ def about_speed(trace: Trace, column: str, law: str, by_class: tuple[float, ...]
     if not silent.any():
         return ()
     counts = np.bincount(classes_of(trace)[silent], minlength=len(CLASSES))
-    parts = [f"{kind} {law}{figure:g} ({int(count):,} jobs)" for kind, figure, count in zip(CLASSES, by_class, counts, strict=True) if count]
+    parts = [
+        f"{kind} {law}{figure:g} ({int(count):,} {'job' if count == 1 else 'jobs'})"
+        for kind, figure, count in zip(CLASSES, by_class, counts, strict=True)
+        if count
+    ]
     return (
         f"{counted(silent, on_gpus)} do not say how they scale ({column}); by the class of their model: {', '.join(parts)}. "
         "This is an assumption; change it under How fast jobs run.",

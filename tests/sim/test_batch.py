@@ -205,16 +205,19 @@ def test_jobs_that_keep_their_size_finish_when_rigid_ones_do() -> None:
         (
             {"num": 40},
             "batch: job j1 (model simple) asks for 40 GPUs but has at most 32 samples in a batch. Raise its max_batch, or choose another stand_in or profile; "
-            "2 such jobs.",
+            "so it is with 2 of 3 GPU jobs.",
         ),
         (
             {"num": 3, "min_batch": 31},
             "batch: job j1 (model simple) asks for 3 GPUs of 10 samples each but has at least 31 in a batch. Lower its min_batch, or",
         ),
-        ({"num": 1, "min_batch": 40}, "batch: job j1 (model simple) has batch sizes from 40 to 32. Give both min_batch and max_batch in the trace; 2 such"),
+        (
+            {"num": 1, "min_batch": 40},
+            "batch: job j1 (model simple) has batch sizes from 40 to 32. Give both min_batch and max_batch in the trace; so it is with 2 of 3",
+        ),
         (
             {"num": 1, "model": "bert"},
-            "batch: job j1 (model bert) has no profile, and stand_in is empty. Add its model to profiles, or name a stand_in; 2 such jobs",
+            "batch: job j1 (model bert) has no profile, and stand_in is empty. Add its model to profiles, or name a stand_in; so it is with 2 of 3 GPU jobs.",
         ),
         ({"num": 1, "model": ""}, "batch: job j1 (model none) has no profile, and stand_in is empty."),
     ],
