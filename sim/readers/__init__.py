@@ -13,6 +13,7 @@ import pandas as pd
 from sim.errors import TraceError
 from sim.readers.clean import finish
 from sim.readers.format import Draft, Format, ReadOptions
+from sim.readers.gavel import GAVEL
 from sim.readers.helios import HELIOS
 from sim.readers.lists import HELIOS_CSV, ITP, PHILLY_CSV
 from sim.readers.mapping import guess_mapping
@@ -30,7 +31,7 @@ from sim.trace import REQUIRED
 __all__ = ["FORMATS", "Draft", "Format", "Import", "Peek", "ReadOptions", "Report", "Sample", "detect", "peek", "read"]
 
 # In this order they are asked whether they recognise a file; the table whose columns must be guessed comes last.
-_ORDER: Final = (NATIVE, PHILLY_JSON, PHILLY_CSV, HELIOS, HELIOS_CSV, SACCT, SLURM_DB, ITP, TABLE)
+_ORDER: Final = (NATIVE, PHILLY_JSON, PHILLY_CSV, HELIOS, HELIOS_CSV, SACCT, SLURM_DB, ITP, GAVEL, TABLE)
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType({fmt.name: fmt for fmt in _ORDER})
 HEAD_ROWS: Final = 20
 DEFAULTS: Final = ReadOptions()
@@ -115,7 +116,8 @@ def peek(source: Path | bytes, *, name: str = "", options: ReadOptions = DEFAULT
     """
     content = open_source(source, name or _name_of(source), options)
     found = detect(content)
-    head = pd.DataFrame() if found is SACCT and "submit" not in content.sample.keys else _head(content, options)
+    headless = (found is SACCT and "submit" not in content.sample.keys) or (found is GAVEL and "total_steps" not in content.sample.keys)
+    head = pd.DataFrame() if headless else _head(content, options)
     columns = tuple(map(str, head.columns))
     mapping = guess_mapping(columns, options.mapping)
     missing = tuple(column for column in REQUIRED[1:] if column not in mapping)
