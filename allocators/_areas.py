@@ -80,7 +80,7 @@ def admissible(gpus: Range, unit: int, room: int, *, every: bool) -> tuple[int, 
     Parameters
     ----------
     gpus : Range
-        In GPUs.
+        In GPUs; the least counts where the most is below it.
     unit : int
         GPUs per unit; a job gets as many units as hold its least, even if that is more than its most.
     room : int

@@ -131,8 +131,6 @@ class Menu:
         """Take in what happened since the last call; return whether jobs or nodes came or went."""
         delta = view.delta
         self.forget(delta.finished)
-        for eviction in delta.evicted:
-            self._held.pop(eviction.job, None)
         return bool(delta.arrived or delta.finished or delta.evicted or delta.nodes)
 
     def forget(self, jobs: Iterable[JobId]) -> None:
@@ -218,9 +216,8 @@ class Menu:
         key = (id(demand), at, view.one("min_gpus", job), view.one("max_gpus", job), view.one("gpus", job))
         known = self._admissible.get(key)
         if known is None:
-            least = key[2]
-            most = min(key[3], max(self._cap, least)) if self._cap else key[3]
-            known = self._admissible[key] = admissible(Range(least, most, key[4]), area.unit, self._room_for(view, demand, at), every=self._every)
+            most = min(key[3], self._cap) if self._cap else key[3]
+            known = self._admissible[key] = admissible(Range(key[2], most, key[4]), area.unit, self._room_for(view, demand, at), every=self._every)
         return known
 
     def _room_for(self, view: View, demand: Demand, at: int) -> int:
@@ -242,21 +239,25 @@ class Menu:
             return _Held(grant, NOWHERE, None, is_fixed=True)
         at = min(areas)
         units = ceil(sum(held.values()) / self._areas.all[at].unit)
-        is_fixed = len(areas) > 1 or not view.one("preemptible", job)
+        if len(areas) > 1:
+            return _Held(grant, at, Option(job, (units,), (self._rate(view, job, grant),), units), is_fixed=True)
         offer = self._offers[job].get(at, Option(job, (), (), 0))
         if units not in offer.sizes:
             offer = self._with(view, offer, at, units, grant)
-        if is_fixed:
-            offer = Option(job, (units,), (offer.rates[offer.sizes.index(units)],), 0)
-        return _Held(grant, at, offer._replace(held=units), is_fixed)
+        if view.one("preemptible", job):
+            return _Held(grant, at, offer._replace(held=units), is_fixed=False)
+        return _Held(grant, at, Option(job, (units,), (offer.rates[offer.sizes.index(units)],), units), is_fixed=True)
 
     def _with(self, view: View, offer: Option, at: int, units: int, grant: Grant) -> Option:
         """Add the size that a job was given by another policy."""
         rate = float(self._profile(view, np.array([offer.job], np.int64), [self._shape(view, at, units)])[0, 0])
-        if rate <= 0:
-            rate = max(view.belief.rate(offer.job, grant), _ALMOST_NOTHING)
-        sizes, rates = zip(*sorted([*zip(offer.sizes, offer.rates, strict=True), (units, rate)]), strict=True)
+        known = [*zip(offer.sizes, offer.rates, strict=True), (units, rate if rate > 0 else self._rate(view, offer.job, grant))]
+        sizes, rates = zip(*sorted(known), strict=True)
         return Option(offer.job, sizes, rates, 0)
+
+    @staticmethod
+    def _rate(view: View, job: JobId, grant: Grant) -> float:
+        return max(view.belief.rate(job, grant), _ALMOST_NOTHING)
 
     # -- nodes -------------------------------------------------------------------------------------------------------------------------------------------
 

@@ -302,3 +302,26 @@ def test_division_gives_no_more_than_there_is(variant: str) -> None:
     # One unit is idle: for job 2. Job 3 needs three more: job 1 gives two, job 0 one. Nothing is left to grow with, unless nobody shrank.
     assert division.units() == ({0: 2, 1: 4, 2: 1} if variant == "sticky" else {0: 1, 1: 2, 2: 1, 3: 3})
     assert division.free == 0
+
+
+def test_gains_are_relative_to_the_smallest_size_and_per_unit() -> None:
+    # Job 0 does more work per second at any size, but its first step makes it 1.5 times as fast, that of job 1 twice. Job 2 doubles too, but with 2 more units.
+    waiting = (Option(0, (1, 2), (100.0, 150.0), 0), Option(1, (1, 2), (1.0, 2.0), 0), Option(2, (1, 3), (1.0, 2.0), 0))
+    for capacity, units in ((4, {0: 1, 1: 2, 2: 1}), (5, {0: 2, 1: 2, 2: 1}), (6, {0: 2, 1: 2, 2: 1}), (7, {0: 2, 1: 2, 2: 3})):
+        division = Division(Market((0,), 1, capacity, (), waiting))
+        division.start(reclaim=False)
+        division.grow()
+        assert division.units() == units
+    # 0.5 per unit for jobs 0 and 2 alike: the lower number goes first.
+
+
+def test_one_job_shrinks_step_by_step_as_far_as_it_must() -> None:
+    running = (Option(0, (1, 2, 4, 8), (1.0, 2.0, 3.0, 4.0), 8),)
+    waiting = (Option(1, (5,), (1.0,), 0), Option(2, (1,), (1.0,), 0), Option(3, (1,), (1.0,), 0))
+    division = Division(Market((0,), 1, 8, running, waiting))
+    division.start(reclaim=True)
+    # 8 -> 4 -> 2 for the 5 of job 1; the one left over is for job 2; job 3 gets the last that job 0 can give up.
+    assert division.units() == {0: 1, 1: 5, 2: 1, 3: 1}
+    more = Division(Market((0,), 1, 8, running, (*waiting, Option(4, (1,), (1.0,), 0))))
+    more.start(reclaim=True)
+    assert more.units() == {0: 1, 1: 5, 2: 1, 3: 1}  # and job 4 waits

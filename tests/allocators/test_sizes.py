@@ -15,6 +15,7 @@ from allocators._seats import gpus_by_node
 from allocators._sizes import Market, Menu, Option
 from allocators.fifo import Fifo
 from allocators.placement import PLACEMENTS, TYPES, Placer
+from allocators.recorded import Recorded
 from allocators.wrappers import Switch
 from sim.cluster import Change, Cluster, GpuType, NodeGroup
 from sim.conditions import Conditions
@@ -363,6 +364,13 @@ def test_whole_nodes_are_left_and_entered_one_by_one() -> None:
     assert grants_at(result, 21.0) == {0: {1: 4, 3: 4}, 1: {2: 4}}
 
 
+def test_a_growing_job_stays_on_its_whole_nodes() -> None:
+    jobs, cluster = trace([{"num_gpus": 4}]), Cluster((NodeGroup(3, 4, "v100"),), (ONE,))
+    first = Plan({0: Grant((gang({2: 4}),))})
+    result = run(jobs, cluster, After(always(j0=2), granularity="node", every_s=10.0, first=first))
+    assert grants_at(result, 15.0) == {0: {0: 4, 2: 4}}
+
+
 def test_a_whole_node_comes_with_its_share_of_cores() -> None:
     # One GPU with 6 cores each: a node of 4 GPUs and 16 cores holds two of them, but given the whole node the job is content with 4 cores per GPU.
     jobs = trace([{"cpus": 6.0, "mem_gb": 1.0}, {"cpus": 20.0}])
@@ -397,6 +405,64 @@ def test_growing_falls_back_step_by_step_and_keeps_its_seat_in_the_end() -> None
     assert sum(later[0].values()) == 4
     assert later[1] == at[1]
     assert (result.segments["job"] == 1).sum() == 1
+
+
+def test_growing_takes_the_next_smaller_size_if_need_be_and_who_fails_keeps_the_room() -> None:
+    # 12 cores on each node are 3 replicas of 4 cores. All want 4; job 0 finds them beside the others, which then keep what is theirs.
+    jobs = trace([{"cpus": 4.0}, {"cpus": 4.0}, {"cpus": 4.0, "submit_time_s": 1.0}])
+    cluster = Cluster((NodeGroup(2, 4, "v100", cpus=12.0),), (ONE,))
+    started = always(j0=1, j1=1, j2=1)
+    allocator = Dice(lambda view, market: started(view, market) if view.now_s < 10 else {0: 4, 1: 4, 2: 4}, every_s=10.0, sizes="all")
+    result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=15.0))
+    at = grants_at(result, 12.0)
+    assert {job: sum(spots.values()) for job, spots in at.items()} == {0: 4, 1: 1, 2: 1}
+    # Two more would be those of the others: 4 again.
+    doubled = Dice(lambda view, market: started(view, market) if view.now_s < 10 else {0: 6, 1: 1, 2: 1}, every_s=10.0, sizes="all")
+    assert sum(grants_at(run(jobs, cluster, doubled, Conditions(PowerLaw(), horizon_s=15.0)), 12.0)[0].values()) == 4
+
+
+def test_shrinking_under_whole_nodes_prefers_a_whole_one_of_its_own() -> None:
+    # 5 GPUs on three nodes count two. One of these nodes, of which nobody else uses anything, is one.
+    jobs, cluster = trace([{"num_gpus": 5}]), Cluster((NodeGroup(4, 4, "v100"),), (ONE,))
+    first = Plan({0: Grant((gang({1: 2, 2: 2, 3: 1}),))})
+    allocator = After(always(j0=1), granularity="node", every_s=10.0, first=first)
+    result = run(jobs, cluster, allocator)
+    assert allocator.markets[0].running[0].held == 2
+    assert grants_at(result, 15.0) == {0: {1: 4}}
+
+
+def test_who_holds_fewer_cores_than_it_asks_for_keeps_them_if_it_cannot_have_more() -> None:
+    # Another policy gave the first job 4 GPUs without the cores it asks for; the second holds 6 of the 8. 2 GPUs with 2 cores each do not fit then, 1 does.
+    jobs, cluster = trace([{"num_gpus": 4, "cpus": 8.0}, {"num_gpus": 3, "cpus": 6.0}]), Cluster((NodeGroup(1, 8, "v100", cpus=8.0),), (ONE,))
+    first = Plan({0: Grant((gang({0: 4}),)), 1: Grant((gang({0: 3}, cpus=2.0),))})
+    for units, held in ((2, 4), (1, 1)):
+        result = run(jobs, cluster, After(always(j0=units), every_s=10.0, first=first), Conditions(PowerLaw(), horizon_s=15.0))
+        assert grants_at(result, 12.0)[0] == {0: held}
+
+
+def test_a_gang_over_several_types_stays_as_it_is() -> None:
+    fast, slow = GpuType("fast", 2.0, 9.0), GpuType("slow", 1.0, 1.0)
+    cluster = Cluster((NodeGroup(1, 2, "slow"), NodeGroup(1, 2, "fast")), (slow, fast))
+    allocator = After(
+        lambda view, market: {option.job: option.sizes[0] for option in market.running}, every_s=10.0, first=Plan({0: Grant((gang({0: 2, 1: 2}),))})
+    )
+    allocator.needs |= {"mixed"}
+    result = run(trace([{"num_gpus": 4}]), cluster, allocator, Conditions(PowerLaw(), horizon_s=25.0))
+    # At the pace of the slower type: the rate at the size asked for is 1.
+    assert allocator.markets[0].running == (Option(0, (4,), (1.0,), 4),)
+    assert len(result.segments) == 1
+
+
+def test_what_runs_outside_the_cluster_is_in_no_market() -> None:
+    # The recorded schedule runs the second job, for which there is no room, on a node of its own.
+    jobs = trace([{"num_gpus": 4, "start_time_s": 0.0, "duration_s": 30.0}, {"num_gpus": 4, "start_time_s": 0.0, "duration_s": 50.0}])
+    cluster, allocator = Cluster((NodeGroup(1, 4, "v100"),), (ONE,)), Dice(lambda view, market: {option.job: 2 for option in market.running}, every_s=10.0)
+    switch = Switch(at_s=10.0)
+    switch.assemble(lambda spec: allocator if spec == Spec("easy") else Recorded())
+    result = run(jobs, cluster, switch)
+    assert [option.job for option in allocator.markets[0].running] == [0]
+    # Half as fast from 10 s on: 10 + 20 * 2.
+    assert result.jobs["finish_s"].tolist() == [50.0, 50.0]
 
 
 def test_jobs_without_gpus_start_in_order_and_block_nothing() -> None:
@@ -464,6 +530,24 @@ def test_knobs_change_without_a_change_of_nodes() -> None:
     run(jobs, cluster, Dice(choose, every_s=10.0, tuning=knobs), Conditions(PowerLaw(), horizon_s=25.0))
     # From the second decision on job 1 has another knob, job 0 keeps its own, and nobody moves.
     assert held == [{0: (20, {0: 2}), 1: (20, {0: 2})}, {0: (20, {0: 2}), 1: (21, {0: 2})}]
+
+
+def test_knobs_change_where_a_larger_size_cannot_be_had() -> None:
+    jobs, cluster = trace([{"num_gpus": 2}, {"num_gpus": 2}]), Cluster((NodeGroup(1, 4, "v100"),), (ONE,))
+    seen: list[list[int]] = []
+
+    def choose(view: View, market: Market) -> Mapping[JobId, int]:
+        seen.append([view.grants[option.job].tuning.accumulation for option in market.running])
+        return {option.job: 4 if market.running else 2 for option in (*market.running, *market.waiting)}
+
+    run(jobs, cluster, Dice(choose, every_s=10.0, tuning=lambda job, units: Tuning(accumulation=len(seen))), Conditions(PowerLaw(), horizon_s=15.0))
+    assert seen == [[], [1, 1]]
+    run(jobs, cluster, Dice(choose, every_s=10.0, tuning=lambda job, units: Tuning(accumulation=units)), Conditions(PowerLaw(), horizon_s=25.0))
+    # Neither found 4; both were told their knob at 2 once more, which is what they had.
+    assert seen[2:] == [[], [2, 2], [2, 2]]
+    seen.clear()
+    run(jobs, cluster, Dice(choose, every_s=10.0, tuning=lambda job, units: Tuning(accumulation=len(seen))), Conditions(PowerLaw(), horizon_s=25.0))
+    assert seen == [[], [1, 1], [2, 2]]
 
 
 def test_rates_are_asked_for_once_and_forgotten_with_the_job() -> None:
