@@ -69,7 +69,7 @@ def replays() -> None:
     if name is None:
         return
     replay = load(name)
-    replay_report.about(replay)
+    replay_report.claim(replay)
     seeds = _run(replay)
     replay_report.why(replay)
     replay_report.exactly(replay, seeds)
@@ -128,7 +128,9 @@ def _run(replay: Replay) -> int:
             st.rerun()
     # Drawn even when nothing runs: the browser may still ask for it once more.
     st.fragment(_progress, run_every=EVERY_S if locked else None)(key)
-    if not locked:
+    if locked:
+        replay_report.reading(replay)
+    else:
         _told(replay, key, ended)
     return key[1]
 
@@ -154,13 +156,14 @@ def _told(replay: Replay, key: Key, run: Run | None) -> None:
     """Draw how a run has ended, and what came out; or that there is none."""
     if run is None:
         st.caption(f":material/info: {_cost(replay, key)}")
-        return
-    if run.state == "failed":
+    elif run.state == "failed":
         st.error(words.plain(run.error), icon=":material/error:")
     elif run.state == "cancelled":
         st.info(f"Stopped after {run.done:,} of {words.plural(run.of, 'run')}; what follows rests on those.", icon=":material/stop_circle:")
-    if run.done and run.state != "failed":
+    if run is not None and run.done and run.state != "failed":
         replay_report.results(replay, _result(key, run.done, run), key[1])
+        return
+    replay_report.reading(replay)
 
 
 def _cost(replay: Replay, key: Key) -> str:

@@ -28,12 +28,16 @@ _VERDICTS: Final = {
 """Verdict of a row -> class of its cell, and the words, so that colour is never the only sign."""
 
 
-def about(replay: Replay) -> None:
-    """Draw what was published, and how sure we are of what was done."""
+def claim(replay: Replay) -> None:
+    """Draw what was published, and where."""
     paper = replay.paper
     st.subheader(words.plain(replay.title), anchor=False)
     st.markdown(f"**Published:** {words.plain(replay.claim)}")
     st.caption(f"{words.plain(paper.authors)}: [{words.plain(paper.title)}]({paper.link}). {words.plain(paper.venue)}, {paper.year}.")
+
+
+def reading(replay: Replay) -> None:
+    """Draw what is known of the paper, and where we had to choose."""
     grid = st.grid(2, min_column_width=300)
     with grid.cell():
         st.markdown(f"**What is known of the paper.** {words.plain(replay.known)}")
@@ -67,6 +71,7 @@ def results(replay: Replay, result: Result, seeds: int) -> None:
         f"seeds{'' if seeds >= 3 else ', from 3 seeds on'}. {report.cpu_s:,.0f} s of processor time in all."
     )
     _side_by_side(report.rows, labels)
+    reading(replay)
     st.markdown(f"**Where it holds, and where it turns around.** {words.plain(replay.explain)}")
     for axis in replay.axes:
         if not report.curves.empty and (report.curves["axis"] == axis.name).any():
@@ -129,8 +134,8 @@ def _value(metric: str, value: float) -> str:
 
 
 def _table(rows: Sequence[Row], labels: Sequence[str]) -> str:
-    head = "".join(f'<th scope="col">{title}</th>' for title in ("Measure", "Published", "Simulated", "Verdict", "Runs"))
-    caption = "Below each measure: how well the claim is known. Outside the band is a finding, not an error."
+    head = "".join(f'<th scope="col">{title}</th>' for title in ("Measure", "Published", "Simulated", "Verdict"))
+    caption = "Below each measure: how well the claim is known, and what the figure rests on. Outside the band is a finding, not an error."
     return _framed(f"<tr>{head}</tr>", "".join(map(_row, rows, labels)), caption)
 
 
@@ -140,12 +145,12 @@ def _row(row: Row, label: str) -> str:
     interval = f"{number(claim.measure, found.low)} to {number(claim.measure, found.high)}" if math.isfinite(found.low) else "no interval"
     band = "" if claim.band is None else f"{number(claim.measure, claim.band[0])} to {number(claim.measure, claim.band[1])}"
     published = html.escape(claim.published_text) or ("no figure published" if claim.published is None else number(claim.measure, claim.published))
+    runs = f"{words.plural(found.seeds, 'seed')} · {row.cpu_s:,.1f} s of processor time"
     cells = [
-        f'<th scope="row" class="long">{html.escape(label)}<br><span class="unit">{html.escape(claim.certainty)}</span></th>',
+        f'<th scope="row" class="long">{html.escape(label)}<br><span class="unit">{html.escape(claim.certainty)} · {runs}</span></th>',
         f'<td class="long">{published}</td>',
         f'<td><strong>{number(claim.measure, found.value)}</strong><span class="diff">{interval}</span></td>',
         f'<td><span class="{tone}">{verdict}</span><span class="diff">{band}</span></td>',
-        f'<td>{words.plural(found.seeds, "seed")}<span class="diff">{row.cpu_s:,.1f} s CPU</span></td>',
     ]
     return f"<tr>{''.join(cells)}</tr>"
 
