@@ -608,6 +608,15 @@ def test_a_size_of_another_policy_is_among_the_options() -> None:
     assert allocator.markets[0].running == (Option(0, (1, 2, 3, 4, 8), (0.25, 0.5, 0.75, 1.0, 2.0), 3),)
 
 
+def test_a_size_at_which_nobody_would_start_has_the_rate_that_it_runs_at() -> None:
+    # Rigid jobs run at the size they asked for only: 2 GPUs, which FIFO gave it, and not the whole node of 4 that they count for.
+    allocator, switch = Dice(always(), granularity="node", every_s=10.0), Switch(at_s=10.0)
+    switch.assemble(lambda spec: allocator if spec == Spec("easy") else Fifo())
+    result = run(trace([{"num_gpus": 2, "duration_s": 50.0}]), Cluster((NodeGroup(1, 4, "v100"),), (ONE,)), switch, Conditions())
+    assert allocator.markets[0].running == (Option(0, (1,), (1.0,), 1),)
+    assert result.jobs["finish_s"].tolist() == [50.0]
+
+
 def test_nodes_that_are_gone_are_not_divided() -> None:
     jobs = trace([{}, {"submit_time_s": 5.0}])
     cluster = Cluster((NodeGroup(3, 4, "v100"),), (ONE,), (Change(3.0, (2,), False),))
