@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from allocators._inside import Composite
+from allocators.dp_elastic import DpElastic
 from allocators.easy import Easy
 from allocators.fifo import Fifo
+from allocators.greedy_elastic import GreedyElastic
 from allocators.las import Las
+from allocators.mip_elastic import MipElastic
 from allocators.recorded import Recorded
 from allocators.sjf import Sjf
 from allocators.srtf import Srtf
@@ -21,6 +24,9 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "easy": Easy,
     "srtf": Srtf,
     "las": Las,
+    "mip_elastic": MipElastic,
+    "greedy_elastic": GreedyElastic,
+    "dp_elastic": DpElastic,
     "partition": Partition,
     "switch": Switch,
 }

@@ -19,11 +19,15 @@ from allocators import REGISTRY, make
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.contract import Allocator, ParamInfo, Plan, Spec, View, parameters
 from sim.faults import Faults
+from sim.overheads import Overheads
+from sim.perf.batch import Batch
+from sim.perf.scaling import PowerLaw
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
 
 CLAIRVOYANT = {"remaining_work", "rates"}
+RESTARTS = Overheads(restart_s=60)
 TYPES = (GpuType("mid", 1.0, 0.9), GpuType("slow", 0.5, 1.0), GpuType("fast", 2.0, 6.0))
 
 
@@ -77,7 +81,23 @@ def scenarios() -> tuple[Scenario, ...]:
         Scenario("mixed", Trace.of(mixed), groups((2, 4, "mid", inf, ()), (2, 4, "slow", inf, ("a",)), (2, 2, "fast", inf, ("b",)))),
         Scenario("limited", Trace.of(limited), groups((3, 4, "mid", 16.0, ()), (1, 4, "slow", 8.0, ()))),
         Scenario("failing", Trace.of(plain), groups((4, 8, "mid", inf, ())), Conditions(faults=Faults(mtbf_h=30, mttr_h=3), seed=3)),
+        Scenario("elastic", Trace.of(elastic(6)), groups((4, 8, "mid", inf, ())), Conditions(PowerLaw(), overheads=RESTARTS)),
+        Scenario("batched", Trace.of(batched(7)), groups((3, 4, "mid", inf, ()), (1, 4, "slow", inf, ())), Conditions(Batch(), overheads=RESTARTS)),
     )
+
+
+def elastic(seed: int) -> pd.DataFrame:
+    """More work than the cluster can do at once, of jobs that scale unequally well from a node's eighth to several nodes."""
+    frame = jobs(seed, 40, (1, 2, 4, 8), 9000, 900)
+    rng = np.random.default_rng([seed, 1])
+    return frame.assign(scaling_exponent=rng.uniform(0.3, 1.0, len(frame)), min_gpus=np.maximum(frame["num_gpus"] // 4, 1), max_gpus=frame["num_gpus"] * 4)
+
+
+def batched(seed: int) -> pd.DataFrame:
+    """Jobs of the four classes whose batch size may be chosen."""
+    frame = jobs(seed, 40, (1, 1, 2), 2500, 500)
+    rng = np.random.default_rng([seed, 1])
+    return frame.assign(model=rng.choice(["compute", "comm", "balanced", "non-scalable"], len(frame)), min_gpus=1, max_gpus=12)
 
 
 # -- parameters -----------------------------------------------------------------------------------------------------------------------------------------------
@@ -94,7 +114,7 @@ def alternatives(info: ParamInfo) -> list[Any]:
     if info.kind == "numbers":
         return [tuple(value / 3 for value in info.default), info.default[:1]]
     low, high = info.low if info.low is not None else -inf, info.high if info.high is not None else inf
-    wanted = [0, 1, 2, info.default / 2, info.default * 2, info.default * 5]
+    wanted = [0, 1, 2, info.default / 2, info.default * 2, info.default * 5, *([high] if high <= 1 else [])]
     values = [int(value) if info.kind == "int" else float(value) for value in wanted if low <= value <= high]
     return [value for value in dict.fromkeys(values) if value != info.default]
 

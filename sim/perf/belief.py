@@ -47,8 +47,20 @@ class BoundBelief(Protocol):
 class BeliefSpec(Protocol):
     """A belief as chosen by the user: a dataclass of parameters."""
 
-    def bind(self, model: PerfModel, transitions: Transitions, seed: int) -> BoundBelief:
-        """Bind the belief to the truth it distorts."""
+    def bind(self, model: PerfModel, pace: Floats, transitions: Transitions, seed: int) -> BoundBelief:
+        """Bind the belief to the truth it distorts.
+
+        Parameters
+        ----------
+        model : PerfModel
+            The truth.
+        pace : array of shape (jobs,)
+            Work per second at which each recorded run time was measured: what turns a guess in seconds into work.
+        transitions : Transitions
+            Where pauses come from.
+        seed : int
+            Of the noise.
+        """
         ...
 
 
@@ -56,9 +68,9 @@ class BeliefSpec(Protocol):
 class Exact:
     """The allocator knows every size and speed."""
 
-    def bind(self, model: PerfModel, transitions: Transitions, seed: int) -> SizedBelief:
+    def bind(self, model: PerfModel, pace: Floats, transitions: Transitions, seed: int) -> SizedBelief:
         """Bind to the truth."""
-        del seed
+        del pace, seed
         return SizedBelief(model, transitions, model.work().copy())
 
 
@@ -68,8 +80,9 @@ class Noisy:
 
     sigma: float = param(0.3, low=0, high=5, help="Standard deviation of the natural logarithm of the factor.")
 
-    def bind(self, model: PerfModel, transitions: Transitions, seed: int) -> SizedBelief:
+    def bind(self, model: PerfModel, pace: Floats, transitions: Transitions, seed: int) -> SizedBelief:
         """Bind to the truth, with the noise of this seed."""
+        del pace
         work = model.work()
         noise = np.random.default_rng([seed, BELIEF_STREAM]).standard_normal(len(work))
         return SizedBelief(model, transitions, work * np.exp(self.sigma * noise))
@@ -81,9 +94,9 @@ class Biased:
 
     factor: float = param(1.5, low=0.001, high=1000, help="Believed size over true size.")
 
-    def bind(self, model: PerfModel, transitions: Transitions, seed: int) -> SizedBelief:
+    def bind(self, model: PerfModel, pace: Floats, transitions: Transitions, seed: int) -> SizedBelief:
         """Bind to the truth."""
-        del seed
+        del pace, seed
         return SizedBelief(model, transitions, model.work() * self.factor)
 
 
@@ -91,12 +104,12 @@ class Biased:
 class Unknown:
     """Nothing is known of sizes: every job is believed equally long until it has proved longer."""
 
-    guess_s: float = param(3600.0, unit="s", low=1, high=1e7, help="Believed size of every job, in work on its requested GPUs.")
+    guess_s: float = param(3600.0, unit="s", low=1, high=1e7, help="Believed run time of every job on the GPUs it asks for.")
 
-    def bind(self, model: PerfModel, transitions: Transitions, seed: int) -> SizedBelief:
+    def bind(self, model: PerfModel, pace: Floats, transitions: Transitions, seed: int) -> SizedBelief:
         """Bind to the truth, of which only speeds are kept."""
         del seed
-        return SizedBelief(model, transitions, np.full(len(model.work()), self.guess_s))
+        return SizedBelief(model, transitions, self.guess_s * pace)
 
 
 class SizedBelief:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from collections.abc import Iterator
 from itertools import combinations
 from math import inf
 from time import perf_counter
@@ -125,7 +126,8 @@ def test_it_reads_all_that_it_declares_and_nothing_else(name: str, need: str) ->
 
 @pytest.mark.parametrize("name", NAMES)
 def test_cost_of_a_decision_is_bounded(name: str) -> None:
-    # 1,000 active jobs, of which 64 run and one ends every second. The reference is a plain walk of 1,000 items in this very process.
+    # 1,000 active jobs, of which 64 run and one ends every second. The reference is a plain walk of 1,000 items in this very process. Whoever resizes jobs
+    # weighs all sizes of all jobs against each other, but only now and then.
     count = 1000
     frame = jobs(4, count, (1, 1, 2, 4), 600, 2).assign(start_time_s=lambda frame: frame["submit_time_s"])
     observed = Observed(make(Spec(name)))
@@ -136,8 +138,9 @@ def test_cost_of_a_decision_is_bounded(name: str) -> None:
         for at in range(count):
             total += at * 0.5
     walk_s = (perf_counter() - began) / 20
-    assert observed.calls > 500
-    assert result.timing.allocate_s / observed.calls <= 40 * walk_s
+    resizes = "scaling" in observed.needs
+    assert observed.calls > (5 if resizes else 500)
+    assert result.timing.allocate_s / observed.calls <= (1000 if resizes else 40) * walk_s
 
 
 # -- whole runs ------------------------------------------------------------------------------------------------------------------------------------------------
@@ -297,15 +300,35 @@ def test_every_parameter_makes_a_difference(name: str) -> None:
     for info in parameters(REGISTRY[name]):
         values = [info.default, *alternatives(info)]
         if info.kind != "choice":
-            assert any(differ(name, info.name, info.default, value) for value in values[1:]), f"{info.name} changes nothing"
+            pairs = [(info.default, value) for value in values[1:]]
+            assert any(differ(name, info.name, *pair, beside) for beside in company(name, info.name) for pair in pairs), f"{info.name} changes nothing"
             continue
-        same = [pair for pair in combinations(values, 2) if not differ(name, info.name, *pair)]
+        same = [pair for pair in combinations(values, 2) if not any(differ(name, info.name, *pair, beside) for beside in company(name, info.name))]
         assert same == [], f"{info.name}: these make no difference: {same}"
 
 
-def differ(name: str, parameter: str, one: Any, other: Any) -> bool:
-    pair = [Spec(name) if value == default_of(name, parameter) else Spec.of(name, **{parameter: value}) for value in (one, other)]
+def company(name: str, parameter: str) -> Iterator[dict[str, Any]]:
+    """No other parameter changed; then, for parameters that matter only beside another one, each of the others that is a choice or a small number."""
+    yield {}
+    for info in parameters(REGISTRY[name]):
+        if info.name != parameter and info.kind in {"choice", "bool", "int"}:
+            yield from ({info.name: value} for value in alternatives(info))
+
+
+def differ(name: str, parameter: str, one: Any, other: Any, beside: dict[str, Any]) -> bool:
+    pair = [Spec.of(name, **beside, **({} if value == default_of(name, parameter) else {parameter: value})) for value in (one, other)]
+    refused = [is_refused(spec) for spec in pair]
+    if any(refused):
+        return not all(refused)
     return any(digest(pair[0], scenario.name) != digest(pair[1], scenario.name) for scenario in scenarios())
+
+
+def is_refused(spec: Spec) -> bool:
+    try:
+        make(spec)
+    except ParameterError:
+        return True
+    return False
 
 
 def default_of(name: str, parameter: str) -> Any:
