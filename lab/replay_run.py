@@ -157,6 +157,7 @@ class ReplayRun:
             self.wall_s = time.monotonic() - began_s
             if self._store is not None and not self._stop.is_set():
                 _write(self._file, self._found)
+                _expire(self._file.parent, self._store.keep_days)
             self._end("cancelled" if self._stop.is_set() else "done")
         except Exception as error:  # the border of a thread: whatever happened is told to the user
             if not isinstance(error, TrainyardError):
@@ -254,3 +255,12 @@ def _write(path: Path, found: Mapping[str, Numbers]) -> None:
         _LOG.warning("A replay cannot be kept in %s (%s).", path.parent, error.strerror)
         with suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+def _expire(folder: Path, keep_days: float) -> None:
+    """Remove kept replays that are older than other results may be."""
+    oldest_s = time.time() - keep_days * 86_400
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.stat().st_mtime < oldest_s:
+                path.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(lab.replay, "FOLDER", tmp_path)
     lab.replay.load.cache_clear()
     write(tmp_path)
-    write(tmp_path, SMALL.replace('name = "small"', 'name = "twin"').replace("published_text", "published_text").replace("jobs=12", "jobs=11"), "twin")
+    write(tmp_path, SMALL.replace('name = "small"', 'name = "twin"').replace("jobs=12", "jobs=11"), "twin")
 
     def go(*arguments: str) -> tuple[int, str, str]:
         code = main(("replay", *arguments))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -44,6 +45,7 @@ def test_one_and_two_workers_give_the_same_and_it_is_kept(tmp_path: Path, store:
     # Three arms with 4 seeds; at 16 per hour 4 + 2; at 4 per hour 2 + 2; at 8 those of the base; of the pause 1 + 1, and 1 for the arm that it is not about.
     assert two.of == 12 + 6 + 4 + 0 + 3
 
+    assert len(list((store.root / "replays").iterdir())) == 1
     again = ReplayRun(replay, store=store)
     again.start()
     assert (again.state, again.done) == ("done", again.of)
@@ -123,6 +125,15 @@ def test_a_folder_that_cannot_be_written_costs_only_the_next_opening(tmp_path: P
     run_ = finished(ReplayRun(small(tmp_path), 1, curves=False, store=store, workers=1))
     assert run_.state == "done"
     assert "cannot be kept" in caplog.text
+
+
+def test_old_replays_are_removed_when_another_is_kept(tmp_path: Path, store: Store) -> None:
+    finished(ReplayRun(small(tmp_path), 1, curves=False, store=store, workers=1))
+    old = next((store.root / "replays").iterdir())
+    os.utime(old, (0, time.time() - (store.keep_days + 1) * 86_400))
+    finished(ReplayRun(small(tmp_path), 2, curves=False, store=store, workers=1))
+    assert not old.exists()
+    assert len(list((store.root / "replays").iterdir())) == 1
 
 
 DIRECTIONS = {
