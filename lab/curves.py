@@ -13,7 +13,7 @@ import pandas as pd
 
 from lab import catalog
 from lab.compare import METRICS
-from lab.replay_report import Cell, Numbers, needed
+from lab.replay_report import Cell, Numbers
 from lab.replay_types import BASE, Point, Replay
 from lab.scenario import Scenario
 from lab.study import Study
@@ -48,15 +48,17 @@ def by_arm(replay: Replay, numbers: Mapping[Cell, Numbers]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `axis` ("" = the base scenario), `value` (of the axis), `arm` (its title), `metric`, `mean` (over the seeds with a finite number; NaN = none), `seeds`
-        (how many runs there are).
+        `axis` ("" = the base scenario), `value` (of the axis), `arm` (its title), `metric` (in the order of the claims), `mean` (over the seeds with a finite
+        number; NaN = none), `seeds` (how many runs there are).
     """
     groups: dict[tuple[Point, str], list[Numbers]] = defaultdict(list)
     for cell, found in numbers.items():
         groups[cell.at, cell.arm].append(found)
     rows = []
+    told = (measure.metric for measure in (*(claim.measure for claim in replay.claims), *(one for axis in replay.axes for one in axis.measures)))
+    metrics = list(dict.fromkeys(told))
     for (at, name), runs in groups.items():
-        for metric in needed(replay):
+        for metric in metrics:
             values = [one[metric] for one in runs if math.isfinite(one[metric])]
             rows.append((at.axis, at.value, replay.arm(name).title, metric, float(np.mean(values)) if values else math.nan, len(runs)))
     return pd.DataFrame(rows, columns=list(ARM_COLUMNS))

@@ -75,7 +75,7 @@ def _assumed(trace: Trace | None) -> None:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
     for sentence in sentences:
-        st.markdown(f":material/info: Assumed: {words.plain(sentence)}")
+        st.markdown(f":material/info: {words.plain(sentence)}")
 
 
 def _single(kind: str) -> None:

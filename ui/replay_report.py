@@ -19,6 +19,7 @@ from lab.replay_types import Axis, Measure, Replay
 from ui import state, words
 
 _CHART_PX: Final = 420
+_NEAR: Final = 1.5
 _VERDICTS: Final = {
     "in the band": ("better", "✓ in the band"),
     "outside the band": ("worse", "✗ outside the band"),
@@ -144,15 +145,23 @@ def _row(row: Row, label: str) -> str:
     tone, verdict = _VERDICTS.get(row.verdict, ("", row.verdict))
     interval = f"{number(claim.measure, found.low)} to {number(claim.measure, found.high)}" if math.isfinite(found.low) else "no interval"
     band = "" if claim.band is None else f"{number(claim.measure, claim.band[0])} to {number(claim.measure, claim.band[1])}"
-    published = html.escape(claim.published_text) or ("no figure published" if claim.published is None else number(claim.measure, claim.published))
+    published = "no figure published" if claim.published is None else number(claim.measure, claim.published)
+    if claim.published_text:
+        figure = "" if claim.published is None else f'<span class="diff">{published}</span>'
+        published = f"{html.escape(claim.published_text)}{figure}"
     runs = f"{words.plural(found.seeds, 'seed')} · {row.cpu_s:,.1f} s of processor time"
     cells = [
         f'<th scope="row" class="long">{html.escape(label)}<br><span class="unit">{html.escape(claim.certainty)} · {runs}</span></th>',
         f'<td class="long">{published}</td>',
-        f'<td><strong>{number(claim.measure, found.value)}</strong><span class="diff">{interval}</span></td>',
+        f'<td><strong>{number(claim.measure, found.value)}</strong>{_percent(claim.measure, found.value)}<span class="diff">{interval}</span></td>',
         f'<td><span class="{tone}">{verdict}</span><span class="diff">{band}</span></td>',
     ]
     return f"<tr>{''.join(cells)}</tr>"
+
+
+def _percent(measure: Measure, value: float) -> str:
+    """Return a ratio that is not far from 1 as papers write it, too."""
+    return f" ({words.change(value - 1)})" if measure.kind == "ratio" and 0 < value < _NEAR else ""
 
 
 def _framed(head: str, body: str, caption: str) -> str:
@@ -200,8 +209,9 @@ def _axis(replay: Replay, result: Result, axis: Axis) -> None:
     if len(values) > 1:
         at = st.select_slider(_axis_title(axis), values, start, key=key, format_func=lambda value: f"{value:g}", label_visibility="collapsed")
     _arms(replay, result.arms, axis, at)
-    grid = st.grid(2, min_column_width=_CHART_PX)
-    for group in _groups(axis):
+    groups = _groups(axis)
+    grid = st.grid(min(len(groups), 2), min_column_width=_CHART_PX)
+    for group in groups:
         with grid.cell():
             _curve(replay, mine[mine["measure"].isin([measure.label for measure in group])], axis, group, at)
     with st.expander("Data", key=f"data/{replay.name}/{axis.name}", on_change="rerun") as box:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from lab import catalog
-from lab.front import Spec, Study
+from lab.front import Spec, Study, load_trace
 from tests.pages.conftest import Open, sound, study_of, texts
-from ui import state
+from ui import state, words
 
 
 def chosen(app: AppTest) -> list[str]:
@@ -92,3 +94,76 @@ def test_numbers_are_entered_with_slashes_and_checked(visit: Open, tiny: Study) 
     app.text_input(key=key).set_value("a/b").run()
     assert len(app.error) == 1
     assert dict(study_of(app).allocators[-1].params)[numbers.name] == (100.0, 2000.0)
+
+
+def labelled(app: AppTest, name: str) -> Any:
+    return next(box for box in app.checkbox if box.label == f"**{catalog.allocator(name).title}**")
+
+
+def elastic() -> str:
+    """A policy that resizes jobs."""
+    return next(choice.name for choice in catalog.allocator_choices() if "scaling" in choice.needs)
+
+
+def test_where_jobs_have_one_size_a_click_lets_them_scale(visit: Open, tiny: Study) -> None:
+    name = elastic()
+    app = visit("policies", tiny)
+    assert labelled(app, name).disabled
+    assert "Jobs run at one size only" in texts(app)
+    app.button(key=f"scale/{name}").click().run()
+    sound(app)
+    scaling = study_of(app).base.perf
+    assert catalog.instance("perf", scaling).scales
+    assert "Jobs run at one size only" not in texts(app)
+    trace = load_trace(tiny.base.trace)
+    for sentence in catalog.assumptions(scaling, trace):
+        assert words.plain(sentence) in texts(app)
+    assert app.segmented_control[0].value == scaling.name
+    labelled(app, name).check().run()
+    sound(app)
+    assert chosen(app)[-1].startswith(name)
+
+
+def test_how_fast_jobs_run_is_chosen_here_and_nowhere_else(visit: Open, tiny: Study) -> None:
+    app = visit("policies", tiny)
+    fast = next(control for control in app.segmented_control if control.label == "How fast jobs run")
+    assert [str(option) for option in fast.options] != []
+    fast.set_value("amdahl").run()
+    sound(app)
+    assert study_of(app).base.perf == Spec("amdahl")
+    name = next(field for field in app.number_input if field.key is not None and field.key.startswith("perf/amdahl/"))
+    name.set_value(name.max if name.max is not None else 1.0).run()
+    sound(app)
+    assert study_of(app).base.perf != Spec("amdahl")
+    app.switch_page("pages/cluster.py").run()
+    sound(app)
+    assert not [control for control in app.segmented_control if control.label == "How fast jobs run"]
+
+
+def test_a_policy_of_the_study_that_no_longer_can_run_stays_and_says_so(visit: Open, tiny: Study) -> None:
+    name = elastic()
+    app = visit("policies", replace(tiny, allocators=(*tiny.allocators, Spec(name))))
+    box = labelled(app, name)
+    assert (box.value, box.disabled) == (True, False)
+    assert "Cannot run here" in texts(app)
+
+
+def test_a_goal_shows_its_policies_and_those_of_the_study(visit: Open, tiny: Study) -> None:
+    app = visit("policies", tiny)
+    every = len(app.checkbox)
+    app.pills(key="goal").set_value("elastic").run()
+    sound(app)
+    labels = {box.label for box in app.checkbox}
+    assert len(labels) < every
+    for choice in catalog.allocator_choices():
+        of_study = choice.name in {spec.name for spec in tiny.allocators}
+        assert choice.card is not None
+        assert (f"**{choice.title}**" in labels) == (of_study or "elastic" in choice.card.goals)
+    assert chosen(app) == [str(spec) for spec in tiny.allocators]
+
+
+def test_what_a_policy_will_do_differently_here_is_on_its_card(visit: Open, tiny: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = catalog.allocator_choices
+    monkeypatch.setattr(catalog, "allocator_choices", lambda *args: tuple(replace(one, remarks=("It <rains>.",)) for one in plain(*args)))
+    app = visit("policies", tiny)
+    assert [caption.value for caption in app.caption].count(":material/info: It \\<rains\\>.") == len(plain())
