@@ -9,6 +9,7 @@ from typing import ClassVar, Final, Protocol
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.generate.elastic import MOST_JOBS, MOST_SEED, BatchJobs, ElasticNodes
+from sim.generate.gavel import Gavel, GavelPhysical
 from sim.generate.history import with_history
 from sim.generate.profiles import PROFILES
 from sim.generate.workload import generate
@@ -70,7 +71,12 @@ def _look_alike(name: str) -> type[LookAlike]:
     return type(name, (LookAlike,), {"__doc__": f"Jobs with the published statistics of the profile {name}.", "profile": name, "title": PROFILES[name].title})
 
 
-WORKLOADS: Final[Mapping[str, type[Workload]]] = {"elastic-nodes": ElasticNodes, "batch-jobs": BatchJobs} | {name: _look_alike(name) for name in PROFILES}
+WORKLOADS: Final[Mapping[str, type[Workload]]] = {
+    "elastic-nodes": ElasticNodes,
+    "batch-jobs": BatchJobs,
+    "gavel": Gavel,
+    "gavel-physical": GavelPhysical,
+} | {name: _look_alike(name) for name in PROFILES}
 """Name -> what is made."""
 
 
