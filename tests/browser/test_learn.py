@@ -1,0 +1,101 @@
+"""Paper replays in a real browser: the link on a fresh server, a run that is seen to its end, and what a hasty user does to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from lab.replay import load
+from tests.browser.server import serving
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+Visit = Callable[..., Page]
+
+QUICK = "ibm-drop"
+LINK = f"/learn?tab=replays&replay={QUICK}&seeds=1"
+
+
+def title(page: Page) -> None:
+    expect(page.get_by_test_id("stMain").locator("h3").first).to_have_text(load(QUICK).title)
+
+
+def test_a_link_to_a_replay_on_a_fresh_server_and_its_run(store: Path, visit: Visit) -> None:
+    with serving(store) as fresh:
+        page = visit(fresh + LINK)
+        title(page)
+        # Not the raw list of files that Streamlit shows when a page is run without app.py.
+        expect(page.get_by_role("link", name="Policies", exact=True)).to_be_visible()
+        expect(page).to_have_url(re.compile(rf"replay={QUICK}.*s="))
+        expect(page.get_by_text("Not run yet with 1 seed")).to_be_visible()
+        page.get_by_role("button", name="Run this replay").dblclick()
+        table = page.locator("table.ty").first
+        expect(table).to_be_visible(timeout=120_000)
+        expect(table).to_contain_text(re.compile("in the band|outside the band"))
+        expect(page.locator(".js-plotly-plot").first).to_be_visible()
+        shown = table.inner_text()
+        slider = page.get_by_role("slider").first
+        rate = page.get_by_text(re.compile(r"jobs/min: means over the seeds"))
+        before = rate.inner_text()
+        slider.press("ArrowRight")
+        expect(rate).not_to_have_text(before)
+    with serving(store) as later:
+        page = visit(later + LINK)
+        expect(page.locator("table.ty").first).to_be_visible()
+        assert page.locator("table.ty").first.inner_text() == shown
+        expect(page.get_by_role("button", name="Run this replay")).to_have_count(0)
+
+
+def test_reload_and_back_find_the_run_again_and_cancel_ends_it(app: str, visit: Visit) -> None:
+    page = visit(f"{app}/learn?tab=replays&replay=ibm-queue&seeds=50")
+    page.get_by_role("button", name="Run this replay").click()
+    bar = page.get_by_test_id("stProgress")
+    expect(bar).to_be_visible()
+    page.reload()
+    expect(bar).to_be_visible()
+    page.get_by_role("link", name="Trace", exact=True).click()
+    expect(page.locator("h1")).to_have_text("Which jobs?")
+    expect(bar).to_have_count(0)
+    page.go_back()
+    expect(bar).to_be_visible()
+    expect(page).to_have_url(re.compile(r"replay=ibm-queue"))
+    page.get_by_role("button", name="Cancel").click()
+    expect(bar).to_have_count(0)
+    expect(page.get_by_role("button", name="Run this replay")).to_be_enabled()
+
+
+def test_an_unknown_replay_is_a_sentence_and_a_list(app: str, visit: Visit) -> None:
+    page = visit(f"{app}/learn?replay=%3Cimg%20src%3Dx%3E")
+    main = page.get_by_test_id("stMain")
+    expect(main.get_by_test_id("stAlert")).to_contain_text("There is no replay “<img src=x>”.")
+    assert main.get_by_test_id("stAlert").locator("img").count() == 0
+    main.get_by_text(load(QUICK).title).click()
+    title(page)
+    expect(main.get_by_test_id("stAlert")).to_have_count(0)
+    expect(page).to_have_url(re.compile(rf"replay={QUICK}"))
+
+
+def test_a_replay_opens_as_a_comparison(app: str, visit: Visit) -> None:
+    page = visit(f"{app}/learn?replay={QUICK}")
+    page.get_by_role("button", name="Open this comparison").click()
+    expect(page.locator("h1")).to_have_text("Who wins, and by how much?")
+    expect(page.get_by_test_id("stSidebar").get_by_text(f"{len(load(QUICK).arms)} policies").first).to_be_visible()
+    page.get_by_role("button", name="Run this scenario").click()
+    expect(page.get_by_text("Up to date")).to_be_visible(timeout=60_000)
+    expect(page.locator("table.ty").first).to_be_visible()
+
+
+def test_elastic_policies_are_a_click_away_at_800_px(app: str, visit: Visit) -> None:
+    page = visit(f"{app}/policies", width=800)
+    page.get_by_role("button", name="Let jobs scale").first.click()
+    expect(page.get_by_text("do not say how they scale")).to_be_visible()
+    expect(page.get_by_role("button", name="Let jobs scale")).to_have_count(0)
+    for address in ("policies", f"learn?replay={QUICK}&seeds=1"):
+        page.goto(f"{app}/{address}")
+        page.get_by_text("Next: compare").or_(page.get_by_text("Open this comparison")).first.wait_for()
+        sizes = page.evaluate("[document.documentElement.scrollWidth, document.querySelector('[data-testid=stMain]').scrollWidth, innerWidth]")
+        assert sizes[0] <= sizes[2]
+        assert sizes[1] <= sizes[2]
