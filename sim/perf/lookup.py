@@ -151,7 +151,7 @@ class Finder:
         if batch in known:
             return model, batch, assumed
         named_ones = [size for size in known if size != ANY_BATCH]
-        nearest = named_ones[len(named_ones) // 2] if math.isnan(batch) else min(named_ones, key=lambda size: abs(math.log(size / batch)))
+        nearest = named_ones[len(named_ones) // 2] if math.isnan(batch) else min(named_ones, key=lambda size: abs(math.log(size / max(batch, 1.0))))
         return model, nearest, (*assumed, "batch") if "model" not in assumed else assumed
 
     def _type(self, model: str, batch: float, gpu_type: str) -> tuple[str, float, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from math import nan
 from typing import Any
 
@@ -15,7 +16,7 @@ from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.errors import ContractError, ParameterError
 from sim.grants import Gang, Grant, Part, Shape
-from sim.perf.lookup import missing
+from sim.perf.lookup import missing, used_types
 from sim.perf.measured import built_in, read_profile
 from sim.perf.profiled import Profiled
 from sim.simulator import Simulator
@@ -246,6 +247,7 @@ def test_a_profile_of_the_user() -> None:
     model = spec.bind(trace(("Mine", 32, 2)), Cluster.parse("1x4:v100"))
     assert speed(model, 0, on(0, 2)) == 3
     assert spec == Profiled(table="store:abc")
+    assert pickle.loads(pickle.dumps(spec)).bind(trace(("Mine", 32, 2)), Cluster.parse("1x4:v100")).work() == [300]
     with pytest.raises(ParameterError, match=r"the uploaded profile 'store:abc' is not at hand. Upload it again, or choose one of simulation, physical"):
         Profiled(table="store:abc").bind(trace(("Mine", 32, 2)), CLUSTER)
 
@@ -306,3 +308,45 @@ def test_jobs_wait_for_types_on_which_they_fit_and_are_impossible_where_there_ar
     nowhere = Simulator(told, Cluster.parse("1x2:k80"), Fifo(), Conditions(perf=Profiled())).run()
     assert nowhere.jobs["outcome"].tolist() == ["impossible", "impossible", "completed"]
     assert np.isnan(nowhere.jobs["ideal_s"].iloc[0])
+
+
+MODELS = st.sampled_from(["LM", "ResNet-50", "resnet50 (batch size 64)", "LM (batch size 0)", "A3C", "bert", ""])
+ROWS = st.lists(st.tuples(MODELS, st.sampled_from([nan, 1.0, 5.0, 64.0, 128.0, 1e9]), st.sampled_from([0, 1, 2, 3, 8, 64])), min_size=1, max_size=6)
+
+
+@given(
+    rows=ROWS,
+    stand_in=st.sampled_from(["", "relative", "LM", "ResNet-50 (batch size 128)", "A3C"]),
+    steps=st.sampled_from([nan, 1.0, 1e12]),
+    measured=st.sampled_from(["", "k80", "a100", "own"]),
+    cluster=st.sampled_from(["1x64:v100", "2x32:k80,1x2:a100", "1x4:own,1x0:cpu", "1x0:cpu"]),
+)
+def test_any_trace_is_bound_or_refused_in_one_sentence(rows: list[Any], stand_in: str, steps: float, measured: str, cluster: str) -> None:
+    any_trace = trace(*rows, total_steps=[steps] * len(rows), gpu_type=[measured] * len(rows))
+    machines, spec = Cluster.parse(cluster), Profiled(stand_in=stand_in)
+    assert all("\n" not in text for text in spec.assumptions(any_trace))
+    gaps = missing(any_trace, machines, spec.measurements())
+    try:
+        model = spec.bind(any_trace, machines)
+    except ParameterError as error:
+        refused = str(error)
+    else:
+        refused = ""
+    if refused:
+        assert refused.startswith("profiled: no throughput was measured of ")
+        assert "\n" not in refused
+        assert stand_in != "" or len(gaps) or np.isnan(steps)
+        return
+    assert (np.isfinite(model.work()) & (model.work() > 0)).all()
+    shapes = [
+        Shape(tuple(gpus if at == place else 0 for at in range(len(machines.types)))) for place in range(len(machines.types)) for gpus in (1, 2, 3, 8, 64)
+    ]
+    rates = model.rates(np.arange(len(rows)), shapes)
+    assert np.isfinite(rates).all()
+    assert (rates >= 0).all()
+    fits = model.fits()
+    assert fits.shape == (len(rows), len(machines.types))
+    assert (
+        np.isfinite(model.fastest())
+        == (any_trace.numbers("num_gpus") == 0) | fits[:, [kind.name in used_types(machines) for kind in machines.types]].any(axis=1)
+    ).all()

@@ -127,6 +127,12 @@ def test_a_format_that_does_not_fit_is_refused() -> None:
         read(b"a,b\n1,2\n", name="x", fmt="gavel")
 
 
+def test_a_trace_survives_the_native_schema() -> None:
+    trace = checked(lines(ten(), ten("A3C", at=3.25, slo="2.0", weight=5), ten(gpus=4, at=9))).trace
+    again = checked(trace.frame.to_csv(index=False).encode())
+    assert (again.fmt, again.trace.digest) == ("native", trace.digest)
+
+
 LIST = "trace,job_id,model,batch_size,scale_factor,total_steps,arrival_time_s\n"
 
 
