@@ -167,3 +167,13 @@ def test_what_a_policy_will_do_differently_here_is_on_its_card(visit: Open, tiny
     monkeypatch.setattr(catalog, "allocator_choices", lambda *args: tuple(replace(one, remarks=("It <rains>.",)) for one in plain(*args)))
     app = visit("policies", tiny)
     assert [caption.value for caption in app.caption].count(":material/info: It \\<rains\\>.") == len(plain())
+
+
+@pytest.mark.parametrize("name", [choice.name for choice in catalog.perf_models()])
+def test_every_performance_model_can_be_chosen_and_says_what_it_assumes(visit: Open, tiny: Study, name: str) -> None:
+    app = visit("policies", tiny)
+    next(control for control in app.segmented_control if control.label == "How fast jobs run").set_value(name).run()
+    sound(app)
+    assert not app.error
+    assert study_of(app).base.perf.name == name
+    assert all(words.plain(sentence) in texts(app) for sentence in catalog.assumptions(Spec(name), load_trace(tiny.base.trace)))
