@@ -308,11 +308,11 @@ def test_every_parameter_makes_a_difference(name: str) -> None:
 
 
 def company(name: str, parameter: str) -> Iterator[dict[str, Any]]:
-    """No other parameter changed; then, for parameters that matter only beside another one, each of the others that is a choice or a small number."""
+    """No other parameter changed; then, for a parameter that matters only beside another one, those that its own help names."""
     yield {}
-    for info in parameters(REGISTRY[name]):
-        if info.name != parameter and info.kind in {"choice", "bool", "int"}:
-            yield from ({info.name: value} for value in alternatives(info))
+    known = {info.name: info for info in parameters(REGISTRY[name])}
+    for other in (other for other in known if other != parameter and other in known[parameter].help):
+        yield from ({other: value} for value in alternatives(known[other]))
 
 
 def differ(name: str, parameter: str, one: Any, other: Any, beside: dict[str, Any]) -> bool:
@@ -320,7 +320,9 @@ def differ(name: str, parameter: str, one: Any, other: Any, beside: dict[str, An
     refused = [is_refused(spec) for spec in pair]
     if any(refused):
         return not all(refused)
-    return any(digest(pair[0], scenario.name) != digest(pair[1], scenario.name) for scenario in scenarios())
+    resizes = "scaling" in make(pair[0]).needs
+    telling = [scenario.name for scenario in scenarios() if scenario.conditions.perf.scales or not resizes]
+    return any(digest(pair[0], scenario) != digest(pair[1], scenario) for scenario in telling)
 
 
 def is_refused(spec: Spec) -> bool:

@@ -1,4 +1,4 @@
-"""Eight scenarios whose summaries are kept for every registered allocator, and how they are computed and compared."""
+"""Nine scenarios whose summaries are kept for every registered allocator, and how they are computed and compared."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sim.metrics import summary
 from sim.overheads import Overheads
 from sim.perf.belief import Noisy, Unknown
 from sim.perf.rigid import Rigid
+from sim.perf.scaling import PowerLaw
 from sim.result import RESULTS_VERSION
 from sim.simulator import Simulator
 from sim.trace import Trace
@@ -42,6 +43,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Cluster.parse("2x8:v100,2x4:t4/8c"),
         Conditions(belief=Noisy(1.0), overheads=Overheads(latency_s=20, latency_per_job_s=0.1), faults=Faults(outages="0:600:1500;3:900:1000")),
     ),
+    "elastic": lambda: (busy_trace(150, 19), Cluster.parse("4x8:v100"), Conditions(perf=PowerLaw(), overheads=Overheads(restart_s=30))),
     "window": lambda: (busy_trace(250, 18), Cluster.parse("3x8:v100"), Conditions(measure=Measure(500.0, 2000.0), stop="measured", horizon_s=20_000.0)),
 }
 
