@@ -12,6 +12,7 @@ from sim.contract import Floats, Grant, Ints, JobId, Shape
 from sim.overheads import Transitions
 from sim.params import param
 from sim.perf.model import PerfModel
+from sim.trace import Trace
 
 BELIEF_STREAM = 3
 
@@ -47,15 +48,15 @@ class BoundBelief(Protocol):
 class BeliefSpec(Protocol):
     """A belief as chosen by the user: a dataclass of parameters."""
 
-    def bind(self, model: PerfModel, pace: Floats, transitions: Transitions, seed: int) -> BoundBelief:
+    def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> BoundBelief:
         """Bind the belief to the truth it distorts.
 
         Parameters
         ----------
         model : PerfModel
             The truth.
-        pace : array of shape (jobs,)
-            Work per second at which each recorded run time was measured: what turns a guess in seconds into work.
+        trace : Trace
+            The jobs: what a predictor may read of them, and the recorded run times that say at which pace each was measured.
         transitions : Transitions
             Where pauses come from.
         seed : int
@@ -68,9 +69,9 @@ class BeliefSpec(Protocol):
 class Exact:
     """The allocator knows every size and speed."""
 
-    def bind(self, model: PerfModel, pace: Floats, transitions: Transitions, seed: int) -> SizedBelief:
+    def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> SizedBelief:
         """Bind to the truth."""
-        del pace, seed
+        del trace, seed
         return SizedBelief(model, transitions, model.work().copy())
 
 
@@ -80,9 +81,9 @@ class Noisy:
 
     sigma: float = param(0.3, low=0, high=5, help="Standard deviation of the natural logarithm of the factor.")
 
-    def bind(self, model: PerfModel, pace: Floats, transitions: Transitions, seed: int) -> SizedBelief:
+    def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> SizedBelief:
         """Bind to the truth, with the noise of this seed."""
-        del pace
+        del trace
         work = model.work()
         noise = np.random.default_rng([seed, BELIEF_STREAM]).standard_normal(len(work))
         return SizedBelief(model, transitions, work * np.exp(self.sigma * noise))
@@ -94,9 +95,9 @@ class Biased:
 
     factor: float = param(1.5, low=0.001, high=1000, help="Believed size over true size.")
 
-    def bind(self, model: PerfModel, pace: Floats, transitions: Transitions, seed: int) -> SizedBelief:
+    def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> SizedBelief:
         """Bind to the truth."""
-        del pace, seed
+        del trace, seed
         return SizedBelief(model, transitions, model.work() * self.factor)
 
 
@@ -106,10 +107,10 @@ class Unknown:
 
     guess_s: float = param(3600.0, unit="s", low=1, high=1e7, help="Believed run time of every job on the GPUs it asks for.")
 
-    def bind(self, model: PerfModel, pace: Floats, transitions: Transitions, seed: int) -> SizedBelief:
+    def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> SizedBelief:
         """Bind to the truth, of which only speeds are kept."""
         del seed
-        return SizedBelief(model, transitions, self.guess_s * pace)
+        return SizedBelief(model, transitions, self.guess_s * (model.work() / trace.numbers("duration_s")))
 
 
 class SizedBelief:

@@ -366,7 +366,7 @@ def test_queues_do_not_forget_a_job_whose_start_became_void(name: str) -> None:
 class PerUser:
     """Believes that a job takes as long as the last one of the same user; 100 s before there was one."""
 
-    def bind(self, model: PerfModel, pace: Floats, transitions: Transitions, seed: int) -> LearntBelief:
+    def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> LearntBelief:
         return LearntBelief(model, transitions)
 
 
