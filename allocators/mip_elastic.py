@@ -64,8 +64,8 @@ class MipElastic:
     solver: str = param(
         "auto",
         choices=("auto", "highs", "cbc", "dp"),
-        help="dp: an exact dynamic program, without fifo_admission, max_changes and several periods. auto: dp where it can, else HiGHS, else CBC. One of the two "
-        "that is missing or fails is replaced by the other.",
+        help="dp: an exact dynamic program, without fifo_admission, max_changes and several periods. auto: dp where it can, else HiGHS, else CBC. A "
+        "solver that is missing or fails is replaced by the other.",
     )
     periods: int = param(1, low=1, high=24, help="Slots that the program looks ahead; with more than one the look-ahead is periods x slot_s.")
     slot_s: float = param(300.0, unit="s", low=1, high=86_400, help="Length of a slot, if there are several periods.")

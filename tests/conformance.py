@@ -76,13 +76,19 @@ def scenarios() -> tuple[Scenario, ...]:
     limited = jobs(3, 60, (1, 1, 2, 4), 3000, 1200).assign(
         cpus=lambda frame: frame["num_gpus"] * (frame.index % 4 * 2.0), mem_gb=lambda frame: frame["num_gpus"] * 8.0
     )
+    three = groups((2, 4, "mid", inf, ()), (1, 4, "slow", inf, ()), (1, 2, "fast", inf, ()))
     return (
         Scenario("plain", Trace.of(plain), groups((2, 8, "mid", inf, ("a",)), (1, 8, "mid", inf, ("b",)))),
         Scenario("mixed", Trace.of(mixed), groups((2, 4, "mid", inf, ()), (2, 4, "slow", inf, ("a",)), (2, 2, "fast", inf, ("b",)))),
         Scenario("limited", Trace.of(limited), groups((3, 4, "mid", 16.0, ()), (1, 4, "slow", 8.0, ()))),
         Scenario("failing", Trace.of(plain), groups((4, 8, "mid", inf, ())), Conditions(faults=Faults(mtbf_h=30, mttr_h=3), seed=3)),
         Scenario("elastic", Trace.of(elastic(6)), groups((4, 8, "mid", inf, ())), Conditions(PowerLaw(), overheads=RESTARTS)),
-        Scenario("batched", Trace.of(batched(7)), groups((3, 4, "mid", inf, ()), (1, 4, "slow", inf, ())), Conditions(Batch(), overheads=RESTARTS)),
+        Scenario(
+            "batched",
+            Trace.of(batched(7)),
+            three,
+            Conditions(Batch(), overheads=RESTARTS),
+        ),
     )
 
 
@@ -95,7 +101,7 @@ def elastic(seed: int) -> pd.DataFrame:
 
 def batched(seed: int) -> pd.DataFrame:
     """Jobs of the four classes whose batch size may be chosen."""
-    frame = jobs(seed, 40, (1, 1, 2), 2500, 500)
+    frame = jobs(seed, 45, (1, 1, 2), 4000, 200)
     rng = np.random.default_rng([seed, 1])
     return frame.assign(model=rng.choice(["compute", "comm", "balanced", "non-scalable"], len(frame)), min_gpus=1, max_gpus=12)
 
