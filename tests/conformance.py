@@ -83,12 +83,7 @@ def scenarios() -> tuple[Scenario, ...]:
         Scenario("limited", Trace.of(limited), groups((3, 4, "mid", 16.0, ()), (1, 4, "slow", 8.0, ()))),
         Scenario("failing", Trace.of(plain), groups((4, 8, "mid", inf, ())), Conditions(faults=Faults(mtbf_h=30, mttr_h=3), seed=3)),
         Scenario("elastic", Trace.of(elastic(6)), groups((4, 8, "mid", inf, ())), Conditions(PowerLaw(), overheads=RESTARTS)),
-        Scenario(
-            "batched",
-            Trace.of(batched(7)),
-            three,
-            Conditions(Batch(), overheads=RESTARTS),
-        ),
+        Scenario("batched", Trace.of(batched(7)), three, Conditions(Batch(), overheads=RESTARTS)),
     )
 
 
