@@ -108,7 +108,7 @@ def solve(asked: Program | Horizon, solvers: Solvers) -> Solved:
         If no solver found an optimum.
     """
     model = _horizon(asked) if isinstance(asked, Horizon) else _single(asked)
-    name, gap = solvers.solve(model.problem)
+    name, gap = solvers.solve(model.problem, ahead=isinstance(asked, Horizon))
     at = [next((place for place, x in row.items() if x.varValue is not None and x.varValue > 0.5), -1) for row in model.first]
     if isinstance(asked, Horizon):
         return Solved(at, float(pulp.value(model.problem.objective) or 0.0) / model.scale, gap, name)
@@ -197,17 +197,18 @@ def _scale(coefficients: Sequence[float]) -> float:
 class _Solver(NamedTuple):
     title: str
     lack: str  # what is missing if it is not available
-    make: Callable[[float], Any]
+    make: Callable[[float, bool], Any]
     gap: Callable[[LpProblem, float], float]
 
 
-def _highs(gap: float) -> Any:
-    # Presolve takes longer than it saves here, and the two heuristics go over all columns in vain: measured, benchmarks/elastic.py.
-    settings = {"presolve": "off", "mip_heuristic_run_feasibility_jump": False, "mip_heuristic_run_root_reduced_cost": False}
+def _highs(gap: float, ahead: bool) -> Any:
+    # Over one slot presolve takes longer than it saves, and the two heuristics go over all columns in vain; over several it pays. See benchmarks/elastic.py.
+    settings = {} if ahead else {"presolve": "off", "mip_heuristic_run_feasibility_jump": False, "mip_heuristic_run_root_reduced_cost": False}
     return pulp.HiGHS(msg=False, threads=1, gapRel=gap, gapAbs=0.0, **settings)
 
 
-def _cbc(gap: float) -> Any:
+def _cbc(gap: float, ahead: bool = False) -> Any:
+    del ahead
     # PULP_CBC_CMD itself is deprecated, not the binary that it ships; without that one a `cbc` on the path serves.
     bundled = pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, gapRel=gap, gapAbs=0.0)
     return bundled if bundled.available() else pulp.COIN_CMD(msg=False, gapRel=gap, gapAbs=0.0)
@@ -253,8 +254,8 @@ class Solvers:
         if not self._there:
             raise ParameterError("Neither HiGHS (package highspy) nor the CBC of PuLP can be run here: install highspy, or use the exact solver dp.")
 
-    def solve(self, problem: LpProblem) -> tuple[str, float]:
-        """Solve a problem and return who did it and the gap proven.
+    def solve(self, problem: LpProblem, *, ahead: bool) -> tuple[str, float]:
+        """Solve a problem, over one slot or several ahead, and return who did it and the gap proven.
 
         Raises
         ------
@@ -265,7 +266,7 @@ class Solvers:
         reasons = []
         for name in self._there:
             try:
-                status = problem.solve(SOLVERS[name].make(self.gap))
+                status = problem.solve(SOLVERS[name].make(self.gap, ahead))
             except (pulp.PulpError, OSError, RuntimeError, ValueError) as error:
                 reasons.append(f"{SOLVERS[name].title}: {error}")
             else:

@@ -37,7 +37,7 @@ class MipElastic:
     progress ``q_it <= sum_k (slot / ETC_i(k)) x_ikt`` in slot t, ``sum_t q_it <= 1``, and the objective is ``sum_t gamma^t sum_i w_i q_it - c sum_it z_it``
     where z_it = 1 if the size of slot t is not that of the slot before; a start is one too. In the first slot the pause is taken off as above, later ones
     charge only c. First come first served and the limit of changes bind the first slot. No solver is stopped by the clock, only by the gap, so that results
-    are the same on every machine.
+    are the same on every machine; over several slots a decision on hundreds of jobs takes seconds.
 
     References
     ----------
@@ -70,6 +70,7 @@ class MipElastic:
     periods: int = param(1, low=1, high=24, help="Slots that the program looks ahead; with more than one the look-ahead is periods x slot_s.")
     slot_s: float = param(300.0, unit="s", low=1, high=86_400, help="Length of a slot, if there are several periods.")
     gamma: float = param(0.95, low=0.01, high=1, help="Progress in a slot counts so much of that in the slot before, if there are several periods.")
+    slots_gap: float = param(0.01, low=0, high=0.5, help="The gap if there are several periods: to prove the default of one period takes minutes then.")
     change_cost: float = param(0.0, low=0, high=1000, help="c: price of a change of size in any slot, in remaining jobs; if there are several periods.")
     placement: str = placement_param()
     types: str = types_param()
@@ -92,13 +93,14 @@ class MipElastic:
     def __post_init__(self) -> None:
         """Check that the options go together, look which solvers are there, and prepare the menu of sizes."""
         self._check()
-        self._solvers = None if self._is_exact else Solvers("cbc" if self.solver == "cbc" else "highs", self.gap)
+        self._solvers = None if self._is_exact else Solvers("cbc" if self.solver == "cbc" else "highs", self.gap if self.periods == 1 else self.slots_gap)
         self._worth = Worth(self.objective, self.phi)
         self._menu = Menu(Placer(self.placement, self.types, False), granularity=self.granularity, sizes=self.sizes)
 
     def _check(self) -> None:
-        if not 0 <= self.gap <= 0.5:
-            raise ParameterError(f"mip_elastic: gap = {self.gap:g} is not a number from 0 to 0.5. Without a bound a solver may answer anything.")
+        for name, gap in (("gap", self.gap), ("slots_gap", self.slots_gap)):
+            if not 0 <= gap <= 0.5:
+                raise ParameterError(f"mip_elastic: {name} = {gap:g} is not a number from 0 to 0.5. Without a bound a solver may answer anything.")
         if self.solver == "dp" and self._beyond_dp:
             raise ParameterError(f"mip_elastic: solver=dp cannot keep {' and '.join(self._beyond_dp)}. Choose solver=auto, highs or cbc, or leave that out.")
         if self.periods > 1 and self.objective in {"throughput", "etc"}:

@@ -231,7 +231,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, name: str, fails: Any) -> None:
         def actualSolve(self, problem: pulp.LpProblem) -> int:  # noqa: N802 - PuLP's name
             return int(fails(problem))
 
-    monkeypatch.setitem(_programs.SOLVERS, name, _programs.SOLVERS[name]._replace(make=lambda gap: Broken()))
+    monkeypatch.setitem(_programs.SOLVERS, name, _programs.SOLVERS[name]._replace(make=lambda gap, ahead: Broken()))
 
 
 def crash(problem: pulp.LpProblem) -> int:
