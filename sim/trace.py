@@ -28,6 +28,7 @@ NUMBERS: Final = (
     "max_batch",
     "scaling_exponent",
     "serial_fraction",
+    "spread_slowdown",
     "cpus",
     "mem_gb",
     "time_limit_s",
@@ -48,6 +49,7 @@ BOUNDS: Final = {
     "max_batch": (1.0, MOST),
     "scaling_exponent": (0.0, 1.5),
     "serial_fraction": (0.0, 1.0),
+    "spread_slowdown": (1.0, 1000.0),
 }
 """Optional numbers of how a job trains and scales -> smallest and largest value."""
 ORDERED: Final = (("min_gpus", "max_gpus"), ("min_gpus", "num_gpus"), ("num_gpus", "max_gpus"), ("min_batch", "max_batch"))
@@ -74,6 +76,7 @@ COLUMNS: Final = (
     "max_batch",
     "scaling_exponent",
     "serial_fraction",
+    "spread_slowdown",
     "cpus",
     "mem_gb",
     "time_limit_s",

@@ -42,6 +42,7 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "max_batch": ("max_batch", "max_batch_size", "max_bsz"),
     "scaling_exponent": ("scaling_exponent",),
     "serial_fraction": ("serial_fraction",),
+    "spread_slowdown": ("spread_slowdown",),
     "cpus": ("cpus", "num_cpus", "cpu_num", "ncpus", "num_cpu"),
     "mem_gb": ("mem_gb", "memory_gb"),
     "time_limit_s": ("time_limit_s", "time_limit", "wall_time", "walltime"),

@@ -94,6 +94,7 @@ def test_arrays_are_read_only() -> None:
         ({"total_steps": [5, 0.5, 1]}, "t: row 2 has total_steps 0.5, but it must be 1 or more, and finite."),
         ({"scaling_exponent": [0, 1.5, 1.6]}, "t: row 3 has scaling_exponent 1.6, but it must be 0 to 1.5. Correct it or leave it empty."),
         ({"serial_fraction": [0, 1, -0.1]}, "t: row 3 has serial_fraction -0.1, but it must be 0 to 1. Correct it or leave it empty."),
+        ({"spread_slowdown": [1, 2, 0.5]}, "t: row 3 has spread_slowdown 0.5, but it must be 1 to 1000. Correct it or leave it empty."),
         ({"duration_s": ["1", "x", "2"]}, "t: column duration_s holds something that is not a number"),
         ({"time_limit_s": [1, -1, inf]}, "t: row 2 has a negative or infinite time_limit_s (-1.0). Correct or drop it."),
     ],
