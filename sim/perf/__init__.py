@@ -6,6 +6,7 @@ from typing import Final
 
 from sim.perf.batch import Batch
 from sim.perf.belief import BeliefSpec, Biased, Exact, Noisy, Unknown
+from sim.perf.communication import Spread
 from sim.perf.model import Limits, PerfModel, PerfSpec, Rate
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
@@ -19,6 +20,7 @@ PERF: Final[dict[str, type[PerfSpec]]] = {
     "table": Table,
     "batch": Batch,
     "profiled": Profiled,
+    "spread": Spread,
 }
 """Name -> performance model, a dataclass of parameters."""
 

@@ -1,0 +1,125 @@
+"""Rigid jobs that communicate: the more servers a gang spans, the longer an iteration takes, each job by as much as it says itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from sim.cluster import Cluster
+from sim.contract import Floats, Grant, Ints, JobId, Shape, Telemetry
+from sim.params import param
+from sim.perf.machines import Machines, Spans
+from sim.perf.model import Limits, Rate
+from sim.perf.resizable import counted
+from sim.perf.rigid import RigidModel
+from sim.trace import Trace
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The recorded run time, longer for a gang that spans more servers than it must.
+
+    Notes
+    -----
+    The recorded duration is taken for one on the fewest servers that can hold the gang, k0: as many of the largest nodes of the cluster as it needs. On one
+    server per GPU an iteration takes ``spread_slowdown`` times as long, a column of the trace, else the parameter `slowdown`. In between it grows linearly
+    with the servers: on k of them, with g GPUs, by 1 + (slowdown - 1) (k - k0) / (g - k0). This is the simplified communication model of our reading of
+    A-SRPT [1]_. All else is as in `sim.perf.rigid.Rigid`: complete gangs at the speed of their slowest GPU type, the gangs of a forked job add up.
+
+    References
+    ----------
+    .. [1] Luo, Liu, Lee, Shroff, "Prediction-Assisted Online Distributed Deep Learning Workload Scheduling in GPU Clusters", INFOCOM 2025, arXiv 2501.05563.
+    """
+
+    scales: ClassVar[bool] = False
+
+    reference: str = param("", help="GPU type that durations without a type of their own were measured on; empty = the first type of the cluster.")
+    slowdown: float = param(
+        1.5, low=1, high=1000, help="Time of an iteration on one server per GPU over that on the fewest servers, for jobs that do not state spread_slowdown."
+    )
+
+    def assumptions(self, trace: Trace) -> tuple[str, ...]:
+        """Say of how many jobs the slowdown is not known."""
+        gpus = trace.numbers("num_gpus")
+        silent = (gpus > 1) & np.isnan(trace.numbers("spread_slowdown"))
+        if not silent.any():
+            return ()
+        return (f"{counted(silent, gpus > 0)} do not state their spread_slowdown; assumed: {self.slowdown:g} on one server per GPU.",)
+
+    def bind(self, trace: Trace, cluster: Cluster) -> SpreadModel:
+        """Bind to jobs and machines.
+
+        Raises
+        ------
+        ParameterError
+            If the reference type is not one of the cluster's.
+        """
+        rigid = RigidModel(trace, Machines("spread", Spans(self.reference), trace, cluster))
+        return SpreadModel(rigid, trace.numbers("num_gpus"), trace.numbers("spread_slowdown", self.slowdown), cluster)
+
+
+class SpreadModel:
+    """`Spread`, bound to one trace and one cluster.
+
+    Parameters
+    ----------
+    rigid : RigidModel
+        How fast the jobs are on the fewest servers.
+    gpus, slowdown : arrays of shape (jobs,)
+        GPUs asked for, and the slowdown on one server per GPU.
+    cluster : Cluster
+        The machines.
+    """
+
+    def __init__(self, rigid: RigidModel, gpus: Floats, slowdown: Floats, cluster: Cluster) -> None:
+        self._rigid = rigid
+        held = np.cumsum(sorted([node.gpus for node in cluster.nodes], reverse=True))
+        self._fewest: Floats = np.searchsorted(held, gpus).astype(np.float64) + 1
+        room = gpus - self._fewest
+        self._per_server: Floats = np.where(room > 0, (slowdown - 1) / np.maximum(room, 1), 0.0)
+        self._most: Floats = np.maximum(gpus, self._fewest)
+
+    def work(self) -> Floats:
+        """Return seconds on the reference type and the fewest servers, of shape (jobs,)."""
+        return self._rigid.work()
+
+    def limits(self) -> Limits:
+        """Return the size that each job asked for, twice."""
+        return self._rigid.limits()
+
+    def fastest(self) -> Floats:
+        """Return the speed on the fewest servers of the fastest type; 1 for CPU jobs."""
+        return self._rigid.fastest()
+
+    def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
+        """Return the rate of a job that holds complete gangs.
+
+        Raises
+        ------
+        ContractError
+            If a gang has another size than the job asked for.
+        """
+        gangs = grant.gangs
+        if len(gangs) == 1 and len(gangs[0].workers.nodes) == 1:
+            return self._rigid.rate(job, grant, done, now_s)
+        speeds = [self._rigid.rate(job, Grant((gang,)), done, now_s).work_per_s / self._slowdown(job, len(gang.workers.nodes)) for gang in gangs]
+        return Rate(sum(speeds))
+
+    def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
+        """Return the rate for grants that are not placed yet; 0 for an incomplete gang."""
+        servers = np.array([shape.nodes for shape in shapes], np.float64)
+        fewest = self._fewest[ids, None]
+        beyond = np.clip(servers, fewest, self._most[ids, None]) - fewest
+        slower: Floats = self._rigid.rates(ids, shapes) / (1 + self._per_server[ids, None] * beyond)
+        return slower
+
+    def telemetry(self, job: JobId, grant: Grant, done: float, now_s: float) -> Telemetry:
+        """Return what is asked for as what is used, every worker healthy."""
+        return self._rigid.telemetry(job, grant, done, now_s)
+
+    def _slowdown(self, job: JobId, servers: int) -> float:
+        fewest = float(self._fewest[job])
+        return 1 + float(self._per_server[job]) * (min(max(servers, fewest), float(self._most[job])) - fewest)
