@@ -1,4 +1,4 @@
-"""Shortest job first: the waiting job with the least believed run time goes first."""
+"""Shortest job first: the waiting job with the least believed run time, or GPU time, goes first."""
 
 from __future__ import annotations
 
@@ -6,19 +6,29 @@ from dataclasses import dataclass, field
 
 from allocators._backlog import Backlog, Key, Lanes, backlog, head_param
 from allocators.placement import Placer, mix_param, placement_param, types_param
-from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View
+from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View, param
 
 
 @dataclass
 class Sjf:
-    """Start waiting jobs in order of their believed run time; ties go to the earlier submission.
+    """Start waiting jobs in order of their believed run time or GPU time; ties go to the earlier submission.
 
     Notes
     -----
     Non-preemptive. The run time is the believed work left over the believed rate at the requested size, on the type that ``types`` prefers; it is asked
     when a job begins to wait, so an evicted job queues with what it has left. With exact beliefs and rigid jobs it is the recorded duration.
+
+    Under a belief that predicts, these are the rivals of A-SRPT [1]_: SPJF is ``size=time``, SPWF ``size=gpu_time``, and with ``head=skip`` they conserve work
+    (WCS-Duration and WCS-Workload; WCS by submission time is FIFO with ``head=skip``).
+
+    References
+    ----------
+    .. [1] Luo, Liu, Lee, Shroff, "Prediction-Assisted Online Distributed Deep Learning Workload Scheduling in GPU Clusters", INFOCOM 2025, arXiv 2501.05563.
     """
 
+    size: str = param(
+        "time", choices=("time", "gpu_time"), help="What makes a job short: its believed run time, or that times its GPUs (a CPU job counts as one GPU)."
+    )
     head: str = head_param()
     placement: str = placement_param()
     types: str = types_param()
@@ -54,4 +64,5 @@ class Sjf:
         return Plan(started) if started else EMPTY
 
     def _key(self, view: View, job: JobId) -> Key:
-        return (self._place.run_time_s(view, job), view.one("arrival_s", job))
+        time_s = self._place.run_time_s(view, job)
+        return (time_s * max(view.one("gpus", job), 1.0) if self.size == "gpu_time" else time_s, view.one("arrival_s", job))

@@ -42,6 +42,28 @@ def test_a_longer_one_may_pass_what_has_no_room() -> None:
     ]
 
 
+def test_gpu_time_may_count_instead_of_run_time() -> None:
+    # GPU-seconds: 6, 10, 6, 4, 1. At 0 job 0 takes one GPU until 6, job 1 needs two. At 2 job 4 (1) goes first, at 3 job 3 (4), which leaves at 7; then
+    # jobs 2 (6) and 1 (10).
+    assert chart("sjf:size=gpu_time").splitlines() == [
+        "######",
+        "..........#####",
+        " ......###",
+        "  .####",
+        "  #",
+    ]
+
+
+def test_a_cpu_job_counts_as_one_gpu() -> None:
+    # One node of 4 cores, which each job wants for itself. GPU-seconds: 1, 3 (the CPU job), 4. By GPU time the CPU job goes second, by run time last.
+    trace = trace_of([(0, 1, 1), (0, 0, 3), (0, 2, 2)], cpus=[4.0, 4.0, 4.0])
+    starts = {
+        spec: Simulator(trace, Cluster.parse("1x2:v100/4c/64g"), make(Spec.parse(spec))).run().jobs["first_start_s"].tolist()
+        for spec in ("sjf", "sjf:size=gpu_time")
+    }
+    assert starts == {"sjf": [0, 3, 1], "sjf:size=gpu_time": [0, 1, 4]}
+
+
 def test_without_knowledge_of_sizes_it_is_first_come_first_served() -> None:
     jobs = trace_of(JOBS)
     run = {name: Simulator(jobs, Cluster.parse("1x2:v100"), make(Spec(name)), Conditions(belief=Unknown())).run() for name in ("sjf", "fifo")}
