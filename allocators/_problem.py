@@ -10,6 +10,13 @@ import numpy as np
 from sim.contract import Floats, Ints
 
 
+class Hint(NamedTuple):
+    """Where to start: prices of GPU time that an earlier answer came with. It saves time on a problem that is much the same, and never changes the optimum."""
+
+    level: list[Floats]
+    fill: list[Floats]
+
+
 class Problem(NamedTuple):
     """Jobs (rows) and GPU types (columns) among which time is to be shared. A single number stands for the same one in every row or column.
 
@@ -29,11 +36,13 @@ class Problem(NamedTuple):
     age_s : array (jobs,)
         Seconds since arrival.
     isolated_s : array (jobs,)
-        Seconds that the work done so far would have taken in isolation; see `isolated_s_of`.
+        Seconds that the work done so far would have taken in isolation: after every stretch of time, iterations done in it / `isolated_rates` at its start.
     due_s : array (jobs,)
         Seconds until the deadline, inf = none; <= 0 = missed.
     prices : array (types,)
         US dollars per GPU and hour, > 0.
+    hint : Hint, optional
+        That of the last answer.
 
     Notes
     -----
@@ -49,6 +58,7 @@ class Problem(NamedTuple):
     isolated_s: Floats | float = 0.0
     due_s: Floats | float = np.inf
     prices: Floats | float = 1.0
+    hint: Hint | None = None
 
 
 class Shares(NamedTuple):
@@ -62,11 +72,14 @@ class Shares(NamedTuple):
         What the objective comes to, in its own unit; nan where there is none.
     note : str
         A sentence for the user if the objective itself could not be met and something else was done; empty otherwise.
+    hint : Hint, optional
+        For the next problem.
     """
 
     x: Floats
     value: float = nan
     note: str = ""
+    hint: Hint | None = None
 
 
 def per_job(problem: Problem, value: Floats | float) -> Floats:

@@ -6,49 +6,52 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-import numpy as np
-
-from allocators._linear import Program, solve
-from allocators._problem import Problem, Shares, agnostic, isolated, isolated_rates, normal_rates, per_job, progress, proportional, tidy
+from allocators._fairness import finish_time_fairness, makespan, max_min
+from allocators._matching import allox
+from allocators._problem import Hint, Problem, Shares, agnostic, isolated, isolated_rates, normal_rates, progress, proportional, tidy
 from allocators._queues import WAITS, fifo, fifo_any, whole
-from sim.contract import Floats
+from allocators._totals import cost, cost_slo, max_sum_throughput
+from allocators._water import Entities, water_filling
 
 __all__ = [
     "OBJECTIVES",
     "WAITS",
+    "Entities",
+    "Hint",
     "Problem",
     "Shares",
     "agnostic",
+    "allox",
+    "cost",
+    "cost_slo",
     "fifo",
     "fifo_any",
+    "finish_time_fairness",
     "isolated",
     "isolated_rates",
+    "makespan",
     "max_min",
+    "max_sum_throughput",
     "normal_rates",
     "progress",
     "proportional",
     "tidy",
+    "water_filling",
     "whole",
 ]
 
-
-def max_min(problem: Problem) -> Shares:
-    """Maximise the least of all jobs' weighted throughputs, each relative to what the job would do with its proportional share.
-
-    Notes
-    -----
-    The value is the least ``gang * throughput / (weight * normal rate)``. A job that runs nowhere gets nothing and does not count.
-    """
-    return _raised(problem, per_job(problem, problem.weights) * normal_rates(problem) / problem.gangs)
-
-
-def _raised(problem: Problem, gain: Floats) -> Shares:
-    found = solve(problem, Program(np.zeros(problem.rates.shape), np.zeros(len(gain)), gain))
-    assert found is not None
-    return Shares(found.x, found.level)
-
-
 OBJECTIVES: Final[Mapping[str, Callable[[Problem], Shares]]] = MappingProxyType(
-    {"max_min": max_min, "fifo": fifo, "isolated": isolated, "proportional": proportional}
+    {
+        "max_min": max_min,
+        "finish_time_fairness": finish_time_fairness,
+        "makespan": makespan,
+        "max_sum_throughput": max_sum_throughput,
+        "cost": cost,
+        "cost_slo": cost_slo,
+        "fifo": fifo,
+        "isolated": isolated,
+        "proportional": proportional,
+        "water_filling": water_filling,
+    }
 )
-"""Objectives that need nothing but the problem, by name."""
+"""Objectives that the problem is enough for, by name. `fifo_any` and `allox` also need to know who holds what."""

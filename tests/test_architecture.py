@@ -33,7 +33,7 @@ HOMES = {
     "streamlit": ("app.py", "pages/", "ui/"),
 }
 # (file, module) pairs that are imported on first use, because most users never need them.
-LATE_IMPORTS = frozenset({("allocators/_queues.py", "scipy.optimize")})
+LATE_IMPORTS = frozenset({("allocators/_matching.py", "scipy.optimize")})
 OTHER_CODE = ("scripts", "benchmarks")
 MAX_LINES, MAX_PAGE_LINES, MAX_FUNCTION_LINES = 400, 120, 60
 

@@ -1,0 +1,151 @@
+"""Column generation over the GPUs of each type: answers to prices, of which the best mixture that fits is looked for, until none can be better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from sim.contract import Floats, Ints
+
+Answer = TypeVar("Answer")
+_MOST_ROUNDS: Final = 500
+_MOST_PIVOTS: Final = 100  # per round; a degenerate basis may go round in circles
+_NO_GAIN: Final = 1e-12
+_OLD: Final = 0.25  # part of the best prices so far in those tried next: the new ones alone swing too far at first
+
+
+class Column(NamedTuple, Generic[Answer]):
+    """One answer to prices.
+
+    Parameters
+    ----------
+    value : float
+        What it comes to.
+    used : array (types,)
+        GPUs that it takes on average.
+    bound : float
+        What no mixture that fits can surpass, as these prices prove.
+    answer : object
+        Whatever it takes to carry it out.
+    """
+
+    value: float
+    used: Floats
+    bound: float
+    answer: Answer
+
+
+class Mixture(NamedTuple, Generic[Answer]):
+    """The best that was found.
+
+    Parameters
+    ----------
+    value : float
+        What it comes to.
+    bound : float
+        What no other can surpass.
+    parts : list of (float, object)
+        Weights, which sum to 1, and answers.
+    prices : list of arrays (types,)
+        Prices behind the parts, best first: where to start next time on a problem that is much the same.
+    """
+
+    value: float
+    bound: float
+    parts: list[tuple[float, Answer]]
+    prices: list[Floats]
+
+
+def generate(ask: Callable[[Floats], Column[Answer]], first: Column[Answer], devices: Floats, prices: Iterable[Floats], tolerance: float) -> Mixture[Answer]:
+    """Return the best mixture of answers that takes no more than the GPUs there are.
+
+    Parameters
+    ----------
+    ask : callable
+        Answers prices of a GPU of each type.
+    first : Column
+        An answer that fits, to start from.
+    devices : array (types,)
+        GPUs of each type, > 0.
+    prices : iterable of arrays (types,)
+        Prices to try first, at least one, best first.
+    tolerance : float
+        Distance of value and bound at which to stop.
+    """
+    master, todo, best = _Master(devices), list(prices)[::-1], Column(first.value, first.used, np.inf, first.answer)
+    master.add(first)
+    columns, asked = [first], [np.zeros(len(devices))]
+    bound, steady = np.inf, todo[-1]
+    for _ in range(_MOST_ROUNDS):
+        tried = todo.pop()
+        best = ask(tried)
+        if best.bound < bound:
+            bound, steady = best.bound, tried
+        columns.append(best)
+        asked.append(tried)
+        master.add(best)
+        if todo:
+            continue
+        master.solve()
+        if bound - master.value <= tolerance:
+            break
+        todo = [(1 - _OLD) * master.prices + _OLD * steady]
+    parts = [(weight, at) for at, weight in master.parts if weight > 0]
+    return Mixture(master.value, bound, [(weight, columns[at].answer) for weight, at in parts], [steady, *(asked[at] for _, at in parts if at)])
+
+
+class _Master:
+    """The linear program of the best mixture, kept as a basis: a row for the GPUs of each type, as parts of all there are, and one for the weights."""
+
+    def __init__(self, devices: Floats) -> None:
+        self._devices = devices
+        self._types = len(devices)
+        self._matrix = np.zeros((self._types + 1, 64))
+        self._values = np.zeros(64)
+        self._matrix[: self._types, : self._types] = np.eye(self._types)  # idle GPUs
+        self._count = self._types
+        self._basis = np.arange(self._types + 1)
+        self._duals = np.zeros(self._types + 1)
+        self._weights = np.zeros(self._types + 1)
+
+    def add(self, column: Column[Answer]) -> None:
+        if self._count == len(self._values):
+            self._matrix = np.hstack((self._matrix, np.zeros_like(self._matrix)))
+            self._values = np.append(self._values, np.zeros_like(self._values))
+        self._matrix[:-1, self._count] = column.used / self._devices
+        self._matrix[-1, self._count] = 1.0
+        self._values[self._count] = column.value
+        self._count += 1
+
+    def solve(self) -> None:
+        """Bring the best columns into the basis, by the simplex method from where it was left."""
+        matrix, values = self._matrix[:, : self._count], self._values[: self._count]
+        enough = _NO_GAIN * max(1e-300, float(np.abs(values).max()))
+        for _ in range(_MOST_PIVOTS):
+            inverse = np.linalg.inv(matrix[:, self._basis])
+            self._weights = inverse.sum(axis=1)  # of a right-hand side of ones
+            self._duals = values[self._basis] @ inverse
+            gains = values - self._duals @ matrix
+            enters = int(gains.argmax())
+            if gains[enters] <= enough:
+                return
+            change = inverse @ matrix[:, enters]
+            steps = np.full(len(change), np.inf)
+            np.divide(np.maximum(self._weights, 0.0), change, out=steps, where=change > _NO_GAIN)
+            self._basis[steps.argmin()] = enters
+
+    @property
+    def value(self) -> float:
+        return float(self._values[self._basis] @ self._weights)
+
+    @property
+    def prices(self) -> Floats:
+        return np.maximum(self._duals[:-1], 0.0) / self._devices
+
+    @property
+    def parts(self) -> list[tuple[int, float]]:
+        """Places and weights of the columns in the basis."""
+        at: Ints = self._basis - self._types
+        return [(int(place), float(weight)) for place, weight in zip(at, self._weights, strict=True) if place >= 0]

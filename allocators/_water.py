@@ -1,0 +1,111 @@
+"""Water filling: max-min fairness of all jobs, then of all whose throughput can still grow, and so on; with entities that own jobs, in two layers."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocators._frontier import Market
+from allocators._level import Start, fill, highest
+from allocators._problem import Problem, Shares, normal_rates, per_job, tidy
+from sim.contract import Floats, Ints
+
+Marks = NDArray[np.bool_]
+_GAIN: Final = 1e-4  # relative: what cannot grow by more is saturated
+_EXACT: Final = 1e-9
+_SHARE: Final = 1e-3  # of the mean gain
+
+
+class Entities(NamedTuple):
+    """Who owns the jobs.
+
+    Parameters
+    ----------
+    owner : array (jobs,)
+        Number of each job's entity.
+    weights : array (entities,)
+        Share of each entity, > 0.
+    fifo : array (entities,)
+        Whether an entity serves its jobs in order of arrival, that is of rows, instead of fairly.
+    """
+
+    owner: Ints
+    weights: Floats
+    fifo: Marks
+
+
+class _Water(NamedTuple):
+    problem: Problem
+    market: Market
+    scale: Floats  # from relative to normalised throughput
+    entities: Entities | None
+
+
+def water_filling(problem: Problem, entities: Entities | None = None) -> Shares:
+    """Raise all normalised throughputs together, in proportion to weights, until jobs are saturated; go on with the others until all are.
+
+    Notes
+    -----
+    The value is the level that the first round came to, that of `max_min` without entities. An entity's weight is divided among its unsaturated jobs, by
+    their own weights, or goes to the first of them. Upstream asks a mixed-integer program which jobs can still grow. Here a linear one maximises the sum of
+    growth, what grows is set aside, and the rest is asked again, until nothing grows: the same set, because if each of two jobs can grow, both can at once.
+    """
+    market = Market.of(problem)
+    jobs = len(market.jobs)
+    if not jobs:
+        return Shares(np.zeros(problem.rates.shape))
+    water = _Water(problem, market, market.fastest / normal_rates(problem)[market.jobs], entities)
+    x, made, saturated = np.zeros((jobs, len(market.types))), np.zeros(jobs), np.zeros(jobs, dtype=bool)
+    prices: list[Floats] = []
+    first = np.nan
+    while not saturated.all():
+        growth = _weights(water, saturated) / market.gangs / water.scale
+        floor = made / water.scale
+
+        def need(level: float, floor: Floats = floor, growth: Floats = growth) -> tuple[Floats, Floats]:
+            return floor + growth * level, growth
+
+        grows = growth > 0
+        most = float(((1 - floor[grows]) / growth[grows]).min())
+        found = highest(market, need, max(0.0, most), Start(0.0, x), prices)
+        first = found.level if np.isnan(first) else first
+        x, prices, made = found.x, found.prices, need(found.level)[0] * water.scale
+        full = ~_can_grow(water, x, made, grows)
+        if not full.any():
+            break
+        saturated |= full
+    return Shares(tidy(problem, market.whole(x)), first)
+
+
+def _weights(water: _Water, saturated: Marks) -> Floats:
+    """Return the speed at which throughputs are to grow."""
+    weights = np.where(saturated, 0.0, per_job(water.problem, water.problem.weights)[water.market.jobs])
+    if water.entities is None:
+        return weights
+    owner = water.entities.owner[water.market.jobs]
+    waiting = np.flatnonzero(~saturated)
+    firsts = np.unique(owner[waiting], return_index=True)[1]
+    by_turn = np.zeros(len(weights))
+    by_turn[waiting[firsts]] = 1.0
+    total = np.bincount(owner, weights, len(water.entities.weights))
+    shares = np.divide(weights, total[owner], out=np.zeros(len(weights)), where=weights > 0)
+    return water.entities.weights[owner] * np.where(water.entities.fifo[owner], by_turn, shares)
+
+
+def _can_grow(water: _Water, x: Floats, made: Floats, asked: Marks) -> Marks:
+    """Tell which jobs' throughputs could be higher with no other's lower; those not asked about can, as far as the caller is concerned."""
+    market, left, grows = water.market, asked.copy(), ~asked
+    floor = np.minimum(made / water.scale, 1.0)
+    while left.any():
+        worth = np.where(left, 1.0 / np.maximum(floor, np.finfo(float).tiny), 0.0)
+        found = fill(market, floor, worth, x, [], _EXACT)
+        gained = ((found.x * market.kinds[market.kind]).sum(axis=1) - floor) * worth
+        total = float(gained.sum())
+        if total <= _GAIN:
+            break
+        more = left & (gained > total / int(left.sum()) * _SHARE)
+        grows |= more
+        left &= ~more
+    return grows
