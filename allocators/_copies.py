@@ -1,0 +1,224 @@
+"""How HadarE gives out nodes: one by one, the fastest first, each to the job with the most time left; copies of a job on nodes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from allocators._slots import Free, Jobs, Sites, Spots, gang_of, greedily, shape
+from sim.contract import Demand, Floats, Grant, Ints, JobId, View
+
+Copies = dict[JobId, list[Spots]]
+"""Job -> where each of its copies is: one node, or several for the only copy of a gang that no node can hold."""
+
+
+class Speeds:
+    """Believed work per second of copies on one node, for all jobs of a round at once.
+
+    Parameters
+    ----------
+    view, jobs : View, Jobs
+        The instant.
+    sites : Sites
+        Where demands may go.
+    """
+
+    def __init__(self, view: View, jobs: Jobs, sites: Sites) -> None:
+        self._view, self._jobs, self._types = view, jobs, len(view.cluster.types)
+        self._known: dict[tuple[int, int], tuple[Floats, Ints]] = {}
+        self._sites = sites
+        self.demands = [view.demand(job) for job in jobs.ids.tolist()]
+
+    def of(self, kind: int, gpus: int) -> tuple[Floats, Ints]:
+        """Return the speed and the size of a copy on so many GPUs of a type: the gang, or the largest part of it that the performance model knows."""
+        known = self._known.get((kind, gpus))
+        if known is None:
+            jobs = self._jobs
+            speeds, sizes = np.zeros(len(jobs.ids)), np.zeros(len(jobs.ids), np.int64)
+            for gang in np.unique(jobs.gangs).tolist():
+                rows = np.flatnonzero(jobs.gangs == gang)
+                tried = [gang] if gang <= gpus else list(range(gpus, 0, -1))
+                rates = self._view.belief.rates(jobs.ids[rows], [shape(self._types, {kind: size}, 1) for size in tried])
+                first = (rates > 0).argmax(axis=1)
+                speeds[rows], sizes[rows] = rates[np.arange(len(rows)), first], np.array(tried)[first]
+            known = self._known[kind, gpus] = speeds, sizes
+        return known
+
+    def wide(self) -> list[bool]:
+        """Tell of which jobs no node could hold a copy, even an empty one."""
+        verdicts: dict[int, list[tuple[int, int]]] = {}
+        found = []
+        for at, demand in enumerate(self.demands):
+            most = verdicts.get(id(demand))
+            if most is None:
+                most = [(kind, self._sites.most(self._view, demand, kind)) for kind in self._sites.nodes(self._view, demand)]
+                verdicts[id(demand)] = most
+            found.append(not any(gpus >= demand.replicas or (gpus and self.of(kind, gpus)[0][at] > 0) for kind, gpus in most))
+        return found
+
+
+class Forking(NamedTuple):
+    """How far jobs are forked.
+
+    Parameters
+    ----------
+    max_copies : int
+        Most copies of a job; 0 = one on every node.
+    fill : bool
+        Whether a further copy is made even if it does not make its job faster.
+    """
+
+    max_copies: int
+    fill: bool
+
+
+class Deal:
+    """One dealing out of nodes.
+
+    Parameters
+    ----------
+    view, jobs, paces : View, Jobs, array of shape (jobs, types)
+        The instant, and what complete gangs do on each type.
+    free : Free
+        What there is.
+    sites : Sites
+        Where demands may go.
+    forking : Forking
+        How far jobs are forked.
+
+    Notes
+    -----
+    On each node, until it is full: of the jobs that have no copy there, fit, and have fewer than the most copies, the one with the most time left at the speed
+    that it has been given so far; before them those that have none yet, the one with the most time left on its best type first; ties by job id.
+    """
+
+    def __init__(self, view: View, jobs: Jobs, paces: Floats, free: Free, sites: Sites, forking: Forking) -> None:
+        self._view, self._free, self._sites, self._fill = view, free, sites, forking.fill
+        self._speeds = Speeds(view, jobs, sites)
+        self._demands, self._ids = self._speeds.demands, jobs.ids.tolist()
+        self._wide = np.array(self._speeds.wide(), bool)
+        self._left, self._given = jobs.left, np.zeros(len(jobs.ids))
+        self._alone_s = jobs.left / paces.max(axis=1)
+        self._most = np.where(self._wide, 1, forking.max_copies or len(view.cluster.nodes))
+        self._number = np.zeros(len(jobs.ids), np.int64)
+        self._paces = paces
+        self._kinds = [view.cluster.type_index.get(node.gpu_type, -1) for node in view.cluster.nodes]
+        self._admit: dict[int, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
+        self.copies: Copies = {}
+
+    def run(self) -> Copies:
+        """Deal out all nodes."""
+        for node in self._nodes():
+            barred = np.zeros(len(self._ids), bool)
+            while self._free.gpus[node]:
+                at = self._neediest(node, barred)
+                if at is None:
+                    break
+                spots = self._spots(at, node)
+                if spots:
+                    self._enter(at, spots)
+                barred[at] = True
+        return self.copies
+
+    def _nodes(self) -> Iterator[int]:
+        # The fastest type is the one on which the jobs run at the largest part of their best speed, on average.
+        share = (self._paces / self._paces.max(axis=1, keepdims=True)).mean(axis=0)
+        there = [node for node, gpus in enumerate(self._free.gpus) if gpus]
+        yield from sorted(there, key=lambda node: (-share[self._kinds[node]], node))
+
+    def _neediest(self, node: int, barred: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int | None:
+        kind = self._kinds[node]
+        speed, _ = self._speeds.of(kind, self._free.gpus[node])
+        runs = np.where(self._wide, self._paces[:, kind], speed) > 0
+        can = runs & ~barred & (self._number < self._most) & self._admitted(node)
+        if not can.any():
+            return None
+        first = can & (self._number == 0)
+        if first.any():
+            return int(np.where(first, self._alone_s, -inf).argmax())
+        return int(np.where(can, self._left / np.where(self._given > 0, self._given, 1.0), -inf).argmax())
+
+    def _admitted(self, node: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        pool = next(at for at, pool in enumerate(self._view.room.pools) if node in pool.nodes) if node not in self._admit else -1
+        if pool >= 0:
+            mask = np.array([pool in demand.pools for demand in self._demands], bool)
+            self._admit |= dict.fromkeys(self._view.room.pools[pool].nodes, mask)
+        return self._admit[node]
+
+    def _spots(self, at: int, node: int) -> Spots:
+        """Return where a copy goes whose turn it is on a node; nothing if it has no room or, without `fill`, makes the job no faster."""
+        demand, kind = self._demands[at], self._kinds[node]
+        fit = self._free.fit(node, demand)
+        if self._wide[at]:
+            others = [(self._free.fit(other, demand), other) for other in self._sites.nodes(self._view, demand)[kind] if other != node]
+            return tuple(greedily([(fit, node), *sorted(others, key=lambda fit: (-fit[0], fit[1]))], demand.replicas)) if fit else ()
+        speeds, sizes = self._speeds.of(kind, fit) if fit else (self._given, self._number)
+        if not fit or not speeds[at]:
+            return ()
+        spots = ((node, int(sizes[at])),)
+        return spots if self._fill or not self._number[at] or self._is_faster(at, spots) else ()
+
+    def _is_faster(self, at: int, spots: Spots) -> bool:
+        job, demand = self._ids[at], self._demands[at]
+        before, after = (grant_of(demand, copies) for copies in (self.copies[job], [*self.copies[job], spots]))
+        return self._view.belief.rate(job, after) > self._view.belief.rate(job, before)
+
+    def _enter(self, at: int, spots: Spots) -> None:
+        kind = self._kinds[spots[0][0]]
+        speed = self._paces[at, kind] if self._wide[at] else self._speeds.of(kind, self._free.fit(spots[0][0], self._demands[at]))[0][at]
+        self._free.take(self._demands[at], spots)
+        self._given[at] += speed
+        self._number[at] += 1
+        self.copies.setdefault(self._ids[at], []).append(spots)
+
+
+def grant_of(demand: Demand, copies: Sequence[Spots]) -> Grant:
+    """Return the grant of a job with these copies, in order of their nodes."""
+    return Grant(tuple(gang_of(demand, spots) for spots in sorted(copies)))
+
+
+def kept_in_place(view: View, dealt: Copies, before: Mapping[JobId, Sequence[Spots]], free: Free) -> Copies:
+    """Exchange equal nodes so that as many copies as possible stay where they were.
+
+    Parameters
+    ----------
+    view : View
+        The instant.
+    dealt, before : mappings
+        Where copies shall be, and where they are.
+    free : Free
+        What there was to deal: only nodes of one pool of which as much was free are equal.
+    """
+    likes = _alike(view, free)
+    was: dict[tuple[JobId, int], list[int]] = {}
+    for job, copies in before.items():
+        for node, count in (spot for spots in copies for spot in spots):
+            was.setdefault((job, count), []).append(node)
+    gains: dict[tuple[int, int], int] = {}
+    for job, copies in dealt.items():
+        for node, count in (spot for spots in copies for spot in spots):
+            for other in was.get((job, count), ()):
+                if likes[node] == likes[other]:
+                    gains[node, other] = gains.get((node, other), 0) + count
+    moved: dict[int, int] = {}
+    taken: set[int] = set()
+    for (node, other), _ in sorted(gains.items(), key=lambda gain: (-gain[1], gain[0][0] != gain[0][1], gain[0])):
+        if node not in moved and other not in taken:
+            moved[node] = other
+            taken.add(other)
+    used = sorted({node for copies in dealt.values() for spots in copies for node, _ in spots} - moved.keys())
+    at_home = {node: node for node in used if node not in taken}
+    moved, taken = moved | at_home, taken | at_home.keys()
+    others: dict[tuple[int, int, float, float], list[int]] = {}
+    for node in sorted(likes.keys() - taken, reverse=True):
+        others.setdefault(likes[node], []).append(node)
+    moved |= {node: others[likes[node]].pop() for node in used if node not in at_home}
+    return {job: [tuple((moved[node], count) for node, count in spots) for spots in copies] for job, copies in dealt.items()}
+
+
+def _alike(view: View, free: Free) -> dict[int, tuple[int, int, float, float]]:
+    cpus, mem_gb = free.cpus or [inf] * len(free.gpus), free.mem_gb or [inf] * len(free.gpus)
+    return {node: (at, free.gpus[node], cpus[node], mem_gb[node]) for at, pool in enumerate(view.room.pools) for node in pool.nodes if free.gpus[node]}

@@ -1,0 +1,91 @@
+"""HadarE: jobs are forked into copies that train at the same time on nodes of their own, so that no node is idle while there is a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from allocators._copies import Deal, Forking, grant_of, kept_in_place
+from allocators._slots import Clock, Free, Jobs, Paces, Sites, lifted, round_param, settled, spots_of, started_without_gpus
+from allocators.placement import Placer
+from sim.contract import EMPTY, Cadence, Card, Grant, JobId, Plan, View, param
+
+
+@dataclass
+class HadarE:
+    """Give out the nodes anew every round, the fastest first, each to the job with the most time left; a job may get several, with a copy on each.
+
+    Notes
+    -----
+    Our reading of [1]_, of which only the abstract was at hand. Every job may be forked into as many copies as there are nodes, a copy runs on one node, and
+    no two copies of a job on the same. Nodes are dealt out one by one: to the unfinished job with the largest remaining time, believed work left over the sum
+    of the speeds given to it so far, which is without end for a job that has none yet; so every job has a node before any has two. How the steps of a round
+    are split among copies and what joining them costs is the performance model's business: rates of copies add up, and the profiled model takes off the time
+    for joining once a round (``consolidate_s``, ``round_s``) and what steps lose by being made apart (``efficiency``).
+
+    Ours: the fastest type is the one on which the jobs run at the largest part of their best speed on average; among jobs without a node the one with the
+    most time left on its best type goes first. On a node of several GPUs a copy takes as many as the job asks for, or the largest smaller number that the
+    performance model admits, and the rest goes on to the next job. A job that no node can hold runs as one copy on the fewest nodes of one type. Equal nodes
+    are exchanged so that copies stay where they are. Rounds as in Hadar: one after the other as long as something runs, then from the next arrival. CPU jobs
+    start when there is room and are never stopped.
+
+    References
+    ----------
+    .. [1] A. Sultana, N. Pakka, F. Xu, X. Yuan, L. Chen, N.-F. Tzeng, "Resource Heterogeneity-Aware and Utilization-Enhanced Scheduling for Deep Learning
+       Clusters", arXiv 2503.10918.
+    """
+
+    max_copies: int = param(0, low=0, high=100_000, help="Most copies of one job; 0 = one on every node.")
+    fill: bool = param(True, help="Whether idle GPUs get a further copy of a job even if that makes it no faster, for the sake of utilisation.")
+    round_s: float = round_param()
+    _sites: Sites = field(init=False, repr=False, default_factory=Sites)
+    _paces: Paces = field(init=False, repr=False)
+    _clock: Clock = field(init=False, repr=False)
+    _place: Placer = field(init=False, repr=False)
+
+    cadence = Cadence(on_finish=False)
+    needs = frozenset({"rates", "remaining_work"})
+    card = Card(
+        title="HadarE",
+        what="Every job is forked into copies that train at the same time on nodes of their own, so that no node is idle while there is a job.",
+        cost="Joining the copies takes time every round, and a step made apart may be worth less than one made together.",
+        limits="Presumes that averaging the weights of copies once a round loses nothing; how much it loses is a parameter of the profiled performance model.",
+        source="Sultana et al., arXiv 2503.10918",
+        certainty="our reading of how nodes are given to jobs, since only the abstract was at hand; gangs of several GPUs and ties are ours",
+        goals=("heterogeneous",),
+    )
+
+    def __post_init__(self) -> None:
+        """Prepare the clock."""
+        self._clock, self._paces = Clock(self.round_s), Paces(self._sites)
+        self._place = Placer("fewest", "fastest", False)
+
+    def allocate(self, view: View, /) -> Plan:
+        """Deal out the nodes for the round that begins now."""
+        self._paces.forget(view.delta.finished)
+        if not self._clock.is_due(view):
+            return self._clock.plan(view, started_without_gpus(view, self._place), None)
+        jobs = Jobs.of(view)
+        free = lifted(view, jobs)
+        target, notes = self._decide(view, jobs, free) if len(jobs.ids) else ({}, {})
+        changes = settled(view, jobs, target, self._place)
+        return self._clock.plan(view, changes, notes) if len(view.active) else EMPTY
+
+    def _decide(self, view: View, jobs: Jobs, free: Free) -> tuple[dict[JobId, Grant], Mapping[str, float]]:
+        paces = self._paces.of(view, jobs.ids.tolist())
+        runs = paces.max(axis=1) > 0
+        if not runs.any():
+            return {}, {}
+        jobs = Jobs(*(column[runs] for column in jobs))
+        dealt = Deal(view, jobs, paces[runs], free.copy(), self._sites, Forking(self.max_copies, self.fill)).run()
+        held = {job: _copies(grant) for job in jobs.ids.tolist() if (grant := view.grants.get(job)) is not None}
+        target = {}
+        for job, copies in kept_in_place(view, dealt, held, free).items():
+            grant = grant_of(view.demand(job), copies)
+            now = view.grants.get(job)
+            target[job] = now if now is not None and now.gangs == grant.gangs else grant
+        return target, {"copies": sum([len(copies) for copies in dealt.values()]), "forked": sum([len(copies) > 1 for copies in dealt.values()])}
+
+
+def _copies(grant: Grant) -> Sequence[tuple[tuple[int, int], ...]]:
+    return [spots_of(gang) for gang in grant.gangs]
