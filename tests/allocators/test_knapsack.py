@@ -81,11 +81,12 @@ def test_a_job_gets_the_size_named_first_among_equals() -> None:
 
 
 def test_rounding_of_sums_breaks_no_ties() -> None:
-    # Two jobs of the same kind: 0.1 and 0.3 or 0.3 and 0.1 beside 0.7, which rounded sums tell apart in one order.
-    for order in permutations([([1], [0.7]), ([2, 1], [0.3, 0.1]), ([2, 1], [0.3, 0.1])]):
+    # Two jobs of the same kind, one of which may have two units, beside a third: in floating point the order of the sum decides who.
+    assert (70.7 + 92.8) + 42.4 > (70.7 + 42.4) + 92.8
+    for order in permutations([([1, 1], [70.7, -inf]), ([2, 1], [92.8, 42.4]), ([2, 1], [92.8, 42.4])]):
         found = knapsack([sizes for sizes, _ in order], [values for _, values in order], [False] * 3, 4)
         assert found is not None
-        last = max(at for at in range(3) if len(order[at][0]) == 2)
+        last = max(at for at in range(3) if order[at][0] == [2, 1])
         assert found.at[last] == 0
 
 

@@ -379,6 +379,11 @@ def test_bounds_of_parameters(text: str, sentence: str) -> None:
         build(MipElastic, Spec.parse(f"mip_elastic:{text}"))
 
 
+@pytest.mark.parametrize("gap", [0.0, 0.5])
+def test_both_ends_of_the_gap_are_allowed(gap: float) -> None:
+    assert decide([Job(900)], 4, gap=gap, solver="highs")[0] == [1]
+
+
 def test_the_exact_solver_is_taken_where_it_can_be() -> None:
     assert MipElastic()._solvers is None
     assert MipElastic(solver="dp")._solvers is None
