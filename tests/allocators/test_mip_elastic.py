@@ -438,6 +438,12 @@ def test_the_interval_is_a_parameter() -> None:
     assert result.jobs["first_start_s"].tolist() == [0, 150]
 
 
+def test_first_starts_are_remembered() -> None:
+    allocator = MipElastic(lookahead_s=300, phi=1.0)
+    run(trace((0, 9600, 1.0), (100, 9600, 0.9), (350, 9600, 0.8), max_gpus=1), "1x4:v100", allocator, horizon_s=1000.0)
+    assert allocator._worth._waited_s == {0: 0.0, 1: 200.0, 2: 250.0}
+
+
 def test_restarts_are_paid_and_foreseen() -> None:
     jobs = trace((0, 4800, 1.0), (100, 600, 1.0))
     result = run(jobs, "1x4:v100", MipElastic(lookahead_s=300), overheads=Overheads(restart_s=60))
