@@ -1,0 +1,323 @@
+"""GPU types as columns, what the jobs hold on them at the end of a round, and the changes of grants that the next round takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from allocators._rounds import NONE, Bools, Contest, Roster
+from allocators.placement import Placer
+from sim.contract import Demand, Floats, Grant, Ints, JobId, Shape, View
+
+_MOST_SEEN = 10_000
+
+
+class Kinds:
+    """The GPU types as columns, the fastest first, and where on each type a demand may go.
+
+    Parameters
+    ----------
+    view : View
+        The first instant.
+    place : Placer
+        Finds nodes; must not mix types.
+    """
+
+    def __init__(self, view: View, place: Placer) -> None:
+        self._place = place
+        types, pools = view.cluster.types, view.room.pools
+        used = {pool.type_at for pool in pools if pool.type_at >= 0}
+        self.types = sorted(used, key=lambda at: (-types[at].speed, at))
+        self._column = {at: column for column, at in enumerate(self.types)}
+        self._all_types = len(types)
+        self._column_of_node: list[int] = [NONE] * len(view.cluster.nodes)
+        for pool in pools:
+            for node in pool.nodes:
+                self._column_of_node[node] = self._column.get(pool.type_at, NONE)
+        self._widest = [max([pool.gpus_per_node for pool in pools if pool.type_at == at]) for at in self.types]
+        self._ways: dict[int, dict[int, tuple[int, ...]]] = {}
+        self._seen: dict[int, tuple[Grant, Demand, int]] = {}
+        self.pools: list[tuple[int, ...]] = [() for _ in self.types]
+        self.by_count = True
+
+    def __len__(self) -> int:
+        return len(self.types)
+
+    def ways(self, view: View, demand: Demand) -> Mapping[int, tuple[int, ...]]:
+        """Return the pools of each type, by column, on which a demand could be placed if they were empty.
+
+        What it learns on the way: `pools`, all that may be used, and `by_count`, whether counting free GPUs is all that placing takes.
+        """
+        known = self._ways.get(id(demand))
+        if known is None:
+            found = self._place.ways(view, demand)
+            known = {self._column[view.room.pools[pools[0]].type_at]: pools for pools in found.groups}
+            self._ways[id(demand)] = known
+            for column, pools in known.items():
+                if self.pools[column] not in ((), pools):
+                    self.by_count = False
+                self.pools[column] = tuple(sorted({*self.pools[column], *pools}))
+            self.by_count = self.by_count and self._place.counts(view, demand)
+        return known
+
+    def free(self, view: View) -> list[int]:
+        """Return the free GPUs of each type."""
+        free = view.room.free
+        return [sum([free[at] for at in pools]) for pools in self.pools]
+
+    def held(self, grant: Grant) -> list[int]:
+        """Return how many GPUs of each type a grant holds."""
+        held = [0] * len(self.types)
+        for gang in grant.gangs:
+            for part in gang:
+                if part is not None and part.gpus:
+                    for node, count in zip(part.nodes, part.count, strict=True):
+                        if self._column_of_node[node] >= 0:
+                            held[self._column_of_node[node]] += count * part.gpus
+        return held
+
+    def column(self, grant: Grant, demand: Demand) -> int:
+        """Return the type on which a grant holds exactly one whole gang; -1 if it holds anything else."""
+        known = self._seen.get(id(grant))
+        if known is None or known[0] is not grant or known[1] is not demand:
+            if len(self._seen) > _MOST_SEEN:
+                self._seen.clear()
+            known = self._seen[id(grant)] = grant, demand, self._whole(grant, demand)
+        return known[2]
+
+    def _whole(self, grant: Grant, demand: Demand) -> int:
+        workers, servers = grant.gangs[0]
+        size = (sum(workers.count), workers.gpus, workers.cpus, workers.mem_gb)
+        if len(grant.gangs) > 1 or servers is not None or size != (demand.replicas, demand.gpus, demand.cpus, demand.mem_gb):
+            return NONE
+        columns = {self._column_of_node[node] if node < len(self._column_of_node) else NONE for node in workers.nodes}
+        return columns.pop() if len(columns) == 1 else NONE
+
+    def rates(self, view: View, ids: Ints, gangs: Ints, *, look: bool) -> Floats:
+        """Return the believed work per second of complete gangs on each type, or, without a look at it, 1; 0 where a gang cannot run.
+
+        Returns
+        -------
+        array of shape (jobs, types)
+        """
+        can = np.zeros((len(ids), len(self.types)))
+        for at, job in enumerate(ids.tolist()):
+            can[at, list(self.ways(view, view.demand(job)))] = 1.0
+        if not look:
+            return can
+        sizes, which = np.unique(gangs, return_inverse=True)
+        shapes = [self._shape(size, column) for size in sizes.tolist() for column in range(len(self.types))]
+        all_sizes = view.belief.rates(ids, shapes).reshape(len(ids), len(sizes), len(self.types))
+        return can * np.nan_to_num(all_sizes[np.arange(len(ids)), which])
+
+    def _shape(self, gpus: int, column: int) -> Shape:
+        at = self.types[column]
+        return Shape(tuple([gpus if kind == at else 0 for kind in range(self._all_types)]), -(-gpus // self._widest[column]))
+
+
+class Aside:
+    """Jobs without GPUs: outside the rounds, started in order of id as soon as they have room."""
+
+    def __init__(self, place: Placer) -> None:
+        self._place = place
+        self._waiting: dict[JobId, None] = {}
+        self._all: set[JobId] = set()
+
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._all
+
+    def feed(self, view: View, *, first: bool) -> None:
+        """Take in what happened; at the first call also what runs already."""
+        delta = view.delta
+        for job in delta.arrived:
+            if not view.demand(job).gpus:
+                self._all.add(job)
+                self._waiting[job] = None
+        if first:
+            self._all.update([job for job in view.grants if not view.demand(job).gpus])
+        if self._all:
+            self._waiting.update({eviction.job: None for eviction in delta.evicted if eviction.job in self._all and eviction.job not in delta.finished})
+            for job in delta.finished:
+                self._all.discard(job)
+                self._waiting.pop(job, None)
+
+    def start(self, view: View) -> dict[JobId, Grant | None]:
+        """Start what has room."""
+        started: dict[JobId, Grant | None] = {}
+        for job in sorted(self._waiting):
+            grant = self._place(view, view.demand(job))
+            if grant is not None:
+                started[job] = grant
+        for job in started:
+            del self._waiting[job]
+        return started
+
+    @property
+    def running(self) -> int:
+        """Number of those that run, as far as is known."""
+        return len(self._all) - len(self._waiting)
+
+    def others(self, ids: Ints) -> Ints:
+        """Return the jobs with GPUs among these."""
+        return ids[~np.isin(ids, list(self._all))] if self._all else ids
+
+    def only(self, jobs: Iterable[JobId]) -> bool:
+        """Tell whether all of these jobs have no GPUs."""
+        return all(job in self._all for job in jobs)
+
+
+class Seats:
+    """Who holds what at the end of a round, and who will at the beginning of the next.
+
+    Parameters
+    ----------
+    kinds : Kinds
+        The types.
+    place : Placer
+        Finds nodes.
+
+    Attributes
+    ----------
+    on : array of shape (jobs,)
+        Column of the type on which a job holds its whole gang, -1 for none.
+    ran : array of int
+        Places of the jobs that hold their whole gang on one type.
+    fixed : array of shape (jobs,)
+        Whether a job runs and must not be stopped.
+    gpus : tuple of int
+        GPUs of each type that are free or held by these jobs.
+    runs : bool
+        Whether anybody holds GPUs once the last changes are made.
+    """
+
+    def __init__(self, kinds: Kinds, place: Placer) -> None:
+        self._kinds, self._place = kinds, place
+        self._ids: list[JobId] = []
+        self._held: dict[int, Grant] = {}
+        self._left: list[int] = []
+        self.on: Ints = np.zeros(0, np.int64)
+        self.ran: Ints = np.zeros(0, np.int64)
+        self.fixed: Bools = np.zeros(0, np.bool_)
+        self.gpus: tuple[int, ...] = ()
+        self.runs = False
+
+    def still(self, view: View, aside: Aside) -> bool:
+        """Tell whether everybody holds what the last changes gave; a plan that was long on its way may have been void."""
+        grants, ids = view.grants, self._ids
+        return len(grants) == len(self._held) + aside.running and all([grants.get(ids[place]) is grant for place, grant in self._held.items()])
+
+    def look(self, view: View, roster: Roster, aside: Aside) -> None:
+        """Take in what is held now; `roster` must know all jobs that are there."""
+        held = {job: grant for job, grant in view.grants.items() if job not in aside}
+        at = np.searchsorted(roster.ids, np.fromiter(held, np.int64, len(held)))
+        self._ids = roster.ids.tolist()
+        self._held = dict(zip(at.tolist(), held.values(), strict=True))
+        self.on = np.full(len(roster), NONE)
+        self.on[at] = [self._kinds.column(grant, view.demand(job)) for job, grant in held.items()]
+        self.fixed = np.zeros(len(roster), np.bool_)
+        if not view.running.preemptible.all():
+            self.fixed[at] = ~view.running.preemptible[np.searchsorted(view.running.ids, roster.ids[at])]
+        self._count(view, roster.gangs)
+
+    def _count(self, view: View, gangs: Ints) -> None:
+        self.ran = whole = np.flatnonzero(self.on >= 0)
+        free, kinds = np.array(self._kinds.free(view)), len(self._kinds)
+        held = np.bincount(self.on[whole], gangs[whole], kinds)
+        kept = np.bincount(self.on[whole], gangs[whole] * self.fixed[whole], kinds)
+        if len(whole) < len(self._held):
+            for place, grant in self._held.items():
+                if self.on[place] < 0:
+                    odd = np.array(self._kinds.held(grant))
+                    held += odd
+                    kept += odd * self.fixed[place]
+        self.gpus = tuple((free + held).astype(int).tolist())
+        self._left = (free + held - kept).astype(int).tolist()
+
+    def settle(self, view: View, roster: Roster, contest: Contest, order: Sequence[int], sits_out: Bools) -> dict[JobId, Grant | None]:
+        """Decide a round and return the changes of grants.
+
+        Parameters
+        ----------
+        view : View
+            The instant.
+        roster : Roster
+            The jobs, those of the last `look`.
+        contest : Contest
+            Who would run where; without those that are fixed.
+        order : sequence of int
+            Types, in the order in which they are filled.
+        sits_out : array of shape (jobs,)
+            Jobs that may win GPUs, but leave them idle.
+        """
+        if not self._kinds.by_count:
+            won, chosen = self._by_fit(view, roster, contest, order)
+            won[sits_out] = NONE
+            return self._changed(won, {place: grant for place, grant in chosen.items() if won[place] >= 0})
+        won = contest.winners(roster.time_s, order, self._left)
+        won[sits_out] = NONE
+        moved = np.flatnonzero((won != self.on) & ~self.fixed)
+        if not len(moved) and len(self.ran) == len(self._held):
+            self.runs = bool(self._held)
+            return {}
+        return self._changed(won, self._placed(view, roster.gangs, won, moved))
+
+    def _placed(self, view: View, gangs: Ints, won: Ints, moved: Ints) -> dict[int, Grant]:
+        """Find nodes for those that won a place on another type than the one that they are on; who stays on a type stays where it is."""
+        for place in [place for place in self._held if not self.fixed[place] and (self.on[place] < 0 or self.on[place] != won[place])]:
+            view.room.give(self._held[place])
+        chosen = {}
+        # Large gangs first, so that small ones do not break up servers.
+        seeking = moved[won[moved] >= 0]
+        for place in seeking[np.argsort(-gangs[seeking], kind="stable")].tolist():
+            demand = view.demand(self._ids[place])
+            grant = self._place.within(view, demand, self._kinds.ways(view, demand)[int(won[place])])
+            if grant is not None:
+                chosen[place] = grant
+        return chosen
+
+    def _by_fit(self, view: View, roster: Roster, contest: Contest, order: Sequence[int]) -> tuple[Ints, dict[int, Grant]]:
+        """Decide where cores, memory or pools of their own matter: whoever wins is placed at once, and passed over if there is no room."""
+        for place, grant in self._held.items():
+            if not self.fixed[place]:
+                view.room.give(grant)
+        won = np.full(len(roster), NONE)
+        chosen: dict[int, Grant] = {}
+        for column in order:
+            for place in contest.ranked(roster.time_s, column).tolist():
+                grant = None if place in chosen else self._seat(view, place, column)
+                if grant is not None:
+                    chosen[place], won[place] = grant, column
+        return won, chosen
+
+    def _seat(self, view: View, place: int, column: int) -> Grant | None:
+        demand, held = view.demand(self._ids[place]), self._held.get(place)
+        pools = self._kinds.ways(view, demand)[column]
+        if not view.room.gpus_free(pools):
+            return None
+        if held is not None and self.on[place] == column and _still_fits(view, demand, held):
+            view.room.take(held)
+            return held
+        return self._place.within(view, demand, pools)
+
+    def _changed(self, won: Ints, chosen: Mapping[int, Grant]) -> dict[JobId, Grant | None]:
+        """Return the changes, and remember what is held after them."""
+        ids, held = self._ids, self._held
+        changes: dict[JobId, Grant | None] = {}
+        for place in list(held):
+            if place not in chosen and not self.fixed[place] and (self.on[place] < 0 or self.on[place] != won[place]):
+                changes[ids[place]] = None
+                del held[place]
+                self.on[place] = NONE
+        for place, grant in chosen.items():
+            if held.get(place) is not grant:
+                changes[ids[place]] = held[place] = grant
+                self.on[place] = won[place]
+        self.ran = np.flatnonzero(self.on >= 0)
+        self.runs = bool(held)
+        return changes
+
+
+def _still_fits(view: View, demand: Demand, held: Grant) -> bool:
+    workers, _ = held.gangs[0]
+    return all([view.room.replicas_that_fit(node, demand) >= count for node, count in zip(workers.nodes, workers.count, strict=True)])

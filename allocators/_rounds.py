@@ -1,0 +1,158 @@
+"""Rounds in the manner of Gavel: who runs next, given the shares of time that each job shall have on each GPU type, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.contract import Floats, Ints
+
+Bools = NDArray[np.bool_]
+NONE: Final = -1
+"""In place of a type: the job holds, or wins, no whole gang on one type."""
+
+
+class Contest:
+    """Who would run where in the next rounds: on each type those that are furthest behind what they shall have.
+
+    Parameters
+    ----------
+    roster : Roster
+        The jobs.
+    can : array of shape (jobs, types)
+        Where each job may win.
+
+    Notes
+    -----
+    On each type jobs are ranked by share of time over time received since the shares were computed, then by what was owed to them before, then by share, then
+    by id. Upstream divides by the job's part of the time received by all jobs on the type [1]_; that sum is common to a type and does not change the order.
+
+    References
+    ----------
+    .. [1] stanford-futuredata/gavel, scheduler/scheduler.py, ``_update_priorities`` and ``_schedule_jobs_on_workers_helper``.
+    """
+
+    def __init__(self, roster: Roster, can: Bools) -> None:
+        self._gangs = roster.gangs
+        self._lanes = [_lane(roster, np.flatnonzero(can[:, kind]), kind) for kind in range(can.shape[1])]
+
+    def winners(self, time_s: Floats, order: Iterable[int], left: Sequence[int]) -> Ints:
+        """Return the type on which each job wins a place, -1 for none.
+
+        Parameters
+        ----------
+        time_s : array of shape (jobs, types)
+            Time received, never 0.
+        order : iterable of int
+            Types, in the order in which they are filled.
+        left : sequence of int
+            GPUs to win on each type.
+        """
+        won = np.full(len(self._gangs), NONE)
+        for kind in order:
+            if left[kind] > 0:
+                ranked = self.ranked(time_s, kind)
+                ranked = ranked[won[ranked] < 0]
+                won[_first_that_fit(ranked, self._gangs[ranked], left[kind])] = kind
+        return won
+
+    def ranked(self, time_s: Floats, kind: int) -> Ints:
+        """Return the jobs that may win on a type, as places in the roster, best first."""
+        places, share = self._lanes[kind]
+        ranked: Ints = places[np.argsort(-(share / time_s[places, kind]), kind="stable")]
+        return ranked
+
+
+def _lane(roster: Roster, places: Ints, kind: int) -> tuple[Ints, Floats]:
+    # What breaks ties stays the same from round to round, so only the priorities are sorted in each.
+    share = roster.share[places, kind]
+    order = np.lexsort((-share, -roster.deficit_s[places, kind]))
+    return places[order], share[order]
+
+
+def _first_that_fit(ranked: Ints, sizes: Ints, left: int) -> Ints:
+    taken: list[Ints] = []
+    while left > 0 and len(ranked):
+        total = sizes.cumsum()
+        if total[-1] <= left:
+            taken.append(ranked)
+            break
+        count = int(total.searchsorted(left, "right"))
+        if count:
+            taken.append(ranked[:count])
+            left -= int(total[count - 1])
+        # The next one is too large; it and all others that are, are passed over.
+        fits = sizes[count:] <= left
+        ranked, sizes = ranked[count:][fits], sizes[count:][fits]
+    return taken[0] if len(taken) == 1 else np.concatenate(taken) if taken else ranked[:0]
+
+
+class Roster:
+    """What is remembered of every active GPU job: arrays in order of job id; types are columns, the fastest first.
+
+    Attributes
+    ----------
+    ids, gangs : arrays of shape (jobs,)
+        Jobs, and the GPUs that they ask for.
+    rates : array of shape (jobs, types)
+        Believed work per second of the complete gang, or 1 if rates are not looked at; 0 where it cannot run.
+    time_s, deficit_s, share : arrays of shape (jobs, types)
+        Seconds received since the shares were computed (and half a round), seconds owed before that, and the shares.
+    counted : array of shape (jobs,)
+        Whether the job was there when the shares were computed.
+    left, fair_rate, fair_s : arrays of shape (jobs,)
+        Work left when the shares were computed, work per second on a fair part of the cluster as it was then, seconds that the work done before would have
+        taken so.
+    """
+
+    def __init__(self, types: int, head_start_s: float) -> None:
+        self._types, self._head_start_s = types, head_start_s
+        self.ids: Ints = np.zeros(0, np.int64)
+        self.gangs: Ints = np.zeros(0, np.int64)
+        self.counted: Bools = np.zeros(0, np.bool_)
+        self.rates, self.time_s, self.deficit_s, self.share = (np.zeros((0, types)) for _ in range(4))
+        self.left, self.fair_rate, self.fair_s = (np.zeros(0) for _ in range(3))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def align(self, ids: Ints) -> Ints:
+        """Forget who is gone and make room for who is new; return the places of the new ones, whose gangs and rates are still to be filled in."""
+        before = self.ids
+        if len(ids) == len(before) and bool((ids == before).all()):
+            return ids[:0]
+        at = np.searchsorted(before, ids)
+        at[at == len(before)] = 0
+        kept = before[at] == ids if len(before) else np.zeros(len(ids), np.bool_)
+        for name, fill in (("gangs", 0), ("counted", False), ("left", 0.0), ("fair_rate", 0.0), ("fair_s", 0.0), ("rates", 0.0), *self._by_type()):
+            setattr(self, name, _carried(getattr(self, name), at, kept, fill))
+        self.ids = ids
+        new: Ints = np.flatnonzero(~kept)
+        return new
+
+    def _by_type(self) -> tuple[tuple[str, float], ...]:
+        return ("time_s", self._head_start_s), ("deficit_s", 0.0), ("share", 0.0)
+
+    def reset(self, share: Floats, since_s: float) -> None:
+        """Take new shares: what is owed under the old ones is noted, and counting begins anew.
+
+        Parameters
+        ----------
+        share : array of shape (jobs, types)
+            The new shares.
+        since_s : float, seconds
+            Time since the old ones were computed.
+        """
+        self.deficit_s += self.share * since_s - (self.time_s - self._head_start_s)
+        self.time_s[:] = self._head_start_s
+        self.share = share
+        self.counted[:] = True
+
+
+def _carried(values: NDArray[Any], at: Ints, kept: Bools, fill: float) -> NDArray[Any]:
+    made = np.full((len(at), *values.shape[1:]), fill, values.dtype)
+    made[kept] = values[at[kept]]
+    return made

@@ -1,0 +1,147 @@
+"""Gavel: shares of time on every GPU type under an objective of choice, carried out in rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from allocators._entitled import COUNTS_WORK, Wishes
+from allocators._fleet import Aside, Kinds, Seats
+from allocators._rounds import Bools, Contest, Roster
+from allocators.placement import Placer, placement_param
+from sim.contract import EMPTY, Cadence, Card, Grant, Ints, JobId, Plan, View, inf, param
+
+OBJECTIVES: Final = ("max_min", "finish_time_fairness", "makespan", "max_sum_throughput", "cost", "cost_slo", "fifo", "isolated", "allox", "water_filling")
+
+
+@dataclass
+class Gavel:
+    """Give every job shares of time on every GPU type so that an objective is the best possible, and follow the shares in rounds.
+
+    Notes
+    -----
+    [1]_, and its public code [2]_ where the paper is silent.
+    """
+
+    objective: str = param("max_min", choices=OBJECTIVES, help="What the shares of time are chosen for.")
+    aware: bool = param(True, help="Whether the policy knows how fast each job is on each GPU type; otherwise all types are alike to it.")
+    round_s: float = param(360.0, unit="s", low=1, high=86_400, help="Length of a round: jobs start, stop and move only between rounds.")
+    recompute_s: float = param(1920.0, unit="s", low=0, high=1e6, help="Least time between two computations of the shares.")
+    faithful: bool = param(True, help="Whether oddities of the published code are kept.")
+    entity: str = param("user", choices=("user", "vc"), help="Column of the trace that says who owns a job, for objective = water_filling.")
+    entity_weights: tuple[float, ...] = param((1.0, 2.0, 3.0), low=0.001, high=1000, help="Weights.")
+    within: str = param("fairness", choices=("fairness", "fifo"), help="How an owner's share is divided among its jobs, for objective = water_filling.")
+    placement: str = placement_param()
+    _wishes: Wishes = field(init=False, repr=False)
+    _place: Placer = field(init=False, repr=False)
+    _aside: Aside = field(init=False, repr=False)
+    _kinds: Kinds | None = field(init=False, repr=False, default=None)
+    _seats: Seats = field(init=False, repr=False)
+    _roster: Roster = field(init=False, repr=False)
+    _contest: Contest | None = field(init=False, repr=False, default=None)
+    _sits_out: Bools = field(init=False, repr=False)
+    _news: bool = field(init=False, repr=False, default=True)
+    _began_s: float = field(init=False, repr=False, default=0.0)
+    _ends_s: float = field(init=False, repr=False, default=inf)
+    _computed_s: float = field(init=False, repr=False, default=-inf)
+    _computed_for: tuple[Ints, tuple[int, ...]] = field(init=False, repr=False, default=(np.zeros(0, np.int64), ()))
+
+    cadence = Cadence()
+    card = Card(
+        title="Gavel",
+        what="What.",
+        cost="Cost.",
+        limits="Limits.",
+        source="Narayanan et al., OSDI 2020",
+        certainty="exact",
+        goals=("heterogeneous", "fairness"),
+    )
+
+    def __post_init__(self) -> None:
+        """Prepare the rules of placement."""
+        self._wishes = Wishes(self.objective, self.aware, self.faithful, self.entity, self.entity_weights, self.within)
+        self._place = Placer(self.placement, "fastest", False)
+        self._aside = Aside(self._place)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Speeds unless types are all alike to it, and sizes if the objective counts them."""
+        return frozenset(({"rates"} if self._wishes.looks else set()) | ({"remaining_work"} if self.objective in COUNTS_WORK else set()))
+
+    def allocate(self, view: View, /) -> Plan:
+        """Begin a round if the last one is over; jobs without GPUs start at any time."""
+        first = self._kinds is None
+        kinds = self._kinds or self._begin(view)
+        self._aside.feed(view, first=first)
+        changes = self._aside.start(view)
+        if not first and view.now_s < self._ends_s and not self._aside.only(view.grants):
+            self._news = self._news or any(view.delta)
+            return Plan(changes, wake_at_s=self._ends_s)
+        notes = self._round(view, kinds, changes, news=self._news or any(view.delta))
+        self._news = False
+        return Plan(changes, wake_at_s=self._ends_s, notes=notes) if changes or notes or self._ends_s < inf else EMPTY
+
+    def _begin(self, view: View) -> Kinds:
+        kinds = self._kinds = Kinds(view, self._place)
+        self._seats = Seats(kinds, self._place)
+        self._roster = Roster(len(kinds), self.round_s / 2)
+        self._began_s, self._news = view.now_s, True
+        return kinds
+
+    def _round(self, view: View, kinds: Kinds, changes: dict[JobId, Grant | None], *, news: bool) -> dict[str, float]:
+        """Add the changes of a round; return notes."""
+        roster, seats = self._roster, self._seats
+        if news:
+            self._enter(view, kinds)
+        if news or not seats.still(view, self._aside):
+            seats.look(view, roster, self._aside)
+            self._contest = None
+        roster.time_s[seats.ran, seats.on[seats.ran]] += view.now_s - self._began_s
+        self._began_s = view.now_s
+        notes = self._compute(view, kinds) if self._shall_compute(view) else {}
+        changes |= seats.settle(view, roster, self._ranking(), self._order(view, len(kinds)), self._sits_out)
+        self._ends_s = view.now_s + self.round_s if seats.runs else inf
+        return notes
+
+    def _enter(self, view: View, kinds: Kinds) -> None:
+        roster, ids = self._roster, self._aside.others(view.active.ids)
+        new = roster.align(ids)
+        if len(new):
+            roster.gangs[new] = [view.demand(job).replicas for job in ids[new].tolist()]
+            roster.rates[new] = kinds.rates(view, ids[new], roster.gangs[new], look=self._wishes.looks)
+
+    def _shall_compute(self, view: View) -> bool:
+        """Tell whether something has changed and the shares are old enough, or nobody has any."""
+        roster, since_s = self._roster, view.now_s - self._computed_s
+        if not len(roster):
+            return False
+        # Upstream's clock begins at 0, which it also takes for "never computed"; when nobody with shares is left, it waits for the next arrival.
+        if since_s < self.recompute_s and not (self.faithful and self._computed_s == 0) and roster.counted.any():
+            return False
+        return self._computed_for[1] != self._seats.gpus or not np.array_equal(self._computed_for[0], roster.ids)
+
+    def _compute(self, view: View, kinds: Kinds) -> dict[str, float]:
+        roster, seats = self._roster, self._seats
+        found = self._wishes.shares(view, roster, tuple(kinds.types), seats.gpus)
+        roster.reset(found.x, view.now_s - self._computed_s if self._computed_s > -inf else 0.0)
+        self._computed_s, self._computed_for, self._contest = view.now_s, (roster.ids, seats.gpus), None
+        return {"objective": found.value} if np.isfinite(found.value) else {}
+
+    def _order(self, view: View, kinds: int) -> Sequence[int]:
+        if self.faithful and kinds > 1 and (not self.aware or self.objective == "isolated"):
+            return view.rng.permutation(kinds).tolist()
+        return range(kinds)
+
+    def _ranking(self) -> Contest:
+        if self._contest is None:
+            roster = self._roster
+            can = roster.rates > 0
+            can[self._seats.fixed] = False
+            if self.objective == "fifo":
+                can &= roster.share > 0
+            self._contest = Contest(roster, can)
+            self._sits_out = ~roster.counted if self.faithful else np.zeros(len(roster), np.bool_)
+        return self._contest
