@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from allocators._problem import Problem, per_job
 from allocators._queues import WAITS, queue
 from sim.contract import ContractError, Floats, Ints
+
+_STEPS: Final = 40
+_SPARE: Final = 2
 
 
 def allox(problem: Problem, held: Ints, alpha: float = 1.0) -> Ints:
@@ -29,8 +34,7 @@ def allox(problem: Problem, held: Ints, alpha: float = 1.0) -> Ints:
     Notes
     -----
     A job that is the k-th from last on a GPU delays k jobs, itself included, by its run time there: that is what the place costs. GPUs of one type cost the
-    same, and a place is only taken if those after it are, so that a type of g free GPUs has g places of every k up to jobs / g. Jobs that do not run on
-    any type with a free GPU wait.
+    same. Jobs that do not run on any type with a free GPU wait.
     """
     if (problem.gangs != 1).any():
         raise ContractError("AlloX matches jobs of one GPU; some here have more")
@@ -45,30 +49,77 @@ def allox(problem: Problem, held: Ints, alpha: float = 1.0) -> Ints:
     runs_s = np.full((len(waiting), len(types)), np.inf)
     rates = problem.rates[np.ix_(waiting, types)]
     np.divide(per_job(problem, problem.left)[waiting][:, None], rates, out=runs_s, where=rates > 0)
-    kind, rank, gpu = _places(free[types], len(waiting))
-    place = _matched(runs_s, kind, rank)
-    for column in range(len(types)):
-        here = np.flatnonzero(kind[place] == column)
+    column, rank, gpu = _matched(runs_s, free[types])
+    for chosen in range(len(types)):
+        here = np.flatnonzero(column == chosen)
         # The first to run on each GPU is the one with the most behind it.
-        order = here[np.lexsort((-rank[place[here]], gpu[place[here]]))]
-        firsts = np.unique(gpu[place[order]], return_index=True)[1]
-        at[waiting[order[firsts]]] = types[column]
+        order = here[np.lexsort((-rank[here], gpu[here]))]
+        firsts = np.unique(gpu[order], return_index=True)[1]
+        at[waiting[order[firsts]]] = types[chosen]
     return at
 
 
-def _places(free: Ints, jobs: int) -> tuple[Ints, Ints, Ints]:
-    """Return type, rank from the last and GPU of every place."""
-    places = [(np.full(-(-jobs // gpus) * gpus, column), np.arange(-(-jobs // gpus) * gpus)) for column, gpus in enumerate(free.tolist())]
-    kind, number = (np.concatenate(part) for part in zip(*places, strict=True))
-    return kind, number // free[kind] + 1, number % free[kind]
+def _matched(runs_s: Floats, gpus: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return column, rank from the last and GPU of every job in a matching of least cost.
 
-
-def _matched(runs_s: Floats, kind: Ints, rank: Ints) -> Ints:
-    """Return the place of every job."""
+    Notes
+    -----
+    Scipy's algorithm is fast where nearly every job finds a place of its own among the cheapest. So the relaxed problem is solved first: its masses tell how
+    many places are needed, and its prices are added to the costs of places. To let that change nothing, imaginary jobs that cost nothing fill all places.
+    If a type's last rank is needed, more places are tried: where it is not, more could not help, because a place of higher rank costs everybody more.
+    """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415
 
-    if runs_s.shape[1] == 1:  # the shortest goes first
-        place = np.empty(len(runs_s), dtype=np.int64)
-        place[np.argsort(-runs_s[:, 0], kind="stable")] = np.arange(len(runs_s))
-        return place
-    return np.asarray(linear_sum_assignment(runs_s[:, kind] * rank)[1])
+    jobs, types = runs_s.shape
+    if types == 1:  # the shortest goes first
+        number = np.empty(jobs, dtype=np.int64)
+        number[np.argsort(-runs_s[:, 0], kind="stable")] = np.arange(jobs)
+        return np.zeros(jobs, dtype=np.int64), number // gpus[0] + 1, number % gpus[0]
+    most = -(-jobs // gpus)
+    ranks, pushed = _relaxed(runs_s, gpus)
+    enough = np.minimum(np.ceil(ranks[-1]).astype(np.int64) + _SPARE, most)
+    while True:
+        column, rank, gpu = (np.concatenate(part) for part in zip(*map(_places, range(types), gpus.tolist(), enough.tolist()), strict=True))
+        price = np.concatenate([np.interp(rank[column == it], ranks[:, it], pushed[:, it]) for it in range(types)])
+        costs = np.tile(price, (len(column), 1))
+        costs[:jobs] += runs_s[:, column] * rank
+        place = linear_sum_assignment(costs)[1][:jobs]
+        lacks = np.array([(rank[place[column[place] == it]] == enough[it]).any() for it in range(types)]) & (enough < most)
+        if not lacks.any():
+            return column[place], rank[place], gpu[place]
+        enough = np.where(lacks, np.minimum(enough + enough // 4 + _SPARE, most), enough)
+
+
+def _places(column: int, gpus: int, ranks: int) -> tuple[Ints, Ints, Ints]:
+    """Return column, rank from the last and GPU of all places of a type."""
+    number = np.arange(gpus * ranks)
+    return np.full(len(number), column), number // gpus + 1, number % gpus
+
+
+def _relaxed(runs_s: Floats, gpus: Ints) -> tuple[Floats, Floats]:
+    """Return, for every type and its jobs from the longest to the shortest, the rank of each and the run time of those of higher rank that it delays.
+
+    Notes
+    -----
+    Jobs may be divided among types: a convex program, solved nearly by the Frank-Wolfe method. A job costs its rank x run time, and pushes all shorter ones.
+    """
+    jobs, types = runs_s.shape
+    runs = np.isfinite(runs_s)
+    finite_s = np.where(runs, runs_s, 0.0)
+    order = np.argsort(-finite_s, axis=0, kind="stable")
+    sorted_s, every = np.take_along_axis(finite_s, order, 0), np.arange(jobs)
+    part = runs / runs.sum(axis=1, keepdims=True)
+    costs = np.empty((jobs, types))
+    for step in range(_STEPS):
+        rank, pushed = _pushed(part, order, sorted_s, gpus)
+        np.put_along_axis(costs, order, sorted_s * rank + pushed, 0)
+        best = np.where(runs, costs, np.inf).argmin(axis=1)
+        part *= 1 - 2 / (step + 2)
+        part[every, best] += 2 / (step + 2)
+    return _pushed(part, order, sorted_s, gpus)
+
+
+def _pushed(part: Floats, order: Ints, sorted_s: Floats, gpus: Ints) -> tuple[Floats, Floats]:
+    mass = np.take_along_axis(part, order, 0) / gpus
+    pushed = np.cumsum(mass * sorted_s, axis=0)
+    return np.cumsum(mass, axis=0), pushed[-1] - pushed
