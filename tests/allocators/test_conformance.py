@@ -6,7 +6,6 @@ import dataclasses
 import pickle
 from collections.abc import Iterator
 from itertools import combinations
-from math import inf
 from time import perf_counter
 from typing import Any
 
