@@ -10,6 +10,7 @@ from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.generate.elastic import MOST_JOBS, MOST_SEED, BatchJobs, ElasticNodes
 from sim.generate.gavel import Gavel, GavelPhysical
+from sim.generate.hadar import Hadar, HadarE
 from sim.generate.history import with_history
 from sim.generate.profiles import PROFILES
 from sim.generate.workload import generate
@@ -76,6 +77,8 @@ WORKLOADS: Final[Mapping[str, type[Workload]]] = {
     "batch-jobs": BatchJobs,
     "gavel": Gavel,
     "gavel-physical": GavelPhysical,
+    "hadar": Hadar,
+    "hadare": HadarE,
 } | {name: _look_alike(name) for name in PROFILES}
 """Name -> what is made."""
 
