@@ -172,7 +172,7 @@ def _cost(replay: Replay, key: Key) -> str:
         return "You have left this run; it goes on, because others wait for it. Run it to see it again."
     size = runs().size(key)
     each_s = runs().seconds_each(key[0]) or replay.run_s
-    took = f", about {words.time(_START_S + size * each_s / cores())}" if each_s else ""
+    took = f", about {words.time(_START_S + size * each_s / cores())} if nothing else runs" if each_s else ""
     return f"Not run yet with {words.plural(key[1], 'seed')}: {words.plural(size, 'simulation')}{took}. {words.plain(replay.budget)}"
 
 

@@ -66,12 +66,18 @@ def results(replay: Replay, result: Result, seeds: int) -> None:
     """Draw the figures: published beside simulated, then the curves."""
     report = result.report
     labels = [_label(replay, row) for row in report.rows]
-    st.html(_table(report.rows, labels))
+    pairs = list(zip(report.rows, labels, strict=True))
+    claimed = [(row, label) for row, label in pairs if row.claim.published_text or row.claim.published is not None or row.claim.band is not None]
+    others = [pair for pair in pairs if pair not in claimed]
+    st.html(_table(claimed or others))
+    if claimed and others:
+        with st.expander(f"Also measured, with nothing published to hold it against ({len(others)})"):
+            st.html(_table(others))
     st.caption(
         f"Policies meet the same jobs; {words.plural(seeds, 'seed')}, pooled: the ratio of the means over seeds. The interval holds 95 % of resamples of the "
         f"seeds{'' if seeds >= 3 else ', from 3 seeds on'}. {report.cpu_s:,.0f} s of processor time in all."
     )
-    _side_by_side(report.rows, labels)
+    _side_by_side(claimed)
     reading(replay)
     st.markdown(f"**Where it holds, and where it turns around.** {words.plain(replay.explain)}")
     for axis in replay.axes:
@@ -134,10 +140,10 @@ def _value(metric: str, value: float) -> str:
     return words.BY_UNIT[unit](value) if unit in words.BY_UNIT and unit else _short(value)
 
 
-def _table(rows: Sequence[Row], labels: Sequence[str]) -> str:
+def _table(pairs: Sequence[tuple[Row, str]]) -> str:
     head = "".join(f'<th scope="col">{title}</th>' for title in ("Measure", "Published", "Simulated", "Verdict"))
     caption = "Below each measure: how well the claim is known, and what the figure rests on. Outside the band is a finding, not an error."
-    return _framed(f"<tr>{head}</tr>", "".join(map(_row, rows, labels)), caption)
+    return _framed(f"<tr>{head}</tr>", "".join(_row(row, label) for row, label in pairs), caption)
 
 
 def _row(row: Row, label: str) -> str:
@@ -149,7 +155,7 @@ def _row(row: Row, label: str) -> str:
     if claim.published_text:
         figure = "" if claim.published is None else f'<span class="diff">{published}</span>'
         published = f"{html.escape(claim.published_text)}{figure}"
-    runs = f"{words.plural(found.seeds, 'seed')} · {row.cpu_s:,.1f} s of processor time"
+    runs = f"{words.plural(found.seeds, 'seed')} · {row.cpu_s:,.1f} s CPU"
     cells = [
         f'<th scope="row" class="long">{html.escape(label)}<br><span class="unit">{html.escape(claim.certainty)} · {runs}</span></th>',
         f'<td class="long">{published}</td>',
@@ -178,10 +184,9 @@ def _label(replay: Replay, row: Row) -> str:
     return f"{row.claim.measure.label}, at {at.value:g} {axis.unit or axis.title.lower()}"
 
 
-def _side_by_side(rows: Sequence[Row], labels: Sequence[str]) -> None:
+def _side_by_side(pairs: Sequence[tuple[Row, str]]) -> None:
     """Draw the ratios that something is published or expected of; other kinds have no common scale and stay in the table."""
-    pairs = [(row, label) for row, label in zip(rows, labels, strict=True) if row.claim.measure.kind == "ratio" and row.found.seeds]
-    some = [(row, label) for row, label in pairs if row.claim.published is not None or row.claim.band is not None]
+    some = [(row, label) for row, label in pairs if row.claim.measure.kind == "ratio" and row.found.seeds]
     told = [{**row.to_json(""), "metric": label} for row, label in some]
     if told:
         title = "Published and simulated: ratio of the first policy to the second"
