@@ -103,8 +103,8 @@ def isolated_s(queue: Queue, devices: Ints) -> Floats:
     return np.asarray(queue.work / np.where(rate > 0, rate, queue.worst), np.float64)
 
 
-def bounds(queue: Queue, utility: Worth, now_s: float, gpus: int, eta: float, round_s: float) -> tuple[Floats, Floats]:
-    """Return the lowest and the highest price of a GPU of each type for a round, both of shape (types,); zeros where no job runs on the type.
+def bounds(queue: Queue, utility: Worth, now_s: float, gpus: int, eta: float) -> tuple[Floats, Floats]:
+    """Return the lowest and the highest price of a GPU of each type, both of shape (types,); zeros where no job runs on the type.
 
     Parameters
     ----------
@@ -116,20 +116,18 @@ def bounds(queue: Queue, utility: Worth, now_s: float, gpus: int, eta: float, ro
         GPUs in service.
     eta : float
         Divides the lowest price.
-    round_s : float, seconds
-        What the slowest run of a job is counted in.
 
     Notes
     -----
-    ``Umax = max_j U_j(shortest) / W_j`` and ``Umin = min_j U_j(T) / (4 eta t_j W_j)`` over the jobs that run on the type, ``t_j`` the rounds of the whole job
-    on its slowest type. ``T``, the horizon, is by when all jobs would be through on their slowest types: all GPU-seconds over all GPUs, then the longest job.
+    ``Umax = max_j U_j(shortest) / W_j`` and ``Umin = min_j U_j(T) / (4 eta t_j W_j)`` over the jobs that run on the type, ``t_j`` the seconds (1 or
+    more) of the whole job on its slowest type. ``T``, the horizon, is by when all jobs would be through on their slowest types: all GPU-seconds over all GPUs, then the longest job.
     """
     rest_s = queue.left / queue.worst
     horizon_s = now_s + float((rest_s * queue.gangs).sum()) / max(gpus, 1) + float(rest_s.max())
     runs = queue.paces > 0
     highest = utility.at(utility.origin_s + utility.shortest_s) / queue.gangs
-    rounds = np.maximum(queue.work / queue.worst / round_s, 1.0)
-    lowest = utility.at(horizon_s) / (4 * eta * rounds * queue.gangs)
+    slowest_s = np.maximum(queue.work / queue.worst, 1.0)
+    lowest = utility.at(horizon_s) / (4 * eta * slowest_s * queue.gangs)
     most = np.where(runs, highest[:, None], 0.0).max(axis=0)
     least = np.where(runs, lowest[:, None], np.inf).min(axis=0)
     return np.clip(np.where(np.isinf(least), 0.0, least), LEAST_RATIO * most, most / 2), most

@@ -40,7 +40,7 @@ class Hadar:
     Utility of job j finishing at f: ``utility``, by default the share of the best possible speed, ``t_min / (f - a)`` with submission ``a`` and the time
     ``t_min`` that the job takes alone on its fastest type. Price of a GPU of type r on a server with ``c`` GPUs of which ``g`` are taken:
     ``Umin_r (Umax_r / Umin_r)^(g / c)``, with ``Umax_r = max_j U_j(t_min) / W_j`` and ``Umin_r = min_j U_j(T - a_j) / (4 eta t_j W_j)`` over the jobs that
-    run on the type, ``W`` GPUs asked for, ``t_j`` rounds on the slowest type. Ours: the horizon ``T``, see `bounds`; ``Umin_r`` is kept between 1e-12 and a
+    run on the type, ``W`` GPUs asked for, ``t_j`` seconds on the slowest type. Ours: the horizon ``T``, see `bounds`; ``Umin_r`` is kept between 1e-12 and a
     half of ``Umax_r``. Jobs are walked in order of utility at their soonest finish per GPU, ties by job id, and each is placed by `FindAlloc` or skipped; of
     the partial decisions so made the ``beam`` best are kept. Ours: the candidates, that a job keeps its GPUs if others are no better, ``fill``, and that
     without ``fill`` an otherwise idle cluster still takes the first job. Work is counted from when the policy first saw the job.
@@ -141,7 +141,7 @@ class Hadar:
         queue = Queue(jobs.gangs, jobs.arrival_s, work, jobs.left, paces)
         devices = _devices(view)
         utility = worth(self.utility, queue, view.now_s, devices)
-        market = Market(view, jobs, utility, bounds(queue, utility, view.now_s, int(devices.sum()), self.eta, self.round_s))
+        market = Market(view, jobs, utility, bounds(queue, utility, view.now_s, int(devices.sum()), self.eta))
         density = utility.at(view.now_s + jobs.left / queue.best) / jobs.gangs
         # Rounded, so that equal worth is a tie.
         return market, np.argsort(-np.round(density / density.max(), 12), kind="stable").tolist()
