@@ -8,6 +8,7 @@ from sim.perf.batch import Batch
 from sim.perf.belief import BeliefSpec, Biased, Exact, Noisy, Unknown
 from sim.perf.communication import Spread
 from sim.perf.model import Limits, PerfModel, PerfSpec, Rate
+from sim.perf.predictors import Forest
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import Amdahl, PowerLaw
@@ -24,7 +25,7 @@ PERF: Final[dict[str, type[PerfSpec]]] = {
 }
 """Name -> performance model, a dataclass of parameters."""
 
-BELIEFS: Final[dict[str, type[BeliefSpec]]] = {"exact": Exact, "noisy": Noisy, "biased": Biased, "unknown": Unknown}
+BELIEFS: Final[dict[str, type[BeliefSpec]]] = {"exact": Exact, "noisy": Noisy, "biased": Biased, "unknown": Unknown, "forest": Forest}
 """Name -> belief, a dataclass of parameters."""
 
 __all__ = ["BELIEFS", "PERF", "Limits", "PerfModel", "PerfSpec", "Rate"]
