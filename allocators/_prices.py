@@ -119,8 +119,9 @@ def bounds(queue: Queue, utility: Worth, now_s: float, gpus: int, eta: float) ->
 
     Notes
     -----
-    ``Umax = max_j U_j(shortest) / W_j`` and ``Umin = min_j U_j(T) / (4 eta t_j W_j)`` over the jobs that run on the type, ``t_j`` the seconds (1 or
-    more) of the whole job on its slowest type. ``T``, the horizon, is by when all jobs would be through on their slowest types: all GPU-seconds over all GPUs, then the longest job.
+    ``Umax = max_j U_j(shortest) / W_j`` and ``Umin = min_j U_j(T) / (4 eta t_j W_j)`` over the jobs that run on the type, ``t_j`` the seconds (1 or more) of
+    the whole job on its slowest type. ``T``, the horizon, is by when all jobs would be through on their slowest types: all GPU-seconds over all GPUs, then the
+    longest job.
     """
     rest_s = queue.left / queue.worst
     horizon_s = now_s + float((rest_s * queue.gangs).sum()) / max(gpus, 1) + float(rest_s.max())
