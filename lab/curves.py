@@ -30,8 +30,8 @@ _TITLES: Final[Mapping[str, tuple[str, str]]] = {
     "completed": ("Jobs completed", ""),
     "refused": ("Jobs refused", ""),
     "refused_share": ("Share of jobs refused", "1"),
-    "decision_ms_mean": ("Time per decision (ms)", ""),
-    "decision_ms_max": ("Longest decision (ms)", ""),
+    "decision_ms_mean": ("Time per decision", "ms"),
+    "decision_ms_max": ("Longest decision", "ms"),
 }
 
 
@@ -70,7 +70,7 @@ def title(metric: str) -> str:
 
 
 def unit(metric: str) -> str:
-    """Return its unit: "s", "1" (a share), "USD" or "" (a plain number)."""
+    """Return its unit: "s", "ms", "1" (a share), "USD" or "" (a plain number)."""
     return _TITLES.get(metric, ("", ""))[1]
 
 

@@ -74,7 +74,7 @@ def results(replay: Replay, result: Result, seeds: int) -> None:
         with st.expander(f"Also measured, with nothing published to hold it against ({len(others)})"):
             st.html(_table(others))
     st.caption(
-        f"Policies meet the same jobs; {words.plural(seeds, 'seed')}, pooled: the ratio of the means over seeds. The interval holds 95 % of resamples of the "
+        f"Policies meet the same jobs; {words.plural(seeds, 'seed')}, pooled: ratios are those of the means over seeds. The interval holds 95 % of resamples of the "
         f"seeds{'' if seeds >= 3 else ', from 3 seeds on'}. {report.cpu_s:,.0f} s of processor time in all."
     )
     _side_by_side(claimed)
@@ -137,7 +137,9 @@ def _short(value: float) -> str:
 
 def _value(metric: str, value: float) -> str:
     unit = curves.unit(metric)
-    return words.BY_UNIT[unit](value) if unit in words.BY_UNIT and unit else _short(value)
+    if unit in words.BY_UNIT and unit:
+        return words.BY_UNIT[unit](value)
+    return f"{_short(value)} {unit}".rstrip() if math.isfinite(value) else words.MISSING
 
 
 def _table(pairs: Sequence[tuple[Row, str]]) -> str:
@@ -240,7 +242,7 @@ def _curve(replay: Replay, table: pd.DataFrame, axis: Axis, group: Sequence[Meas
     even = {"ratio": 1.0, "difference": 0.0}.get(first.kind, math.nan)
     of = curves.title(first.metric)
     title = f"{of}, {first.kind}" if first.kind != "value" else of
-    y = first.kind if first.kind == "ratio" else f"{of} (s)" if curves.unit(first.metric) == "s" else of
+    y = first.kind if first.kind == "ratio" else f"{of} ({curves.unit(first.metric)})" if curves.unit(first.metric) in ("s", "ms") else of
     figure = charts.ratio_curve(table, _axis_title(axis), claim, even=even, value=y, title=title)
     figure.add_vline(x=at, line={"color": "rgba(128, 128, 128, 0.6)", "width": 2, "dash": "dot"})
     of_measure = {measure.label: measure for measure in group}
@@ -275,6 +277,8 @@ def _arms(replay: Replay, every: pd.DataFrame, axis: Axis, at: float) -> None:
         if not own.empty:
             means = dict(zip(own["metric"].tolist(), own["mean"].tolist(), strict=True))
             cells = "".join(f"<td>{_value(name, means[name])}</td>" for name in metrics)
-            body += f'<tr><th scope="row" class="long">{html.escape(arm.title)}</th>{cells}<td>{int(own["seeds"].iloc[0])}</td></tr>'
-    caption = f"{html.escape(axis.title)} {at:g} {html.escape(axis.unit)}: means over the seeds."
-    st.html(_framed(f'<tr><th scope="col">Policy</th>{head}<th scope="col">Seeds</th></tr>', body, caption))
+            body += f'<tr><th scope="row" class="long">{html.escape(arm.title)}</th>{cells}</tr>'
+    counts = sorted(set(mine["seeds"].tolist()))
+    seeds = words.plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    caption = f"{html.escape(axis.title)} {at:g} {html.escape(axis.unit)}: means over {seeds}."
+    st.html(_framed(f'<tr><th scope="col">Policy</th>{head}</tr>', body, caption))
