@@ -62,11 +62,11 @@ class ElasticNodes:
 
     def make(self) -> Trace:
         """Return the jobs; the same parameters give the same jobs, and another `per_h` the same jobs with scaled gaps."""
-        when, work, scaling, size = _streams(self.seed, 4)
+        when, work, scaling, size = streams(self.seed, 4)
         gaps = when.standard_exponential(self.jobs) * (HOUR_S / self.per_h)
         duration = self.median_h * HOUR_S * np.exp(self.sigma * work.standard_normal(self.jobs))
         exponent = self.exponent_low + (self.exponent_high - self.exponent_low) * scaling.random(self.jobs)
-        most = np.array(self.most_nodes)[_pick(np.ones(len(self.most_nodes)), size.random(self.jobs))]
+        most = np.array(self.most_nodes)[pick(np.ones(len(self.most_nodes)), size.random(self.jobs))]
         frame = pd.DataFrame(
             {
                 "job_id": _names(self.jobs),
@@ -123,13 +123,13 @@ class BatchJobs:
         TraceError
             If by chance no job arrives in these hours.
         """
-        when, work, kind = _streams(self.seed, 3)
+        when, work, kind = streams(self.seed, 3)
         submit = self._times(when)
         jobs = len(submit)
         if not jobs:
             raise TraceError(f"batch-jobs: no job arrived in {self.hours:g} h at {self.per_min:g} a minute. Raise one of the two, or take another seed.")
         hours = self.shortest_h + (self.longest_h - self.shortest_h) * work.random(jobs)
-        model = _pick(np.array(self.shares), kind.random(jobs))
+        model = pick(np.array(self.shares), kind.random(jobs))
         frame = pd.DataFrame(
             {
                 "job_id": _names(jobs),
@@ -156,12 +156,12 @@ class BatchJobs:
         return np.asarray(np.interp(unit[unit < expected[-1]], expected, edges * HOUR_S), np.float64)
 
 
-def _streams(seed: int, purposes: int) -> list[np.random.Generator]:
+def streams(seed: int, purposes: int) -> list[np.random.Generator]:
     """Return one generator per purpose, so that a change to one leaves the draws of the others alone; a new purpose goes to the end."""
     return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(purposes)]
 
 
-def _pick(shares: Floats, uniform: Floats) -> NDArray[np.intp]:
+def pick(shares: Floats, uniform: Floats) -> NDArray[np.intp]:
     """Return the place among the shares that each uniform number falls on; shares of 0 are never met."""
     edges = np.cumsum(shares)
     return np.asarray(np.searchsorted(edges[:-1], uniform * edges[-1], side="right"), np.intp)

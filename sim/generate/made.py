@@ -13,6 +13,7 @@ from sim.generate.gavel import Gavel, GavelPhysical
 from sim.generate.hadar import Hadar, HadarE
 from sim.generate.history import with_history
 from sim.generate.profiles import PROFILES
+from sim.generate.recurring import Recurring
 from sim.generate.workload import generate
 from sim.params import Spec, build, param, spec_of
 from sim.trace import Trace
@@ -77,6 +78,7 @@ WORKLOADS: Final[Mapping[str, type[Workload]]] = {
     "batch-jobs": BatchJobs,
     "gavel": Gavel,
     "gavel-physical": GavelPhysical,
+    "recurring": Recurring,
     "hadar": Hadar,
     "hadare": HadarE,
 } | {name: _look_alike(name) for name in PROFILES}
