@@ -13,6 +13,7 @@ Answer = TypeVar("Answer")
 _MOST_ROUNDS: Final = 500
 _MOST_PIVOTS: Final = 100  # per round; a degenerate basis may go round in circles
 _NO_GAIN: Final = 1e-12
+_PIVOT: Final = 1e-9
 _OLD: Final = 0.25  # part of the best prices so far in those tried next: the new ones alone swing too far at first
 
 
@@ -128,13 +129,18 @@ class _Master:
             self._weights = inverse.sum(axis=1)  # of a right-hand side of ones
             self._duals = values[self._basis] @ inverse
             gains = values - self._duals @ matrix
+            gains[self._basis] = 0.0  # not to be taken for more by a rounding error
             enters = int(gains.argmax())
             if gains[enters] <= enough:
                 return
             change = inverse @ matrix[:, enters]
             steps = np.full(len(change), np.inf)
-            np.divide(np.maximum(self._weights, 0.0), change, out=steps, where=change > _NO_GAIN)
-            self._basis[steps.argmin()] = enters
+            np.divide(np.maximum(self._weights, 0.0), change, out=steps, where=change > _PIVOT)
+            nearest = steps.min()
+            if nearest == np.inf:
+                return
+            # Of those that leave at the same step, the one with the largest pivot keeps the basis well apart from singular.
+            self._basis[np.where(steps <= nearest + _NO_GAIN, change, 0.0).argmax()] = enters
 
     @property
     def value(self) -> float:

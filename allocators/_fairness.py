@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Final
 
 import numpy as np
 
+from allocators._centre import centre
 from allocators._frontier import Market
 from allocators._level import EXACT, Need, Start, fill, highest, is_full
 from allocators._problem import Hint, Problem, Shares, isolated, isolated_rates, normal_rates, per_job, tidy
 from sim.contract import Floats
 
+CENTRE, THROUGHPUT, LEAVE = "centre", "throughput", "leave"
+SPARE: Final = (CENTRE, THROUGHPUT, LEAVE)
+"""What to do where the objective leaves a choice. centre: of all shares that reach the optimum the analytic centre, as upstream's interior-point solvers do.
+throughput: use what is left over where it adds most to the sum of normalised throughputs. leave: the cheapest shares that reach the optimum, no more."""
 _SHORTEST_S, _LONGEST_S, _CLOSE = 100.0, 1e6, 1.05
 
 
-def max_min(problem: Problem, *, spare: bool = True) -> Shares:
+def max_min(problem: Problem, *, spare: str = CENTRE) -> Shares:
     """Maximise the least of all jobs' weighted throughputs, each relative to what the job would do with its proportional share.
 
     Parameters
     ----------
     problem : Problem
         What to share.
-    spare : bool
-        Whether to divide what is left over as well; see `raised`.
+    spare : str
+        What becomes of GPU time that is left over: one of `SPARE`.
 
     Notes
     -----
@@ -33,15 +39,15 @@ def max_min(problem: Problem, *, spare: bool = True) -> Shares:
     return _proportional_to(problem, market, wanted, spare=spare)
 
 
-def makespan(problem: Problem, *, spare: bool = True, bisection: bool = False) -> Shares:
+def makespan(problem: Problem, *, spare: str = CENTRE, bisection: bool = False) -> Shares:
     """Minimise the time until the last of the jobs present is done, were the shares kept until then.
 
     Parameters
     ----------
     problem : Problem
         What to share.
-    spare : bool
-        Whether to divide what is left over as well; see `raised`.
+    spare : str
+        What becomes of GPU time that is left over: one of `SPARE`.
     bisection : bool
         Whether to stop at a time up to 5 % longer, the one at which upstream's bisection from 100 s and 1e6 s stops.
 
@@ -53,7 +59,7 @@ def makespan(problem: Problem, *, spare: bool = True, bisection: bool = False) -
     left = per_job(problem, problem.left)[market.jobs]
     if not left.any():
         return Shares(np.zeros(problem.rates.shape), 0.0)
-    found = _proportional_to(problem, market, left, spare=spare and not bisection)
+    found = _proportional_to(problem, market, left, spare=LEAVE if bisection else spare)
     shortest_s = 1.0 / found.value
     if not bisection:
         return found._replace(value=shortest_s)
@@ -62,15 +68,15 @@ def makespan(problem: Problem, *, spare: bool = True, bisection: bool = False) -
     return _finished(problem, market, left / allowed_s / market.fastest, start, found.hint, spare=spare)._replace(value=allowed_s)
 
 
-def finish_time_fairness(problem: Problem, *, spare: bool = True) -> Shares:
+def finish_time_fairness(problem: Problem, *, spare: str = CENTRE) -> Shares:
     """Minimise the largest of all jobs' ratios of the time they will have taken to the time that they would have taken in isolation.
 
     Parameters
     ----------
     problem : Problem
         What to share.
-    spare : bool
-        Whether to divide what is left over as well; see `raised`.
+    spare : str
+        What becomes of GPU time that is left over: one of `SPARE`.
 
     Notes
     -----
@@ -97,14 +103,8 @@ def finish_time_fairness(problem: Problem, *, spare: bool = True) -> Shares:
     return shares._replace(value=-shares.value)
 
 
-def raised(problem: Problem, market: Market, need: Need, most: float, start: Start, *, spare: bool) -> Shares:
-    """Return shares at the highest level.
-
-    Notes
-    -----
-    With `spare` the GPU time that is left over at that level goes to where it adds most to the sum of normalised throughputs; without, the shares are the
-    cheapest that keep the level.
-    """
+def raised(problem: Problem, market: Market, need: Need, most: float, start: Start, *, spare: str) -> Shares:
+    """Return shares at the highest level; if all GPUs are needed for it, there is nothing to spare."""
     hint = _usable(problem.hint, market)
     found = highest(market, need, most, start, hint.level)
     shares = _finished(problem, market, np.minimum(need(found.level)[0], 1.0), Start(found.level, found.x), Hint(found.prices, hint.fill), spare=spare)
@@ -112,7 +112,7 @@ def raised(problem: Problem, market: Market, need: Need, most: float, start: Sta
     return shares if gap <= 10 * EXACT else shares._replace(note=f"The search for the best shares was given up within {gap:.2g} of the optimum.")
 
 
-def _proportional_to(problem: Problem, market: Market, wanted: Floats, *, spare: bool) -> Shares:
+def _proportional_to(problem: Problem, market: Market, wanted: Floats, *, spare: str) -> Shares:
     """Return shares of the highest level where throughputs are at least level x wanted, in iterations per second."""
     if not len(market.jobs):
         return Shares(np.zeros(problem.rates.shape), inf)
@@ -124,11 +124,14 @@ def _proportional_to(problem: Problem, market: Market, wanted: Floats, *, spare:
     return shares._replace(value=shares.value * unit)
 
 
-def _finished(problem: Problem, market: Market, floor: Floats, start: Start, hint: Hint | None, *, spare: bool) -> Shares:
+def _finished(problem: Problem, market: Market, floor: Floats, start: Start, hint: Hint | None, *, spare: str) -> Shares:
     x, prices = start.x, hint or Hint([], [])
-    if spare and not is_full(market, x):
-        filled = fill(market, floor, market.fastest / normal_rates(problem)[market.jobs], x, prices.fill)
-        x, prices = filled.x, prices._replace(fill=filled.prices)
+    if spare != LEAVE and not is_full(market, x):
+        if spare == CENTRE:
+            x = centre(market, floor, x)
+        else:
+            filled = fill(market, floor, market.fastest / normal_rates(problem)[market.jobs], x, prices.fill)
+            x, prices = filled.x, prices._replace(fill=filled.prices)
     return Shares(tidy(problem, market.whole(x)), start.level, hint=prices)
 
 

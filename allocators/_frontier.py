@@ -78,7 +78,7 @@ class Market:
         within = problem._replace(rates=problem.rates[:, types])
         jobs = np.flatnonzero(runs_somewhere(within) > 0)
         fastest = runs_somewhere(within)[jobs]
-        kinds, kind = _alike(within.rates[jobs] / fastest[:, None])
+        kinds, kind = alike(within.rates[jobs] / fastest[:, None])
         shape = (len(problem.rates), len(problem.devices))
         return cls(jobs, types, shape, fastest, kinds, kind, problem.gangs[jobs].astype(float), problem.devices[types].astype(float))
 
@@ -151,7 +151,7 @@ class Market:
         return full
 
 
-def _alike(rows: Floats) -> tuple[Floats, Ints]:
+def alike(rows: Floats) -> tuple[Floats, Ints]:
     """Return the different rows, and for every row which of them it is."""
     # Sums with irrational weights tell rows apart faster than comparing them does; should two different rows have the same sum, every row is compared.
     key = rows @ np.sqrt(np.arange(2, 2 + rows.shape[1]))

@@ -69,9 +69,10 @@ def water_filling(problem: Problem, entities: Entities | None = None) -> Shares:
 
         grows = growth > 0
         most = float(((1 - floor[grows]) / growth[grows]).min())
-        found = highest(market, need, max(0.0, most), Start(0.0, x), prices)
-        first = found.level if np.isnan(first) else first
-        x, prices, made = found.x, found.prices, need(found.level)[0] * water.scale
+        if most > _EXACT / float(growth.max()):  # else somebody runs on the fastest type all the time already
+            found = highest(market, need, most, Start(0.0, x), prices)
+            first = found.level if np.isnan(first) else first
+            x, prices, made = found.x, found.prices, need(found.level)[0] * water.scale
         full = ~_can_grow(water, x, made, grows)
         if not full.any():
             break
