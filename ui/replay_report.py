@@ -74,7 +74,7 @@ def results(replay: Replay, result: Result, seeds: int) -> None:
         with st.expander(f"Also measured, with nothing published to hold it against ({len(others)})"):
             st.html(_table(others))
     st.caption(
-        f"Policies meet the same jobs; {words.plural(seeds, 'seed')}, pooled: ratios are those of the means over seeds. The interval holds 95 % of resamples of the "
+        f"Policies meet the same jobs; {words.plural(seeds, 'seed')}, pooled: ratios of means over seeds. The interval holds 95 % of resamples of the "
         f"seeds{'' if seeds >= 3 else ', from 3 seeds on'}. {report.cpu_s:,.0f} s of processor time in all."
     )
     _side_by_side(claimed)
