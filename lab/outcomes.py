@@ -86,7 +86,9 @@ class Report:
     overflow : str
         One sentence on recorded GPUs that the cluster does not have; "" = none.
     remarks : mapping of str
-        Title -> what must be known of that row.
+        Title -> what must be known of that row, among it what the allocator itself had to say of its run.
+    assumptions : tuple of str
+        What the performance model assumes because the trace does not say it.
     not_common : str
         Which policies did not complete the same jobs as the baseline, see `lab.compare.not_common`; "" = all did.
     frames : mapping
@@ -113,6 +115,7 @@ class Report:
     trust: Trust | None
     overflow: str
     remarks: Mapping[str, str]
+    assumptions: tuple[str, ...]
     not_common: str
     frames: Mapping[str, Mapping[str, pd.DataFrame]]
     parts: pd.DataFrame
@@ -189,7 +192,8 @@ def report(shown: Shown, store: Store) -> Report | None:
         table=table,
         counts=counts,
         trust=trust(trace, outcomes),
-        remarks={outcome.label: BEYOND for outcome in outcomes if outcome.overflow},
+        remarks=_remarks(outcomes, firsts),
+        assumptions=catalog.assumptions(shown.study.base.perf, trace),
         not_common=compare.not_common(outcomes, base) if based else "",
         overflow=_overflow([entry for outcome, entry in zip(outcomes, firsts.values(), strict=True) if outcome.replays]),
         frames=frames,
@@ -301,6 +305,11 @@ def _overflow(entries: Sequence[Entry]) -> str:
         f"The recording held more GPUs than this cluster has: {times}, at most {most} GPU{'' if most == '1' else 's'} more, "
         f"{spells['gpu_s'].sum() / 3600:,.0f} GPU-hours in all. The described cluster may be smaller than the real one was."
     )
+
+
+def _remarks(outcomes: Sequence[Outcome], entries: Mapping[str, Entry]) -> dict[str, str]:
+    said = {outcome.label: [*([BEYOND] if outcome.overflow else []), *entries[outcome.label].remarks] for outcome in outcomes}
+    return {label: " ".join(sentences) for label, sentences in said.items() if sentences}
 
 
 def _facts(study: Study, jobs: int) -> str:

@@ -38,6 +38,10 @@ def headline(said: Report) -> None:
     """Draw the sentence and what it is about."""
     st.subheader(words.plain(said.headline), anchor=False)
     st.caption(words.plain(said.facts))
+    if said.assumptions:
+        with st.expander("Assumed of how jobs scale, because the trace does not say it", icon=":material/rule:"):
+            for sentence in said.assumptions:
+                st.markdown(words.plain(sentence))
 
 
 def table(said: Report, look: tables.Look) -> None:
