@@ -196,6 +196,7 @@ class Seats:
         self._ids: list[JobId] = []
         self._held: dict[int, Grant] = {}
         self._left: list[int] = []
+        self._some_stay = False
         self.on: Ints = np.zeros(0, np.int64)
         self.ran: Ints = np.zeros(0, np.int64)
         self.fixed: Bools = np.zeros(0, np.bool_)
@@ -203,9 +204,11 @@ class Seats:
         self.runs = False
 
     def still(self, view: View, aside: Aside) -> bool:
-        """Tell whether everybody holds what the last changes gave; a plan that was long on its way may have been void."""
+        """Tell whether everybody holds what the last changes gave and may be stopped; a plan that was long on its way may have been void."""
         grants, ids = view.grants, self._ids
-        return len(grants) == len(self._held) + aside.running and all([grants.get(ids[place]) is grant for place, grant in self._held.items()])
+        if self._some_stay or len(grants) != len(self._held) + aside.running:
+            return False
+        return all(grants.get(ids[place]) is grant for place, grant in self._held.items())
 
     def look(self, view: View, roster: Roster, aside: Aside) -> None:
         """Take in what is held now; `roster` must know all jobs that are there."""
@@ -216,7 +219,8 @@ class Seats:
         self.on = np.full(len(roster), NONE)
         self.on[at] = [self._kinds.column(grant, view.demand(job)) for job, grant in held.items()]
         self.fixed = np.zeros(len(roster), np.bool_)
-        if not view.running.preemptible.all():
+        self._some_stay = not view.active.preemptible.all()
+        if self._some_stay:
             self.fixed[at] = ~view.running.preemptible[np.searchsorted(view.running.ids, roster.ids[at])]
         self._count(view, roster.gangs)
 
@@ -285,9 +289,9 @@ class Seats:
         chosen: dict[int, Grant] = {}
         for column in order:
             for place in contest.ranked(roster.time_s, column).tolist():
-                grant = None if place in chosen else self._seat(view, place, column)
-                if grant is not None:
-                    chosen[place], won[place] = grant, column
+                found = None if place in chosen else self._seat(view, place, column)
+                if found is not None:
+                    chosen[place], won[place] = found, column
         return won, chosen
 
     def _seat(self, view: View, place: int, column: int) -> Grant | None:
@@ -320,4 +324,4 @@ class Seats:
 
 def _still_fits(view: View, demand: Demand, held: Grant) -> bool:
     workers, _ = held.gangs[0]
-    return all([view.room.replicas_that_fit(node, demand) >= count for node, count in zip(workers.nodes, workers.count, strict=True)])
+    return all(view.room.replicas_that_fit(node, demand) >= count for node, count in zip(workers.nodes, workers.count, strict=True))

@@ -10,6 +10,7 @@ import numpy as np
 
 from allocators._entitled import COUNTS_WORK, Wishes
 from allocators._fleet import Aside, Kinds, Seats
+from allocators._problem import Hint
 from allocators._rounds import Bools, Contest, Roster
 from allocators.placement import Placer, placement_param
 from sim.contract import EMPTY, Cadence, Card, Grant, Ints, JobId, Plan, View, inf, param
@@ -23,17 +24,44 @@ class Gavel:
 
     Notes
     -----
-    [1]_, and its public code [2]_ where the paper is silent.
+    Shares X [1]_: of all X with ``sum_j X_mj <= 1`` for every job m and ``sum_m gang_m X_mj <= GPUs_j`` for every type j those that are the best for the
+    `objective`, where job m makes ``sum_j T_mj X_mj``; see `allocators._shares` for each. T is the believed throughput of the whole gang on one type; with
+    ``aware = no`` all types are alike. They are computed again in the first round after a job came or went, or GPUs did, but not within `recompute_s`.
+
+    Rounds, as in the authors' simulator [2]_: type by type, the fastest first (in random order for `isolated`, and if not `aware`), jobs are ranked by share of
+    time over time received since the shares were computed; ties go to those that are owed more from before. Who fits wins; a job without a share there may
+    win what is left over, except under `fifo`. Who wins on the type that it is on stays where it is. A job that ends inside a round leaves its GPUs idle until
+    the round ends, or until nobody runs any more. Jobs that arrived after the shares were computed win GPUs but leave them idle, which is one of the oddities
+    that ``faithful = no`` does away with; the others are the random order of types, and the makespan by bisection to within 5 %.
+
+    Ours: where upstream waits for the next arrival because only such newcomers are left, shares are computed at once. `fifo` without `aware` draws a
+    type at random, as upstream says but does not do. A job never wins on a type that it does not run on, and the agnostic objectives see a job that does not
+    run on the fastest type at its mean speed. Progress is fluid: upstream ends a round up to one iteration early. `allox`, a method for jobs of one GPU, lets
+    larger ones go first. Jobs that must not be stopped keep their GPUs; those without GPUs start at any time. Where cores or memory matter, or jobs
+    of one type may use different nodes, winners are placed one by one and those without room are passed over.
+
+    References
+    ----------
+    .. [1] D. Narayanan, K. Santhanam, F. Kazhamiaka, A. Phanishayee, M. Zaharia, "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
+       Workloads", OSDI 2020.
+    .. [2] stanford-futuredata/gavel at c4fa400, scheduler/scheduler.py and scheduler/policies/, MIT licence.
     """
 
-    objective: str = param("max_min", choices=OBJECTIVES, help="What the shares of time are chosen for.")
+    objective: str = param(
+        "max_min",
+        choices=OBJECTIVES,
+        help="What shares of time are chosen for: the least normalised throughput, the worst finish-time fairness, the last finish, the sum of throughputs, "
+        "that per dollar (with deadlines), order of arrival, equal parts, least total completion time, or max-min again and again, with owners.",
+    )
     aware: bool = param(True, help="Whether the policy knows how fast each job is on each GPU type; otherwise all types are alike to it.")
     round_s: float = param(360.0, unit="s", low=1, high=86_400, help="Length of a round: jobs start, stop and move only between rounds.")
-    recompute_s: float = param(1920.0, unit="s", low=0, high=1e6, help="Least time between two computations of the shares.")
-    faithful: bool = param(True, help="Whether oddities of the published code are kept.")
-    entity: str = param("user", choices=("user", "vc"), help="Column of the trace that says who owns a job, for objective = water_filling.")
-    entity_weights: tuple[float, ...] = param((1.0, 2.0, 3.0), low=0.001, high=1000, help="Weights.")
-    within: str = param("fairness", choices=("fairness", "fifo"), help="How an owner's share is divided among its jobs, for objective = water_filling.")
+    recompute_s: float = param(1920.0, unit="s", low=0, high=1e6, help="Least time from one computation of the shares to the next.")
+    faithful: bool = param(True, help="Whether oddities of the published simulator are kept: newcomers hold GPUs idle, types in random order, makespan to 5 %.")
+    entity: str = param("user", choices=("user", "vc", "none"), help="Column that says who owns a job, for objective = water_filling.")
+    entity_weights: tuple[float, ...] = param(
+        (1.0, 2.0, 3.0), low=0.001, high=1000, help="Weights of owners in order of their names, the last for all others, for objective = water_filling."
+    )
+    within: str = param("fairness", choices=("fairness", "fifo"), help="How an owner's part is divided among its jobs, for objective = water_filling.")
     placement: str = placement_param()
     _wishes: Wishes = field(init=False, repr=False)
     _place: Placer = field(init=False, repr=False)
@@ -43,6 +71,8 @@ class Gavel:
     _roster: Roster = field(init=False, repr=False)
     _contest: Contest | None = field(init=False, repr=False, default=None)
     _sits_out: Bools = field(init=False, repr=False)
+    _hint: Hint | None = field(init=False, repr=False, default=None)
+    _remarks: dict[str, None] = field(init=False, repr=False, default_factory=dict)
     _news: bool = field(init=False, repr=False, default=True)
     _began_s: float = field(init=False, repr=False, default=0.0)
     _ends_s: float = field(init=False, repr=False, default=inf)
@@ -52,11 +82,12 @@ class Gavel:
     cadence = Cadence()
     card = Card(
         title="Gavel",
-        what="What.",
-        cost="Cost.",
-        limits="Limits.",
-        source="Narayanan et al., OSDI 2020",
-        certainty="exact",
+        what="Every job gets shares of time on each GPU type, the best possible for an objective of choice, and follows them in rounds of some minutes.",
+        cost="Jobs change GPUs and types between rounds, GPUs idle until a round ends, and newcomers wait until shares are computed again.",
+        limits="Counts changes as free. Knows nothing of servers: it presumes that a gang is as fast on several. Two jobs never share a GPU here.",
+        source="Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads, OSDI 2020; the authors' public code",
+        certainty="exact for rounds and objectives, which follow the public code; our reading of which of several equally good shares its solvers choose, "
+        "and of what it leaves open: outages, jobs that must not be stopped, AlloX with gangs",
         goals=("heterogeneous", "fairness"),
     )
 
@@ -70,6 +101,10 @@ class Gavel:
     def needs(self) -> frozenset[str]:
         """Speeds unless types are all alike to it, and sizes if the objective counts them."""
         return frozenset(({"rates"} if self._wishes.looks else set()) | ({"remaining_work"} if self.objective in COUNTS_WORK else set()))
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what could not be done as the objective says."""
+        return tuple(self._remarks)
 
     def allocate(self, view: View, /) -> Plan:
         """Begin a round if the last one is over; jobs without GPUs start at any time."""
@@ -114,25 +149,34 @@ class Gavel:
             roster.rates[new] = kinds.rates(view, ids[new], roster.gangs[new], look=self._wishes.looks)
 
     def _shall_compute(self, view: View) -> bool:
-        """Tell whether something has changed and the shares are old enough, or nobody has any."""
-        roster, since_s = self._roster, view.now_s - self._computed_s
+        """Tell whether something has changed and the shares are old enough, or nobody can run with them."""
+        roster, seats, since_s = self._roster, self._seats, view.now_s - self._computed_s
         if not len(roster):
             return False
-        # Upstream's clock begins at 0, which it also takes for "never computed"; when nobody with shares is left, it waits for the next arrival.
-        if since_s < self.recompute_s and not (self.faithful and self._computed_s == 0) and roster.counted.any():
+        # Upstream's clock begins at 0, which it also takes for "never computed".
+        if since_s < self.recompute_s and not (self.faithful and self._computed_s == 0) and (len(seats.ran) or self._can_go_on()):
             return False
-        return self._computed_for[1] != self._seats.gpus or not np.array_equal(self._computed_for[0], roster.ids)
+        return self._computed_for[1] != seats.gpus or not np.array_equal(self._computed_for[0], roster.ids)
+
+    def _can_go_on(self) -> bool:
+        # Upstream waits here for the next arrival, or computes at once if there will be none, which a scheduler does not know.
+        roster, seats = self._roster, self._seats
+        could = (roster.rates > 0) & (roster.gangs[:, None] <= np.array(seats.gpus)) & roster.counted[:, None]
+        return bool((could & (roster.share > 0) if self.objective == "fifo" else could).any())
 
     def _compute(self, view: View, kinds: Kinds) -> dict[str, float]:
         roster, seats = self._roster, self._seats
-        found = self._wishes.shares(view, roster, tuple(kinds.types), seats.gpus)
+        found = self._wishes.shares(view, roster, tuple(kinds.types), seats.gpus, self._hint)
+        self._hint = found.hint
+        if found.note:
+            self._remarks[found.note] = None
         roster.reset(found.x, view.now_s - self._computed_s if self._computed_s > -inf else 0.0)
         self._computed_s, self._computed_for, self._contest = view.now_s, (roster.ids, seats.gpus), None
         return {"objective": found.value} if np.isfinite(found.value) else {}
 
     def _order(self, view: View, kinds: int) -> Sequence[int]:
         if self.faithful and kinds > 1 and (not self.aware or self.objective == "isolated"):
-            return view.rng.permutation(kinds).tolist()
+            return [int(kind) for kind in view.rng.permutation(kinds)]
         return range(kinds)
 
     def _ranking(self) -> Contest:

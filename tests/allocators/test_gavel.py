@@ -1,0 +1,233 @@
+"""Gavel in small schedules worked out by hand: rounds, shares, newcomers, and what upsets them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from allocators.gavel import OBJECTIVES, Gavel
+from sim.cluster import Change, Cluster, GpuType, NodeGroup
+from sim.contract import ParameterError, Spec
+from sim.faults import Faults
+from sim.overheads import Overheads
+from sim.params import build
+from sim.result import RunResult
+from sim.simulator import Conditions, Simulator
+from sim.trace import Trace
+from tests.allocators.walk import trace_of
+
+ONE = Cluster.parse("1x1:v100")
+TWO_TYPES = Cluster((NodeGroup(1, 1, "fast"), NodeGroup(1, 1, "slow")), (GpuType("fast", 2.0, 3.0), GpuType("slow", 1.0, 1.0)))
+
+
+def run(trace: Trace, cluster: Cluster, conditions: Conditions | None = None, **parameters: Any) -> RunResult:
+    return Simulator(trace, cluster, Gavel(**parameters), conditions or Conditions()).run()
+
+
+def finishes(result: RunResult) -> list[float]:
+    return result.jobs["finish_s"].round(3).tolist()
+
+
+def starts(result: RunResult, job: int) -> list[float]:
+    segments = result.segments
+    return segments.loc[segments["job"] == job, "t0"].tolist()
+
+
+# -- rounds ----------------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_two_jobs_take_turns_round_by_round() -> None:
+    result = run(trace_of([(0, 1, 720), (0, 1, 1080)]), ONE)
+    # a, b, a (done at 1080), then b alone.
+    assert finishes(result) == [1080.0, 1800.0]
+    assert starts(result, 1) == [360.0, 1080.0]
+
+
+def test_the_length_of_a_round_is_a_parameter() -> None:
+    assert finishes(run(trace_of([(0, 1, 720), (0, 1, 720)]), ONE, round_s=100.0)) == [1420.0, 1440.0]
+
+
+def test_who_ends_inside_a_round_leaves_its_gpu_idle_until_the_next() -> None:
+    result = run(trace_of([(0, 1, 100), (0, 1, 900), (0, 1, 100)]), Cluster.parse("2x1:v100"))
+    assert starts(result, 2) == [360.0]
+    assert finishes(result)[2] == 460.0
+
+
+def test_a_round_ends_early_when_nobody_runs_any_more() -> None:
+    assert finishes(run(trace_of([(0, 1, 100), (0, 1, 900)]), ONE)) == [100.0, 1000.0]
+
+
+def test_after_an_idle_time_a_round_begins_with_the_next_arrival() -> None:
+    assert finishes(run(trace_of([(0, 1, 100), (1234, 1, 50)]), ONE)) == [100.0, 1284.0]
+
+
+def test_arrivals_inside_a_round_wait_for_its_end() -> None:
+    result = run(trace_of([(0, 1, 2000), (10, 1, 50)]), Cluster.parse("2x1:v100"))
+    assert starts(result, 1) == [360.0]
+
+
+# -- newcomers -------------------------------------------------------------------------------------------------------------------------------------------------
+
+LATE: list[tuple[float, int, float]] = [(0, 1, 6000), (10, 1, 6000), (370, 1, 100)]
+
+
+def test_newcomers_wait_until_shares_are_computed_again_and_hold_up_a_gpu_meanwhile() -> None:
+    # Shares are computed at 0, and at 360 for the second job; for the third not before 360 + 1920 = 2280.
+    result = run(trace_of([*LATE, (371, 1, 100)]), Cluster.parse("3x1:v100"))
+    assert starts(result, 2) == [2520.0]
+    assert 2520 == 7 * 360
+
+
+def test_without_the_oddity_newcomers_take_what_is_left_over() -> None:
+    # 1920 s after the first shares no time is left to wait: the second job, too, starts on what is left over.
+    result = run(trace_of([*LATE, (371, 1, 100)]), Cluster.parse("3x1:v100"), faithful=False)
+    assert starts(result, 1) == [360.0]
+    assert starts(result, 2) == [720.0]
+
+
+def test_shares_may_be_computed_in_every_round() -> None:
+    assert starts(run(trace_of(LATE), Cluster.parse("3x1:v100"), recompute_s=0.0), 2) == [720.0]
+
+
+def test_newcomers_alone_do_not_wait() -> None:
+    result = run(trace_of([(0, 1, 400), (100, 1, 700), (500, 1, 100)]), ONE)
+    # At 360 shares are computed again. The third job is new at 720 and 1080; at 1100 only it is left.
+    assert starts(result, 2) == [1100.0]
+
+
+# -- types -----------------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_two_jobs_share_a_fast_and_a_slow_gpu_equally() -> None:
+    # Both gain the same from the fast type, on which durations hold, so each gets half of either: 3/4 of its speed, and 5400 s take 7200 s.
+    result = run(trace_of([(0, 1, 5400), (0, 1, 5400)]), TWO_TYPES)
+    placed = result.placements.merge(result.segments[["job", "t0", "t1"]], left_on="segment", right_index=True)
+    placed = placed.assign(held_s=placed["t1"] - placed["t0"])
+    on_fast = placed[placed["node"] == 0].groupby("job")["held_s"].sum()
+    assert abs(on_fast[0] - on_fast[1]) <= 360
+    assert max(finishes(result)) == pytest.approx(7200, abs=360)
+
+
+def test_a_job_alone_gets_the_fastest_type() -> None:
+    result = run(trace_of([(0, 1, 1000)]), TWO_TYPES)
+    assert set(result.placements["node"]) == {0}
+
+
+def test_who_is_not_aware_tries_the_types_in_any_order() -> None:
+    trace = trace_of([(0, 1, 20_000)])
+    nodes = set(run(trace, TWO_TYPES, aware=False).placements["node"])
+    assert nodes == {0, 1}
+    assert set(run(trace, TWO_TYPES, aware=False, faithful=False).placements["node"]) == {0}
+
+
+def test_a_gang_never_spans_types() -> None:
+    result = run(trace_of([(0, 2, 500), (0, 1, 100)]), Cluster.parse("1x2:v100,1x1:k80"))
+    assert result.jobs["outcome"].tolist() == ["completed", "completed"]
+    spanned = result.placements.groupby("segment")["node"].nunique()
+    assert (spanned == 1).all()
+
+
+# -- what upsets rounds ----------------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_without_gpus_start_at_once() -> None:
+    frame = trace_of([(0, 1, 1000), (10, 0, 50), (20, 0, 50)]).frame.assign(cpus=[0.0, 4.0, 4.0])
+    cluster = Cluster((NodeGroup(1, 1, "v100", cpus=0.0), NodeGroup(1, 0, cpus=4.0)))
+    result = run(Trace.of(frame), cluster)
+    assert finishes(result) == [1000.0, 60.0, 110.0]
+
+
+def test_who_must_not_be_stopped_goes_on() -> None:
+    result = run(trace_of([(0, 1, 1000), (0, 1, 100)]), ONE, Conditions(overheads=Overheads(on_preempt="forbidden")))
+    assert finishes(result) == [1000.0, 1100.0]
+    mixed = trace_of([(0, 1, 1000), (0, 1, 1000), (0, 1, 100)], preemptible=[0, 1, 1])
+    result = run(mixed, Cluster.parse("2x1:v100"))
+    assert result.jobs["preemptions"].tolist()[0] == 0
+    assert finishes(result)[0] == 1000.0
+    assert result.jobs["preemptions"].sum() > 0
+
+
+def test_lost_nodes_are_done_without_and_come_back() -> None:
+    trace = trace_of([(0, 1, 2000), (0, 1, 2000)])
+    cluster = Cluster.parse("2x1:v100")
+    gone = Cluster(cluster.groups, changes=(Change(500.0, (1,), False), Change(1200.0, (1,), True)))
+    result = run(trace, gone)
+    assert result.jobs["evictions"].tolist() == [0, 1]
+    assert result.reason == "drained"
+    # Between 720 and 1440 the two take turns on the one node.
+    assert result.jobs["preemptions"].sum() >= 1
+
+
+def test_an_outage_of_everything_is_waited_for() -> None:
+    result = run(trace_of([(0, 1, 500), (100, 1, 300)]), ONE, Conditions(faults=Faults(outages="0:200:1000")))
+    assert result.reason == "drained"
+    assert starts(result, 0)[1] == 1000.0
+
+
+def test_a_job_that_only_lost_nodes_could_hold_does_not_stop_the_others() -> None:
+    cluster = Cluster((NodeGroup(1, 4, "v100"), NodeGroup(1, 1, "v100")), changes=(Change(100.0, (0,), False),))
+    result = run(trace_of([(0, 4, 500), (0, 1, 3000)]), cluster)
+    assert result.jobs["outcome"].tolist() == ["unfinished", "completed"]
+    assert "can never start" in result.reason
+
+
+def test_cores_are_looked_at_where_they_are_short() -> None:
+    frame = trace_of([(0, 1, 500), (0, 1, 500), (0, 1, 500)]).frame.assign(cpus=[3.0, 3.0, 1.0])
+    cluster = Cluster((NodeGroup(1, 2, "v100", cpus=4.0),))
+    result = run(Trace.of(frame), cluster)
+    segments = result.segments
+    assert starts(result, 0)[0] == 0.0
+    assert starts(result, 2)[0] == 0.0
+    assert starts(result, 1)[0] > 0.0
+    assert len(segments) > 3
+
+
+def test_gangs_stay_where_they_are() -> None:
+    result = run(trace_of([(0, 2, 2000), (0, 2, 2000), (0, 4, 2000), (0, 1, 2000)]), Cluster.parse("3x4:v100"))
+    assert result.jobs["preemptions"].sum() == 0
+    assert len(result.segments) == 4
+
+
+# -- parameters ------------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_objective_brings_all_jobs_to_their_end() -> None:
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(
+        {
+            "job_id": [str(at) for at in range(30)],
+            "submit_time_s": np.sort(rng.uniform(0, 20_000, 30)),
+            "num_gpus": rng.choice([1, 1, 2], 30),
+            "duration_s": rng.uniform(500, 9000, 30),
+            "priority": rng.choice([1.0, 5.0], 30),
+            "deadline_s": rng.uniform(10_000, 60_000, 30),
+            "user": rng.choice(["a", "b"], 30),
+        }
+    )
+    seen = set()
+    for objective in OBJECTIVES:
+        for aware in (True, False):
+            result = run(Trace.of(frame), Cluster.parse("2x2:v100,2x2:k80"), objective=objective, aware=aware)
+            assert set(result.jobs["outcome"]) == {"completed"}, objective
+            seen.add(result.digest())
+    assert len(seen) > len(OBJECTIVES)
+
+
+def test_values_out_of_bounds_are_refused() -> None:
+    with pytest.raises(ParameterError, match="round_s"):
+        build(Gavel, Spec.of("gavel", round_s=0))
+    with pytest.raises(ParameterError, match="objective"):
+        build(Gavel, Spec.of("gavel", objective="best"))
+
+
+def test_needs_are_what_the_objective_reads() -> None:
+    assert Gavel().needs == {"rates"}
+    assert Gavel(aware=False).needs == frozenset()
+    assert Gavel(objective="makespan").needs == {"rates", "remaining_work"}
+    assert Gavel(objective="makespan", aware=False).needs == {"rates", "remaining_work"}
+    assert Gavel(objective="isolated").needs == frozenset()
+    assert Gavel(objective="fifo").needs == {"rates"}
+    assert Gavel(objective="fifo", aware=False).needs == frozenset()
