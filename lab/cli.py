@@ -99,6 +99,8 @@ def command_run(args: argparse.Namespace) -> None:
             _write_jobs(folder / f"{label}.csv", result, trace)
     text = json.dumps(_document(source, trace, study, done), indent=2, ensure_ascii=False, allow_nan=False) if args.json else _table(source, trace, study, done)
     sys.stdout.write(text + "\n")
+    for one in done:
+        sys.stderr.writelines(f"{one.label}: {sentence}\n" for sentence in one.result.remarks)
 
 
 def read_text(path: Path, what: str) -> str:
@@ -244,6 +246,7 @@ def _document(source: Source, trace: Trace, study: Study, done: Sequence[Finishe
         "gpu_hours": trace.gpu_seconds / 3600,
         "epoch": trace.epoch,
         "digest": source.trace.digest,
+        "assumptions": list(catalog.assumptions(study.base.perf, trace)),
     }
     rows = []
     for one in done:
@@ -266,7 +269,7 @@ def _table(source: Source, trace: Trace, study: Study, done: Sequence[Finished])
         f"{trace.name}: {plural(account.get('read', len(trace)), 'row')} read, {account.get('used', len(trace)):,} used, "
         f"{account.get('dropped', 0):,} left out; {plural(len(trace), 'job')} on {plural(cluster.gpus, 'GPU')} of {plural(len(cluster.nodes), 'node')}.",
         *(f"  {item['rows']:,} {item['action']}: {item['reason']}" for item in account.get("reasons", ())),
-        *(f"  {sentence}" for sentence in (*account.get("warnings", ()), *account.get("guesses", ()))),
+        *(f"  {sentence}" for sentence in (*account.get("warnings", ()), *account.get("guesses", ()), *catalog.assumptions(study.base.perf, trace))),
         "",
     ]
     titles = ("allocator", "done", "not done", "mean JCT", "P95 JCT", "mean wait", "makespan", "GPUs busy", "preempted")
