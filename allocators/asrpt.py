@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heapreplace
 from math import isfinite
 from typing import NamedTuple
 
@@ -13,6 +13,9 @@ from allocators._backlog import head_param, newly_waiting
 from allocators._virtual import TOLERANCE_S, VirtualMachine
 from allocators.placement import Placer, alone, mix_param, types_param
 from sim.contract import Cadence, Card, Demand, Grant, JobId, Plan, Shape, View, inf, param
+
+Lane = tuple[int, bool]
+"""A demand and whether it communicates much: of these either the first has room or none."""
 
 
 class Predicted(NamedTuple):
@@ -66,7 +69,7 @@ class Asrpt:
     mix: bool = mix_param()
     _machine: VirtualMachine | None = field(init=False, repr=False, default=None)
     _complete: int = field(init=False, repr=False, default=0)
-    _queue: list[tuple[int, JobId]] = field(init=False, repr=False, default_factory=list)
+    _lanes: dict[Lane, list[tuple[int, JobId]]] = field(init=False, repr=False, default_factory=dict)
     _place_of: dict[JobId, int] = field(init=False, repr=False, default_factory=dict)
     _predicted: dict[JobId, Predicted] = field(init=False, repr=False, default_factory=dict)
     _first_s: dict[JobId, float] = field(init=False, repr=False, default_factory=dict)
@@ -114,24 +117,24 @@ class Asrpt:
         arrived = set(delta.arrived)
         for job in newly_waiting(delta):
             if job in self._place_of:
-                insort(self._queue, (self._place_of[job], job))
+                self._line_up(view, job)
                 continue
             predicted = self._predicted[job] = self._predict(view, job)
             since_s = view.one("arrival_s", job) if job in arrived else now_s
             if since_s > machine.now_s:
-                self._join(machine.advance(since_s))
+                self._join(view, machine.advance(since_s))
             gpus = view.one("gpus", job)
             machine.add(job, gpus * predicted.time_s if gpus else 0.0)
-        self._join(machine.advance(now_s))
+        self._join(view, machine.advance(now_s))
         if delta.nodes:
             machine.speed = float(view.capacity.sum())
         return machine
 
-    def _join(self, complete: list[tuple[float, JobId]]) -> None:
+    def _join(self, view: View, complete: list[tuple[float, JobId]]) -> None:
         for _, job in complete:
             self._complete += 1
             self._place_of[job] = self._complete
-            insort(self._queue, (self._complete, job))
+            self._line_up(view, job)
 
     def _predict(self, view: View, job: JobId) -> Predicted:
         demand = view.demand(job)
@@ -158,34 +161,45 @@ class Asrpt:
 
     # -- the real queue ----------------------------------------------------------------------------------------------------------------------------------------
 
+    def _line_up(self, view: View, job: JobId) -> None:
+        # Where nobody may pass, one lane is all.
+        lane = (id(view.demand(job)), self._communicates(job)) if self.head == "skip" else (0, False)
+        heappush(self._lanes.setdefault(lane, []), (self._place_of[job], job))
+
     def _start(self, view: View) -> tuple[dict[JobId, Grant | None], float]:
-        queue, wake_at_s = self._queue, inf
+        lanes, wake_at_s, is_first = self._lanes, inf, True
         started: dict[JobId, Grant | None] = {}
-        denied: set[tuple[int, int]] = set()
-        at = 0
-        while at < len(queue):
-            job = queue[at][1]
-            if not at:
+        line = [(*queue[0], lane) for lane, queue in lanes.items()]
+        heapify(line)
+        while line:
+            _, job, lane = line[0]
+            if is_first:
                 self._first_s.setdefault(job, view.now_s)
             due_s = self._due_s(job)
             place = self._way(job, is_due=due_s <= view.now_s + TOLERANCE_S)
-            demand = view.demand(job)
-            grant = None if (id(place), id(demand)) in denied else place(view, demand)
-            if grant is not None:
-                started[job] = grant
-                del queue[at]
-                self._first_s.pop(job, None)
+            grant = place(view, view.demand(job))
+            if grant is None:
+                if is_first and place is self._fewest_ever:
+                    wake_at_s = due_s
+                is_first = False
+                heappop(line)
                 continue
-            if not at and place is self._fewest_ever:
-                wake_at_s = due_s
-            if self.head == "block":
-                break
-            denied.add((id(place), id(demand)))
-            at += 1
+            started[job] = grant
+            self._first_s.pop(job, None)
+            queue = lanes[lane]
+            heappop(queue)
+            if queue:
+                heapreplace(line, (*queue[0], lane))
+            else:
+                del lanes[lane]
+                heappop(line)
         return started, wake_at_s
 
+    def _communicates(self, job: JobId) -> bool:
+        return self._predicted[job].slowdown >= self.theta - 1e-9
+
     def _way(self, job: JobId, *, is_due: bool) -> Placer:
-        if self._predicted[job].slowdown < self.theta - 1e-9:
+        if not self._communicates(job):
             return self._fragments
         return self._emptiest if is_due else self._fewest_ever
 
