@@ -91,7 +91,10 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="the machines, e.g. 16x8:v100,4x4:t4, a .json description or a .csv of virtual clusters; else the sample's own, or one built from the trace",
     )
     parser.add_argument("--allocator", metavar="NAME[:key=value,...]", action="append", help="a policy; repeat to compare")
-    parser.add_argument("--perf", metavar="NAME[:key=value,...]", help="the performance model")
+    parser.add_argument(
+        "--perf", metavar="NAME[:key=value,...]", help="the performance model; table=FILE.csv is a profile of your own, for those that have a table"
+    )
+    parser.add_argument("--without-unmeasured", action="store_true", help="leave out jobs of which the profile of measured throughputs knows too little")
     parser.add_argument("--seed", metavar="N", help="of everything random (default 0)")
     parser.add_argument("--horizon-s", metavar="S", help="stop at this simulated second")
     parser.add_argument("--scenario", metavar="FILE.json", help="repeat exactly what a page saved")

@@ -145,6 +145,11 @@ def assumptions(perf: Spec, trace: Trace) -> tuple[str, ...]:
     return model.assumptions(trace)
 
 
+def is_model(perf: Spec, kind: type) -> bool:
+    """Tell whether a performance model is of a kind; its parameters are not looked at."""
+    return _model_class(perf) is kind
+
+
 def beliefs() -> tuple[Choice, ...]:
     """List what an allocator may believe of run times."""
     return tuple(_model(name, cls) for name, cls in BELIEFS.items())

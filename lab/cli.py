@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 
 import pandas as pd
 
-from lab import catalog
+from lab import catalog, profiles
 from lab.compare import Outcome, headline
 from lab.document import parse_json
 from lab.machines import cluster_from_file
@@ -83,6 +83,7 @@ def command_run(args: argparse.Namespace) -> None:
         If the input cannot be used or a run was stopped.
     """
     study, source = _study(args)
+    source = _measured(args, study, source)
     trace = changed(source.trace, study.base.trace)
     check_measure(trace, study.base.measure)
     names = _run_labels(study)
@@ -101,6 +102,20 @@ def command_run(args: argparse.Namespace) -> None:
     sys.stdout.write(text + "\n")
     for one in done:
         sys.stderr.writelines(f"{one.label}: {sentence}\n" for sentence in one.result.remarks)
+
+
+def _measured(args: argparse.Namespace, study: Study, source: Source) -> Source:
+    """Say what a measured profile lacks, before the run; return the jobs, on request without those that it does not know."""
+    base = study.base
+    if args.without_unmeasured:
+        source = profiles.measured_only(source, base.perf, base.cluster)
+    fit = profiles.check(base.perf, changed(source.trace, base.trace), base.cluster)
+    if fit is None and args.without_unmeasured:
+        raise UsageError(f"--without-unmeasured goes with a performance model of measured throughputs, but this is {base.perf.name}. Leave it out.")
+    if fit:
+        ways = () if fit.runs else ("--without-unmeasured leaves them out; stand_in in --perf lets something stand in.",)
+        sys.stderr.write("".join(f"{sentence}\n" for sentence in (*fit.sentences, *(f"  {line}" for line in fit.lines()), *ways)))
+    return source
 
 
 def read_text(path: Path, what: str) -> str:
@@ -172,7 +187,7 @@ def _study(args: argparse.Namespace) -> tuple[Study, Source]:
         kept = place.get("trace")
         found = trace_spec(args).to_json()
         place["trace"] = {**(kept if isinstance(kept, dict) else {}), **{key: found[key] for key in ("source", "fmt", "read")}}
-    study = Study.from_json(with_settings(document, _settings(args)))
+    study = Study.from_json(profiles.localised(with_settings(document, _settings(args))))
     return study, load_source(study.base.trace, max_mb=args.max_mb)
 
 
@@ -187,8 +202,8 @@ def _study_of_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
     where = trace_spec(args)
     source = load_source(where, max_mb=args.max_mb)
     cluster = cluster_of(args.cluster, source.trace.epoch) if args.cluster else _own_cluster(source)
-    study = Study(Scenario(where, cluster, specs[0], Spec.parse(args.perf) if args.perf else RIGID), specs)
-    document = with_settings(study.to_json(), _settings(args))
+    study = Study(Scenario(where, cluster, specs[0], profiles.from_file(Spec.parse(args.perf)) if args.perf else RIGID), specs)
+    document = profiles.localised(with_settings(study.to_json(), _settings(args)))
     changed_study = Study.from_json(document)
     if changed_study.base.trace != where:
         source = load_source(changed_study.base.trace, max_mb=args.max_mb)
@@ -246,7 +261,7 @@ def _document(source: Source, trace: Trace, study: Study, done: Sequence[Finishe
         "gpu_hours": trace.gpu_seconds / 3600,
         "epoch": trace.epoch,
         "digest": source.trace.digest,
-        "assumptions": list(catalog.assumptions(study.base.perf, trace)),
+        "assumptions": list(profiles.assumptions(study.base.perf, trace)),
     }
     rows = []
     for one in done:
@@ -269,7 +284,7 @@ def _table(source: Source, trace: Trace, study: Study, done: Sequence[Finished])
         f"{trace.name}: {plural(account.get('read', len(trace)), 'row')} read, {account.get('used', len(trace)):,} used, "
         f"{account.get('dropped', 0):,} left out; {plural(len(trace), 'job')} on {plural(cluster.gpus, 'GPU')} of {plural(len(cluster.nodes), 'node')}.",
         *(f"  {item['rows']:,} {item['action']}: {item['reason']}" for item in account.get("reasons", ())),
-        *(f"  {sentence}" for sentence in (*account.get("warnings", ()), *account.get("guesses", ()), *catalog.assumptions(study.base.perf, trace))),
+        *(f"  {sentence}" for sentence in (*account.get("warnings", ()), *account.get("guesses", ()), *profiles.assumptions(study.base.perf, trace))),
         "",
     ]
     titles = ("allocator", "done", "not done", "mean JCT", "P95 JCT", "mean wait", "makespan", "GPUs busy", "preempted")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from lab import catalog, compare
+from lab import catalog, compare, profiles
 from lab.compare import Floats, Mask, Outcome
 from lab.frames import MOST_SHOWN
 from lab.run import key_of
@@ -193,7 +193,7 @@ def report(shown: Shown, store: Store) -> Report | None:
         counts=counts,
         trust=trust(trace, outcomes),
         remarks=_remarks(outcomes, firsts),
-        assumptions=catalog.assumptions(shown.study.base.perf, trace),
+        assumptions=profiles.assumptions(shown.study.base.perf, trace, store),
         not_common=compare.not_common(outcomes, base) if based else "",
         overflow=_overflow([entry for outcome, entry in zip(outcomes, firsts.values(), strict=True) if outcome.replays]),
         frames=frames,

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from lab import catalog
+from lab import catalog, profiles
 from lab.frames import chart_frames
 from lab.scenario import Scenario
 from lab.sources import check_measure, load_trace, source_digest
@@ -33,7 +33,7 @@ def run(scenario: Scenario, *, trace: Trace | None = None, store: Store | None =
     trace : Trace or None
         Its jobs, if they are at hand; None = loaded as the scenario says.
     store : Store or None
-        Where ``store:`` traces lie.
+        Where traces and profiles named ``store:`` lie.
     progress : callable or None
         Called now and then from inside the run.
 
@@ -47,13 +47,19 @@ def run(scenario: Scenario, *, trace: Trace | None = None, store: Store | None =
     reason = catalog.allocator(scenario.allocator, jobs, scenario.perf).reason
     if reason:
         raise ParameterError(f"{scenario.allocator.name} cannot run here: {reason}")
-    return Simulator(jobs, scenario.cluster, catalog.instance("allocator", scenario.allocator), conditions(scenario), progress=progress).run()
+    return Simulator(jobs, scenario.cluster, catalog.instance("allocator", scenario.allocator), conditions(scenario, store), progress=progress).run()
 
 
-def conditions(scenario: Scenario) -> Conditions:
-    """Return everything of a scenario but jobs, machines and allocator, as the simulator takes it."""
+def conditions(scenario: Scenario, store: Store | None = None) -> Conditions:
+    """Return everything of a scenario but jobs, machines and allocator, as the simulator takes it; `store` is where profiles of the user lie.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter cannot be used, or the profile is not kept any more.
+    """
     return Conditions(
-        perf=catalog.instance("perf", scenario.perf),
+        perf=profiles.resolved(scenario.perf, store),
         belief=catalog.instance("belief", scenario.belief),
         overheads=catalog.instance("overheads", scenario.overheads),
         faults=catalog.instance("faults", scenario.faults),
@@ -107,7 +113,7 @@ def run_to_store(document: Mapping[str, Any], root: str, progress: Callable[[Pro
     if store.has(key):
         return key
     trace = load_trace(scenario.trace, store)
-    result = run(scenario, trace=trace, progress=progress)
+    result = run(scenario, trace=trace, store=store, progress=progress)
     keep(store, key, scenario, result, trace)
     return key
 

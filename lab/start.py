@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from allocators import REGISTRY
-from lab import catalog
+from lab import catalog, profiles
 from lab.samples import SAMPLES
 from lab.scenario import Scenario, TraceSpec
 from lab.sources import load_source, load_trace
@@ -95,6 +95,7 @@ def reason(study: Study, at: int, store: Store | None = None) -> str:
     Raises
     ------
     TrainyardError
-        If the trace cannot be loaded.
+        If the trace cannot be loaded, or the profile of the performance model is not kept any more.
     """
+    profiles.resolved(study.base.perf, store)
     return catalog.allocator(study.allocators[at], load_trace(study.base.trace, store), study.base.perf).reason

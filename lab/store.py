@@ -1,4 +1,4 @@
-"""Results and uploaded traces in one folder, by content hash: written whole or not at all, damaged entries count as absent."""
+"""Results, uploaded traces and profiles in one folder, by content hash: written whole or not at all, damaged entries count as absent."""
 
 from __future__ import annotations
 
@@ -115,14 +115,14 @@ class StoredTrace:
 
 
 class Store:
-    """A folder of results and uploaded traces; several processes may use it at once.
+    """A folder of results, uploaded traces and profiles; several processes may use it at once.
 
     Parameters
     ----------
     root : Path or None
         None = `default_root()`.
     keep_days : float, days
-        Uploaded traces and results older than this are removed by `expire`.
+        Uploads and results older than this are removed by `expire`.
     """
 
     def __init__(self, root: Path | None = None, keep_days: float = KEEP_DAYS) -> None:
@@ -264,10 +264,27 @@ class Store:
         """Remove a kept trace, if it is there."""
         shutil.rmtree(self._trace(digest), ignore_errors=True)
 
+    def put_profile(self, digest: str, data: bytes, about: Mapping[str, Any]) -> None:
+        """Keep a measured profile for `keep_days`, counted from its last upload; raises `StoreError` if the folder cannot be written."""
+        if (folder := self._profile(digest)).is_dir():
+            _touch(folder / _MANIFEST)
+            return
+        with _Draft(self.root, folder) as draft:
+            (draft / "profile.csv").write_bytes(data)
+            (draft / _MANIFEST).write_text(json.dumps(plain(about), allow_nan=False), encoding="utf-8")
+
+    def get_profile(self, digest: str) -> tuple[bytes, Mapping[str, Any]] | None:
+        """Return a kept profile with what is known of it, or None if it is not here."""
+        folder = self._profile(digest)
+        try:
+            return (folder / "profile.csv").read_bytes(), json.loads((folder / _MANIFEST).read_bytes())
+        except (OSError, ValueError):
+            return None
+
     def expire(self, now_s: float | None = None) -> int:
-        """Remove results, traces and left-over drafts older than `keep_days`; return how many."""
+        """Remove results, traces, profiles and left-over drafts older than `keep_days`; return how many."""
         limit = (time.time() if now_s is None else now_s) - self.keep_days * 86_400
-        folders = [*(self.root / "runs").glob("*/*"), *(self.root / "traces").glob("*"), *(self.root / "drafts").glob("*")]
+        folders = [*(self.root / "runs").glob("*/*"), *(folder for kind in ("traces", "profiles", "drafts") for folder in (self.root / kind).glob("*"))]
         old = [folder for folder in folders if _age_mark(folder) < limit]
         for folder in old:
             shutil.rmtree(folder, ignore_errors=True)
@@ -278,6 +295,9 @@ class Store:
 
     def _trace(self, digest: str) -> Path:
         return self.root / "traces" / _checked(digest)
+
+    def _profile(self, digest: str) -> Path:
+        return self.root / "profiles" / _checked(digest)
 
 
 def default_root() -> Path:
