@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,7 @@ import numpy as np
 from allocators._problem import Hint, Problem, Shares, agnostic, isolated_rates, per_job
 from allocators._rounds import Roster
 from allocators._shares import OBJECTIVES, WAITS, Entities, allox, fifo, fifo_any, makespan, water_filling, whole
+from allocators.fluid import Standing
 from sim.contract import Floats, Ints, View
 
 COUNTS_WORK: Final = frozenset({"finish_time_fairness", "makespan", "cost_slo", "allox"})
@@ -37,45 +38,71 @@ class Wishes:
         """Whether rates are looked at, and not only where jobs can run."""
         return self.objective in LOOKS_AT_RATES if not self.aware else self.objective != "isolated"
 
-    def shares(self, view: View, roster: Roster, columns: tuple[int, ...], gpus: tuple[int, ...], hint: Hint | None = None) -> Shares:
+    @property
+    def owner_column(self) -> str:
+        """Column of the trace that says who owns a job; empty where that does not matter."""
+        return self.owner if self.objective == "water_filling" and self.owner != "none" else ""
+
+    def shares(self, standing: Standing, roster: Roster, rng: np.random.Generator, hint: Hint | None) -> Shares:
         """Return the shares of time of all jobs.
 
         Parameters
         ----------
-        view : View
-            The instant.
+        standing : Standing
+            Jobs and GPUs.
         roster : Roster
-            The jobs; what finish-time fairness remembers of them is brought up to date.
-        columns : tuple of int
-            Which GPU type of the cluster each column is.
-        gpus : tuple of int
-            GPUs of each type.
+            The same jobs; what finish-time fairness remembers of them is brought up to date.
+        rng : numpy.random.Generator
+            For what is drawn.
         hint : Hint, optional
             That of the last answer.
         """
-        problem = self._problem(view, roster, columns, np.array(gpus, np.int64))._replace(hint=hint)
+        problem = self._problem(standing)._replace(hint=hint)
         if self.objective == "finish_time_fairness":
             problem = _remember(roster, problem)
         special = _SPECIAL.get(self.objective)
-        return special(self, view, roster, problem) if special else OBJECTIVES[self.objective](problem)
+        return special(self, standing, roster, problem, rng) if special else OBJECTIVES[self.objective](problem)
 
-    def _problem(self, view: View, roster: Roster, columns: tuple[int, ...], gpus: Ints) -> Problem:
-        here = roster.gangs[:, None] <= gpus
-        rates = roster.rates * here
+    def _problem(self, standing: Standing) -> Problem:
+        here = standing.gangs[:, None] <= standing.gpus
+        rates = standing.rates * here
         if not self.aware:
             seen = agnostic(rates, FASTEST if self.objective in LOOKS_AT_RATES else None)
             rates = seen * (here if self.faithful else rates > 0)
-        priority = column(view, "priority", roster.ids)
-        return Problem(
-            rates=rates,
-            gangs=roster.gangs,
-            devices=gpus,
-            weights=np.where(priority > 0, priority, 1.0),
-            left=column(view, "remaining_work", roster.ids) if self.objective in COUNTS_WORK else 1.0,
-            age_s=view.now_s - column(view, "arrival_s", roster.ids),
-            due_s=column(view, "deadline_s", roster.ids) - view.now_s if self.objective == "cost_slo" else np.inf,
-            prices=prices(view, columns),
-        )
+        weights = np.where(standing.priority > 0, standing.priority, 1.0)
+        return Problem(rates, standing.gangs, standing.gpus, weights, standing.left, standing.age_s, 0.0, standing.due_s, prices(standing.prices))
+
+
+def standing_of(view: View, wishes: Wishes, roster: Roster, columns: Sequence[int], gpus: Sequence[int]) -> Standing:
+    """Return how the jobs of a roster stand now, with what the wishes look at.
+
+    Parameters
+    ----------
+    view : View
+        The instant.
+    wishes : Wishes
+        What is asked for.
+    roster : Roster
+        The jobs.
+    columns : sequence of int
+        Which GPU type of the cluster each column is.
+    gpus : sequence of int
+        GPUs of each type.
+    """
+    ids, owner = roster.ids, wishes.owner_column
+    return Standing(
+        ids,
+        roster.gangs,
+        roster.rates,
+        np.array(gpus, np.int64),
+        np.array([view.cluster.types[at].price_per_gpu_hour for at in columns]),
+        column(view, "priority", ids),
+        view.now_s - column(view, "arrival_s", ids),
+        column(view, "remaining_work", ids) if wishes.objective in COUNTS_WORK else 1.0,
+        column(view, "deadline_s", ids) - view.now_s if wishes.objective == "cost_slo" else np.inf,
+        column(view, owner, ids).astype(np.int64) if owner else None,
+        len(view.names(owner)) if owner else 1,
+    )
 
 
 def column(view: View, name: str, ids: Ints) -> Floats:
@@ -84,10 +111,9 @@ def column(view: View, name: str, ids: Ints) -> Floats:
     return values if len(values) == len(ids) else values[np.searchsorted(view.active.ids, ids)]
 
 
-def prices(view: View, columns: tuple[int, ...]) -> Floats:
-    """Return USD per GPU and hour of each type; a type without a price is counted as cheap as the cheapest with one, and all as 1 USD if none has one."""
-    asked = np.array([view.cluster.types[at].price_per_gpu_hour for at in columns])
-    return np.where(asked > 0, asked, asked[asked > 0].min(initial=np.inf) if (asked > 0).any() else 1.0)
+def prices(asked: Floats) -> Floats:
+    """Return USD per GPU and hour above 0: a type without a price is as cheap as the cheapest that has one, and all cost the same if none has."""
+    return np.where(asked > 0, asked, asked[asked > 0].min() if (asked > 0).any() else 1.0)
 
 
 def _remember(roster: Roster, problem: Problem) -> Problem:
@@ -102,16 +128,16 @@ def _held(roster: Roster) -> Ints:
     return np.where(roster.share.max(axis=1, initial=0.0) > 0, roster.share.argmax(axis=1), WAITS)
 
 
-def _first_come(wishes: Wishes, view: View, roster: Roster, problem: Problem) -> Shares:
+def _first_come(wishes: Wishes, standing: Standing, roster: Roster, problem: Problem, rng: np.random.Generator) -> Shares:
     if wishes.aware:
-        return OBJECTIVES["fifo"](problem)
-    known = problem._replace(rates=roster.rates * (roster.gangs[:, None] <= problem.devices))
-    return Shares(whole(fifo_any(known, _held(roster), view.rng), len(problem.devices)))
+        return fifo(problem)
+    known = problem._replace(rates=standing.rates * (standing.gangs[:, None] <= standing.gpus))
+    return Shares(whole(fifo_any(known, _held(roster), rng), len(problem.devices)))
 
 
-def _matched(wishes: Wishes, view: View, roster: Roster, problem: Problem) -> Shares:
-    """Match jobs of one GPU after larger ones, which the method does not know, have got the fastest type with room in order of arrival; who has, keeps."""
-    del wishes, view
+def _matched(wishes: Wishes, standing: Standing, roster: Roster, problem: Problem, rng: np.random.Generator) -> Shares:
+    # Larger jobs, which the method does not know, go first: in order of arrival each on the fastest type with room. Who has a type keeps it.
+    del wishes, standing, rng
     held, one = _held(roster), roster.gangs == 1
     if one.all():
         return Shares(whole(allox(problem, held), len(problem.devices)))
@@ -133,21 +159,20 @@ def _part(problem: Problem, jobs: Ints, devices: Ints) -> Problem:
     return problem._replace(rates=problem.rates[jobs], gangs=problem.gangs[jobs], devices=devices, left=of(problem.left), age_s=of(problem.age_s))
 
 
-def _poured(wishes: Wishes, view: View, roster: Roster, problem: Problem) -> Shares:
-    if wishes.owner == "none":
+def _poured(wishes: Wishes, standing: Standing, roster: Roster, problem: Problem, rng: np.random.Generator) -> Shares:
+    del roster, rng
+    if standing.owner is None:
         return water_filling(problem)
-    owner = column(view, wishes.owner, roster.ids).astype(np.int64)
-    count = len(view.names(wishes.owner))
-    weights = np.array([*wishes.owner_weights, *[wishes.owner_weights[-1]] * count][:count])
-    return water_filling(problem, Entities(owner, weights, np.full(count, wishes.within == "fifo")))
+    weights = np.array([*wishes.owner_weights, *[wishes.owner_weights[-1]] * standing.owners][: standing.owners])
+    return water_filling(problem, Entities(standing.owner, weights, np.full(standing.owners, wishes.within == "fifo")))
 
 
-def _soonest(wishes: Wishes, view: View, roster: Roster, problem: Problem) -> Shares:
-    del view, roster
+def _soonest(wishes: Wishes, standing: Standing, roster: Roster, problem: Problem, rng: np.random.Generator) -> Shares:
+    del standing, roster, rng
     return makespan(problem, bisection=wishes.faithful)
 
 
-_SPECIAL: Final[Mapping[str, Callable[[Wishes, View, Roster, Problem], Shares]]] = {
+_SPECIAL: Final[Mapping[str, Callable[[Wishes, Standing, Roster, Problem, np.random.Generator], Shares]]] = {
     "fifo": _first_come,
     "allox": _matched,
     "water_filling": _poured,

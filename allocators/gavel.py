@@ -8,12 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from allocators._entitled import COUNTS_WORK, Wishes
+from allocators._entitled import COUNTS_WORK, Wishes, standing_of
 from allocators._fleet import Aside, Kinds, Seats
 from allocators._problem import Hint
 from allocators._rounds import Bools, Contest, Roster
+from allocators.fluid import Standing
 from allocators.placement import Placer, placement_param
-from sim.contract import EMPTY, Cadence, Card, Grant, Ints, JobId, Plan, View, inf, param
+from sim.contract import EMPTY, Cadence, Card, Floats, Grant, Ints, JobId, Plan, View, inf, param
 
 OBJECTIVES: Final = ("max_min", "finish_time_fairness", "makespan", "max_sum_throughput", "cost", "cost_slo", "fifo", "isolated", "allox", "water_filling")
 
@@ -96,11 +97,29 @@ class Gavel:
         self._wishes = Wishes(self.objective, self.aware, self.faithful, self.entity, self.entity_weights, self.within)
         self._place = Placer(self.placement, "fastest", False)
         self._aside = Aside(self._place)
+        self._roster = Roster(0, self.round_s / 2)
 
     @property
     def needs(self) -> frozenset[str]:
         """Speeds unless types are all alike to it, and sizes if the objective counts them."""
         return frozenset(({"rates"} if self._wishes.looks else set()) | ({"remaining_work"} if self.objective in COUNTS_WORK else set()))
+
+    @property
+    def owner_column(self) -> str:
+        """Column that says who owns a job; see `allocators.fluid.Fluid`."""
+        return self._wishes.owner_column
+
+    def shares(self, standing: Standing, rng: np.random.Generator) -> Floats:
+        """Return shares of time outside of any run, on an instance of its own; see `allocators.fluid.Fluid`."""
+        if self._kinds is None and not len(self._roster):
+            self._roster = Roster(standing.rates.shape[1], self.round_s / 2)
+        roster = self._roster
+        roster.align(standing.ids)
+        roster.gangs, roster.rates = standing.gangs, standing.rates
+        found = self._wishes.shares(standing, roster, rng, self._hint)
+        self._hint = found.hint
+        roster.reset(found.x, 0.0)
+        return found.x
 
     def remarks(self) -> tuple[str, ...]:
         """Return what could not be done as the objective says."""
@@ -166,7 +185,7 @@ class Gavel:
 
     def _compute(self, view: View, kinds: Kinds) -> dict[str, float]:
         roster, seats = self._roster, self._seats
-        found = self._wishes.shares(view, roster, tuple(kinds.types), seats.gpus, self._hint)
+        found = self._wishes.shares(standing_of(view, self._wishes, roster, kinds.types, seats.gpus), roster, view.rng, self._hint)
         self._hint = found.hint
         if found.note:
             self._remarks[found.note] = None
