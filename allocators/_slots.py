@@ -17,7 +17,7 @@ _SAME_INSTANT_S: Final = 1e-6
 
 def round_param() -> Any:
     """Declare the parameter ``round_s``."""
-    return param(360.0, unit="s", low=1, high=86_400, help="Length of a round: who runs where is decided anew at its beginning, and only then.")
+    return param(360.0, unit="s", low=10, high=86_400, help="Length of a round: who runs where is decided anew at its beginning, and only then.")
 
 
 class Clock:
