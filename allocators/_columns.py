@@ -11,8 +11,10 @@ from sim.contract import Floats, Ints
 
 Answer = TypeVar("Answer")
 _MOST_ROUNDS: Final = 500
-_MOST_PIVOTS: Final = 100  # per round; a degenerate basis may go round in circles
+_PIVOTS, _MOST_PIVOTS = 20, 200  # per round: by the best gain; in all
 _NO_GAIN: Final = 1e-12
+_NOISE: Final = 1e-14
+_SMALL: Final = 1e-3
 _PIVOT: Final = 1e-9
 _OLD: Final = 0.25  # part of the best prices so far in those tried next: the new ones alone swing too far at first
 
@@ -59,13 +61,15 @@ class Mixture(NamedTuple, Generic[Answer]):
     prices: list[Floats]
 
 
-def generate(ask: Callable[[Floats], Column[Answer]], first: Column[Answer], devices: Floats, prices: Iterable[Floats], tolerance: float) -> Mixture[Answer]:
+def generate(
+    ask: Callable[[Floats, float], list[Column[Answer]]], first: Column[Answer], devices: Floats, prices: Iterable[Floats], tolerance: float
+) -> Mixture[Answer]:
     """Return the best mixture of answers that takes no more than the GPUs there are.
 
     Parameters
     ----------
     ask : callable
-        Answers prices of a GPU of each type.
+        Answers prices of a GPU of each type, told what has been reached; at least one answer.
     first : Column
         An answer that fits, to start from.
     devices : array (types,)
@@ -73,28 +77,41 @@ def generate(ask: Callable[[Floats], Column[Answer]], first: Column[Answer], dev
     prices : iterable of arrays (types,)
         Prices to try first, at least one, best first.
     tolerance : float
-        Distance of value and bound at which to stop.
+        Distance of value and bound at which to stop, relative to the bound, or to a thousandth of the first one if that is more.
     """
-    master, todo, best = _Master(devices), list(prices)[::-1], Column(first.value, first.used, np.inf, first.answer)
+    master, todo = _Master(devices), list(prices)[::-1]
     master.add(first)
     columns, asked = [first], [np.zeros(len(devices))]
-    bound, steady = np.inf, todo[-1]
+    bound, value, least, steady = np.inf, -np.inf, 0.0, todo[-1]
     for _ in range(_MOST_ROUNDS):
         tried = todo.pop()
-        best = ask(tried)
-        if best.bound < bound:
-            bound, steady = best.bound, tried
-        columns.append(best)
-        asked.append(tried)
-        master.add(best)
+        found = ask(tried, master.value)
+        helped = found[0].bound < bound
+        if helped:
+            bound, steady = found[0].bound, tried
+        for column in found:
+            columns.append(column)
+            asked.append(tried)
+            master.add(column)
         if todo:
             continue
         master.solve()
-        if bound - master.value <= tolerance:
+        least = max(least, _SMALL * bound)
+        if bound - master.value <= tolerance * max(bound, least):
             break
-        todo = [(1 - _OLD) * master.prices + _OLD * steady]
+        helped, value = helped or master.value > value, master.value
+        if not helped and np.array_equal(tried, master.prices):  # asked again, it would answer the same: rounding errors are all that is left
+            break
+        todo = [_between(master.prices, steady, devices) if helped else master.prices]
     parts = [(weight, at) for at, weight in master.parts if weight > 0]
-    return Mixture(master.value, bound, [(weight, columns[at].answer) for weight, at in parts], [steady, *(asked[at] for _, at in parts if at)])
+    behind = {id(asked[at]): asked[at] for _, at in parts if at}
+    return Mixture(master.value, bound, [(weight, columns[at].answer) for weight, at in parts], [steady, *(it for it in behind.values() if it is not steady)])
+
+
+def _between(new: Floats, old: Floats, devices: Floats) -> Floats:
+    """Return prices between new and old ones, of which only the proportions count."""
+    ends = float(new @ devices), float(old @ devices)
+    return (1 - _OLD) * new + _OLD * ends[0] / ends[1] * old if min(ends) > 0 else new
 
 
 class _Master:
@@ -109,7 +126,7 @@ class _Master:
         self._count = self._types
         self._basis = np.arange(self._types + 1)
         self._duals = np.zeros(self._types + 1)
-        self._weights = np.zeros(self._types + 1)
+        self._weights = np.eye(self._types + 1)[-1]
 
     def add(self, column: Column[Answer]) -> None:
         if self._count == len(self._values):
@@ -123,24 +140,26 @@ class _Master:
     def solve(self) -> None:
         """Bring the best columns into the basis, by the simplex method from where it was left."""
         matrix, values = self._matrix[:, : self._count], self._values[: self._count]
-        enough = _NO_GAIN * max(1e-300, float(np.abs(values).max()))
-        for _ in range(_MOST_PIVOTS):
+        largest = float(np.abs(values).max())
+        for pivot in range(_MOST_PIVOTS):
             inverse = np.linalg.inv(matrix[:, self._basis])
             self._weights = inverse.sum(axis=1)  # of a right-hand side of ones
             self._duals = values[self._basis] @ inverse
+            enough = _NO_GAIN * largest + _NOISE * float(np.abs(self._duals).max())
             gains = values - self._duals @ matrix
             gains[self._basis] = 0.0  # not to be taken for more by a rounding error
-            enters = int(gains.argmax())
+            # Bland's rule, the first instead of the best, is slower, but cannot go round in circles.
+            enters = int(gains.argmax() if pivot < _PIVOTS else (gains > enough).argmax())
             if gains[enters] <= enough:
                 return
             change = inverse @ matrix[:, enters]
             steps = np.full(len(change), np.inf)
             np.divide(np.maximum(self._weights, 0.0), change, out=steps, where=change > _PIVOT)
-            nearest = steps.min()
-            if nearest == np.inf:
+            nearest = np.flatnonzero(steps <= steps.min() + _NO_GAIN)
+            if steps[nearest[0]] == np.inf:
                 return
             # Of those that leave at the same step, the one with the largest pivot keeps the basis well apart from singular.
-            self._basis[np.where(steps <= nearest + _NO_GAIN, change, 0.0).argmax()] = enters
+            self._basis[nearest[(change[nearest] if pivot < _PIVOTS else -self._basis[nearest]).argmax()]] = enters
 
     @property
     def value(self) -> float:

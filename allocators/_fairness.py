@@ -9,7 +9,7 @@ import numpy as np
 
 from allocators._centre import centre
 from allocators._frontier import Market
-from allocators._level import EXACT, Need, Start, fill, highest, is_full
+from allocators._level import Goal, Start, fill, highest, is_full
 from allocators._problem import Hint, Problem, Shares, isolated, isolated_rates, normal_rates, per_job, tidy
 from sim.contract import Floats
 
@@ -17,6 +17,7 @@ CENTRE, THROUGHPUT, LEAVE = "centre", "throughput", "leave"
 SPARE: Final = (CENTRE, THROUGHPUT, LEAVE)
 """What to do where the objective leaves a choice. centre: of all shares that reach the optimum the analytic centre, as upstream's interior-point solvers do.
 throughput: use what is left over where it adds most to the sum of normalised throughputs. leave: the cheapest shares that reach the optimum, no more."""
+_GOOD: Final = 1e-6
 _SHORTEST_S, _LONGEST_S, _CLOSE = 100.0, 1e6, 1.05
 
 
@@ -81,8 +82,8 @@ def finish_time_fairness(problem: Problem, *, spare: str = CENTRE) -> Shares:
     Notes
     -----
     The value is the largest ``(age_s + left / throughput) / (isolated_s + left / isolated rate)``. Weights do not count, nor do jobs with nothing left. No
-    bisection is needed: the throughput that a ratio asks for is a convex function of it, so that the ratio, negated, is a level like any other, and
-    `isolated`, which can always be done, is where it starts.
+    bisection is needed: the throughput that a ratio asks for is a convex function of its inverse, which so is a level like any other, and `isolated`, which
+    can always be done, is where it starts.
     """
     market = Market.of(problem)
     left, age_s, alone_s = (per_job(problem, column)[market.jobs] for column in (problem.left, problem.age_s, problem.isolated_s))
@@ -94,22 +95,22 @@ def finish_time_fairness(problem: Problem, *, spare: str = CENTRE) -> Shares:
     relative_left = left / market.fastest  # seconds on the fastest type
 
     def need(level: float) -> tuple[Floats, Floats]:
-        left_s = np.where(counts, -level * whole_s - age_s, 1.0)
+        left_s = np.where(counts, whole_s / level - age_s, 1.0) if level > 0 else np.full(len(left), inf)
         needed = relative_left / left_s
-        return needed, needed * whole_s / left_s
+        return needed, needed * whole_s / left_s / level**2 if level > 0 else relative_left / whole_s
 
     worst, best = (float(((age_s + left / rate) / whole_s)[counts].max()) for rate in (rates, market.fastest))
-    shares = raised(problem, market, need, -best, Start(-worst, start), spare=spare)
-    return shares._replace(value=-shares.value)
+    shares = raised(problem, market, Goal(need, 1 / best, steep=True), Start(1 / worst, start), spare)
+    return shares._replace(value=1 / shares.value)
 
 
-def raised(problem: Problem, market: Market, need: Need, most: float, start: Start, *, spare: str) -> Shares:
+def raised(problem: Problem, market: Market, goal: Goal, start: Start, spare: str) -> Shares:
     """Return shares at the highest level; if all GPUs are needed for it, there is nothing to spare."""
     hint = _usable(problem.hint, market)
-    found = highest(market, need, most, start, hint.level)
-    shares = _finished(problem, market, np.minimum(need(found.level)[0], 1.0), Start(found.level, found.x), Hint(found.prices, hint.fill), spare=spare)
-    gap = (found.bound - found.level) / max(abs(found.bound), abs(found.level))
-    return shares if gap <= 10 * EXACT else shares._replace(note=f"The search for the best shares was given up within {gap:.2g} of the optimum.")
+    found = highest(market, goal, start, hint.level)
+    shares = _finished(problem, market, np.minimum(goal.need(found.level)[0], 1.0), Start(found.level, found.x), Hint(found.prices, hint.fill), spare=spare)
+    gap = 1 - found.level / found.bound
+    return shares if gap <= _GOOD else shares._replace(note=f"The search for the best shares was given up within {gap:.2g} of the optimum.")
 
 
 def _proportional_to(problem: Problem, market: Market, wanted: Floats, *, spare: str) -> Shares:
@@ -120,7 +121,7 @@ def _proportional_to(problem: Problem, market: Market, wanted: Floats, *, spare:
     unit = 1.0 / float(growth.max())
     growth = growth * unit
     nothing = Start(0.0, np.zeros((len(market.jobs), len(market.types))))
-    shares = raised(problem, market, lambda level: (growth * level, growth), 1.0, nothing, spare=spare)
+    shares = raised(problem, market, Goal(lambda level: (growth * level, growth), 1.0), nothing, spare)
     return shares._replace(value=shares.value * unit)
 
 

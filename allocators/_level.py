@@ -15,9 +15,29 @@ Need = Callable[[float], tuple[Floats, Floats]]
 """From a level to the throughputs it asks for, relative to each job's fastest type, and to their derivatives. Convex, and never falling with the level."""
 
 EXACT: Final = 1e-9  # of the level, relative
+_BELOW: Final = 0.99
 _FULL: Final = 1e-7
 FILLED: Final = 1e-7
 _MOST_STEPS: Final = 200
+
+
+class Goal(NamedTuple):
+    """What a level means.
+
+    Parameters
+    ----------
+    need : callable
+        What it asks for.
+    most : float
+        The highest level at which no need is over 1: what the jobs could do if each were alone.
+    steep : bool
+        Whether needs may grow without limit just above the level sought. Then every second answer is one from a little below it, because those from above, of
+        which none fits, make a poor mixture.
+    """
+
+    need: Need
+    most: float
+    steep: bool = False
 
 
 class Start(NamedTuple):
@@ -36,17 +56,15 @@ class Found(NamedTuple):
     prices: list[Floats]
 
 
-def highest(market: Market, need: Need, most: float, start: Start, prices: Sequence[Floats]) -> Found:
+def highest(market: Market, goal: Goal, start: Start, prices: Sequence[Floats]) -> Found:
     """Raise the level as far as GPUs and hours allow.
 
     Parameters
     ----------
     market : Market
         At least one job.
-    need : callable
-        What a level asks for.
-    most : float
-        The highest level at which no need is over 1: what the jobs could do if each were alone.
+    goal : Goal
+        What a level means.
     start : Start
         Some level that can be kept.
     prices : sequence of arrays (types,)
@@ -58,26 +76,35 @@ def highest(market: Market, need: Need, most: float, start: Start, prices: Seque
     all GPUs are worth is a bound: nobody can do better. The shares bought there are a column; the best mixture of columns that fits meets the needs of its
     mean level, because needs are convex. Both come together at the optimum (Dantzig-Wolfe decomposition), after some 10 prices, whatever the number of jobs.
     """
-    high = most
-    worth = market.devices
+    high = goal.most
 
-    def ask(tried: Floats) -> Column[Mix | Floats]:
+    def ask(tried: Floats, low: float) -> list[Column[Mix | Floats]]:
         nonlocal high
-        frontier = market.frontier(tried)
-        for _ in range(_MOST_STEPS):  # Newton's method from above, on a convex function: it never steps over the level that is sought
-            needed, growth = need(high)
-            mix = market.mix(frontier, np.minimum(needed, 1.0))
-            used = market.used(mix)
-            over, slope = float(tried @ (used - worth)), market.slope(mix, growth)
-            lower = high - over / slope if slope > 0 and over > 0 else high
-            if lower >= high - abs(high) * 1e-15:
-                break
-            high = lower
-        return Column(high, used, high, mix)
+        high, mix = _bound(market, goal.need, high, tried)
+        found: list[Column[Mix | Floats]] = [Column(high, market.used(mix), high, mix)]
+        if goal.steep:
+            level = low + _BELOW * (high - low)
+            mix = market.mix(mix.frontier, np.minimum(goal.need(level)[0], 1.0))
+            found.append(Column(level, market.used(mix), np.inf, mix))
+        return found
 
     first: Column[Mix | Floats] = Column(start.level, market.gangs @ start.x, np.inf, start.x)
-    found = generate(ask, first, worth, prices or [_guess(market)], EXACT * max(abs(most), abs(start.level)))
+    found = generate(ask, first, market.devices, prices or [_guess(market)], EXACT)
     return Found(found.value, found.bound, _shares(market, found), found.prices)
+
+
+def _bound(market: Market, need: Need, high: float, prices: Floats) -> tuple[float, Mix]:
+    """Return the level, at most `high`, at which what everybody needs costs as much as all GPUs, and the cheapest mix there."""
+    frontier = market.frontier(prices)
+    for _ in range(_MOST_STEPS):  # Newton's method from above, on a convex function: it never steps over the level that is sought
+        needed, growth = need(high)
+        mix = market.mix(frontier, np.minimum(needed, 1.0))
+        over, slope = float(prices @ (market.used(mix) - market.devices)), market.slope(mix, growth)
+        lower = high - over / slope if slope > 0 and over > 0 else high
+        if lower >= high - abs(high) * 1e-15:
+            break
+        high = lower
+    return high, mix
 
 
 def fill(market: Market, floor: Floats, worth: Floats, start: Floats, prices: Sequence[Floats], tolerance: float = FILLED) -> Found:
@@ -103,16 +130,16 @@ def fill(market: Market, floor: Floats, worth: Floats, start: Floats, prices: Se
     The same method: at given prices every job buys as long as more throughput is worth its price.
     """
 
-    def ask(tried: Floats) -> Column[Mix | Floats]:
+    def ask(tried: Floats, _: float) -> list[Column[Mix | Floats]]:
         frontier = market.frontier(tried)
         throughput = np.maximum(floor, market.worthwhile(frontier, worth))
         mix = market.mix(frontier, throughput)
         used, value = market.used(mix), float(worth @ throughput)
-        return Column(value, used, value + float(tried @ (market.devices - used)), mix)
+        return [Column(value, used, value + float(tried @ (market.devices - used)), mix)]
 
     made = float(worth @ (start * market.kinds[market.kind]).sum(axis=1))
     first: Column[Mix | Floats] = Column(made, market.gangs @ start, np.inf, start)
-    found = generate(ask, first, market.devices, prices or [np.zeros(len(market.devices))], tolerance * float(worth.sum()))
+    found = generate(ask, first, market.devices, prices or [np.zeros(len(market.devices))], tolerance)
     return Found(found.value, found.bound, _shares(market, found), found.prices)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocators._frontier import Market
-from allocators._level import Start, fill, highest
+from allocators._level import Goal, Start, fill, highest
 from allocators._problem import Problem, Shares, normal_rates, per_job, tidy
 from sim.contract import Floats, Ints
 
@@ -70,7 +70,7 @@ def water_filling(problem: Problem, entities: Entities | None = None) -> Shares:
         grows = growth > 0
         most = float(((1 - floor[grows]) / growth[grows]).min())
         if most > _EXACT / float(growth.max()):  # else somebody runs on the fastest type all the time already
-            found = highest(market, need, most, Start(0.0, x), prices)
+            found = highest(market, Goal(need, most), Start(0.0, x), prices)
             first = found.level if np.isnan(first) else first
             x, prices, made = found.x, found.prices, need(found.level)[0] * water.scale
         full = ~_can_grow(water, x, made, grows)
