@@ -15,9 +15,11 @@ from lab.samples import SAMPLES
 from lab.scenario import TraceSpec
 from lab.sources import load_source
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
-from sim.demand import Demands, pools_of
+from sim.demand import Demands, narrowed, pools_of
 from sim.errors import ClusterError
 from sim.metrics import node_table
+from sim.perf import PerfSpec
+from sim.perf.model import Fitting
 from sim.readers.capacity import cluster_from_trace, cluster_from_vc_config
 from sim.trace import Trace
 
@@ -40,6 +42,30 @@ class Preset:
     name: str
     help: str
     cluster: Cluster
+
+
+@dataclass(frozen=True)
+class Prices:
+    """A list of prices, for GPU types that it names.
+
+    Parameters
+    ----------
+    name, help : str
+        What a list shows; help names source and date.
+    usd_per_gpu_hour : mapping of float, USD
+        GPU type -> price of one GPU for an hour.
+    """
+
+    name: str
+    help: str
+    usd_per_gpu_hour: Mapping[str, float]
+
+
+PRICES: Final = (
+    Prices("on demand", "Google Cloud, about 2020, as in the motivation figure of Gavel (OSDI 2020).", {"k80": 0.52, "p100": 1.68, "v100": 2.85}),
+    Prices("preemptible", "Google Cloud, about 2020, as Gavel's cost policies count (OSDI 2020).", {"k80": 0.135, "p100": 0.43, "v100": 0.74}),
+)
+"""Price lists of the public code of Gavel: stanford-futuredata/gavel at c4fa400, notebooks/figures/motivation and utils.py; it states no day."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +192,12 @@ def cluster_from_file(name: str, content: bytes, epoch: str = "") -> Cluster:
     return Cluster.from_json(data["cluster"] if "groups" not in data and isinstance(data.get("cluster"), dict) else data)
 
 
+def with_prices(cluster: Cluster, prices: Prices) -> Cluster:
+    """Return the cluster with the prices of a list; types that it does not name, and nodes with a price of their own, keep theirs."""
+    kinds = tuple(replace(kind, price_per_gpu_hour=prices.usd_per_gpu_hour.get(kind.name, kind.price_per_gpu_hour)) for kind in cluster.types)
+    return cluster if kinds == cluster.types else replace(cluster, types=kinds)
+
+
 def totals(cluster: Cluster) -> Totals:
     """Return what a cluster amounts to."""
     speeds = {kind.name: kind.speed for kind in cluster.types}
@@ -174,14 +206,28 @@ def totals(cluster: Cluster) -> Totals:
     return Totals(len(cluster.nodes), cluster.gpus, weighted, cluster.price_per_hour, shapes)
 
 
-def impossible(trace: Trace, cluster: Cluster) -> tuple[int, pd.DataFrame]:
+def impossible(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> tuple[int, pd.DataFrame]:
     """Return how many jobs even the empty cluster cannot hold, and the first of them.
+
+    Parameters
+    ----------
+    trace, cluster : Trace, Cluster
+        Jobs and machines.
+    perf : PerfSpec or None
+        A model under which some jobs do not fit on some GPU types narrows where they may run.
+
+    Raises
+    ------
+    TrainyardError
+        If the performance model does not work with these jobs and machines.
 
     Notes
     -----
     A gang is held by nodes of one GPU type; a policy that mixes types may still start some of these.
     """
-    mask = Demands(trace, cluster, pools_of(cluster)).impossible(mixed=False)
+    model = perf.bind(trace, cluster) if perf is not None else None
+    placeable = narrowed(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace
+    mask = Demands(placeable, cluster, pools_of(cluster)).impossible(mixed=False)
     columns = [name for name in ("job_id", "num_gpus", "gpu_types_allowed", "cpus", "mem_gb", "user") if name in trace.frame]
     return int(np.count_nonzero(mask)), trace.frame.loc[mask, columns].head(_SHOWN_JOBS)
 

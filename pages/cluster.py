@@ -21,6 +21,7 @@ def body() -> None:
         trace = None
     cluster_editor.presets(trace)
     cluster_editor.tables()
+    cluster_editor.prices()
     cluster = state.desk().study.base.cluster
     _totals(cluster)
     _racks(cluster)
@@ -53,12 +54,16 @@ def _racks(cluster: Cluster) -> None:
 
 
 def _fit(trace: Trace, cluster: Cluster) -> None:
-    count, first = cluster_editor.fit(trace, cluster)
+    try:
+        count, first = cluster_editor.fit(trace, cluster, state.desk().study.base.perf)
+    except TrainyardError as error:
+        st.warning(words.plain(str(error)), icon=":material/warning:")
+        return
     if not count:
         st.caption(f":material/check: Every one of the {words.plural(len(trace), 'job')} fits on the empty cluster.")
         return
     st.warning(
-        f"{words.plural(count, 'job')} can never start: even the empty cluster has no room for a gang of that size on GPUs of one type. "
+        f"{words.plural(count, 'job')} can never start: even the empty cluster has no room for a gang of that size on GPUs of one type on which it runs. "
         "They are counted as impossible and stop nobody; add nodes, or leave them.",
         icon=":material/warning:",
     )

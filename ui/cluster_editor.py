@@ -7,9 +7,9 @@ from typing import Any, Final
 import pandas as pd
 import streamlit as st
 
-from lab import machines, start
-from lab.front import Cluster, Trace, TrainyardError
-from ui import state, words
+from lab import machines, profiles, start
+from lab.front import Cluster, Spec, Trace, TrainyardError
+from ui import server, state, words
 
 _COLUMN: Final = st.column_config
 _GROUPS: Final[dict[str, Any]] = {
@@ -85,15 +85,37 @@ def tables() -> None:
         mine.edit(study)
 
 
-def fit(trace: Trace, cluster: Cluster) -> tuple[int, pd.DataFrame]:
-    """Return how many jobs can never start on a cluster, and the first of them; remembered by content."""
-    return _fit(f"{trace.digest} {cluster.digest}", trace, cluster)
+def prices() -> None:
+    """Draw the lists of prices to start from, of those that know a GPU type of the cluster."""
+    mine = state.desk()
+    types = set(mine.study.base.cluster.type_index)
+    known = {prices.name: prices for prices in machines.PRICES if types & set(prices.usd_per_gpu_hour)}
+    if not known:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        chosen = st.selectbox("Prices", list(known), None, key="price_list", placeholder="choose a list of prices", width=320)
+        if st.button("Load", key="load_prices", disabled=chosen is None) and chosen is not None:
+            _take(mine, machines.with_prices(mine.study.base.cluster, known[chosen]))
+    if chosen is not None:
+        named = ", ".join(f"{kind} {words.money(usd)}" for kind, usd in known[chosen].usd_per_gpu_hour.items())
+        st.caption(words.plain(f"{known[chosen].help} Per GPU-hour: {named}. Other types, and nodes with a price of their own, keep theirs."))
+
+
+def fit(trace: Trace, cluster: Cluster, perf: Spec) -> tuple[int, pd.DataFrame]:
+    """Return how many jobs can never start on a cluster, and the first of them; remembered by content.
+
+    Raises
+    ------
+    TrainyardError
+        If the performance model does not work with these jobs and machines.
+    """
+    return _fit(f"{trace.digest} {cluster.digest} {perf}", trace, cluster, perf)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _fit(mark: str, _trace: Trace, _cluster: Cluster) -> tuple[int, pd.DataFrame]:
+def _fit(mark: str, _trace: Trace, _cluster: Cluster, _perf: Spec) -> tuple[int, pd.DataFrame]:
     del mark
-    return machines.impossible(_trace, _cluster)
+    return machines.impossible(_trace, _cluster, profiles.resolved(_perf, server.store()))
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
