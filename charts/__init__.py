@@ -3,6 +3,7 @@
 from charts.allocation import PARTS, allocation, decomposition
 from charts.axes import TimeAxis, duration_text
 from charts.cluster import racks
+from charts.hetero import fairness_cdf, note_colours, note_lines, type_cost, type_shares, type_use
 from charts.jct import change_histogram, dumbbell, jct_cdf
 from charts.over_time import Row, busy_row, fragmentation_row, linked_rows, timeline, type_row, waiting_row
 from charts.replay import Claim, published_vs_simulated, ratio_curve
@@ -23,11 +24,14 @@ __all__ = [
     "dumbbell",
     "duration_text",
     "durations",
+    "fairness_cdf",
     "fragmentation_row",
     "heaviest",
     "image_config",
     "jct_cdf",
     "linked_rows",
+    "note_colours",
+    "note_lines",
     "policy_style",
     "published_vs_simulated",
     "racks",
@@ -35,7 +39,10 @@ __all__ = [
     "sizes",
     "speedup_figure",
     "timeline",
+    "type_cost",
     "type_row",
+    "type_shares",
     "type_style",
+    "type_use",
     "waiting_row",
 ]

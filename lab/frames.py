@@ -11,8 +11,11 @@ from sim import metrics
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.metrics import reduce_frame
+from sim.perf import PerfSpec
+from sim.perf.lookup import used_types
 from sim.result import RunResult
 from sim.simulator import Measure
+from sim.trace import Trace
 
 SERIES: Final[Mapping[str, Callable[[RunResult, Cluster], pd.DataFrame]]] = {
     "queue": lambda result, cluster: metrics.queue_series(result),
@@ -63,4 +66,22 @@ def chart_frames(result: RunResult, cluster: Cluster, measure: Measure) -> dict[
         "allocation": metrics.allocation_series(result, bins=_ALLOCATION_BINS),
         "cdf": metrics.jct_cdf(result, measure),
         "parts": metrics.jct_parts(result, measure),
+    }
+
+
+def type_frames(result: RunResult, trace: Trace, cluster: Cluster, measure: Measure, perf: PerfSpec) -> dict[str, pd.DataFrame]:
+    """Return what is drawn where a cluster has several GPU types, nothing elsewhere.
+
+    Returns
+    -------
+    dict
+        ``types`` (see `sim.metrics.type_shares`), ``use`` (`type_use`), ``notes`` (`note_series`), and ``fairness`` (`fairness` against `isolated_s`).
+    """
+    if len(used_types(cluster)) < 2:
+        return {}
+    return {
+        "types": metrics.type_shares(result, trace, cluster, measure),
+        "use": metrics.type_use(result, cluster),
+        "notes": metrics.note_series(result),
+        "fairness": metrics.fairness(result, metrics.isolated_s(trace, cluster, perf.bind(trace, cluster)), measure),
     }

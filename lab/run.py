@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab import catalog, profiles
-from lab.frames import chart_frames
+from lab.frames import chart_frames, type_frames
 from lab.scenario import Scenario
 from lab.sources import check_measure, load_trace, source_digest
 from lab.store import Entry, Store
@@ -127,6 +127,7 @@ def keep(store: Store, key: str, scenario: Scenario, result: RunResult, trace: T
         If the store cannot be written.
     """
     charts = chart_frames(result, scenario.cluster, scenario.measure)
+    charts |= type_frames(result, trace, scenario.cluster, scenario.measure, profiles.resolved(scenario.perf, store))
     about = {"scenario": scenario.to_json(), "versions": versions()}
     store.put(key, result, summarise(scenario, result, trace), charts, about)
 

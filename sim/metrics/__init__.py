@@ -1,6 +1,7 @@
 """Metrics: pure functions from the record of a run to numbers and frames; a new metric needs no new run."""
 
 from sim.metrics.allocation import JCT_PARTS, OTHERS, allocation_series, jct_parts
+from sim.metrics.hetero import fairness, isolated_s, note_families, note_series, quantiles, ratios, type_shares, type_use
 from sim.metrics.jobs import SIZE_CLASSES, Window, change_histogram, group_summary, jct_cdf, job_table, measured, outcome_counts, size_class
 from sim.metrics.series import capacity_series, fragmentation_series, littles_law, presence, queue_series, utilisation_series
 from sim.metrics.steps import Steps, bins_for, integral, reduce_frame, reduce_steps
@@ -24,23 +25,31 @@ __all__ = [
     "cost_cluster_usd",
     "downtimes",
     "durations",
+    "fairness",
     "fragmentation_series",
     "group_summary",
     "heaviest",
     "integral",
+    "isolated_s",
     "jct_cdf",
     "jct_parts",
     "job_table",
     "littles_law",
     "measured",
     "node_table",
+    "note_families",
+    "note_series",
     "outcome_counts",
     "presence",
+    "quantiles",
     "queue_series",
+    "ratios",
     "reduce_frame",
     "reduce_steps",
     "size_class",
     "sizes",
     "summary",
+    "type_shares",
+    "type_use",
     "utilisation_series",
 ]

@@ -1,0 +1,274 @@
+"""Several GPU types: who has which, how busy and how dear each is, numbers that a policy notes, and finish-time fairness."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from charts.allocation import INK
+from charts.axes import TimeAxis
+from charts.theme import LINE_PX, NEUTRAL, TEXT_PX, Style, figure, legend_px, literal, narrow_legend_px
+
+Trace = dict[str, Any]
+Frames = Mapping[str, pd.DataFrame]
+HEADINGS: Final[Mapping[str, str]] = {"all": "", "size": "By GPUs per job", "model": "By model, most GPU-hours first", "job": "Jobs with the most GPU-hours"}
+_LABEL_CHARACTERS: Final = 24
+_ROW_PX: Final = 25
+_READABLE: Final = 0.08
+"""A smaller part of a bar has no room for its number."""
+_RATIOS: Final = {
+    "1/64": 1 / 64,
+    "1/16": 1 / 16,
+    "1/4": 1 / 4,
+    "1/2": 1 / 2,
+    "1": 1.0,
+    "2": 2.0,
+    "4": 4.0,
+    "16": 16.0,
+    "64": 64.0,
+    "256": 256.0,
+    "1024": 1024.0,
+}
+
+
+def type_shares(table: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.Figure:
+    """Draw how the GPU time of groups of jobs, and of the heaviest jobs, divides among GPU types: one bar each, 100 % long.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `kind` (key of `HEADINGS`), `group`, `jobs`, `gpu_s`, and one column of shares per GPU type.
+    types : mapping
+        GPU type -> colour, in the order of the bars.
+    title : str
+        The finding or the question.
+    """
+    shown = [name for name in types if name in table and (table[name] > 0).any()]
+    rows, notes = _rows(table)
+    traces = [_share(table, name, types[name], rows) for name in shown]
+    labels = [_row_label(str(kind), str(group)) for kind, group in zip(table["kind"], table["group"], strict=True)]
+    last = float(rows[-1]) if len(rows) else 0.0
+    y = {"tickvals": rows, "ticktext": [literal(label) for label in labels], "range": [last + 0.7, -0.7], "showgrid": False, "automargin": True}
+    x = {"range": [0, 100], "ticksuffix": " %", "title": {"text": "share of GPU-hours"}}
+    drawn = figure(traces, title, round(_ROW_PX * (last + 1.4)), legend_px=narrow_legend_px(shown), barmode="stack", bargap=0.15, xaxis=x, yaxis=y)
+    for at, text in notes:
+        place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "y", "y": at, "yanchor": "middle"}
+        drawn.add_annotation(text=f"<b>{text}</b>", showarrow=False, font={"size": TEXT_PX}, **place)
+    return drawn.update_layout(legend_traceorder="normal")
+
+
+def _rows(table: pd.DataFrame) -> tuple[np.ndarray[Any, np.dtype[np.float64]], list[tuple[float, str]]]:
+    """Return the height of each row, and the headings with theirs, in rows from the top."""
+    heights, notes = [], []
+    at, before = 0.0, ""
+    for kind in table["kind"].astype(str):
+        if kind != before and HEADINGS[kind]:
+            at += 0.35 if heights else 0.0
+            notes.append((at, HEADINGS[kind]))
+            at += 1.0
+        before = kind
+        heights.append(at)
+        at += 1.0
+    return np.array(heights), notes
+
+
+def _row_label(kind: str, group: str) -> str:
+    if kind == "size":
+        return f"{group} GPU{'' if group == '1' else 's'}"
+    text = f"job {group}" if kind == "job" else group
+    return text if len(text) <= _LABEL_CHARACTERS else f"{text[:8]}…{text[-14:]}"
+
+
+def _share(table: pd.DataFrame, name: str, colour: str, rows: np.ndarray[Any, np.dtype[np.float64]]) -> Trace:
+    share = table[name].to_numpy(np.float64)
+    hours = share * table["gpu_s"].to_numpy(np.float64) / 3600
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "x": (100 * share).astype(np.float32),
+        "y": rows,
+        "width": 0.85,
+        "name": literal(name),
+        "marker": {"color": colour, "line": {"width": 0}},
+        "text": [f"{100 * value:.0f} %" if value >= _READABLE else "" for value in share],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "textfont": {"color": INK, "size": TEXT_PX},
+        "customdata": [f"{100 * value:.1f} %, {amount:,.1f} GPU-hours" for value, amount in zip(share, hours, strict=True)],
+        "hovertemplate": f"{literal(name)}: %{{customdata}}<extra></extra>",
+    }
+
+
+def note_lines(notes: pd.DataFrame, lines: Mapping[str, tuple[str, str]], x: TimeAxis, title: str = "") -> go.Figure:
+    """Draw numbers that a policy noted with its decisions, over time.
+
+    Parameters
+    ----------
+    notes : DataFrame
+        Reduced: `name`, `t_s`, `value`.
+    lines : mapping
+        Name of a note -> (what the legend calls it, colour), those to be drawn.
+    x : TimeAxis
+        The window.
+    title : str
+        The finding or the question.
+    """
+    traces: list[Trace] = []
+    for name, (label, colour) in lines.items():
+        mine = notes[(notes["name"] == name).to_numpy()]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": x.place(mine["t_s"].to_numpy(np.float64)),
+                "y": mine["value"].to_numpy(np.float32),
+                "name": literal(label),
+                "line": {"shape": "hv", "color": colour, "width": LINE_PX},
+                "hovertemplate": f"{literal(label)}: %{{y:,.4~g}}<extra></extra>",
+            }
+        )
+    shown = [label for label, _ in lines.values()] if len(lines) > 1 else []
+    y = {"rangemode": "tozero", "exponentformat": "power"}
+    return figure(traces, title, 260, legend_px=legend_px(shown), hovermode="x unified", xaxis=x.layout(), yaxis=y)
+
+
+def fairness_cdf(curves: Frames, style: Style, title: str = "", reference: str = "in isolation") -> go.Figure:
+    """Draw the distribution of finish-time fairness, log x: the share of jobs whose completion time is at most so many times that of the reference.
+
+    Parameters
+    ----------
+    curves : mapping of DataFrame
+        By policy: `share` from 0 to 1 and `rho`, ascending.
+    style : mapping
+        From `policy_style`.
+    title : str
+        The finding or the question.
+    reference : str
+        What completion times are divided by.
+    """
+    traces = []
+    for label, curve in curves.items():
+        colour, dash = style[label]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": literal(label),
+                "x": curve["rho"].to_numpy(np.float64),
+                "y": (100 * curve["share"].to_numpy(np.float64)).astype(np.float32),
+                "line": {"shape": "hv", "color": colour, "dash": dash, "width": LINE_PX},
+                "hovertemplate": f"%{{y:.0f}} % at most %{{x:.3~g}} times<extra>{literal(label)}</extra>",
+            }
+        )
+    every = np.concatenate([trace["x"] for trace in traces]) if traces else np.zeros(0)
+    every = every[every > 0]
+    low, high = (min(float(every.min()), 0.8), max(float(every.max()), 1.25)) if len(every) else (0.5, 2.0)
+    marks = {text: value for text, value in _RATIOS.items() if low <= value <= high}
+    axis = {"type": "log", "range": [math.log10(low), math.log10(high)], "tickvals": list(marks.values()), "ticktext": list(marks)}
+    axis |= {"title": {"text": f"completion time / completion time {literal(reference)}"}}
+    y = {"range": [0, 102], "ticksuffix": " %", "title": {"text": "jobs at most"}}
+    drawn = figure(traces, title, 300, legend_px=legend_px(list(curves)) + 20, xaxis=axis, yaxis=y)
+    drawn.add_vline(x=1, line={"color": NEUTRAL, "width": 1})
+    for text, anchor, shift in (("← sooner", "right", -8), ("later →", "left", 8)):
+        drawn.add_annotation(text=text, x=0, xref="x", xanchor=anchor, xshift=shift, y=1, yref="paper", yanchor="bottom", showarrow=False)
+    return drawn
+
+
+def type_use(use: Frames, style: Style, title: str = "") -> go.Figure:
+    """Draw the utilisation of each GPU type over the whole run, one bar per policy.
+
+    Parameters
+    ----------
+    use : mapping of DataFrame
+        By policy: `gpu_type`, `held_gpu_h`, `capacity_gpu_h`.
+    style : mapping
+        From `policy_style`.
+    title : str
+        The finding or the question.
+    """
+    first = next(iter(use.values()), pd.DataFrame({"gpu_type": []}))
+    kinds = list(first["gpu_type"].astype(str))
+    height = 0.8 / max(len(use), 1)
+    traces = []
+    for turn, (label, table) in enumerate(use.items()):
+        capacity = table["capacity_gpu_h"].to_numpy(np.float64)
+        busy = 100 * np.divide(table["held_gpu_h"].to_numpy(np.float64), capacity, out=np.zeros_like(capacity), where=capacity > 0)
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "x": busy.astype(np.float32),
+                "y": np.arange(len(table)) + (turn - (len(use) - 1) / 2) * height,
+                "width": height * 0.9,
+                "name": literal(label),
+                "marker": {"color": style[label][0]},
+                "text": [f"{value:.0f} %" for value in busy],
+                "textposition": "auto",
+                "textangle": 0,
+                "hovertemplate": f"%{{x:.1f}} % of the GPU-hours there were<extra>{literal(label)}</extra>",
+            }
+        )
+    y = {"tickvals": np.arange(len(kinds)), "ticktext": [literal(kind) for kind in kinds], "range": [len(kinds) - 0.5, -0.5], "showgrid": False}
+    x = {"range": [0, 104], "ticksuffix": " %", "title": {"text": "GPUs held, of those there"}}
+    return figure(traces, title, len(kinds) * max(20 * len(use), 36), legend_px=legend_px(list(use)), barmode="overlay", xaxis=x, yaxis=y)
+
+
+def type_cost(use: Frames, types: Mapping[str, str], title: str = "") -> go.Figure:
+    """Draw what the GPUs that jobs held cost under each policy, by GPU type, and what the whole cluster cost until the run ended.
+
+    Parameters
+    ----------
+    use : mapping of DataFrame
+        By policy: `gpu_type`, `held_usd`, `capacity_usd`.
+    types : mapping
+        GPU type -> colour, in the order of the bars.
+    title : str
+        The finding or the question.
+    """
+    labels = list(use)
+    traces: list[Trace] = []
+    for kind, colour in types.items():
+        usd = np.array([float(table.loc[(table["gpu_type"] == kind).to_numpy(), "held_usd"].sum()) for table in use.values()])
+        if usd.any():
+            traces.append(_cost_bar(kind, colour, usd))
+    whole = [float(table["capacity_usd"].sum()) for table in use.values()]
+    mark = {"symbol": "line-ns", "size": 20, "color": NEUTRAL, "line": {"width": 3, "color": NEUTRAL}}
+    marks = {"type": "scatter", "mode": "markers", "x": np.array(whole), "y": np.arange(len(labels)), "name": _WHOLE, "marker": mark}
+    traces.append(marks | {"hovertemplate": "whole cluster: $ %{x:,.0f}<extra></extra>"})
+    y = {"tickvals": np.arange(len(labels)), "ticktext": [_short(label) for label in labels], "range": [len(labels) - 0.5, -0.5], "showgrid": False}
+    x = {"rangemode": "tozero", "tickprefix": "$ ", "title": {"text": "USD"}}
+    names = [str(trace["name"]) for trace in traces]
+    drawn = figure(traces, title, max(44 * len(labels), 72), legend_px=narrow_legend_px(names), barmode="stack", bargap=0.3, xaxis=x, yaxis=y | _WIDE)
+    return drawn.update_layout(legend_traceorder="normal")
+
+
+_WHOLE: Final = "whole cluster"
+_WIDE: Final[Mapping[str, Any]] = {"automargin": True}
+
+
+def _cost_bar(kind: str, colour: str, usd: np.ndarray[Any, np.dtype[np.float64]]) -> Trace:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "x": usd,
+        "y": np.arange(len(usd)),
+        "name": literal(kind),
+        "marker": {"color": colour, "line": {"width": 0}},
+        "hovertemplate": f"{literal(kind)}: $ %{{x:,.2f}}<extra></extra>",
+    }
+
+
+def _short(label: str) -> str:
+    return literal(label if len(label) <= _LABEL_CHARACTERS else f"{label[: _LABEL_CHARACTERS - 1]}…")
+
+
+def note_colours(labels: Sequence[str], types: Mapping[str, str], others: Sequence[str]) -> dict[str, str]:
+    """Return a colour for each line of notes: that of its GPU type where it is called after one, else one of `others`."""
+    rest = [label for label in labels if label not in types]
+    return {label: types[label] if label in types else others[rest.index(label) % len(others)] for label in labels}
