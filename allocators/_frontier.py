@@ -12,33 +12,32 @@ from sim.contract import Floats, Ints
 
 
 class Frontier(NamedTuple):
-    """The cheapest way to every throughput, for each kind of job: pieces between two types, one after the other in rows of `pieces`.
+    """The cheapest way to every throughput, for each kind of job: pieces between two types, one after the other.
 
     Parameters
     ----------
     pieces : int
         Pieces per kind; a kind that has fewer ends with pieces of no length and infinite slope.
-    start, end : array (kinds x pieces,)
-        Throughputs between which a piece runs, relative to the fastest type.
-    slope : array (kinds x pieces,)
-        Price of more throughput on it, for one GPU; never falls along the pieces.
-    slower, faster : array (kinds x pieces,)
-        Columns of the types at its ends; the first piece starts at no type, which is the number of types.
+    reached : array (types + 1 x kinds,)
+        Throughputs at the ends of the pieces, relative to the fastest type: first 0 of all kinds, then where their first pieces end, and so on.
+    slope : array (types + 1 x kinds,)
+        Price of more throughput on the piece that starts there, for one GPU; never falls along the pieces.
+    at : array (types + 1 x kinds,)
+        Column of the type there; the number of types stands for none, where the first piece starts.
     """
 
     pieces: int
-    start: Floats
-    end: Floats
+    reached: Floats
     slope: Floats
-    slower: Ints
-    faster: Ints
+    at: Ints
 
 
 class Mix(NamedTuple):
-    """What jobs do at certain throughputs: the piece of the frontier each is on, and how far along."""
+    """What jobs do at certain throughputs: where the piece of the frontier that each is on starts and ends, and how far along it is."""
 
     frontier: Frontier
-    piece: Ints
+    start: Ints
+    end: Ints
     along: Floats
 
 
@@ -91,57 +90,57 @@ class Market:
         """
         kinds, types = self.kinds.shape
         every = np.arange(kinds)
-        reached, paid, at = np.zeros(kinds), np.zeros(kinds), np.full(kinds, types)
-        walked: list[tuple[Floats, Floats, Floats, Ints, Ints]] = []
-        while not walked or reached.min() < 1.0:
-            more = self.kinds - reached[:, None]
-            slopes = np.full((kinds, types), np.inf)
-            np.divide(prices - paid[:, None], more, out=slopes, where=more > 0)
-            best = slopes.argmin(axis=1)
-            slope, before = slopes[every, best], (reached, at)
-            goes_on = reached < 1.0
-            reached = np.where(goes_on, self.kinds[every, best], reached)
-            paid = np.where(goes_on, prices[best], paid)
-            at = np.where(goes_on, best, at)
-            walked.append((before[0], reached, slope, before[1], at))
-        start, end, slope, slower, faster = (np.stack(part, axis=1).ravel() for part in zip(*walked, strict=True))
-        return Frontier(len(walked), start, end, slope, slower, faster)
+        reached, slopes = np.zeros((2, types + 1, kinds))
+        paid, at = np.zeros((types + 1, kinds)), np.full((types + 1, kinds), types)
+        step = 0
+        while not step or reached[step].min() < 1.0:
+            more = self.kinds - reached[step, :, None]
+            each = np.full((kinds, types), np.inf)
+            np.divide(prices - paid[step, :, None], more, out=each, where=more > 0)
+            best = each.argmin(axis=1)
+            goes_on = reached[step] < 1.0
+            slopes[step] = each[every, best]
+            step += 1
+            reached[step] = np.where(goes_on, self.kinds[every, best], 1.0)
+            paid[step] = np.where(goes_on, prices[best], paid[step - 1])
+            at[step] = np.where(goes_on, best, at[step - 1])
+        return Frontier(step, reached.ravel(), slopes.ravel(), at.ravel())
 
     def mix(self, frontier: Frontier, throughput: Floats) -> Mix:
         """Return the cheapest mix of every job for a relative throughput of 0 to 1."""
-        first = self.kind * frontier.pieces
-        piece = first.copy()
-        for step in range(frontier.pieces - 1):
-            piece += throughput > frontier.end[first + step]
-        start, end = frontier.start[piece], frontier.end[piece]
-        return Mix(frontier, piece, (throughput - start) / (end - start))
+        kinds, start = len(self.kinds), self.kind
+        for piece in range(1, frontier.pieces):
+            start = start + kinds * (throughput > frontier.reached[self.kind + kinds * piece])
+        end = start + kinds
+        low = frontier.reached[start]
+        return Mix(frontier, start, end, (throughput - low) / (frontier.reached[end] - low))
 
     def worthwhile(self, frontier: Frontier, worth: Floats) -> Floats:
         """Return the relative throughput up to which more of it costs a job no more than it is worth, per unit."""
-        first, most = self.kind * frontier.pieces, np.zeros(len(self.kind))
-        for step in range(frontier.pieces):
-            piece = first + step
-            pays = frontier.slope[piece] * self.gangs <= worth
-            most[pays] = frontier.end[piece[pays]]
+        most = np.zeros(len(self.kind))
+        for piece in range(frontier.pieces):
+            start = self.kind + len(self.kinds) * piece
+            pays = frontier.slope[start] * self.gangs <= worth
+            most[pays] = frontier.reached[start[pays] + len(self.kinds)]
         return most
 
     def used(self, mix: Mix) -> Floats:
         """Return the GPUs of each type that a mix takes on average."""
-        part = self.gangs * mix.along
-        at = np.concatenate((mix.frontier.faster[mix.piece], mix.frontier.slower[mix.piece]))
-        taken = np.bincount(at, np.concatenate((part, self.gangs - part)), len(self.devices) + 1)
+        faster, types = self.gangs * mix.along, len(self.devices) + 1
+        at = mix.frontier.at
+        taken = np.bincount(at[mix.end], faster, types) + np.bincount(at[mix.start], self.gangs - faster, types)
         return taken[:-1].astype(np.float64, copy=False)
 
     def slope(self, mix: Mix, growth: Floats) -> float:
         """Return by how much the price of a mix grows if the throughputs do."""
-        return float((self.gangs * mix.frontier.slope[mix.piece]) @ growth)
+        return float((self.gangs * mix.frontier.slope[mix.start]) @ growth)
 
     def shares(self, mix: Mix) -> Floats:
         """Return a mix as shares of time of the jobs and types of the market."""
         every = np.arange(len(self.kind))
         x = np.zeros((len(self.kind), len(self.devices) + 1))
-        x[every, mix.frontier.slower[mix.piece]] = 1.0 - mix.along
-        x[every, mix.frontier.faster[mix.piece]] = mix.along
+        x[every, mix.frontier.at[mix.start]] = 1.0 - mix.along
+        x[every, mix.frontier.at[mix.end]] = mix.along
         return x[:, :-1]
 
     def whole(self, x: Floats) -> Floats:

@@ -80,8 +80,8 @@ def highest(market: Market, goal: Goal, start: Start, prices: Sequence[Floats]) 
 
     def ask(tried: Floats, low: float) -> list[Column[Mix | Floats]]:
         nonlocal high
-        high, mix = _bound(market, goal.need, high, tried)
-        found: list[Column[Mix | Floats]] = [Column(high, market.used(mix), high, mix)]
+        high, mix, used = _bound(market, goal.need, high, tried)
+        found: list[Column[Mix | Floats]] = [Column(high, used, high, mix)]
         if goal.steep:
             level = low + _BELOW * (high - low)
             mix = market.mix(mix.frontier, np.minimum(goal.need(level)[0], 1.0))
@@ -93,18 +93,19 @@ def highest(market: Market, goal: Goal, start: Start, prices: Sequence[Floats]) 
     return Found(found.value, found.bound, _shares(market, found), found.prices)
 
 
-def _bound(market: Market, need: Need, high: float, prices: Floats) -> tuple[float, Mix]:
-    """Return the level, at most `high`, at which what everybody needs costs as much as all GPUs, and the cheapest mix there."""
+def _bound(market: Market, need: Need, high: float, prices: Floats) -> tuple[float, Mix, Floats]:
+    """Return the level, at most `high`, at which what everybody needs costs as much as all GPUs, the cheapest mix there, and what it uses."""
     frontier = market.frontier(prices)
     for _ in range(_MOST_STEPS):  # Newton's method from above, on a convex function: it never steps over the level that is sought
         needed, growth = need(high)
         mix = market.mix(frontier, np.minimum(needed, 1.0))
-        over, slope = float(prices @ (market.used(mix) - market.devices)), market.slope(mix, growth)
+        used = market.used(mix)
+        over, slope = float(prices @ (used - market.devices)), market.slope(mix, growth)
         lower = high - over / slope if slope > 0 and over > 0 else high
         if lower >= high - abs(high) * 1e-15:
             break
         high = lower
-    return high, mix
+    return high, mix, used
 
 
 def fill(market: Market, floor: Floats, worth: Floats, start: Floats, prices: Sequence[Floats], tolerance: float = FILLED) -> Found:
