@@ -35,7 +35,7 @@ class Kinds:
         for pool in pools:
             for node in pool.nodes:
                 self._column_of_node[node] = self._column.get(pool.type_at, NONE)
-        self._widest = [max([pool.gpus_per_node for pool in pools if pool.type_at == at]) for at in self.types]
+        self.widest = [max([pool.gpus_per_node for pool in pools if pool.type_at == at]) for at in self.types]
         self._ways: dict[int, dict[int, tuple[int, ...]]] = {}
         self._seen: dict[int, tuple[Grant, Demand, int]] = {}
         self.pools: list[tuple[int, ...]] = [() for _ in self.types]
@@ -113,7 +113,7 @@ class Kinds:
 
     def _shape(self, gpus: int, column: int) -> Shape:
         at = self.types[column]
-        return Shape(tuple([gpus if kind == at else 0 for kind in range(self._all_types)]), -(-gpus // self._widest[column]))
+        return Shape(tuple([gpus if kind == at else 0 for kind in range(self._all_types)]), -(-gpus // self.widest[column]))
 
 
 class Aside:
@@ -268,17 +268,36 @@ class Seats:
 
     def _placed(self, view: View, gangs: Ints, won: Ints, moved: Ints) -> dict[int, Grant]:
         """Find nodes for those that won a place on another type than the one that they are on; who stays on a type stays where it is."""
-        for place in [place for place in self._held if not self.fixed[place] and (self.on[place] < 0 or self.on[place] != won[place])]:
-            view.room.give(self._held[place])
-        chosen = {}
-        # Large gangs first, so that small ones do not break up servers.
+        chosen: dict[int, Grant] = {}
+        leaving = [place for place in self._held if not self.fixed[place] and (self.on[place] < 0 or self.on[place] != won[place])]
         seeking = moved[won[moved] >= 0]
-        for place in seeking[np.argsort(-gangs[seeking], kind="stable")].tolist():
-            demand = view.demand(self._ids[place])
-            grant = self._place.within(view, demand, self._kinds.ways(view, demand)[int(won[place])])
-            if grant is not None:
-                chosen[place] = grant
+        # Large gangs first, so that small ones do not break up servers.
+        order = seeking[np.argsort(-gangs[seeking], kind="stable")]
+        asked = [(place, column, view.demand(self._ids[place])) for place, column in zip(order.tolist(), won[order].tolist(), strict=True)]
+        given = self._handed_on(view, leaving)
+        for place, column, demand in asked:
+            seats = given.get((column, id(demand)))
+            if seats:
+                chosen[place] = seats.pop()
+        for unwanted in [grant for seats in given.values() for grant in seats]:
+            view.room.give(unwanted)
+        for place, column, demand in asked:
+            if place not in chosen:
+                grant = self._place.within(view, demand, self._kinds.ways(view, demand)[column])
+                if grant is not None:
+                    chosen[place] = grant
         return chosen
+
+    def _handed_on(self, view: View, leaving: list[int]) -> dict[tuple[int, int], list[Grant]]:
+        """Return, by type and demand, what those that leave hold where all nodes have one GPU: one is as good as another there. Free what others hold."""
+        given: dict[tuple[int, int], list[Grant]] = {}
+        for place in leaving:
+            column = int(self.on[place])
+            if column >= 0 and self._kinds.widest[column] == 1:
+                given.setdefault((column, id(view.demand(self._ids[place]))), []).append(self._held[place])
+            else:
+                view.room.give(self._held[place])
+        return given
 
     def _by_fit(self, view: View, roster: Roster, contest: Contest, order: Sequence[int]) -> tuple[Ints, dict[int, Grant]]:
         """Decide where cores, memory or pools of their own matter: whoever wins is placed at once, and passed over if there is no room."""

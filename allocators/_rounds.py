@@ -54,10 +54,21 @@ class Contest:
         won = np.full(len(self._gangs), NONE)
         for kind in order:
             if left[kind] > 0:
-                ranked = self.ranked(time_s, kind)
-                ranked = ranked[won[ranked] < 0]
-                won[_first_that_fit(ranked, self._gangs[ranked], left[kind])] = kind
+                places, share = self._lanes[kind]
+                free = won[places] < 0
+                places, share = places[free], share[free]
+                won[self._best(places, share / time_s[places, kind], left[kind])] = kind
         return won
+
+    def _best(self, places: Ints, behind: Floats, left: int) -> Ints:
+        # Sorting thousands for the sake of a few is the cost of a round; only if those at the top leave GPUs over, are the others looked at.
+        enough = 2 * left + 32
+        if len(places) > 2 * enough:
+            top = behind >= np.partition(behind, -enough)[-enough]
+            found, over = _first_that_fit(places[top][np.argsort(-behind[top], kind="stable")], self._gangs, left)
+            if not over:
+                return found
+        return _first_that_fit(places[np.argsort(-behind, kind="stable")], self._gangs, left)[0]
 
     def ranked(self, time_s: Floats, kind: int) -> Ints:
         """Return the jobs that may win on a type, as places in the roster, best first."""
@@ -73,13 +84,11 @@ def _lane(roster: Roster, places: Ints, kind: int) -> tuple[Ints, Floats]:
     return places[order], share[order]
 
 
-def _first_that_fit(ranked: Ints, sizes: Ints, left: int) -> Ints:
-    taken: list[Ints] = []
+def _first_that_fit(ranked: Ints, gangs: Ints, left: int) -> tuple[Ints, int]:
+    """Return those that fit, taken in order, and what is left over then."""
+    sizes, taken = gangs[ranked], []
     while left > 0 and len(ranked):
         total = sizes.cumsum()
-        if total[-1] <= left:
-            taken.append(ranked)
-            break
         count = int(total.searchsorted(left, "right"))
         if count:
             taken.append(ranked[:count])
@@ -87,7 +96,7 @@ def _first_that_fit(ranked: Ints, sizes: Ints, left: int) -> Ints:
         # The next one is too large; it and all others that are, are passed over.
         fits = sizes[count:] <= left
         ranked, sizes = ranked[count:][fits], sizes[count:][fits]
-    return taken[0] if len(taken) == 1 else np.concatenate(taken) if taken else ranked[:0]
+    return taken[0] if len(taken) == 1 else np.concatenate(taken) if taken else ranked[:0], left
 
 
 class Roster:

@@ -90,6 +90,29 @@ def test_as_one_by_one(jobs: list[tuple[int, float, float]], left: tuple[int, in
     assert winners(made, list(left), [1, 0]) == expected
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_thousands_as_one_by_one(seed: int) -> None:
+    # Equal priorities across the edge of those that are looked at, and gangs too large for what is left.
+    rng = np.random.default_rng(seed)
+    gangs, share = rng.choice([1, 2, 4, 8], 800), rng.integers(0, 4, 800) / 4
+    left = int(rng.integers(1, 40))
+    expected, free = [NONE] * 800, left
+    for job in np.argsort(-share, kind="stable").tolist():
+        if gangs[job] <= free:
+            expected[job] = 0
+            free -= gangs[job]
+    assert winners(roster(gangs.tolist(), [[value] for value in share]), [left]) == expected
+    # Hardly anybody fits: those at the top leave GPUs over.
+    gangs[:700] = 64
+    share = np.linspace(1, 0, 800)
+    expected, free = [NONE] * 800, left
+    for job in range(800):
+        if gangs[job] <= free:
+            expected[job] = 0
+            free -= gangs[job]
+    assert winners(roster(gangs.tolist(), [[value] for value in share]), [left]) == expected
+
+
 def test_new_shares_carry_over_what_is_owed() -> None:
     jobs = roster([1, 1], [[0.5, 0.0], [0.25, 0.25]])
     jobs.time_s[0] = [180.0 + 720.0, 180.0]
