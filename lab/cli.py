@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 
 import pandas as pd
 
-from lab import catalog, profiles
+from lab import catalog, machines, profiles
 from lab.compare import Outcome, headline
 from lab.document import parse_json
 from lab.machines import cluster_from_file
@@ -87,9 +87,7 @@ def command_run(args: argparse.Namespace) -> None:
     trace = changed(source.trace, study.base.trace)
     check_measure(trace, study.base.measure)
     names = _run_labels(study)
-    for spec in study.allocators:
-        if reason := catalog.allocator(spec, trace, study.base.perf).reason:
-            raise ParameterError(f"{spec.name} cannot run here: {reason}")
+    said = _remarks_before(study, trace)
     folder = _folder(args.jobs_out) if args.jobs_out else None
     done = []
     for label, scenario in names:
@@ -100,8 +98,21 @@ def command_run(args: argparse.Namespace) -> None:
             _write_jobs(folder / f"{label}.csv", result, trace)
     text = json.dumps(_document(source, trace, study, done), indent=2, ensure_ascii=False, allow_nan=False) if args.json else _table(source, trace, study, done)
     sys.stdout.write(text + "\n")
-    for one in done:
-        sys.stderr.writelines(f"{one.label}: {sentence}\n" for sentence in one.result.remarks)
+    after = [f"{one.label}: {sentence}" for one in done for sentence in one.result.remarks]
+    sys.stderr.writelines(f"{sentence}\n" for sentence in after if sentence not in said)
+
+
+def _remarks_before(study: Study, trace: Trace) -> list[str]:
+    """Refuse what cannot run here; say what will run differently, and which jobs never will."""
+    choices = [catalog.allocator(spec, trace, study.base.perf) for spec in study.allocators]
+    for choice in choices:
+        if choice.reason:
+            raise ParameterError(f"{choice.name} cannot run here: {choice.reason}")
+    said = [f"{label}: {sentence}" for label, choice in zip(study.labels, choices, strict=True) for sentence in choice.remarks]
+    if not profiles.is_profiled(study.base.perf):  # what a profile cannot hold has been said, with the ways out
+        said += machines.impossible(trace, study.base.cluster, catalog.instance("perf", study.base.perf)).sentences()
+    sys.stderr.writelines(f"{sentence}\n" for sentence in said)
+    return said
 
 
 def _measured(args: argparse.Namespace, study: Study, source: Source) -> Source:

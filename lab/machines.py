@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from lab.document import parse_json
 from lab.samples import SAMPLES
 from lab.scenario import TraceSpec
 from lab.sources import load_source
+from lab.words import plural
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
 from sim.demand import Demands, narrowed, pools_of
 from sim.errors import ClusterError
@@ -206,15 +207,46 @@ def totals(cluster: Cluster) -> Totals:
     return Totals(len(cluster.nodes), cluster.gpus, weighted, cluster.price_per_hour, shapes)
 
 
-def impossible(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> tuple[int, pd.DataFrame]:
-    """Return how many jobs even the empty cluster cannot hold, and the first of them.
+class Hopeless(NamedTuple):
+    """Jobs that even the empty cluster cannot hold.
+
+    Parameters
+    ----------
+    jobs : int
+        At any size at which they may run.
+    unless_resized : int
+        More of them at the size they ask for: only a policy that resizes can start those.
+    first : DataFrame
+        The first of both, their demands in the columns of the trace.
+    """
+
+    jobs: int
+    unless_resized: int
+    first: pd.DataFrame
+
+    def sentences(self) -> tuple[str, ...]:
+        """Return it in words, for before a run."""
+        said = []
+        if self.jobs:
+            said.append(
+                f"{plural(self.jobs, 'job')} can never start: even the empty cluster has no room for a gang of that size on GPUs of one type on which it "
+                "runs. They are counted as impossible and stop nobody; add nodes, or leave them."
+            )
+        if self.unless_resized:
+            more = "more" if self.jobs else "can never start at the size asked for"
+            said.append(f"{plural(self.unless_resized, 'job')} {more}: only a policy that resizes jobs can start them, on fewer GPUs.")
+        return tuple(said)
+
+
+def impossible(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> Hopeless:
+    """Return which jobs even the empty cluster cannot hold.
 
     Parameters
     ----------
     trace, cluster : Trace, Cluster
         Jobs and machines.
     perf : PerfSpec or None
-        A model under which some jobs do not fit on some GPU types narrows where they may run.
+        A model under which some jobs do not fit on some GPU types narrows where they may run; one that scales says how small they may be.
 
     Raises
     ------
@@ -227,9 +259,12 @@ def impossible(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> 
     """
     model = perf.bind(trace, cluster) if perf is not None else None
     placeable = narrowed(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace
-    mask = Demands(placeable, cluster, pools_of(cluster)).impossible(mixed=False)
+    demands = Demands(placeable, cluster, pools_of(cluster))
+    asked = demands.impossible(mixed=False)
+    mask = demands.impossible(model.limits().min_gpus, mixed=False) if model is not None else asked
     columns = [name for name in ("job_id", "num_gpus", "gpu_types_allowed", "cpus", "mem_gb", "user") if name in trace.frame]
-    return int(np.count_nonzero(mask)), trace.frame.loc[mask, columns].head(_SHOWN_JOBS)
+    never = int(np.count_nonzero(mask))
+    return Hopeless(never, int(np.count_nonzero(asked)) - never, trace.frame.loc[asked, columns].head(_SHOWN_JOBS))
 
 
 def offered_load(trace: Trace, cluster: Cluster) -> float:

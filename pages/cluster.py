@@ -55,20 +55,17 @@ def _racks(cluster: Cluster) -> None:
 
 def _fit(trace: Trace, cluster: Cluster) -> None:
     try:
-        count, first = cluster_editor.fit(trace, cluster, state.desk().study.base.perf)
+        found = cluster_editor.fit(trace, cluster, state.desk().study.base.perf)
     except TrainyardError as error:
         st.warning(words.plain(str(error)), icon=":material/warning:")
         return
-    if not count:
+    sentences = found.sentences()
+    if not sentences:
         st.caption(f":material/check: Every one of the {words.plural(len(trace), 'job')} fits on the empty cluster.")
         return
-    st.warning(
-        f"{words.plural(count, 'job')} can never start: even the empty cluster has no room for a gang of that size on GPUs of one type on which it runs. "
-        "They are counted as impossible and stop nobody; add nodes, or leave them.",
-        icon=":material/warning:",
-    )
-    with st.expander(f"Show them ({len(first):,} of {count:,})"):
-        st.dataframe(first, hide_index=True)
+    st.warning("  \n".join(words.plain(sentence) for sentence in sentences), icon=":material/warning:")
+    with st.expander(f"Show them ({len(found.first):,} of {found.jobs + found.unless_resized:,})"):
+        st.dataframe(found.first, hide_index=True)
 
 
 if __name__ == "__main__":

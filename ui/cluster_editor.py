@@ -101,8 +101,8 @@ def prices() -> None:
         st.caption(words.plain(f"{known[chosen].help} Per GPU-hour: {named}. Other types, and nodes with a price of their own, keep theirs."))
 
 
-def fit(trace: Trace, cluster: Cluster, perf: Spec) -> tuple[int, pd.DataFrame]:
-    """Return how many jobs can never start on a cluster, and the first of them; remembered by content.
+def fit(trace: Trace, cluster: Cluster, perf: Spec) -> machines.Hopeless:
+    """Return which jobs can never start on a cluster; remembered by content.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def fit(trace: Trace, cluster: Cluster, perf: Spec) -> tuple[int, pd.DataFrame]:
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _fit(mark: str, _trace: Trace, _cluster: Cluster, _perf: Spec) -> tuple[int, pd.DataFrame]:
+def _fit(mark: str, _trace: Trace, _cluster: Cluster, _perf: Spec) -> machines.Hopeless:
     del mark
     return machines.impossible(_trace, _cluster, profiles.resolved(_perf, server.store()))
 

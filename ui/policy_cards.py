@@ -97,8 +97,11 @@ def _variant(choice: Choice, at: int, number: int, count: int) -> None:
         try:
             tidy = catalog.canonical("allocator", made)
         except TrainyardError as error:
-            st.error(words.plain(str(error)), icon=":material/error:")
+            st.error(words.plain(f"{error} Until then the last values that go together are used."), icon=":material/error:")
             return
+        for remark in catalog.allocator(tidy).remarks:
+            if remark not in choice.remarks:
+                st.caption(f":material/info: {words.plain(remark)}")
         if tidy != spec:
             specs = list(mine.study.allocators)
             specs[at] = tidy

@@ -10,6 +10,7 @@ from lab import machines
 from lab.samples import SAMPLES, load_sample
 from sim.cluster import Change, Cluster, GpuType, NodeGroup
 from sim.errors import ClusterError
+from sim.perf.scaling import PowerLaw
 from sim.trace import Trace
 
 CAMPUS = Cluster(
@@ -103,9 +104,17 @@ def trace(**columns: object) -> Trace:
 
 
 def test_jobs_too_large_for_one_type_are_impossible() -> None:
-    count, first = machines.impossible(trace(), CAMPUS)
-    assert count == 1
-    assert list(first["job_id"]) == ["b"]
+    found = machines.impossible(trace(), CAMPUS)
+    assert (found.jobs, found.unless_resized, list(found.first["job_id"])) == (1, 0, ["b"])
+    assert machines.impossible(trace(num_gpus=[1, 1]), CAMPUS).sentences() == ()
+
+
+def test_a_job_that_may_shrink_is_impossible_only_for_those_who_do_not_resize() -> None:
+    # "b" asks for more than one type has, but may run on a quarter of it under the assumption of the power law.
+    found = machines.impossible(trace(), CAMPUS, PowerLaw())
+    assert (found.jobs, found.unless_resized, list(found.first["job_id"])) == (0, 1, ["b"])
+    assert found.sentences() == ("1 job can never start at the size asked for: only a policy that resizes jobs can start them, on fewer GPUs.",)
+    assert machines.impossible(trace(), CAMPUS, PowerLaw(shrink=1.0)).jobs == 1
 
 
 def test_load_is_work_over_room() -> None:
