@@ -11,7 +11,7 @@ from allocators._frontier import Market, alike
 from sim.contract import Floats
 
 _INSIDE: Final = 1e-5  # how far, relatively, limits that are met exactly are moved away, so that there is an inside
-_CLOSE: Final = 1e-4  # of Newton's decrement, per job
+_CLOSE: Final = 1e-6  # of Newton's decrement, per job
 _MOST_STEPS: Final = 100
 _BOUNDARY: Final = 0.95  # part of the way to the nearest limit that a step goes at most
 

@@ -91,7 +91,7 @@ def finish_time_fairness(problem: Problem, *, spare: str = CENTRE) -> Shares:
         return Shares(np.zeros(problem.rates.shape), 0.0)
     counts = left > 0
     start, rates = isolated(problem).x[np.ix_(market.jobs, market.types)], isolated_rates(problem)[market.jobs]
-    whole_s = alone_s + left / rates
+    whole_s = np.where(counts, alone_s + left / rates, 1.0)
     relative_left = left / market.fastest  # seconds on the fastest type
 
     def need(level: float) -> tuple[Floats, Floats]:

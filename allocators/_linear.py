@@ -48,9 +48,10 @@ def solve(problem: Problem, program: Program) -> Solved | None:
 
     Notes
     -----
-    Jobs that run nowhere are left out, whatever is asked for them. Rows are scaled by a job's highest rate.
+    Jobs that run nowhere, or on no type that there is one of, are left out, whatever is asked for them. Rows are scaled by a job's highest rate.
     """
     jobs, types = problem.rates.shape
+    problem = problem._replace(rates=problem.rates * (problem.devices > 0))
     fastest = runs_somewhere(problem)
     rows, columns = np.nonzero(problem.rates > 0)
     if not len(rows):
@@ -73,7 +74,7 @@ def _built(problem: Problem, program: Program, fastest: Floats, at: tuple[Ints, 
     rows, columns = at
     jobs, types = problem.rates.shape
     count, has_level = len(rows), program.gain is not None
-    scale = np.maximum(fastest, np.finfo(float).tiny)
+    scale = np.where(fastest > 0, fastest, 1.0)
     entries = [
         (rows, np.arange(count), np.ones(count)),
         (jobs + columns, np.arange(count), problem.gangs[rows].astype(float)),

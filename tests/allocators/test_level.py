@@ -1,0 +1,226 @@
+"""Column generation against linear programs solved by HiGHS: the same optimum, on hundreds of problems."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocators._centre import centre
+from allocators._fairness import finish_time_fairness, makespan, max_min
+from allocators._frontier import Market, alike
+from allocators._level import FILLED, fill
+from allocators._linear import Program, solve
+from allocators._problem import Problem, Shares, isolated_rates, normal_rates, progress
+from allocators._totals import cost, cost_slo, max_sum_throughput
+from allocators._water import water_filling
+from sim.contract import ContractError
+from tests.allocators.shared_time import assert_possible, drawn, problems
+
+EASY = settings(max_examples=200, deadline=None)
+
+
+def there(problem: Problem) -> np.ndarray:
+    """Jobs that run on some type that there is one of."""
+    return problem.rates[:, problem.devices > 0].max(axis=1, initial=0.0) > 0
+
+
+def raised(problem: Problem, wanted: np.ndarray) -> float:
+    """The reference: the highest level, scaled so that it is of the order of 1."""
+    unit = float((np.where(there(problem), wanted, 0) / np.maximum(problem.rates.max(axis=1), 1e-300)).max())
+    found = solve(problem, Program(np.zeros(problem.rates.shape), np.zeros(len(wanted)), wanted / unit))
+    assert found is not None
+    return found.level / unit
+
+
+@EASY
+@given(problem=problems)
+def test_max_min_is_the_optimum_of_the_program(problem: Problem) -> None:
+    found = max_min(problem, spare="leave")
+    wanted = problem.weights * normal_rates(problem) / problem.gangs
+    if not there(problem).any():
+        assert found.value == np.inf
+        return
+    assert found.value == pytest.approx(raised(problem, wanted), rel=1e-7)
+    assert (progress(problem, found.x) >= found.value * wanted * (1 - 1e-9))[there(problem)].all()
+
+
+@EASY
+@given(problem=problems)
+def test_makespan_is_the_optimum_of_the_program(problem: Problem) -> None:
+    found, runs = makespan(problem, spare="leave"), there(problem)
+    if not problem.left[runs].any():
+        assert found.value == 0
+        return
+    assert found.value == pytest.approx(1 / raised(problem, problem.left), rel=1e-7)
+    assert (progress(problem, found.x) * found.value >= problem.left * (1 - 1e-9))[runs].all()
+
+
+def longest(problem: Problem, x: np.ndarray) -> float:
+    counts = there(problem) & (problem.left > 0)
+    made, alone = progress(problem, x)[counts], isolated_rates(problem)[counts]
+    return float(((problem.age_s[counts] + problem.left[counts] / made) / (problem.isolated_s[counts] + problem.left[counts] / alone)).max(initial=0.0))
+
+
+def can(problem: Problem, ratio: float) -> bool:
+    """Whether all jobs can keep a ratio of finish times, by a program without objective."""
+    counts = there(problem) & (problem.left > 0)
+    alone = np.where(counts, isolated_rates(problem), 1.0)
+    left_s = np.where(counts, ratio * (problem.isolated_s + problem.left / alone) - problem.age_s, 1.0)
+    if (left_s <= 0).any():
+        return False
+    return solve(problem, Program(np.zeros(problem.rates.shape), np.where(counts, problem.left / left_s, 0.0))) is not None
+
+
+@EASY
+@given(problem=problems)
+def test_finish_time_fairness_is_the_least_ratio_that_is_feasible(problem: Problem) -> None:
+    found = finish_time_fairness(problem, spare="leave")
+    assert not found.note
+    assert longest(problem, found.x) == pytest.approx(found.value, rel=1e-6)
+    if found.value:
+        assert can(problem, found.value * (1 + 1e-5))
+        assert not can(problem, found.value * (1 - 1e-5))
+
+
+@EASY
+@given(problem=problems)
+def test_totals_are_the_optima_of_the_programs(problem: Problem) -> None:
+    for found, values in ((max_sum_throughput(problem), problem.rates), (cost(problem), problem.rates / problem.prices)):
+        best = solve(problem, Program(values / values.max(initial=1e-9), np.zeros(len(values))))
+        assert best is not None
+        assert found.value == pytest.approx((values * best.x).sum(), rel=1e-7)
+        assert (values * found.x).sum() == pytest.approx(found.value, rel=1e-7)
+
+
+@EASY
+@given(problem=problems)
+def test_deadlines_are_kept_unless_the_note_says_no(problem: Problem) -> None:
+    found = cost_slo(problem)
+    needed = np.where(there(problem) & (problem.due_s > 0), problem.left / problem.due_s, 0.0)
+    values = problem.rates / problem.prices
+    best = solve(problem, Program(values / values.max(initial=1e-9), needed))
+    assert bool(found.note) == (best is None)
+    if best is not None:
+        assert (progress(problem, found.x) >= needed * (1 - 1e-6) - 1e-9).all()
+        assert found.value == pytest.approx((values * best.x).sum(), rel=1e-6)
+
+
+def levels(problem: Problem) -> np.ndarray:
+    """Normalised throughputs of water filling, the long way: a program per round, and one per job for what can still grow."""
+    runs, normal = there(problem), np.where(there(problem), normal_rates(problem), 1.0)
+    made, open_, nothing = np.zeros(len(runs)), runs.copy(), np.zeros(problem.rates.shape)
+    while open_.any():
+        growth = np.where(open_, problem.weights / problem.gangs, 0.0)
+        found = solve(problem, Program(nothing, made * normal * (1 - 1e-9), growth * normal))
+        assert found is not None
+        made = made + growth * max(0.0, found.level)
+        for job in np.flatnonzero(open_):
+            values = nothing.copy()
+            values[job] = problem.rates[job] / normal[job]
+            best = solve(problem, Program(values, made * normal * (1 - 1e-8)))
+            assert best is not None
+            open_[job] = (values * best.x).sum() > made[job] * (1 + 1e-4)
+    return made
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=st.integers(0, 2**32 - 1).map(lambda seed: drawn(seed, seed % 8 + 1)))
+def test_water_filling_saturates_the_same_jobs(problem: Problem) -> None:
+    found = water_filling(problem)
+    normal = np.where(there(problem), normal_rates(problem), 1.0)
+    np.testing.assert_allclose(progress(problem, found.x) / normal, levels(problem), rtol=2e-3, atol=1e-6)
+
+
+@EASY
+@given(seed=st.integers(0, 2**32 - 1), problem=problems)
+def test_filling_is_the_optimum_above_a_floor(seed: int, problem: Problem) -> None:
+    market = Market.of(problem)
+    if not len(market.jobs):
+        return
+    rng = np.random.default_rng(seed)
+    start = rng.uniform(0, 1, (len(market.jobs), len(market.types)))
+    start /= start.sum(axis=1, keepdims=True)
+    start *= min(1.0, float((market.devices / (market.gangs @ start)).min()))
+    floor = (start * market.kinds[market.kind]).sum(axis=1) * rng.uniform(0, 1)
+    worth = rng.uniform(0, 3, len(floor))
+    found = fill(market, floor, worth, start, [])
+    values = np.zeros(problem.rates.shape)
+    values[market.jobs] = problem.rates[market.jobs] / market.fastest[:, None] * worth[:, None]
+    least = np.zeros(len(values))
+    least[market.jobs] = floor * market.fastest
+    best = solve(problem, Program(values, least * (1 - 1e-10)))
+    assert best is not None
+    assert found.level == pytest.approx((values * best.x).sum(), rel=10 * FILLED, abs=1e-9)
+    assert_possible(problem, market.whole(np.clip(found.x, 0, 1)) * (1 - 1e-12))
+
+
+def product(market: Market, floor: np.ndarray, x: np.ndarray) -> float:
+    """Logarithm of what the centre is greatest in; -inf outside."""
+    runs = market.kinds[market.kind] > 0
+    slack = [1 - x.sum(axis=1), market.devices - market.gangs @ x, (market.kinds[market.kind] * x).sum(axis=1) - floor * (1 - 1e-5), x[runs]]
+    return float(sum(np.log(part).sum() for part in slack)) if min(part.min() for part in slack) > 0 else -np.inf
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), problem=problems)
+def test_nothing_near_the_centre_is_farther_from_all_limits(seed: int, problem: Problem) -> None:
+    market = Market.of(problem)
+    if not len(market.jobs):
+        return
+    cheapest = max_min(problem, spare="leave")
+    wanted = np.minimum(cheapest.value * (problem.weights * normal_rates(problem) / problem.gangs)[market.jobs] / market.fastest, 1.0)
+    start = cheapest.x[np.ix_(market.jobs, market.types)]
+    x = centre(market, wanted, start)
+    best = product(market, wanted, x)
+    assert best > -np.inf
+    rng = np.random.default_rng(seed)
+    for size in (1e-1, 1e-2, 1e-3):
+        other = product(market, wanted, x * (1 + size * rng.standard_normal(x.shape)))
+        assert other <= best + 1e-3 * len(x)
+    # Along the way from the start to the centre it only grows, because it is concave.
+    path = [product(market, wanted, x + part * (start - x)) for part in (0.0, 0.01, 0.1, 0.5)]
+    assert all(later <= earlier + 1e-3 * len(x) for earlier, later in pairwise(path))
+
+
+def test_alike_jobs_get_alike_shares() -> None:
+    problem = drawn(11, 30)
+    kinds = np.unique(np.column_stack((problem.rates, problem.gangs, problem.weights)), axis=0, return_inverse=True)[1].ravel()
+    for spare in ("centre", "throughput", "leave"):
+        x = max_min(problem, spare=spare).x
+        for kind in range(kinds.max() + 1):
+            assert np.ptp(x[kinds == kind], axis=0).max() <= 1e-9
+
+
+def test_rows_of_equal_sum_are_told_apart() -> None:
+    rows = np.array([[np.sqrt(3), 0.0], [0.0, np.sqrt(2)], [np.sqrt(3), 0.0]])
+    different, which = alike(rows)
+    np.testing.assert_array_equal(different[which], rows)
+    assert len(different) == 2
+
+
+def test_a_level_without_limit_is_an_error() -> None:
+    with pytest.raises(ContractError, match="could not solve"):
+        solve(Problem(np.ones((1, 1)), np.array([1]), np.array([1])), Program(np.zeros((1, 1)), np.zeros(1), np.zeros(1)))
+
+
+@pytest.mark.parametrize("objective", [max_min, makespan, finish_time_fairness])
+@pytest.mark.parametrize("seed", range(3))
+def test_large_problems_agree_too(objective, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = rng.lognormal(2, 1, (100, 1)) * np.array([4.0, 2.0, 1.0]) * rng.lognormal(0, 0.5, (100, 3))
+    jobs = 400
+    rates, age_s = table[rng.integers(0, 100, jobs)], rng.uniform(0, 3e5, jobs)
+    left = rates[:, 0] * 60 * 10 ** rng.uniform(1.5, 4, jobs)
+    problem = Problem(rates, rng.choice([1, 2, 4, 8], jobs), np.array([36, 36, 36]), np.ones(jobs), left, age_s, age_s * 0.5)
+    found: Shares = objective(problem)
+    assert_possible(problem, found.x)
+    if objective is finish_time_fairness:
+        assert can(problem, found.value * (1 + 1e-5))
+        assert not can(problem, found.value * (1 - 1e-5))
+    else:
+        wanted = normal_rates(problem) / problem.gangs if objective is max_min else problem.left
+        assert found.value == pytest.approx(raised(problem, wanted) if objective is max_min else 1 / raised(problem, wanted), rel=1e-7)
