@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from charts.allocation import INK
+from charts.allocation import INK, JOB_COLOURS
 from charts.axes import TimeAxis
 from charts.theme import LINE_PX, NEUTRAL, TEXT_PX, Style, figure, legend_px, literal, narrow_legend_px
 
@@ -64,7 +64,8 @@ def type_shares(table: pd.DataFrame, types: Mapping[str, str], title: str = "") 
 
 def _rows(table: pd.DataFrame) -> tuple[np.ndarray[Any, np.dtype[np.float64]], list[tuple[float, str]]]:
     """Return the height of each row, and the headings with theirs, in rows from the top."""
-    heights, notes = [], []
+    heights: list[float] = []
+    notes: list[tuple[float, str]] = []
     at, before = 0.0, ""
     for kind in table["kind"].astype(str):
         if kind != before and HEADINGS[kind]:
@@ -170,7 +171,7 @@ def fairness_cdf(curves: Frames, style: Style, title: str = "", reference: str =
     every = every[every > 0]
     low, high = (min(float(every.min()), 0.8), max(float(every.max()), 1.25)) if len(every) else (0.5, 2.0)
     marks = {text: value for text, value in _RATIOS.items() if low <= value <= high}
-    axis = {"type": "log", "range": [math.log10(low), math.log10(high)], "tickvals": list(marks.values()), "ticktext": list(marks)}
+    axis: dict[str, Any] = {"type": "log", "range": [math.log10(low), math.log10(high)], "tickvals": list(marks.values()), "ticktext": list(marks)}
     axis |= {"title": {"text": f"completion time / completion time {literal(reference)}"}}
     y = {"range": [0, 102], "ticksuffix": " %", "title": {"text": "jobs at most"}}
     drawn = figure(traces, title, 300, legend_px=legend_px(list(curves)) + 20, xaxis=axis, yaxis=y)
@@ -241,15 +242,20 @@ def type_cost(use: Frames, types: Mapping[str, str], title: str = "") -> go.Figu
     mark = {"symbol": "line-ns", "size": 20, "color": NEUTRAL, "line": {"width": 3, "color": NEUTRAL}}
     marks = {"type": "scatter", "mode": "markers", "x": np.array(whole), "y": np.arange(len(labels)), "name": _WHOLE, "marker": mark}
     traces.append(marks | {"hovertemplate": "whole cluster: $ %{x:,.0f}<extra></extra>"})
-    y = {"tickvals": np.arange(len(labels)), "ticktext": [_short(label) for label in labels], "range": [len(labels) - 0.5, -0.5], "showgrid": False}
+    y = {
+        "tickvals": np.arange(len(labels)),
+        "ticktext": [_short(label) for label in labels],
+        "range": [len(labels) - 0.5, -0.5],
+        "showgrid": False,
+        "automargin": True,
+    }
     x = {"rangemode": "tozero", "tickprefix": "$ ", "title": {"text": "USD"}}
     names = [str(trace["name"]) for trace in traces]
-    drawn = figure(traces, title, max(44 * len(labels), 72), legend_px=narrow_legend_px(names), barmode="stack", bargap=0.3, xaxis=x, yaxis=y | _WIDE)
+    drawn = figure(traces, title, max(44 * len(labels), 72), legend_px=narrow_legend_px(names), barmode="stack", bargap=0.3, xaxis=x, yaxis=y)
     return drawn.update_layout(legend_traceorder="normal")
 
 
 _WHOLE: Final = "whole cluster"
-_WIDE: Final[Mapping[str, Any]] = {"automargin": True}
 
 
 def _cost_bar(kind: str, colour: str, usd: np.ndarray[Any, np.dtype[np.float64]]) -> Trace:
@@ -268,7 +274,7 @@ def _short(label: str) -> str:
     return literal(label if len(label) <= _LABEL_CHARACTERS else f"{label[: _LABEL_CHARACTERS - 1]}…")
 
 
-def note_colours(labels: Sequence[str], types: Mapping[str, str], others: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each line of notes: that of its GPU type where it is called after one, else one of `others`."""
+def note_colours(labels: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:
+    """Return a colour for each line of notes: that of its GPU type where it is called after one, else one that means nothing elsewhere."""
     rest = [label for label in labels if label not in types]
-    return {label: types[label] if label in types else others[rest.index(label) % len(others)] for label in labels}
+    return {label: types[label] if label in types else JOB_COLOURS[rest.index(label) % len(JOB_COLOURS)] for label in labels}

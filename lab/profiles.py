@@ -23,10 +23,29 @@ from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.params import Spec
 from sim.perf import PerfSpec
-from sim.perf.lookup import Combination, Combinations, Finder, allowed, missing, speeds_of, used_types
+from sim.perf.lookup import RELATIVE, Combination, Combinations, Finder, allowed, missing, speeds_of, used_types
 from sim.perf.measured import BUILT_IN, MOST_BYTES, ProfileTable, read_profile
 from sim.perf.profiled import STORED, Profiled, ProfiledModel
 from sim.trace import Trace
+
+__all__ = [
+    "PROFILE_MB",
+    "RELATIVE",
+    "Fit",
+    "Kept",
+    "assumptions",
+    "check",
+    "from_file",
+    "is_profiled",
+    "localised",
+    "measured_only",
+    "models_of",
+    "resolved",
+    "table_of",
+    "take",
+    "with_table",
+    "without_unmeasured",
+]
 
 PROFILE_MB: Final = MOST_BYTES // 1_000_000
 _NAMED_TYPES: Final = 5
@@ -87,6 +106,29 @@ def take(data: bytes, name: str, store: Store) -> Kept:
     digest = _digest(content)
     store.put_profile(digest, content, {"name": name, "notes": list(table.notes)})
     return Kept(STORED + digest, table)
+
+
+def with_table(perf: Spec, kept: Kept, cluster: Cluster) -> Spec:
+    """Return a performance model that uses a profile of the user; a reference type and a stand-in that the profile lacks are replaced or taken away."""
+    values = dict(perf.values) | {"table": kept.source}
+    types = kept.table.types
+    if values.get("reference", Profiled.reference) not in types:
+        values["reference"] = next((kind for kind in used_types(cluster) if kind in types), types[0])
+    if values.get("stand_in", "") not in ("", RELATIVE, *kept.table.models.values()):
+        del values["stand_in"]
+    return Spec.of(perf.name, **values)
+
+
+def models_of(perf: Spec, store: Store | None = None) -> tuple[str, ...]:
+    """Return the models that a profile has measurements of, as written there.
+
+    Raises
+    ------
+    ParameterError
+        As `resolved`.
+    """
+    made = resolved(perf, store)
+    return tuple(sorted(made.measurements().models.values(), key=str.lower)) if isinstance(made, Profiled) else ()
 
 
 def from_file(perf: Spec) -> Spec:

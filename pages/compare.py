@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from lab.outcomes import Shown
-from ui import comparison, state, words
+from ui import comparison, gpu_types, state, words
 from ui.shell import page
 
 
@@ -31,6 +31,7 @@ def body() -> None:
     comparison.figures(said, look.style, mine.shown)
     comparison.decomposition(said)
     comparison.allocation(said)
+    gpu_types.draw(said, shown, look)
     comparison.trust(said)
     comparison.exports(said, shown)
 

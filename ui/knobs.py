@@ -7,12 +7,20 @@ from typing import Final
 
 import streamlit as st
 
-from lab import catalog, start
+from lab import catalog, profiles, start
 from lab.catalog import Choice
 from lab.front import Spec, Trace, TrainyardError
-from ui import forms, state, words
+from ui import forms, server, state, words
+from ui import profiles as profile_form
 
-_SHORT: Final = {"rigid": "One size each", "power_law": "Power law", "amdahl": "Amdahl", "table": "Measured table", "batch": "Batch-aware"}
+_SHORT: Final = {
+    "rigid": "One size each",
+    "power_law": "Power law",
+    "amdahl": "Amdahl",
+    "table": "Measured table",
+    "batch": "Batch-aware",
+    "profiled": "Measured per GPU type",
+}
 """What stands on the buttons; a model that is not named here has its title there."""
 
 
@@ -45,13 +53,16 @@ def scaling(trace: Trace | None) -> None:
         st.caption(words.plain(by_name[name].help))
         # Drawn above the form that may change what is assumed, filled after it.
         said = st.container()
-        if by_name[name].params:
+        if profiles.is_profiled(Spec(name)):
+            _take("perf", profile_form.form(now if now.name == name else Spec(name), state.widget("perf", name)))
+        elif by_name[name].params:
             with st.expander("Parameters of the model", expanded=False):
                 _take("perf", forms.spec(name, now if now.name == name else Spec(name), state.widget("perf", name)))
         else:
             _take("perf", Spec(name))
         with said:
             _assumed(trace)
+        profile_form.findings(trace, state.desk().study.base.cluster)
 
 
 def can_scale(spec: Spec) -> bool:
@@ -70,7 +81,7 @@ def _assumed(trace: Trace | None) -> None:
     if trace is None:
         return
     try:
-        sentences = catalog.assumptions(state.desk().study.base.perf, trace)
+        sentences = profiles.assumptions(state.desk().study.base.perf, trace, server.store())
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
