@@ -16,7 +16,6 @@ _NO_GAIN: Final = 1e-12
 _NOISE: Final = 1e-14
 _SMALL: Final = 1e-3
 _PIVOT: Final = 1e-9
-_OLD: Final = 0.25  # part of the best prices so far in those tried next: the new ones alone swing too far at first
 
 
 class Column(NamedTuple, Generic[Answer]):
@@ -82,13 +81,13 @@ def generate(
     master, todo = _Master(devices), list(prices)[::-1]
     master.add(first)
     columns, asked = [first], [np.zeros(len(devices))]
-    bound, value, least, steady = np.inf, -np.inf, 0.0, todo[-1]
+    bound, value, least, best = np.inf, -np.inf, 0.0, todo[-1]
     for _ in range(_MOST_ROUNDS):
         tried = todo.pop()
         found = ask(tried, master.value)
         helped = found[0].bound < bound
         if helped:
-            bound, steady = found[0].bound, tried
+            bound, best = found[0].bound, tried
         for column in found:
             columns.append(column)
             asked.append(tried)
@@ -102,16 +101,10 @@ def generate(
         helped, value = helped or master.value > value, master.value
         if not helped and np.array_equal(tried, master.prices):  # asked again, it would answer the same: rounding errors are all that is left
             break
-        todo = [_between(master.prices, steady, devices) if helped else master.prices]
+        todo = [master.prices]
     parts = [(weight, at) for at, weight in master.parts if weight > 0]
     behind = {id(asked[at]): asked[at] for _, at in parts if at}
-    return Mixture(master.value, bound, [(weight, columns[at].answer) for weight, at in parts], [steady, *(it for it in behind.values() if it is not steady)])
-
-
-def _between(new: Floats, old: Floats, devices: Floats) -> Floats:
-    """Return prices between new and old ones, of which only the proportions count."""
-    ends = float(new @ devices), float(old @ devices)
-    return (1 - _OLD) * new + _OLD * ends[0] / ends[1] * old if min(ends) > 0 else new
+    return Mixture(master.value, bound, [(weight, columns[at].answer) for weight, at in parts], [best, *(it for it in behind.values() if it is not best)])
 
 
 class _Master:
