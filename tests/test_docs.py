@@ -153,6 +153,6 @@ def test_reference_names_all_columns_and_formats() -> None:
 
 def test_reference_names_every_argument_of_the_command_line() -> None:
     known = set(re.findall(r"--[a-z-]+", (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")))
-    for command in ("run", "convert", "generate", "list"):
+    for command in ("run", "replay", "convert", "generate", "list"):
         text = subprocess.run([sys.executable, "-m", "lab", command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         assert set(re.findall(r"--[a-z-]+", text)) - known - {"--help"} == set()

@@ -64,7 +64,7 @@ class Batch(Sizing):
         moved = f"{counted(known.moved, on_gpus)} record a batch_size that is not admissible at the size they asked for; assumed: the nearest that is."
         network = (
             f"Step times are computed, not measured: profiles of our own, {self.bandwidth_gb_per_s:g} GB/s and {self.latency_ms:g} ms between GPUs. "
-            "This is an assumption; change it under How fast jobs run."
+            "This is an assumption; change it under How fast jobs run (--perf)."
         )
         texts = [*self.about_sizes(trace)]
         texts += [profiles] if known.by_stand_in.any() else []

@@ -158,7 +158,7 @@ def about_speed(trace: Trace, column: str, law: str, by_class: tuple[float, ...]
     ]
     return (
         f"{counted(silent, on_gpus)} do not say how they scale ({column}); by the class of their model: {', '.join(parts)}. "
-        "This is an assumption; change it under How fast jobs run.",
+        "This is an assumption; change it under How fast jobs run (--perf).",
     )
 
 

@@ -79,7 +79,8 @@ class Table(Resizable):
         if (on_gpus & found.built_in).any():
             used = counted(on_gpus & found.built_in, on_gpus)
             texts.append(
-                f"{used} scale as Gavel measured it on P100 GPUs, the median over batch sizes. This is an assumption; change it under How fast jobs run."
+                f"{used} scale as Gavel measured it on P100 GPUs, the median over batch sizes. "
+                "This is an assumption; change it under How fast jobs run (--perf)."
             )
         return tuple(texts)
 
@@ -178,7 +179,7 @@ def _row(name: str, pairs: Sequence[str]) -> dict[int, float]:
         if size < 1 or size != int(size):
             raise ParameterError(f"table, speeds: {name} has a size of {size:g} GPUs. Sizes are whole numbers from 1.")
         if value <= 0:
-            raise ParameterError(f"table, speeds: {name} has the speed {value:g} on {size:g} GPUs. Speeds must be above 0; leave out sizes that do not work.")
+            raise ParameterError(f"table, speeds: {name} has the speed {value:g} at size {size:g}. Speeds must be above 0; leave out sizes that do not work.")
         if int(size) in row:
             raise ParameterError(f"table, speeds: {name} has two speeds for {size:g} GPUs. Keep one.")
         row[int(size)] = value

@@ -48,7 +48,7 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
     jobs = _drop_unusable(jobs, draft)
     jobs = _drop_cpu_jobs(jobs, report, options)
     before = float((jobs["num_gpus"] * jobs["duration_s"]).sum())
-    jobs = _round_up(jobs, report)
+    jobs = _whole(jobs, report)
     after = float((jobs["num_gpus"] * jobs["duration_s"]).sum())
     if after > before > 0:
         grown = f"Rounding fractions of a GPU up raises the work {_from_to(before / 3600, after / 3600)} GPU-hours ({after / before:.2f} times)"
@@ -125,14 +125,16 @@ def _drop_cpu_jobs(jobs: pd.DataFrame, report: Report, options: ReadOptions) -> 
     return jobs if options.cpu_jobs == "keep" else report.drop(jobs, jobs["num_gpus"] == 0, "no GPU: a CPU job")
 
 
-def _round_up(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
+def _whole(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
     for column in ("num_gpus", "min_gpus", "max_gpus"):
         if column not in jobs:
             continue
-        whole = np.ceil(jobs[column])
+        # What a job needs at least is rounded up, what it may have at most is rounded down.
+        down = column == "max_gpus"
+        whole = np.floor(jobs[column]) if down else np.ceil(jobs[column])
         changed = (whole != jobs[column]) & jobs[column].notna()
         word = WORDS.get(column, column)
-        report.alter(jobs, changed, f"the {word} is a fraction: rounded up", jobs[column])
+        report.alter(jobs, changed, f"the {word} is a fraction: rounded {'down' if down else 'up'}", jobs[column])
         jobs = jobs.assign(**{column: whole})
     return jobs
 

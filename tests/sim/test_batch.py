@@ -282,7 +282,7 @@ def test_what_is_assumed_is_said() -> None:
     trace = jobs((0, 1, 5), (0, 2, 5), (0, 0, 5), model=["LM", "ResNet-50", ""], min_gpus=[1, 1, nan], max_gpus=[1, 2, nan])
     first, last = Batch().assumptions(trace)
     assert first == "1 of 2 GPU jobs have a model without a profile; assumed: that of 'balanced' (stand_in, profiles)."
-    assert "profiles of our own, 1.25 GB/s and 0.3 ms between GPUs. This is an assumption; change it under How fast jobs run." in last
+    assert "profiles of our own, 1.25 GB/s and 0.3 ms between GPUs. This is an assumption; change it under How fast jobs run (--perf)." in last
     assert Batch().assumptions(jobs((0, 0, 5))) == ()
 
 

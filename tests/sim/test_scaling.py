@@ -194,7 +194,7 @@ def test_what_is_assumed_is_said_of_how_many_jobs() -> None:
     assert PowerLaw().assumptions(trace) == (
         "2 of 3 GPU jobs do not say on how many GPUs they may run; assumed: 0.25 to 4 times what they asked for (shrink, grow).",
         "2 of 3 GPU jobs do not say how they scale (scaling_exponent); by the class of their model: language GPUs^0.66 (2 jobs). "
-        "This is an assumption; change it under How fast jobs run.",
+        "This is an assumption; change it under How fast jobs run (--perf).",
     )
     assert "vision a serial share of 0.06 (1 job), language a serial share of 0.17 (2 jobs)" in Amdahl().assumptions(trace)[1]
     full = jobs((0, 2, 10), (0, 0, 10), scaling_exponent=[1, nan], serial_fraction=[0, nan], min_gpus=[1, nan], max_gpus=[4, nan])

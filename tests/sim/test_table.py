@@ -78,7 +78,7 @@ def test_what_is_assumed_is_said() -> None:
         "2 of 4 GPU jobs do not say on how many GPUs they may run; assumed: 0.25 to 4 times what they asked for (shrink, grow).",
         "1 of 4 GPU jobs have a model without a row in the table; they keep the size they asked for (stand_in, speeds).",
         "1 of 4 GPU jobs ask for a number of GPUs outside of the row of their model; they keep that size (speeds).",
-        "1 of 4 GPU jobs scale as Gavel measured it on P100 GPUs, the median over batch sizes. This is an assumption; change it under How fast jobs run.",
+        "1 of 4 GPU jobs scale as Gavel measured it on P100 GPUs, the median over batch sizes. This is an assumption; change it under How fast jobs run (--perf).",
     )
     assert "1 of 4 GPU jobs have a model without a row in the table; assumed: the row of 'lm' (stand_in, speeds)." in Table(
         speeds=SPEC.speeds, stand_in="lm"
@@ -101,8 +101,8 @@ def test_the_built_in_rows_are_those_of_the_source() -> None:
     ("text", "sentence"),
     [
         ("bert", "table, speeds: bert has no sizes. A row is a name and GPUs/speed pairs such as 'bert 1/1 2/1.9 8/6.5'."),
-        ("bert 1/1 2/0", "table, speeds: bert has the speed 0 on 2 GPUs. Speeds must be above 0"),
-        ("bert 1/1 2/-1.5", "table, speeds: bert has the speed -1.5 on 2 GPUs."),
+        ("bert 1/1 2/0", "table, speeds: bert has the speed 0 at size 2. Speeds must be above 0"),
+        ("bert 1/1 2/-1.5", "table, speeds: bert has the speed -1.5 at size 2."),
         ("bert 0/1", "table, speeds: bert has a size of 0 GPUs. Sizes are whole numbers from 1."),
         ("bert 1.5/1", "table, speeds: bert has a size of 1.5 GPUs."),
         ("bert 1/1 1/2", "table, speeds: bert has two speeds for 1 GPUs. Keep one."),
