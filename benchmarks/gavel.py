@@ -1,0 +1,125 @@
+"""Shares of time and rounds: single computations on thousands of jobs, whole runs of generated jobs, and the published window of a long run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from time import perf_counter, process_time
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from allocators.gavel import Gavel
+from sim.cluster import Cluster
+from sim.contract import Plan, View
+from sim.generate.gavel import Gavel as Workload
+from sim.perf.profiled import Profiled
+from sim.result import RunResult
+from sim.simulator import Conditions, Measure, Simulator
+
+SMALL: Final = "16x1:v100,16x1:p100,16x1:k80"
+LARGE: Final = "36x1:v100,36x1:p100,36x1:k80"
+DECISIONS: Final[Mapping[str, float]] = {"max_min": 2.0, "makespan": 4.0, "finish_time_fairness": 6.0}
+"""Most CPU seconds for the first shares of 2,000 jobs of several GPUs."""
+MOST_ALLOX_S: Final = 15.0
+WINDOW: Final = (17.07, 0.582)
+"""Average JCT in hours and utilisation of the published simulator."""
+
+
+class Figures(NamedTuple):
+    """What a run came to."""
+
+    cpu_s: float
+    wall_s: float
+    jct_h: float
+    utilisation: float
+    end_h: float
+    decisions: int
+
+
+class _Timed(Gavel):
+    """Notes the CPU time of its longest decision."""
+
+    def allocate(self, view: View, /) -> Plan:
+        began = process_time()
+        plan = super().allocate(view)
+        self.longest_s = max(getattr(self, "longest_s", 0.0), process_time() - began)
+        return plan
+
+
+def run(workload: Workload, cluster: Cluster, conditions: Conditions, allocator: Gavel) -> Figures:
+    """Run once; the averages are those of the jobs that count."""
+    trace = workload.make()
+    cpu, wall = process_time(), perf_counter()
+    result = Simulator(trace, cluster, allocator, conditions).run()
+    cpu, wall = process_time() - cpu, perf_counter() - wall
+    return Figures(cpu, wall, _jct_h(result, conditions), _busy(result, cluster), result.end_s / 3600, len(result.decisions))
+
+
+def _jct_h(result: RunResult, conditions: Conditions) -> float:
+    jobs = result.jobs[conditions.measure.mask(result.jobs["submit_s"].to_numpy())]
+    return float((jobs["finish_s"] - jobs["submit_s"]).mean()) / 3600
+
+
+def _busy(result: RunResult, cluster: Cluster) -> float:
+    segments = result.segments
+    return float(((segments["t1"] - segments["t0"]) * segments["gpus"]).sum()) / (result.end_s * cluster.gpus)
+
+
+def main(arguments: list[str]) -> list[str]:
+    """Print the figures and return what is over its budget; ``--quick``: no whole runs."""
+    over = [*_first_shares(), *_matching(quick="--quick" in arguments)]
+    return over if "--quick" in arguments else [*over, *_whole_runs(), *_window()]
+
+
+def _first_shares() -> list[str]:
+    over = []
+    for objective, most_s in DECISIONS.items():
+        for aware in (True, False):
+            allocator = _Timed(objective=objective, aware=aware)
+            run(Workload(jobs=2000, per_h=0, multi_gpu=True), Cluster.parse(SMALL), Conditions(Profiled(), horizon_s=300.0), allocator)
+            _print(f"first round of 2,000 jobs of several GPUs on 48 GPUs, {_name(objective, aware)}", cpu_s=round(allocator.longest_s, 3), budget_s=most_s)
+            over += [f"first shares, {_name(objective, aware)}: {allocator.longest_s:.2f} s"] if allocator.longest_s > most_s else []
+    return over
+
+
+def _matching(*, quick: bool) -> list[str]:
+    allocator = _Timed(objective="allox")
+    conditions = Conditions(Profiled(), horizon_s=300.0 if quick else np.inf)
+    found = run(Workload(jobs=1000, per_h=0), Cluster.parse(SMALL), conditions, allocator)
+    what = "first round" if quick else "whole run"
+    _print(f"AlloX, {what} of 1,000 jobs on 48 GPUs", longest_decision_s=round(allocator.longest_s, 2), budget_s=MOST_ALLOX_S, **_rounded(found))
+    return [f"AlloX: {found.cpu_s:.1f} s"] if found.cpu_s > MOST_ALLOX_S else []
+
+
+def _whole_runs() -> list[str]:
+    for objective in DECISIONS:
+        for per_h in (0.6, 0.0):
+            found = run(Workload(jobs=2000, per_h=per_h, multi_gpu=True), Cluster.parse(SMALL), Conditions(Profiled()), Gavel(objective=objective))
+            arrivals = f"{per_h:g} per hour" if per_h else "all at once"
+            _print(f"whole run, 2,000 jobs of several GPUs, {arrivals}, on 48 GPUs, {objective}", **_rounded(found))
+    return []
+
+
+def _window() -> list[str]:
+    conditions = Conditions(Profiled(), measure=Measure(first_job=4000, last_job=4999), stop="measured")
+    found = run(Workload(jobs=6000, per_h=4.0), Cluster.parse(LARGE), conditions, Gavel())
+    _print("published window: 4 jobs per hour, jobs 4,000 to 4,999, on 108 GPUs, max_min", **_rounded(found), published=WINDOW)
+    off = np.abs(np.array([found.jct_h, found.utilisation]) / WINDOW - 1).max()
+    return [f"the window is {off:.1%} off the published values"] if off > 0.03 else []
+
+
+def _name(objective: str, aware: bool) -> str:
+    return objective if aware else f"{objective} agnostic"
+
+
+def _rounded(found: Figures) -> dict[str, float]:
+    return {name: round(value, 3) for name, value in found._asdict().items()}
+
+
+def _print(case: str, **figures: Any) -> None:
+    print(json.dumps({"case": case, **figures}), flush=True)
+
+
+if __name__ == "__main__":
+    main([])
