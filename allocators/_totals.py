@@ -7,7 +7,7 @@ import numpy as np
 from allocators._frontier import Market
 from allocators._level import fill
 from allocators._linear import Program, solve
-from allocators._problem import Problem, Shares, per_job, progress, tidy
+from allocators._problem import Hint, Problem, Shares, per_job, progress, tidy
 
 _EXACT = 1e-9
 NO_DEADLINES = "Not all deadlines can be met, so shares of time were computed without any."
@@ -22,7 +22,7 @@ def max_sum_throughput(problem: Problem) -> Shares:
     prices = problem.hint.fill if problem.hint else []
     found = fill(market, np.zeros(len(market.jobs)), market.fastest, nothing, [it for it in prices if len(it) == len(market.types)], _EXACT)
     x = tidy(problem, market.whole(found.x))
-    return Shares(x, float(progress(problem, x).sum()))
+    return Shares(x, float(progress(problem, x).sum()), hint=Hint([], found.prices))
 
 
 def cost(problem: Problem) -> Shares:

@@ -75,7 +75,7 @@ def test_bisection_ends_within_five_per_cent(left: float) -> None:
 def test_bisection_takes_the_midpoints_of_upstream() -> None:
     # 57 s: (100 + 1e6) / 2, and so on, always enough.
     high = 1e6
-    while 105.0 < high:
+    while high > 105.0:
         high = (100.0 + high) / 2
     assert makespan(FAST_AND_SLOW, bisection=True).value == pytest.approx(high)
 
