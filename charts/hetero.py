@@ -19,6 +19,9 @@ Frames = Mapping[str, pd.DataFrame]
 HEADINGS: Final[Mapping[str, str]] = {"all": "", "size": "By GPUs per job", "model": "By model, most GPU-hours first", "job": "Jobs with the most GPU-hours"}
 _LABEL_CHARACTERS: Final = 24
 _ROW_PX: Final = 25
+_BAR_PX: Final = 22
+_INK_CONTRAST: Final = 0.0603
+"""Relative luminance of `INK`, plus 0.05, as the contrast ratio of WCAG counts."""
 _READABLE: Final = 0.08
 """A smaller part of a bar has no room for its number."""
 _RATIOS: Final = {
@@ -100,10 +103,18 @@ def _share(table: pd.DataFrame, name: str, colour: str, rows: np.ndarray[Any, np
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,
-        "textfont": {"color": INK, "size": TEXT_PX},
+        "constraintext": "none",
+        "textfont": {"color": _ink(colour), "size": TEXT_PX},
         "customdata": [f"{100 * value:.1f} %, {amount:,.1f} GPU-hours" for value, amount in zip(share, hours, strict=True)],
         "hovertemplate": f"{literal(name)}: %{{customdata}}<extra></extra>",
     }
+
+
+def _ink(colour: str) -> str:
+    """Return the text that is easier to read on a #RRGGBB colour: dark, or white."""
+    linear = [(part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4) for part in (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return INK if (luminance + 0.05) / _INK_CONTRAST > 1.05 / (luminance + 0.05) else "#FFFFFF"
 
 
 def note_lines(notes: pd.DataFrame, lines: Mapping[str, tuple[str, str]], x: TimeAxis, title: str = "") -> go.Figure:
@@ -195,7 +206,7 @@ def type_use(use: Frames, style: Style, title: str = "") -> go.Figure:
     """
     first = next(iter(use.values()), pd.DataFrame({"gpu_type": []}))
     kinds = list(first["gpu_type"].astype(str))
-    height = 0.8 / max(len(use), 1)
+    height = 1 / (len(use) + 1)
     traces = []
     for turn, (label, table) in enumerate(use.items()):
         capacity = table["capacity_gpu_h"].to_numpy(np.float64)
@@ -206,18 +217,20 @@ def type_use(use: Frames, style: Style, title: str = "") -> go.Figure:
                 "orientation": "h",
                 "x": busy.astype(np.float32),
                 "y": np.arange(len(table)) + (turn - (len(use) - 1) / 2) * height,
-                "width": height * 0.9,
+                "width": height * 0.85,
                 "name": literal(label),
                 "marker": {"color": style[label][0]},
                 "text": [f"{value:.0f} %" for value in busy],
-                "textposition": "auto",
-                "textangle": 0,
+                "textposition": "outside",
+                "constraintext": "none",
+                "cliponaxis": False,
+                "textfont": {"size": TEXT_PX},
                 "hovertemplate": f"%{{x:.1f}} % of the GPU-hours there were<extra>{literal(label)}</extra>",
             }
         )
     y = {"tickvals": np.arange(len(kinds)), "ticktext": [literal(kind) for kind in kinds], "range": [len(kinds) - 0.5, -0.5], "showgrid": False}
-    x = {"range": [0, 104], "ticksuffix": " %", "title": {"text": "GPUs held, of those there"}}
-    return figure(traces, title, len(kinds) * max(20 * len(use), 36), legend_px=legend_px(list(use)), barmode="overlay", xaxis=x, yaxis=y)
+    x = {"range": [0, 108], "tickvals": [0, 20, 40, 60, 80, 100], "ticksuffix": " %", "title": {"text": "GPUs held, of those there"}}
+    return figure(traces, title, len(kinds) * (_BAR_PX * len(use) + _BAR_PX), legend_px=legend_px(list(use)), barmode="overlay", xaxis=x, yaxis=y)
 
 
 def type_cost(use: Frames, types: Mapping[str, str], title: str = "") -> go.Figure:

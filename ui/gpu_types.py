@@ -96,14 +96,16 @@ def _fairness(scene: _Scene) -> None:
 
 def _notes(scene: _Scene) -> None:
     with st.container(horizontal=True):
-        title = st.selectbox("Policy", [title for title in scene.said.labels if title in scene.found.notes], key="type_noting", **_KEEP)
+        noting = [title for title in scene.said.labels if title in scene.found.notes]
+        first = next((at for at, title in enumerate(noting) if any(len(lines) > 1 for lines in scene.found.families(title).values())), 0)
+        title = st.selectbox("Policy", noting, first, key="type_noting", **_KEEP)
         families = scene.found.families(title)
         by_type = [family for family, lines in families.items() if len(lines) > 1]
         ordered = [*by_type, *(family for family in families if family not in by_type)]
         family = st.selectbox("What it noted", ordered, key="type_noted", format_func=lambda name: name.replace("_", " "), **_KEEP)
     frame, names = scene.found.notes[title], families[family]
     colours = charts.note_colours(list(names.values()), scene.types)
-    axis = charts.TimeAxis(0.0, max(scene.said.end_s, 1.0))
+    axis = charts.TimeAxis(0.0, max(float(frame["t_s"].max()), 1.0))
     said = family.replace("_", " ")
     figure = charts.note_lines(frame, {name: (label, colours[label]) for name, label in names.items()}, axis, f"What {title} noted: {said}")
     last = [f"{label} {_last(frame, name):.4g}" for name, label in names.items()]
