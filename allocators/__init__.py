@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from allocators._inside import Composite
+from allocators.asrpt import Asrpt
 from allocators.dp_elastic import DpElastic
 from allocators.easy import Easy
 from allocators.fifo import Fifo
 from allocators.greedy_elastic import GreedyElastic
+from allocators.hadar import Hadar
+from allocators.hadare import HadarE
 from allocators.las import Las
 from allocators.mip_elastic import MipElastic
 from allocators.recorded import Recorded
@@ -27,6 +30,9 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "mip_elastic": MipElastic,
     "greedy_elastic": GreedyElastic,
     "dp_elastic": DpElastic,
+    "hadar": Hadar,
+    "hadare": HadarE,
+    "asrpt": Asrpt,
     "partition": Partition,
     "switch": Switch,
 }

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import app, dp_sample, elastic, kernel, metrics, reading
+from benchmarks import app, dp_sample, elastic, hadar, kernel, metrics, reading
 
-GROUPS = {"kernel": kernel.main, "reading": reading.main, "metrics": metrics.main, "elastic": elastic.main, "dp_sample": dp_sample.main, "app": app.main}
+GROUPS = {
+    "kernel": kernel.main,
+    "reading": reading.main,
+    "metrics": metrics.main,
+    "elastic": elastic.main,
+    "dp_sample": dp_sample.main,
+    "hadar": hadar.main,
+    "app": app.main,
+}
 
 
 def run(arguments: list[str]) -> int:

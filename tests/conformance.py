@@ -21,6 +21,7 @@ from sim.contract import Allocator, ParamInfo, Plan, Spec, View, parameters
 from sim.faults import Faults
 from sim.overheads import Overheads
 from sim.perf.batch import Batch
+from sim.perf.profiled import Profiled
 from sim.perf.scaling import PowerLaw
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
@@ -28,6 +29,7 @@ from sim.trace import Trace
 
 CLAIRVOYANT = {"remaining_work", "rates"}
 RESTARTS = Overheads(restart_s=60)
+COPIES_COST = Profiled(stand_in="relative", efficiency=0.7)
 TYPES = (GpuType("mid", 1.0, 0.9), GpuType("slow", 0.5, 1.0), GpuType("fast", 2.0, 6.0))
 
 
@@ -84,6 +86,7 @@ def scenarios() -> tuple[Scenario, ...]:
         Scenario("failing", Trace.of(plain), groups((4, 8, "mid", inf, ())), Conditions(faults=Faults(mtbf_h=30, mttr_h=3), seed=3)),
         Scenario("elastic", Trace.of(elastic(6)), groups((4, 8, "mid", inf, ())), Conditions(PowerLaw(), overheads=RESTARTS)),
         Scenario("batched", Trace.of(batched(7)), three, Conditions(Batch(), overheads=RESTARTS)),
+        Scenario("measured", Trace.of(measured(8)), Cluster.parse("2x4:v100,2x4:p100,1x4:k80"), Conditions(COPIES_COST, overheads=RESTARTS)),
     )
 
 
@@ -92,6 +95,13 @@ def elastic(seed: int) -> pd.DataFrame:
     frame = jobs(seed, 40, (1, 2, 4, 8), 9000, 900)
     rng = np.random.default_rng([seed, 1])
     return frame.assign(scaling_exponent=rng.uniform(0.3, 1.0, len(frame)), min_gpus=np.maximum(frame["num_gpus"] // 4, 1), max_gpus=frame["num_gpus"] * 4)
+
+
+def measured(seed: int) -> pd.DataFrame:
+    """Jobs of models whose throughput was measured on every type of the cluster."""
+    frame = jobs(seed, 40, (1, 1, 2, 4), 3000, 900)
+    rng = np.random.default_rng([seed, 1])
+    return frame.assign(model=rng.choice(["ResNet-18", "ResNet-50", "LM", "Transformer"], len(frame)), batch_size=np.nan)
 
 
 def batched(seed: int) -> pd.DataFrame:

@@ -78,7 +78,8 @@ def test_what_is_assumed_is_said() -> None:
         "2 of 4 GPU jobs do not say on how many GPUs they may run; assumed: 0.25 to 4 times what they asked for (shrink, grow).",
         "1 of 4 GPU jobs have a model without a row in the table; they keep the size they asked for (stand_in, speeds).",
         "1 of 4 GPU jobs ask for a number of GPUs outside of the row of their model; they keep that size (speeds).",
-        "1 of 4 GPU jobs scale as Gavel measured it on P100 GPUs, the median over batch sizes. This is an assumption; change it under How fast jobs run (--perf).",
+        "1 of 4 GPU jobs scale as Gavel measured it on P100 GPUs, the median over batch sizes. "
+        "This is an assumption; change it under How fast jobs run (--perf).",
     )
     assert "1 of 4 GPU jobs have a model without a row in the table; assumed: the row of 'lm' (stand_in, speeds)." in Table(
         speeds=SPEC.speeds, stand_in="lm"
