@@ -8,12 +8,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from allocators import REGISTRY, make
+from allocators._entitled import GANGS, Wishes
+from allocators._rounds import Roster
+from allocators._totals import NO_DEADLINES
+from allocators.fluid import Standing
 from allocators.gavel import OBJECTIVES, Gavel
+from allocators.placement import Placer
 from sim.cluster import Change, Cluster, GpuType, NodeGroup
 from sim.contract import ParameterError, Spec
 from sim.faults import Faults
+from sim.generate.gavel import GavelPhysical
 from sim.overheads import Overheads
 from sim.params import build
+from sim.perf.profiled import Profiled
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
@@ -21,6 +29,11 @@ from tests.allocators.walk import trace_of
 
 ONE = Cluster.parse("1x1:v100")
 TWO_TYPES = Cluster((NodeGroup(1, 1, "fast"), NodeGroup(1, 1, "slow")), (GpuType("fast", 2.0, 3.0), GpuType("slow", 1.0, 1.0)))
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGISTRY, "gavel", Gavel)
 
 
 def run(trace: Trace, cluster: Cluster, conditions: Conditions | None = None, **parameters: Any) -> RunResult:
@@ -189,6 +202,125 @@ def test_gangs_stay_where_they_are() -> None:
     result = run(trace_of([(0, 2, 2000), (0, 2, 2000), (0, 4, 2000), (0, 1, 2000)]), Cluster.parse("3x4:v100"))
     assert result.jobs["preemptions"].sum() == 0
     assert len(result.segments) == 4
+
+
+def test_one_by_one_comes_to_the_same_where_counting_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = GavelPhysical("max_min_fairness")
+    counted = run(made.make(), made.machines(), Conditions(Profiled()))
+    monkeypatch.setattr(Placer, "counts", lambda *_: False)
+    one_by_one = run(made.make(), made.machines(), Conditions(Profiled()))
+    assert finishes(one_by_one) == finishes(counted)
+
+
+def test_jobs_that_may_use_different_nodes_of_one_type() -> None:
+    frame = trace_of([(0, 1, 1000), (0, 1, 1000), (0, 1, 1000)]).frame.assign(vc=["a", "a", "b"])
+    cluster = Cluster((NodeGroup(1, 1, "v100", partitions=("a",)), NodeGroup(1, 1, "v100", partitions=("b",)), NodeGroup(1, 1, "k80")))
+    switch = make(Spec.of("switch", at_s=1.0, first=Spec.of("partition", inner=Spec("fifo")), then=Spec("gavel")))
+    result = Simulator(Trace.of(frame), cluster, switch).run()
+    assert set(result.jobs["outcome"]) == {"completed"}
+    placed = result.placements.merge(result.segments[["job"]], left_on="segment", right_index=True)
+    assert set(placed.loc[placed["job"] == 2, "node"]) <= {1, 2}
+    assert set(placed.loc[placed["job"] < 2, "node"]) <= {0, 2}
+
+
+def test_a_gang_over_two_types_left_by_another_policy_is_moved_to_one() -> None:
+    cluster = Cluster.parse("1x2:v100,1x1:k80")
+    switch = make(Spec.of("switch", at_s=100.0, first=Spec.of("fifo", mix=True), then=Spec("gavel")))
+    result = Simulator(trace_of([(0, 1, 90), (0, 2, 2000)]), cluster, switch).run()
+    placed = result.placements.merge(result.segments[["job", "t0"]], left_on="segment", right_index=True)
+    assert placed.loc[placed["job"] == 1, ["t0", "node"]].to_numpy().tolist() == [[0.0, 0.0], [0.0, 1.0], [100.0, 0.0]]
+
+
+def test_one_that_must_not_be_stopped_keeps_even_that() -> None:
+    trace = trace_of([(0, 1, 90), (0, 2, 2000), (0, 1, 500)], preemptible=[1, 0, 1])
+    switch = make(Spec.of("switch", at_s=100.0, first=Spec.of("fifo", mix=True), then=Spec("gavel")))
+    result = Simulator(trace, Cluster.parse("1x2:v100,1x1:k80"), switch).run()
+    assert set(result.jobs["outcome"]) == {"completed"}
+    assert result.jobs["preemptions"][1] == 0
+    assert (result.segments["job"] == 1).sum() == 1
+
+
+def test_each_virtual_cluster_has_rounds_of_its_own() -> None:
+    frame = trace_of([(0, 1, 500), (0, 1, 500), (200, 1, 500)]).frame.assign(vc=["a", "a", "b"])
+    cluster = Cluster((NodeGroup(1, 1, "v100", partitions=("a",)), NodeGroup(1, 1, "v100", partitions=("b",))))
+    result = Simulator(Trace.of(frame), cluster, make(Spec.of("partition", inner=Spec("gavel")))).run()
+    assert finishes(result) == [860.0, 1000.0, 700.0]
+
+
+# -- objectives ------------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_priority_is_weight() -> None:
+    result = run(trace_of([(0, 1, 36_000), (0, 1, 36_000)], priority=[1.0, 5.0]), ONE)
+    # Five of six rounds until the second is done at 6/5 of its time.
+    assert finishes(result)[1] == pytest.approx(43_200, abs=720)
+
+
+def test_owners_have_weights() -> None:
+    jobs = trace_of([(0, 1, 36_000), (0, 1, 36_000), (0, 1, 36_000)], user=["a", "b", "b"])
+    equal, double = (run(jobs, ONE, objective="water_filling", entity_weights=weights) for weights in ((1.0,), (1.0, 2.0)))
+    assert finishes(equal)[0] == pytest.approx(72_000, abs=1080)
+    assert finishes(double)[0] == pytest.approx(108_000, abs=1080)
+    alone = run(jobs, ONE, objective="water_filling", entity="none")
+    assert finishes(alone)[0] == pytest.approx(107_000, abs=1500)
+
+
+def test_jobs_of_an_owner_may_go_in_order() -> None:
+    jobs = trace_of([(0, 1, 36_000), (0, 1, 36_000), (0, 1, 36_000)], user=["a", "b", "b"])
+    result = run(jobs, ONE, objective="water_filling", within="fifo", entity_weights=(1.0,))
+    assert finishes(result)[1] == pytest.approx(72_000, abs=1080)
+    assert finishes(result)[2] > finishes(result)[1] + 20_000
+
+
+def test_first_come_first_served_keeps_the_order() -> None:
+    result = run(trace_of([(0, 1, 1000), (1, 2, 500), (2, 1, 500)]), Cluster.parse("1x2:v100"), objective="fifo")
+    # The pair waits for both GPUs and holds up the third job, although one is free.
+    assert starts(result, 1)[0] >= 1000
+    assert starts(result, 2)[0] >= starts(result, 1)[0] + 500
+
+
+def test_throughput_per_dollar_prefers_the_cheap() -> None:
+    result = run(trace_of([(0, 1, 1000)]), TWO_TYPES, objective="cost", faithful=False)
+    # Half as fast at a third of the price. A job without a share on the fast type may still win what is left over there, and types are filled fastest first.
+    assert set(result.placements["node"]) == {0}
+    priced = run(trace_of([(0, 1, 3600), (0, 1, 3600), (0, 1, 3600)]), TWO_TYPES, objective="cost")
+    free = run(trace_of([(0, 1, 3600), (0, 1, 3600), (0, 1, 3600)]), Cluster(TWO_TYPES.groups, (GpuType("fast", 2.0), GpuType("slow", 1.0))), objective="cost")
+    assert set(priced.jobs["outcome"]) == set(free.jobs["outcome"]) == {"completed"}
+
+
+def test_deadlines_that_cannot_be_met_are_told() -> None:
+    allocator = Gavel(objective="cost_slo")
+    Simulator(trace_of([(0, 1, 1000), (0, 1, 1000)], deadline_s=[1100.0, 1100.0]), ONE, allocator).run()
+    assert allocator.remarks() == (NO_DEADLINES,)
+    assert Gavel(objective="cost_slo").remarks() == ()
+
+
+def test_deadlines_that_can_be_met_are() -> None:
+    trace = trace_of([(0, 1, 30_000), (0, 1, 10_000)], deadline_s=[np.inf, 15_000.0])
+    assert finishes(run(trace, ONE, objective="cost_slo"))[1] <= 15_000
+    assert finishes(run(trace, ONE, objective="max_min"))[1] > 15_000
+
+
+def test_allox_lets_the_short_go_first_and_tells_of_gangs() -> None:
+    allocator = Gavel(objective="allox")
+    result = Simulator(trace_of([(0, 1, 5000), (0, 1, 500), (0, 1, 2000)]), ONE, allocator).run()
+    assert finishes(result) == [7500.0, 500.0, 2500.0]
+    assert allocator.remarks() == ()
+    Simulator(trace_of([(0, 1, 500), (0, 2, 500)]), Cluster.parse("1x2:v100"), allocator := Gavel(objective="allox")).run()
+    assert allocator.remarks() == (GANGS,)
+
+
+def test_time_in_isolation_counts_what_was_done_since() -> None:
+    jobs = Roster(1, 180.0)
+    jobs.align(np.array([0, 1]))
+    jobs.gangs, jobs.rates = np.array([1, 1]), np.ones((2, 1))
+    wishes = Wishes("finish_time_fairness", True, True, "none", (1.0,), "fairness")
+    standing = Standing(jobs.ids, jobs.gangs, jobs.rates, np.array([1]), np.ones(1), np.ones(2), np.zeros(2), np.array([100.0, 400.0]))
+    jobs.reset(wishes.shares(standing, jobs, np.random.default_rng(0), None).x, 0.0)
+    assert jobs.fair_rate.tolist() == [0.5, 0.5]
+    assert jobs.fair_s.tolist() == [0.0, 0.0]
+    wishes.shares(standing._replace(left=np.array([70.0, 380.0]), age_s=np.full(2, 50.0)), jobs, np.random.default_rng(0), None)
+    assert jobs.fair_s.tolist() == [60.0, 40.0]
 
 
 # -- parameters ------------------------------------------------------------------------------------------------------------------------------------------------
