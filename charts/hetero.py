@@ -57,7 +57,7 @@ def type_shares(table: pd.DataFrame, types: Mapping[str, str], title: str = "") 
     labels = [_row_label(str(kind), str(group)) for kind, group in zip(table["kind"], table["group"], strict=True)]
     last = float(rows[-1]) if len(rows) else 0.0
     y = {"tickvals": rows, "ticktext": [literal(label) for label in labels], "range": [last + 0.7, -0.7], "showgrid": False, "automargin": True}
-    x = {"range": [0, 100], "ticksuffix": " %", "title": {"text": "share of GPU-hours"}}
+    x = {"range": [0, 100.5], "tickvals": [0, 20, 40, 60, 80, 100], "ticksuffix": " %", "title": {"text": "share of GPU-hours"}}
     drawn = figure(traces, title, round(_ROW_PX * (last + 1.4)), legend_px=narrow_legend_px(shown), barmode="stack", bargap=0.15, xaxis=x, yaxis=y)
     for at, text in notes:
         place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "y", "y": at, "yanchor": "middle"}

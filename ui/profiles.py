@@ -55,9 +55,8 @@ def findings(trace: Trace | None, cluster: Cluster) -> None:
         return
     try:
         fit = _fit(f"{trace.digest} {cluster.digest} {mine.study.base.perf}", mine.study.base.perf, trace, cluster)
-    except TrainyardError as error:
-        st.error(words.plain(str(error)), icon=":material/error:")
-        return
+    except TrainyardError:
+        return  # what is assumed cannot be told either, and that place says why
     if fit is None:
         return
     if fit.runs and not len(fit.missing):
@@ -66,7 +65,8 @@ def findings(trace: Trace | None, cluster: Cluster) -> None:
         st.warning(words.plain(sentence), icon=":material/warning:")
     if not fit.runs:
         count = words.plural(int(fit.unmeasured.sum()), "job")
-        if st.button(f"Leave out {count}", key="without_unmeasured", icon=":material/filter_alt:", help="The others become a trace of their own."):
+        none_left, how = bool(fit.unmeasured.all()), "The others become a trace of their own."
+        if st.button(f"Leave out {count}", key="without_unmeasured", icon=":material/filter_alt:", disabled=none_left, help=how):
             mine.replace(profiles.without_unmeasured(mine.study, server.store()))
             st.rerun()
         st.caption("Or choose above what stands in for them.")
