@@ -54,7 +54,7 @@ def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window |
 
     - jct = finish - submit; queue = first start - submit; wait = jct - time held; makespan = last finish - first submission.
     - efficiency = sum of the run times at the size asked for / sum of the times held, over the completed jobs: how many times faster than asked they ran,
-      pauses included. 1 for jobs that run undisturbed at their own size.
+      pauses included. 1 for jobs that run undisturbed at their own size on the type they were measured on.
     - refused_share = jobs that the policy refused / jobs.
     - utilisation = GPU-seconds held / integral of GPU capacity, from the first to the last submission that counts: the same window for every policy.
       If all jobs come at one instant there is no such window, and it runs to the end. `utilisation_from_s`, `utilisation_to_s` say which it was.
