@@ -90,8 +90,12 @@ def speed_curves(base: Scenario) -> pd.DataFrame | None:
 
 
 def study(replay: Replay, at: Point = BASE) -> Study | None:
-    """Return the comparison of a replay's policies at a point, seed 0; None if they differ in more than the allocator, so that no one study holds them."""
+    """Return the comparison of a replay's policies at a point, seed 0; None if they differ in more than the allocator, so that no one study holds them.
+
+    The baseline is what the first claim that compares two policies compares with.
+    """
+    against = next((claim.measure.against for claim in replay.claims if claim.measure.against), replay.arms[0].name)
     first, *others = [replay.scenario(arm.name, at) for arm in replay.arms]
     if any(replace(other, allocator=first.allocator) != first for other in others):
         return None
-    return Study(replace(first, name=replay.title), (first.allocator, *(other.allocator for other in others)))
+    return Study(replace(first, name=replay.title), (first.allocator, *(other.allocator for other in others)), [arm.name for arm in replay.arms].index(against))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab import curves
-from lab.replay import read_replay
+from lab.replay import load, read_replay
 from lab.replay_report import Cell, needed
 from lab.replay_run import ReplayRun
 from lab.replay_types import BASE, Point
@@ -64,6 +64,16 @@ def test_a_replay_opens_as_a_study_of_its_policies(tmp_path: Path) -> None:
     assert study.base.name == "Small"
     for at, arm in enumerate(replay.arms):
         assert replace(study.repeated(at)[0], name="") == replace(replay.scenario(arm.name, Point("per_h", 16.0)), name="")
+
+
+@pytest.mark.parametrize(("name", "arm"), [("huawei-headline", "sticky"), ("ibm-drop", "max"), ("ibm-queue", "elastic")])
+def test_the_baseline_is_what_the_first_claim_compares_with(name: str, arm: str) -> None:
+    replay = load(name)
+    study = curves.study(replay)
+    assert study is not None
+    assert study.allocators[study.baseline] == replay.scenario(arm).allocator
+    assert study.base.allocator == replay.scenario(arm).allocator
+    assert [spec.name for spec in study.allocators] == [replay.scenario(one.name).allocator.name for one in replay.arms]
 
 
 def test_policies_that_live_in_different_worlds_are_no_study(tmp_path: Path) -> None:
