@@ -17,9 +17,14 @@ from charts.theme import LINE_PX, NEUTRAL, faded, figure, legend_entry, literal,
 MEASURES: Final = (("#2A9D8F", "solid", "circle"), ("#AA4499", "dash", "square"), ("#999933", "dashdot", "diamond"), ("#6699CC", "dot", "triangle-up"))
 """Colour, dash and mark of each measure; none is a policy's."""
 PUBLISHED: Final = "#D9822B"
-"""Everything that a paper says: its figure, and the band in which a result counts as the same."""
+"""Everything that a paper says: its figure, and the band in which a result is expected."""
 _WIDE: Final = 10.0
+_MOST_STOPS: Final = 10
 _LABEL_CHARACTERS: Final = 28
+_ROW_PX: Final = 42
+_LINE_PX: Final = 19
+"""Of a label; what is drawn beside it takes no more than `_ROW_PX`."""
+_GAP_PX: Final = 10
 _MARKS: Final = tuple(base * 10.0**power for power in range(-6, 7) for base in (1, 2, 5))
 Trace = dict[str, Any]
 
@@ -34,7 +39,7 @@ class Claim(NamedTuple):
     value : float
         The published figure; NaN = none.
     low, high : float
-        The band in which a result counts as the same; NaN = none.
+        The band in which a result is expected; NaN = none.
     """
 
     at: float = math.nan
@@ -63,7 +68,8 @@ def ratio_curve(table: pd.DataFrame, axis: str, claim: Claim | None = None, *, e
 
     Notes
     -----
-    The y axis is logarithmic if everything on it is above 0 and its largest value is more than ten times its smallest.
+    Both axes are logarithmic if everything on them is above 0 and the largest value is more than ten times the smallest; the x axis is marked where there are
+    points.
     """
     said = claim or Claim()
     traces = list[Trace]()
@@ -74,20 +80,21 @@ def ratio_curve(table: pd.DataFrame, axis: str, claim: Claim | None = None, *, e
         traces.append(_claimed(said))
     banded = bool(np.isfinite([said.low, said.high]).all())
     if banded:
-        traces.append(legend_entry(_SAME, "markers", marker={"color": faded(PUBLISHED, 0.35), "symbol": "square", "size": 12}))
+        traces.append(legend_entry(_EXPECTED, "markers", marker={"color": faded(PUBLISHED, 0.35), "symbol": "square", "size": 12}))
     if math.isfinite(even):
         traces.append(legend_entry(_EVEN, "lines", line=_EVEN_LINE))
     levels = np.concatenate([table[["low", "estimate", "high"]].to_numpy(np.float64).ravel(), [even, said.value, said.low, said.high]])
     y = {**_scale(levels), "title": {"text": value}}
     names = [str(trace["name"]) for trace in traces if trace.get("showlegend", True)]
-    drawn = figure(traces, title, 280, legend_px=narrow_legend_px(names), hovermode="x unified", xaxis={"title": {"text": axis}}, yaxis=y)
+    x = {"title": {"text": axis}, **_stops(table["value"].to_numpy(np.float64))}
+    drawn = figure(traces, title, 280, legend_px=narrow_legend_px(names), hovermode="x unified", xaxis=x, yaxis=y)
     if banded:
         drawn.add_hrect(y0=said.low, y1=said.high, fillcolor=faded(PUBLISHED, 0.15), line_width=0, layer="below")
     return drawn.add_hline(y=even, line=_EVEN_LINE, layer="below") if math.isfinite(even) else drawn
 
 
 _CLAIMED: Final = "published"
-_SAME: Final = "counts as the same"
+_EXPECTED: Final = "expected band"
 _EVEN: Final = "no difference"
 _EVEN_LINE: Final = {"color": NEUTRAL, "width": 1.5}
 
@@ -133,6 +140,15 @@ def _claimed(claim: Claim) -> Trace:
     }
 
 
+def _stops(values: NDArray[np.float64]) -> dict[str, Any]:
+    """Return the properties of an axis that is marked where there are points, so that it can be read beside a slider that stops there."""
+    stops = np.unique(values[np.isfinite(values)])
+    if not 1 < len(stops) <= _MOST_STOPS:
+        return {}
+    marks = {"tickvals": stops, "ticktext": [f"{stop:g}" for stop in stops], "tickangle": 0}
+    return marks | ({"type": "log"} if stops[0] > 0 and stops[-1] / stops[0] > _WIDE else {})
+
+
 def _scale(values: NDArray[np.float64]) -> dict[str, Any]:
     """Return the properties of an axis that holds all values: logarithmic where they are positive and span more than a factor of ten."""
     known = values[np.isfinite(values)]
@@ -166,21 +182,23 @@ def published_vs_simulated(rows: Sequence[Mapping[str, Any]], title: str = "", *
     ci95, bands = (np.array([_pair(row[name]) for row in rows]).reshape(-1, 2) for name in ("ci95", "band"))
     x = _scale(np.concatenate((published, simulated, ci95.ravel(), bands.ravel(), [even])))
     traces = [
-        _spans(bands, at, {"color": faded(PUBLISHED, 0.35), "width": 14}, _SAME),
+        _spans(bands, at, {"color": faded(PUBLISHED, 0.35), "width": 14}, _EXPECTED),
         _spans(ci95, at, {"color": MEASURES[0][0], "width": LINE_PX}, "95 % interval"),
         _dots(simulated, at, "simulated", {"color": MEASURES[0][0], "symbol": "circle", "size": 12}),
         _dots(published, at, _CLAIMED, {"color": PUBLISHED, "symbol": "star", "size": 15, "line": {"width": 1, "color": NEUTRAL}}),
     ]
     traces = [trace for trace in traces if np.isfinite(trace["x"]).any()] + [legend_entry(_EVEN, "lines", line=_EVEN_LINE)]
     names = [str(trace["name"]) for trace in traces]
+    labels = [textwrap.wrap(str(row["metric"]), _LABEL_CHARACTERS) for row in rows]
     y = {
         "tickvals": at,
-        "ticktext": ["<br>".join(map(literal, textwrap.wrap(str(row["metric"]), _LABEL_CHARACTERS))) for row in rows],
+        "ticktext": ["<br>".join(map(literal, lines)) for lines in labels],
         "range": [len(rows) - 0.5, -0.5],
         "automargin": True,
         "showgrid": False,
     }
-    drawn = figure(traces, title, 30 + 42 * len(rows), legend_px=narrow_legend_px(names), xaxis=x, yaxis=y)
+    row_px = max(_ROW_PX, _LINE_PX * max(map(len, labels), default=1) + _GAP_PX)
+    drawn = figure(traces, title, 30 + row_px * len(rows), legend_px=narrow_legend_px(names), xaxis=x, yaxis=y)
     drawn.update_layout(legend_xref="container")
     return drawn.add_vline(x=even, line=_EVEN_LINE, layer="below")
 

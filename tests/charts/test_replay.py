@@ -45,7 +45,7 @@ def test_ratios_over_a_wide_range_are_logarithmic() -> None:
     figure = charts.ratio_curve(curve(40.0), "load", Claim(low=4, high=20))
     assert figure.layout.yaxis.type == "log"
     assert {"1", "10", "20"} <= set(figure.layout.yaxis.ticktext)
-    assert [trace.name for trace in figure.data if trace.showlegend is not False] == ["queue", "jct", "counts as the same", "no difference"]
+    assert [trace.name for trace in figure.data if trace.showlegend is not False] == ["queue", "jct", "expected band", "no difference"]
 
 
 def test_differences_are_never_logarithmic_and_even_at_nothing() -> None:
@@ -76,8 +76,8 @@ ROWS: list[dict[str, Any]] = [
 def test_published_and_simulated_beside_each_other() -> None:
     figure = charts.published_vs_simulated(ROWS, "huawei")
     found = {trace.name: trace for trace in figure.data}
-    assert list(found) == ["counts as the same", "95 % interval", "simulated", "published", "no difference"]
-    assert found["counts as the same"].x.tolist()[:2] == [0.6, 0.85]
+    assert list(found) == ["expected band", "95 % interval", "simulated", "published", "no difference"]
+    assert found["expected band"].x.tolist()[:2] == [0.6, 0.85]
     assert found["95 % interval"].x.tolist()[:2] == [0.66, 0.79]
     assert found["simulated"].x.tolist()[:2] == [0.72, 0.9]
     assert math.isnan(found["simulated"].x[2])
@@ -87,6 +87,27 @@ def test_published_and_simulated_beside_each_other() -> None:
     assert figure.layout.yaxis.range == (2.5, -0.5)
     assert figure.layout.xaxis.type is None
     assert figure.layout.shapes[0].x0 == 1
+
+
+def test_rows_are_as_high_as_the_longest_label() -> None:
+    label = "Mean completion time of the jobs completed, elastic / largest batch, at 2.5 jobs/min"
+    long = charts.published_vs_simulated([ROWS[0] | {"metric": label}, ROWS[0]])
+    lines = long.layout.yaxis.ticktext[0].count("<br>") + 1
+    assert lines == 4
+    short = charts.published_vs_simulated([ROWS[0], ROWS[0]])
+    room = [figure.layout.height - figure.layout.margin.t - figure.layout.margin.b for figure in (long, short)]
+    assert room[0] / 2 > lines * 18.2
+    assert room[0] - room[1] >= 2 * 30
+
+
+def test_the_axis_of_a_curve_is_marked_where_its_slider_stops() -> None:
+    axis = charts.ratio_curve(curve(), "load").layout.xaxis
+    assert (list(axis.tickvals), axis.ticktext, axis.type) == ([1, 2], ("1", "2"), None)
+    wide = pd.concat([curve().assign(value=value) for value in (0.625, 2.5, 10.0)])
+    axis = charts.ratio_curve(wide, "network").layout.xaxis
+    assert (axis.ticktext, axis.type) == (("0.625", "2.5", "10"), "log")
+    many = pd.concat([curve().assign(value=float(value)) for value in range(20)])
+    assert charts.ratio_curve(many, "seed").layout.xaxis.tickvals is None
 
 
 def test_tenfold_figures_are_logarithmic() -> None:
