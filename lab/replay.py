@@ -116,8 +116,8 @@ def _arm(name: str, data: Any) -> Arm:
 
 
 def _axis(data: Any, arms: Sequence[str], spare: int) -> Axis:
-    keys = ("name", "title", "unit", "values", "path", "sets", "fixed", "only", "claimed", "measures", "seeds")
-    known = _table("axis", data, keys, optional=("unit", "path", "sets", "fixed", "only", "claimed", "seeds"))
+    keys = ("name", "title", "unit", "values", "path", "sets", "fixed", "only", "claimed", "measures", "seeds", "where")
+    known = _table("axis", data, keys, optional=("unit", "path", "sets", "fixed", "only", "claimed", "seeds", "where"))
     name = _text("axis.name", known["name"])
     where = f"axis {name}"
     values = _numbers(f"{where}: values", known["values"])
@@ -140,6 +140,7 @@ def _axis(data: Any, arms: Sequence[str], spare: int) -> Axis:
         claimed,
         tuple(_measure(where, one, arms) for one in _list(f"{where}: measures", known["measures"])),
         _seeds(f"{where}: seeds", known.get("seeds", spare)),
+        _text(f"{where}: where", known.get("where", "")),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from lab.cli import UsageError
 from lab.replay import MOST_SEEDS, load, names
-from lab.replay_report import ReplayReport, Row
+from lab.replay_report import ReplayReport, Row, expected
 from lab.replay_run import MOST_WORKERS, ReplayError, ReplayRun
 from lab.replay_types import Replay
 from lab.words import plural
@@ -50,6 +50,8 @@ def command_replay(args: argparse.Namespace) -> None:
         shown = [*found.rows, *(_new_points(found) if args.curves else ())]
         rows += [row.to_json(replay.name) for row in shown]
         texts.append(_text(replay, found, shown, run))
+        if args.json:
+            sys.stderr.writelines(f"{replay.name}: {line}\n" for line in found.said)
     sys.stdout.write((json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) if args.json else "\n\n".join(texts)) + "\n")
 
 
@@ -92,6 +94,7 @@ def _text(replay: Replay, found: ReplayReport, shown: Sequence[Row], run: Replay
             "",
             *("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table),
             "",
+            *(line for said in found.said for line in _wrapped("Remark", said)),
             *_wrapped("Known", replay.known),
             *_wrapped("Our reading", replay.reading),
             *_wrapped("Notice", replay.explain),
@@ -107,7 +110,7 @@ def _wrapped(head: str, text: str) -> list[str]:
 def _cells(row: Row) -> tuple[str, ...]:
     claim, found = row.claim, row.found
     interval = "-" if math.isnan(found.low) else f"{figure(found.low)} to {figure(found.high)}"
-    band = "-" if claim.band is None else f"{figure(claim.band[0])} to {figure(claim.band[1])}"
+    band = expected(claim.measure, claim.band, figure) or "-"
     published = "-" if claim.published is None else f"{figure(claim.published)} ({claim.published_text})"
     return (claim.label, published, figure(found.value), interval, band, row.verdict, claim.certainty)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from lab.replay_types import Claim, Measure, Point, Replay
 from lab.scenario import Scenario
+from lab.words import plural
 
 Floats = NDArray[np.float64]
 Numbers = dict[str, float]
@@ -22,6 +24,8 @@ ROW_KEYS: Final = ("replay", "metric", "published", "simulated", "ci95", "band",
 _RESAMPLES: Final = 2000
 _LEVEL: Final = (2.5, 97.5)
 _FEWEST_SEEDS: Final = 3
+_MOST_SAID: Final = 12
+_NUMBER: Final = re.compile(r"\d[\d,.]*(?<![,.])")
 
 
 class Cell(NamedTuple):
@@ -33,6 +37,40 @@ class Cell(NamedTuple):
 
     def __str__(self) -> str:
         return f"arm {self.arm}{f' at {self.at}' if self.at.axis else ''}, seed {self.seed}"
+
+
+class Ran(NamedTuple):
+    """What one run gave: its numbers, and what the allocator said of it (distinct, and not many)."""
+
+    numbers: Numbers
+    remarks: tuple[str, ...] = ()
+
+
+class Remark(NamedTuple):
+    """A sentence of an allocator on how it ran.
+
+    Parameters
+    ----------
+    arm : str
+        Title of the arm.
+    text : str
+        As first said.
+    runs, of : int
+        How many runs of the arm it, or the same with other numbers, was said of, and how many there are.
+    varies : bool
+        Whether other runs said it with other numbers.
+    """
+
+    arm: str
+    text: str
+    runs: int
+    of: int
+    varies: bool
+
+    def __str__(self) -> str:
+        if self.runs == self.of and not self.varies:
+            return f"{self.arm}: {self.text}"
+        return f"{self.arm}: {self.text} (In {self.runs:,} of {plural(self.of, 'run')}{'; the numbers differ' if self.varies else ''}.)"
 
 
 class Pooled(NamedTuple):
@@ -111,6 +149,8 @@ class ReplayReport:
         Processor time of all runs so far.
     wall_s : float, seconds
         From the first run to the last; 0 while it runs, and if the replay was kept from before.
+    remarks : tuple of Remark
+        What the allocators said of their runs, by arm, each once; e.g. that another solver had to be used.
     """
 
     rows: tuple[Row, ...]
@@ -119,6 +159,13 @@ class ReplayReport:
     complete: bool
     cpu_s: float
     wall_s: float
+    remarks: tuple[Remark, ...] = ()
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The remarks as sentences, not more than a reader would read."""
+        more = len(self.remarks) - _MOST_SAID
+        return (*map(str, self.remarks[:_MOST_SAID]), *((f"And {plural(more, 'other remark')}.",) if more > 0 else ()))
 
 
 class Wanted(NamedTuple):
@@ -175,7 +222,7 @@ def needed(replay: Replay) -> list[str]:
     return sorted({measure.metric for measure in _measures(replay)})
 
 
-def report(replay: Replay, keys: Mapping[Cell, str], found: Mapping[str, Numbers], wall_s: float = 0.0) -> ReplayReport:
+def report(replay: Replay, keys: Mapping[Cell, str], found: Mapping[str, Ran], wall_s: float = 0.0) -> ReplayReport:
     """Pool what is there.
 
     Parameters
@@ -185,12 +232,12 @@ def report(replay: Replay, keys: Mapping[Cell, str], found: Mapping[str, Numbers
     keys : mapping
         Every run, from `cells`.
     found : mapping
-        Key -> the numbers of a run.
+        Key -> what a run gave.
     wall_s : float, seconds
         How long it took.
     """
     table = _Table(keys, found)
-    rows = tuple(table.row(claim) for claim in replay.claims)
+    rows = claim_rows(replay, keys, found)
     spots = [
         Claim(measure, Point(axis.name, value), None, "", None, "our reading") for axis in replay.axes for measure in axis.measures for value in axis.values
     ]
@@ -199,8 +246,35 @@ def report(replay: Replay, keys: Mapping[Cell, str], found: Mapping[str, Numbers
         (row.claim.at.axis, row.claim.at.value, row.claim.measure.label, row.found.low, row.found.value, row.found.high, row.found.seeds) for row in points
     ]
     complete = all(key in found for key in keys.values())
-    total = sum(numbers["cell_cpu_s"] for numbers in found.values())
-    return ReplayReport(rows, points, pd.DataFrame(lines, columns=list(CURVE_COLUMNS)), complete, total, wall_s)
+    total = sum(ran.numbers["cell_cpu_s"] for ran in found.values())
+    return ReplayReport(rows, points, pd.DataFrame(lines, columns=list(CURVE_COLUMNS)), complete, total, wall_s, _remarks(replay, keys, found))
+
+
+def claim_rows(replay: Replay, keys: Mapping[Cell, str], found: Mapping[str, Ran]) -> tuple[Row, ...]:
+    """Pool what is there for the claims only, which takes a fraction of the time of a `report`; parameters as there."""
+    table = _Table(keys, found)
+    return tuple(table.row(claim) for claim in replay.claims)
+
+
+def _remarks(replay: Replay, keys: Mapping[Cell, str], found: Mapping[str, Ran]) -> tuple[Remark, ...]:
+    """Gather what was said, arm by arm; sentences that differ in numbers only count as one."""
+    made = []
+    for arm in replay.arms:
+        own = dict.fromkeys(key for cell, key in keys.items() if cell.arm == arm.name and key in found)
+        said: dict[str, list[str]] = {}
+        for key in own:
+            for kind, text in {_NUMBER.sub("#", text): text for text in found[key].remarks}.items():
+                said.setdefault(kind, []).append(text)
+        made += [Remark(arm.title, texts[0], len(texts), len(own), len(set(texts)) > 1) for texts in said.values()]
+    return tuple(made)
+
+
+def expected(measure: Measure, band: tuple[float, float] | None, write: Callable[[float], str]) -> str:
+    """Return a band in words: "low to high", or "below high" where nothing can lie under the low end, so that only the high one says something; "" = none."""
+    if band is None:
+        return ""
+    low, high = band
+    return f"below {write(high)}" if low <= 0 and measure.kind != "difference" else f"{write(low)} to {write(high)}"
 
 
 def pool(measure: Measure, arm: Sequence[float], against: Sequence[float]) -> Pooled:
@@ -244,7 +318,7 @@ def _statistic(measure: Measure, one: Floats, other: Floats) -> Any:
 class _Table:
     """The runs that are there, by point, arm and seed."""
 
-    def __init__(self, keys: Mapping[Cell, str], found: Mapping[str, Numbers]) -> None:
+    def __init__(self, keys: Mapping[Cell, str], found: Mapping[str, Ran]) -> None:
         self._of: dict[tuple[Point, str], dict[int, str]] = {}
         for cell, key in keys.items():
             if key in found:
@@ -258,8 +332,8 @@ class _Table:
     def row(self, claim: Claim) -> Row:
         measure, at = claim.measure, claim.at
         keys = [[self._of[at, arm][seed] for seed in self._seeds(measure, at)] for arm in measure.arms]
-        sides = [[self._found[key][measure.metric] for key in own] for own in keys]
-        cpu_s = sum(self._found[key]["cell_cpu_s"] for key in {key for own in keys for key in own})
+        sides = [[self._found[key].numbers[measure.metric] for key in own] for own in keys]
+        cpu_s = sum(self._found[key].numbers["cell_cpu_s"] for key in {key for own in keys for key in own})
         return Row(claim, pool(measure, sides[0], sides[1] if measure.against else ()), cpu_s)
 
 

@@ -1,4 +1,4 @@
-"""Runs a replay: cells of (point, arm, seed) in worker processes, each returning numbers only; complete replays are kept beside the store's results."""
+"""Runs a replay: cells of (point, arm, seed) in worker processes, which return numbers and remarks; complete replays are kept beside the store's results."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import logging
 import multiprocessing
 import os
+import textwrap
 import threading
 import time
 import uuid
@@ -21,7 +22,7 @@ from pebble import ProcessPool
 from lab import worker
 from lab.document import canonical_json
 from lab.pool import cores, sentence
-from lab.replay_report import Cell, Numbers, ReplayReport, cells, needed, report
+from lab.replay_report import Cell, Numbers, Ran, ReplayReport, Row, cells, claim_rows, needed, report
 from lab.replay_types import Replay, seeded
 from lab.run import run, summarise
 from lab.scenario import Scenario
@@ -35,6 +36,9 @@ State = Literal["waiting", "running", "done", "failed", "cancelled"]
 MOST_WORKERS: Final = 8
 TIME_LIMIT_S: Final = 600.0
 """Of a single cell."""
+MOST_REMARKS: Final = 8
+"""Of a single cell."""
+_REMARK_CHARACTERS: Final = 400
 _POLL_S: Final = 0.2
 _TURN: Final = threading.Semaphore(1)
 """One replay at a time uses the cores; others wait for their turn."""
@@ -70,7 +74,7 @@ class ReplayRun:
         self._work: dict[str, Cell] = {}
         for cell, key in self._keys.items():
             self._work.setdefault(key, cell)
-        self._found: dict[str, Numbers] = {}
+        self._found: dict[str, Ran] = {}
         self._state: State = "waiting"
         self._fault: BaseException | None = None
         self._stop, self._over = threading.Event(), threading.Event()
@@ -132,16 +136,20 @@ class ReplayRun:
         """Return what is known so far; complete when `state` is "done"."""
         return report(self.replay, self._keys, dict(self._found), self.wall_s)
 
+    def rows(self) -> tuple[Row, ...]:
+        """Return the claims with what is known so far."""
+        return claim_rows(self.replay, self._keys, dict(self._found))
+
     def numbers(self) -> dict[Cell, Numbers]:
         """Return what every cell that is over gave; equal cells share theirs."""
         found = dict(self._found)
-        return {cell: found[key] for cell, key in self._keys.items() if key in found}
+        return {cell: found[key].numbers for cell, key in self._keys.items() if key in found}
 
     @property
     def _file(self) -> Path:
         if self._store is None:
             raise StoreError("This replay is not kept.")
-        body = {"cells": sorted(self._work), "metrics": needed(self.replay), "results_version": RESULTS_VERSION}
+        body = {"cells": sorted(self._work), "metrics": needed(self.replay), "results_version": RESULTS_VERSION, "remarks": MOST_REMARKS}
         return self._store.root / "replays" / f"{_hash(body)}.json"
 
     def _drive(self) -> None:
@@ -173,7 +181,7 @@ class ReplayRun:
         metrics = needed(self.replay)
         try:
             documents = {place: recipe.to_json() for place, recipe in self._recipes.items()}
-            tasks: dict[Future[Numbers], str] = {}
+            tasks: dict[Future[Ran], str] = {}
             for key, cell in self._work.items():
                 tasks[pool.schedule(run_cell, args=(documents[cell.at, cell.arm], cell.seed, metrics), timeout=TIME_LIMIT_S)] = key
             pending = set(tasks)
@@ -185,7 +193,7 @@ class ReplayRun:
             pool.stop()  # type: ignore[no-untyped-call]
             pool.join()
 
-    def _take(self, key: str, task: Future[Numbers]) -> None:
+    def _take(self, key: str, task: Future[Ran]) -> None:
         fault, cell = task.exception(), self._work[key]
         if fault is None:
             self._found[key] = task.result()
@@ -199,7 +207,7 @@ class ReplayRun:
         self._over.set()
 
 
-def run_cell(document: Mapping[str, Any], seed: int, metrics: Sequence[str]) -> Numbers:
+def run_cell(document: Mapping[str, Any], seed: int, metrics: Sequence[str]) -> Ran:
     """Run one cell in this process.
 
     Parameters
@@ -213,8 +221,9 @@ def run_cell(document: Mapping[str, Any], seed: int, metrics: Sequence[str]) -> 
 
     Returns
     -------
-    dict
-        The numbers, and ``cell_cpu_s``: processor seconds for jobs, run and summary.
+    Ran
+        The numbers, with ``cell_cpu_s``: processor seconds for jobs, run and summary; and what the allocator said of the run, at most `MOST_REMARKS`
+        sentences.
 
     Raises
     ------
@@ -224,31 +233,38 @@ def run_cell(document: Mapping[str, Any], seed: int, metrics: Sequence[str]) -> 
     began_s = time.process_time()
     scenario = seeded(Scenario.from_json(document), seed)
     trace = load_trace(scenario.trace)
-    numbers = summarise(scenario, run(scenario, trace=trace), trace)
-    return {name: float(numbers[name]) for name in metrics} | {"cell_cpu_s": time.process_time() - began_s}
+    result = run(scenario, trace=trace)
+    numbers = summarise(scenario, result, trace)
+    wanted = {name: float(numbers[name]) for name in metrics} | {"cell_cpu_s": time.process_time() - began_s}
+    return Ran(wanted, tuple(textwrap.shorten(text, _REMARK_CHARACTERS, placeholder=" ...") for text in dict.fromkeys(result.remarks))[:MOST_REMARKS])
 
 
 def _hash(body: Mapping[str, Any]) -> str:
     return hashlib.blake2b(canonical_json(body).encode(), digest_size=16).hexdigest()
 
 
-def _read(path: Path) -> dict[str, Numbers] | None:
-    """Return the numbers of a kept replay; one that is absent or damaged is computed again."""
+def _read(path: Path) -> dict[str, Ran] | None:
+    """Return what a kept replay gave; one that is absent or damaged is computed again."""
     try:
         kept = json.loads(path.read_bytes())
-        return {str(key): {str(name): float("nan") if value is None else float(value) for name, value in one.items()} for key, one in kept.items()}
+        return {str(key): _ran(one) for key, one in kept.items()}
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, LookupError) as error:
         _LOG.warning("The kept replay %s is damaged (%s); it is computed again.", path.name, error)
         return None
 
 
-def _write(path: Path, found: Mapping[str, Numbers]) -> None:
+def _ran(kept: Mapping[str, Any]) -> Ran:
+    numbers = {str(name): float("nan") if value is None else float(value) for name, value in kept["numbers"].items()}
+    return Ran(numbers, tuple(map(str, kept["remarks"])))
+
+
+def _write(path: Path, found: Mapping[str, Ran]) -> None:
     draft = path.with_name(f"{uuid.uuid4().hex}.draft")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(plain(found), allow_nan=False), encoding="utf-8")
+        draft.write_text(json.dumps(plain({key: ran._asdict() for key, ran in found.items()}), allow_nan=False), encoding="utf-8")
         os.replace(draft, path)
     except OSError as error:
         # The figures are there; only opening the page again will compute them anew.

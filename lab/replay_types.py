@@ -158,6 +158,8 @@ class Axis:
         The curves.
     seeds : int
         Runs per point and arm, at the points that no claim is about.
+    where : str
+        What is fixed along the axis, in words, e.g. "at 12 jobs/h"; may be empty.
     """
 
     name: str
@@ -170,6 +172,21 @@ class Axis:
     claimed: tuple[float, ...]
     measures: tuple[Measure, ...]
     seeds: int
+    where: str = ""
+
+    @property
+    def label(self) -> str:
+        """The title with its unit, e.g. ``Arrival rate (jobs/h)``."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+    @property
+    def heading(self) -> str:
+        """The label, and what is fixed along the axis."""
+        return f"{self.label}, {self.where}" if self.where else self.label
+
+    def place(self, value: float) -> str:
+        """Return a value with its unit, and what is fixed along the axis."""
+        return f"{self.title} {value:g} {self.unit}".rstrip() + (f", {self.where}" if self.where else "")
 
 
 @dataclass(frozen=True)

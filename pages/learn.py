@@ -17,7 +17,7 @@ TAB: Final = "tab"
 
 def body() -> None:
     """Draw the page."""
-    st.title("Does it hold here?", anchor=False)
+    st.title("Learn: does it hold here?", anchor=False)
     titles = {name: title for name, (title, _) in TABS.items()}
     asked = titles.get(st.query_params.get(TAB, ""), next(iter(titles.values())))
     for (name, (_, draw)), tab in zip(TABS.items(), st.tabs(list(titles.values()), default=asked, key="learn_tab", on_change="rerun"), strict=True):

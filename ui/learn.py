@@ -11,6 +11,7 @@ import streamlit as st
 from lab import curves
 from lab.pool import cores
 from lab.replay import load, names
+from lab.replay_report import Row
 from lab.replay_run import ReplayRun
 from lab.replay_types import Replay
 from ui import replay_report, server, state, words
@@ -183,6 +184,13 @@ def _result(key: Key, done: int, _run: Run) -> replay_report.Result:
     return replay_report.Result(_run.report(), curves.by_arm(load(key[0]), _run.numbers()))
 
 
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _rows(key: Key, done: int, _run: Run) -> tuple[Row, ...]:
+    """Return the claims with what is known so far, pooled once for all who watch."""
+    del key, done
+    return _run.rows()
+
+
 def _progress(key: Key) -> None:
     run = None if key in st.session_state[_STOPPED] else runs().attend(key, state.desk().watcher)
     stopping = runs().is_stopping(key)
@@ -203,6 +211,8 @@ def _bar(key: Key, run: Run) -> None:
     st.progress(run.done / max(run.of, 1), text=text)
     # A callback, because it comes before anything that starts the page anew and so cannot lose the click.
     st.button("Cancel", key="cancel_replay", on_click=_cancel, args=(key,), icon=":material/stop_circle:")
+    if done := run.done:
+        replay_report.so_far(load(key[0]), _rows(key, done, run), done, run.of)
 
 
 def _left(key: Key, run: Run) -> str:

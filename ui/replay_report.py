@@ -14,7 +14,7 @@ import streamlit as st
 
 import charts
 from lab import curves
-from lab.replay_report import ReplayReport, Row
+from lab.replay_report import ReplayReport, Row, expected
 from lab.replay_types import Axis, Measure, Replay
 from ui import state, words
 
@@ -27,6 +27,9 @@ _VERDICTS: Final = {
     "not yet": ("", "… not yet"),
 }
 """Verdict of a row -> class of its cell, and the words, so that colour is never the only sign."""
+_RESTS: Final = "Below each measure: how well the claim is known, and what the figure rests on. Outside the band is a finding, not an error."
+Pair = tuple[Row, str]
+"""A claim and its label."""
 
 
 def claim(replay: Replay) -> None:
@@ -65,11 +68,10 @@ class Result:
 def results(replay: Replay, result: Result, seeds: int) -> None:
     """Draw the figures: published beside simulated, then the curves."""
     report = result.report
-    labels = [_label(replay, row) for row in report.rows]
-    pairs = list(zip(report.rows, labels, strict=True))
-    claimed = [(row, label) for row, label in pairs if row.claim.published_text or row.claim.published is not None or row.claim.band is not None]
-    others = [pair for pair in pairs if pair not in claimed]
+    claimed, others = _parted(replay, report.rows)
     st.html(_table(claimed or others))
+    if report.said:
+        st.markdown("\n".join(["**What the policies said of their runs**", "", *(f"- {words.plain(sentence)}" for sentence in report.said)]))
     if claimed and others:
         with st.expander(f"Also measured, with nothing published to hold it against ({len(others)})"):
             st.html(_table(others))
@@ -83,6 +85,19 @@ def results(replay: Replay, result: Result, seeds: int) -> None:
     for axis in replay.axes:
         if not report.curves.empty and (report.curves["axis"] == axis.name).any():
             _axis(replay, result, axis)
+
+
+def so_far(replay: Replay, rows: Sequence[Row], done: int, of: int) -> None:
+    """Draw the figures of a run under way: the same table as at its end, on the seeds that are there."""
+    claimed, others = _parted(replay, rows)
+    st.html(_table(claimed or others, f"So far {done:,} of {words.plural(of, 'run')}: the figures still change."))
+
+
+def _parted(replay: Replay, rows: Sequence[Row]) -> tuple[list[Pair], list[Pair]]:
+    """Return the rows with their labels: those with something to hold them against, and the others."""
+    pairs = [(row, _label(replay, row)) for row in rows]
+    claimed = [(row, label) for row, label in pairs if row.claim.published_text or row.claim.published is not None or row.claim.band is not None]
+    return claimed, [pair for pair in pairs if pair not in claimed]
 
 
 def why(replay: Replay) -> None:
@@ -106,7 +121,7 @@ def exactly(replay: Replay, seeds: int) -> None:
             st.markdown(words.plain(replay.budget))
         st.dataframe({"Policy": [arm.title for arm in replay.arms], "What it changes": [" ".join(arm.set) for arm in replay.arms]}, hide_index=True)
         for axis in replay.axes:
-            st.caption(f"{words.plain(_axis_title(axis))}: {', '.join(f'{value:g}' for value in axis.values)}; {words.plural(axis.seeds, 'seed')} at most.")
+            st.caption(f"{words.plain(axis.heading)}: {', '.join(f'{value:g}' for value in axis.values)}; {words.plural(axis.seeds, 'seed')} at most.")
         scenario = {key: value for key, value in replay.base.to_json().items() if key != "allocator"}
         st.code(json.dumps(scenario, indent=2, ensure_ascii=False), language="json", height=260)
 
@@ -142,9 +157,8 @@ def _value(metric: str, value: float) -> str:
     return f"{_short(value)} {unit}".rstrip() if math.isfinite(value) else words.MISSING
 
 
-def _table(pairs: Sequence[tuple[Row, str]]) -> str:
+def _table(pairs: Sequence[Pair], caption: str = _RESTS) -> str:
     head = "".join(f'<th scope="col">{title}</th>' for title in ("Measure", "Published", "Simulated", "Verdict"))
-    caption = "Below each measure: how well the claim is known, and what the figure rests on. Outside the band is a finding, not an error."
     return _framed(f"<tr>{head}</tr>", "".join(_row(row, label) for row, label in pairs), caption)
 
 
@@ -152,17 +166,18 @@ def _row(row: Row, label: str) -> str:
     claim, found = row.claim, row.found
     tone, verdict = _VERDICTS.get(row.verdict, ("", row.verdict))
     interval = f"{number(claim.measure, found.low)} to {number(claim.measure, found.high)}" if math.isfinite(found.low) else "no interval"
-    band = "" if claim.band is None else f"{number(claim.measure, claim.band[0])} to {number(claim.measure, claim.band[1])}"
+    band = expected(claim.measure, claim.band, lambda value: number(claim.measure, value))
     published = "no figure published" if claim.published is None else number(claim.measure, claim.published)
     if claim.published_text:
         figure = "" if claim.published is None else f'<span class="diff">{published}</span>'
         published = f"{html.escape(claim.published_text)}{figure}"
     runs = f"{words.plural(found.seeds, 'seed')} · {row.cpu_s:,.1f} s CPU"
+    simulated = f"<strong>{number(claim.measure, found.value)}</strong>{_percent(claim.measure, found.value)}"
     cells = [
         f'<th scope="row" class="long">{html.escape(label)}<br><span class="unit">{html.escape(claim.certainty)} · {runs}</span></th>',
         f'<td class="long">{published}</td>',
-        f'<td><strong>{number(claim.measure, found.value)}</strong>{_percent(claim.measure, found.value)}<span class="diff">{interval}</span></td>',
-        f'<td><span class="{tone}">{verdict}</span><span class="diff">{band}</span></td>',
+        f'<td class="long">{simulated}<span class="diff">{interval}</span></td>',
+        f'<td class="long"><span class="{tone}">{verdict}</span><span class="diff">{band}</span></td>',
     ]
     return f"<tr>{''.join(cells)}</tr>"
 
@@ -186,7 +201,7 @@ def _label(replay: Replay, row: Row) -> str:
     return f"{row.claim.measure.label}, at {at.value:g} {axis.unit or axis.title.lower()}"
 
 
-def _side_by_side(pairs: Sequence[tuple[Row, str]]) -> None:
+def _side_by_side(pairs: Sequence[Pair]) -> None:
     """Draw the ratios that something is published or expected of; other kinds have no common scale and stay in the table."""
     some = [(row, label) for row, label in pairs if row.claim.measure.kind == "ratio" and row.found.seeds]
     told = [{**row.to_json(""), "metric": label} for row, label in some]
@@ -196,7 +211,7 @@ def _side_by_side(pairs: Sequence[tuple[Row, str]]) -> None:
         st.plotly_chart(figure, key="published", config=charts.image_config("trainyard-replay"), alt=_alt(some))
 
 
-def _alt(rows: Sequence[tuple[Row, str]]) -> str:
+def _alt(rows: Sequence[Pair]) -> str:
     return "; ".join(
         f"{label}: published {row.claim.published_text or 'no figure'}, simulated {number(row.claim.measure, row.found.value)}, {row.verdict}"
         for row, label in rows
@@ -209,12 +224,12 @@ def _axis(replay: Replay, result: Result, axis: Axis) -> None:
     every = result.report.curves
     mine = every[every["axis"] == axis.name]
     values = sorted(float(value) for value in mine["value"].unique())
-    st.markdown(f"#### {words.plain(_axis_title(axis))}")
+    st.markdown(f"#### {words.plain(axis.heading)}")
     start = next((value for value in axis.claimed if value in values), values[len(values) // 2])
     key = f"at/{replay.name}/{axis.name}"
     at = values[0]
     if len(values) > 1:
-        at = st.select_slider(_axis_title(axis), values, start, key=key, format_func=lambda value: f"{value:g}", label_visibility="collapsed")
+        at = st.select_slider(axis.label, values, start, key=key, format_func=lambda value: f"{value:g}", label_visibility="collapsed")
     _arms(replay, result.arms, axis, at)
     groups = _groups(axis)
     grid = st.grid(min(len(groups), 2), min_column_width=_CHART_PX)
@@ -223,17 +238,13 @@ def _axis(replay: Replay, result: Result, axis: Axis) -> None:
             _curve(replay, mine[mine["measure"].isin([measure.label for measure in group])], axis, group, at)
     with st.expander("Data", key=f"data/{replay.name}/{axis.name}", on_change="rerun") as box:
         if box.open:
-            st.dataframe(mine.drop(columns="axis").rename(columns={"value": _axis_title(axis)}), hide_index=True)
+            st.dataframe(mine.drop(columns="axis").rename(columns={"value": axis.label}), hide_index=True)
 
 
 def _groups(axis: Axis) -> list[list[Measure]]:
     """Return the measures that go into one chart: those of the same number and kind."""
     kinds = dict.fromkeys((measure.metric, measure.kind) for measure in axis.measures)
     return [[measure for measure in axis.measures if (measure.metric, measure.kind) == kind] for kind in kinds]
-
-
-def _axis_title(axis: Axis) -> str:
-    return f"{axis.title} ({axis.unit})" if axis.unit else axis.title
 
 
 def _curve(replay: Replay, table: pd.DataFrame, axis: Axis, group: Sequence[Measure], at: float) -> None:
@@ -243,13 +254,13 @@ def _curve(replay: Replay, table: pd.DataFrame, axis: Axis, group: Sequence[Meas
     of = curves.title(first.metric)
     title = f"{of}, {first.kind}" if first.kind != "value" else of
     y = first.kind if first.kind == "ratio" else f"{of} ({curves.unit(first.metric)})" if curves.unit(first.metric) in ("s", "ms") else of
-    figure = charts.ratio_curve(table, _axis_title(axis), claim, even=even, value=y, title=title)
+    figure = charts.ratio_curve(table, axis.label, claim, even=even, value=y, title=title)
     figure.add_vline(x=at, line={"color": "rgba(128, 128, 128, 0.6)", "width": 2, "dash": "dot"})
     of_measure = {measure.label: measure for measure in group}
     rows = zip(table["measure"].tolist(), table["value"].tolist(), table["estimate"].tolist(), strict=True)
     told = "; ".join(f"{name} at {value:g}: {number(of_measure[name], found)}" for name, value, found in rows)
     image = charts.image_config(f"trainyard-{replay.name}-{axis.name}")
-    st.plotly_chart(figure, key=f"curve/{axis.name}/{first.text}", config=image, alt=f"{title} over {_axis_title(axis)}. {told}.")
+    st.plotly_chart(figure, key=f"curve/{axis.name}/{first.text}", config=image, alt=f"{title} over {axis.label}. {told}.")
 
 
 def _claim(replay: Replay, axis: Axis, measure: Measure) -> charts.Claim | None:
@@ -280,5 +291,5 @@ def _arms(replay: Replay, every: pd.DataFrame, axis: Axis, at: float) -> None:
             body += f'<tr><th scope="row" class="long">{html.escape(arm.title)}</th>{cells}</tr>'
     counts = sorted(set(mine["seeds"].tolist()))
     seeds = words.plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
-    caption = f"{html.escape(axis.title)} {at:g} {html.escape(axis.unit)}: means over {seeds}."
+    caption = f"{html.escape(axis.place(at))}: means over {seeds}."
     st.html(_framed(f'<tr><th scope="col">Policy</th>{head}</tr>', body, caption))

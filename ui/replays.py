@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from lab.replay_report import Cell, Numbers, ReplayReport
+from lab.replay_report import Cell, Numbers, ReplayReport, Row
 
 LEAVE_AFTER_S: Final = 60.0
 """A session that is gone for less than this, because a tab was reloaded or a network blinked, keeps its runs."""
@@ -54,6 +54,10 @@ class Run(Protocol):
 
     def report(self) -> ReplayReport:
         """Return what is known so far."""
+        ...
+
+    def rows(self) -> tuple[Row, ...]:
+        """Return the claims with what is known so far."""
         ...
 
     def numbers(self) -> dict[Cell, Numbers]:

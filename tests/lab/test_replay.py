@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from lab.replay import load, names, read_replay
-from lab.replay_report import CURVE_COLUMNS, ROW_KEYS, Cell, cells, needed, pool, report
-from lab.replay_types import BASE, Measure, Point
+from lab.replay_report import CURVE_COLUMNS, ROW_KEYS, Cell, Ran, Remark, ReplayReport, cells, claim_rows, expected, needed, pool, report
+from lab.replay_types import BASE, Kind, Measure, Point
 from sim.errors import ParameterError
 from sim.params import Spec
 from tests.lab.replay_cases import SMALL, small, write
@@ -218,7 +219,7 @@ def test_a_report_of_numbers_by_hand(tmp_path: Path) -> None:
     keys = cells(replay).keys
     jct = {"fifo": 200.0, "short": 100.0, "calm": 98.5}
     found = {
-        keys[cell]: {"jct_mean_s": jct[cell.arm] + (cell.arm != "calm") * cell.seed, "preemptions": 7.0, "queue_mean_s": 1.0, "cell_cpu_s": 0.25}
+        keys[cell]: Ran({"jct_mean_s": jct[cell.arm] + (cell.arm != "calm") * cell.seed, "preemptions": 7.0, "queue_mean_s": 1.0, "cell_cpu_s": 0.25})
         for cell in keys
     }
     whole = report(replay, keys, found, 3.0)
@@ -244,11 +245,55 @@ def test_a_partial_report_uses_the_seeds_that_all_arms_have(tmp_path: Path) -> N
     replay = small(tmp_path)
     keys = cells(replay).keys
     have = [Cell(BASE, "fifo", 0), Cell(BASE, "short", 0), Cell(BASE, "fifo", 1)]
-    found = {keys[cell]: {"jct_mean_s": 10.0 + 5 * (cell.arm == "short"), "preemptions": 0.0, "queue_mean_s": 0.0, "cell_cpu_s": 1.0} for cell in have}
+    found = {keys[cell]: Ran({"jct_mean_s": 10.0 + 5 * (cell.arm == "short"), "preemptions": 0.0, "queue_mean_s": 0.0, "cell_cpu_s": 1.0}) for cell in have}
     part = report(replay, keys, found)
     assert not part.complete
     assert (part.rows[0].found.value, part.rows[0].found.seeds, part.rows[0].cpu_s) == (1.5, 1, 2.0)
+    assert claim_rows(replay, keys, found) == part.rows
     assert [row.verdict for row in part.rows] == ["outside the band", "not yet", "not yet"]
     assert part.rows[1].to_json("small")["simulated"] is None
     assert set(part.curves["value"]) == {8.0}
     assert report(replay, keys, {}).curves.empty
+
+
+def test_remarks_are_told_once_per_arm_and_of_how_many_runs(tmp_path: Path) -> None:
+    replay = small(tmp_path)
+    keys = {cell: key for cell, key in cells(replay).keys.items() if cell.at == BASE}
+    said = {"fifo": "CBC solves.", "short": "{} jobs were turned away.", "calm": ""}
+    found = {}
+    for cell, key in keys.items():
+        text = said[cell.arm].format(cell.seed + 1) if cell.arm == "fifo" or cell.seed < 2 else ""
+        found[key] = Ran(dict.fromkeys(("jct_mean_s", "preemptions", "queue_mean_s", "cell_cpu_s"), 1.0), (text,) if text else ())
+    whole = report(replay, keys, found)
+    assert whole.remarks == (Remark("In order", "CBC solves.", 4, 4, False), Remark("Shortest first", "1 jobs were turned away.", 2, 4, True))
+    assert whole.said == ("In order: CBC solves.", "Shortest first: 1 jobs were turned away. (In 2 of 4 runs; the numbers differ.)")
+    assert report(replay, keys, {}).said == ()
+
+
+def test_no_more_remarks_are_told_than_can_be_read() -> None:
+    many = tuple(Remark("A", f"Sentence {letter}.", 1, 1, False) for letter in "abcdefghijklmnopqrst")
+    said = ReplayReport((), (), pd.DataFrame(), True, 0.0, 0.0, many).said
+    assert len(said) == 13
+    assert (said[0], said[-1]) == ("A: Sentence a.", "And 8 other remarks.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "band", "words"),
+    [
+        ("ratio", (0.55, 0.9), "0.55 to 0.9"),
+        ("ratio", (0, 0.9), "below 0.9"),
+        ("value", (0, 2), "below 2"),
+        ("difference", (-1, 0), "-1 to 0"),
+        ("ratio", None, ""),
+    ],
+)
+def test_a_band_that_begins_where_nothing_can_be_has_one_side(kind: Kind, band: tuple[float, float] | None, words: str) -> None:
+    assert expected(Measure("jct_mean_s", "a", "" if kind == "value" else "b", kind), band, "{:g}".format) == words
+
+
+def test_what_is_fixed_along_an_axis_is_no_part_of_its_unit() -> None:
+    axis = load("huawei-headline").axis("lookahead")
+    assert axis.label == "Look-ahead of the optimal allocator (s)"
+    assert axis.heading == "Look-ahead of the optimal allocator (s), at 12 jobs/h"
+    assert axis.place(900.0) == "Look-ahead of the optimal allocator 900 s, at 12 jobs/h"
+    assert load("huawei-headline").axis("per_h").heading == "Arrival rate (jobs/h)"

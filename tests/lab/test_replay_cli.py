@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import lab.replay
+import lab.replay_cli
 from lab.__main__ import main
 from lab.replay_cli import figure
-from lab.replay_report import ROW_KEYS
+from lab.replay_report import ROW_KEYS, Remark, ReplayReport
+from lab.replay_run import ReplayRun
 from tests.lab.replay_cases import SMALL, write
 
 Call = Callable[..., tuple[int, str, str]]
@@ -64,6 +67,19 @@ def test_table_for_people_says_published_simulated_and_what_is_known(call: Call)
         assert "Notice: It turns around." in text
         assert "Mean JCT, per_h=4" in text
         assert "2 seeds" in text
+
+
+def test_remarks_stand_under_the_table_and_never_in_the_json(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(run: ReplayRun) -> ReplayReport:
+        return replace(run.report(), remarks=(Remark("Optimal", "HiGHS is missing, so CBC solves the programs.", 3, 3, False),))
+
+    monkeypatch.setattr(lab.replay_cli, "_finish", told)
+    code, out, err = call("small", "--seeds", "1")
+    assert (code, err) == (0, "")
+    assert out.index("verdict") < out.index("Remark: Optimal: HiGHS is missing, so CBC solves the programs.") < out.index("Known: All.")
+    code, out, err = call("small", "--seeds", "1", "--json")
+    assert (code, err) == (0, "small: Optimal: HiGHS is missing, so CBC solves the programs.\n")
+    assert [tuple(row) for row in json.loads(out)] == [ROW_KEYS] * 3
 
 
 def test_curves_are_rows_too(call: Call) -> None:

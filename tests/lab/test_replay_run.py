@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import pulp
 import pytest
 
 import lab.replay_run
 from lab.replay import load, names, read_replay
 from lab.replay_run import ReplayRun, run_cell
 from lab.run import run, summarise
+from lab.settings import with_settings
 from lab.sources import load_trace
 from lab.store import Store
 from tests.lab.replay_cases import SMALL, small, write
@@ -26,8 +30,46 @@ def test_a_cell_gives_the_numbers_of_the_summary(tmp_path: Path) -> None:
     found = run_cell(small(tmp_path).scenario("short").to_json(), 2, ["jct_mean_s", "preemptions"])
     trace = load_trace(scenario.trace)
     expected = summarise(scenario, run(scenario, trace=trace), trace)
-    assert (found["jct_mean_s"], found["preemptions"]) == (expected["jct_mean_s"], expected["preemptions"])
-    assert found["cell_cpu_s"] > 0
+    assert (found.numbers["jct_mean_s"], found.numbers["preemptions"]) == (expected["jct_mean_s"], expected["preemptions"])
+    assert found.numbers["cell_cpu_s"] > 0
+    assert found.remarks == ()
+
+
+def test_a_cell_says_when_another_solver_had_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulp.HiGHS, "available", lambda _self: False)
+    document = with_settings(load("huawei-headline").scenario("highs").to_json(), ["trace.source.jobs=5"])
+    found = run_cell(document, 0, ["completed"])
+    assert found.numbers["completed"] == 5
+    assert len(found.remarks) == 1
+    assert "HiGHS" in found.remarks[0]
+    assert found.remarks[0].endswith("so CBC solves the programs.")
+
+
+def test_what_a_cell_says_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ("one", "one", *(f"{at} {'long ' * 500}" for at in range(50)))
+    monkeypatch.setattr(lab.replay_run, "run", lambda *args, **options: replace(run(*args, **options), remarks=said))
+    remarks = run_cell(small(tmp_path).scenario("short").to_json(), 0, ["completed"]).remarks
+    assert len(remarks) == len(set(remarks)) == lab.replay_run.MOST_REMARKS
+    assert remarks[0] == "one"
+    assert max(map(len, remarks)) <= 400
+
+
+def test_what_was_said_is_kept_with_the_numbers(tmp_path: Path, store: Store) -> None:
+    replay = small(tmp_path)
+    first = finished(ReplayRun(replay, 1, curves=False, store=store, workers=1))
+    place = next((store.root / "replays").iterdir())
+    kept = json.loads(place.read_bytes())
+    for one in kept.values():
+        one["remarks"] = ["CBC solves."]
+    place.write_text(json.dumps(kept), encoding="utf-8")
+    again = ReplayRun(replay, 1, curves=False, store=store)
+    assert again.recall()
+    assert again.numbers() == first.numbers()
+    assert again.rows() == again.report().rows
+    assert again.report().said == ("In order: CBC solves.", "Shortest first: CBC solves.", "Shortest first, never stopped: CBC solves.")
+    # As an earlier version wrote it.
+    place.write_text(json.dumps({key: one["numbers"] for key, one in kept.items()}), encoding="utf-8")
+    assert not ReplayRun(replay, 1, curves=False, store=store).recall()
 
 
 def test_one_and_two_workers_give_the_same_and_it_is_kept(tmp_path: Path, store: Store) -> None:

@@ -103,6 +103,11 @@ def test_run_wait_and_see_the_figures(visit: Open, made: list[Still]) -> None:
     going(made).take(3)
     app.run()
     assert "3 of 25 runs" in str(app.get("progress")[0].proto)
+    # What is there of the claims is shown at once, in the same table.
+    assert "So far 3 of 25 runs" in texts(app)
+    assert "up to 50 % shorter" in texts(app)
+    assert "✓ in the band" in texts(app)
+    assert not app.get("plotly_chart")
     going(made).finish()
     app.run()
     sound(app)
@@ -110,6 +115,7 @@ def test_run_wait_and_see_the_figures(visit: Open, made: list[Still]) -> None:
     assert not has(app, "cancel_replay")
     table = texts(app)
     assert "up to 50 % shorter" in table
+    assert "So far" not in table
     assert "✓ in the band" in table
     assert "✗ outside the band" in table
     assert "no figure published" in table
@@ -124,6 +130,18 @@ def test_what_was_run_is_there_again_on_another_server(made: list[Still], pool: 
     assert not has(app, "run_replay")
     assert "✓ in the band" in texts(app)
     assert [run.state for run in made] == ["done"]
+
+
+def test_what_the_policies_said_stands_under_the_table(made: list[Still], pool: FakePool) -> None:
+    before = Still(load("small"), 1, store=pool.store)
+    before.take()
+    before._found = {key: ran._replace(remarks=("<b>CBC</b> solves.",)) for key, ran in before._found.items()}
+    lab.replay_run._write(before._file, before._found)
+    shown = texts(at({"replay": "small", "seeds": "1"}))
+    assert "What the policies said of their runs" in shown
+    assert "In order: \\<b\\>CBC\\</b\\> solves." in shown
+    Still(load("two"), 1, store=pool.store).finish()
+    assert "What the policies said" not in texts(at({"replay": "two", "seeds": "1"}))
 
 
 def test_the_slider_shows_the_figures_of_every_policy_at_its_value(made: list[Still], pool: FakePool) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lab.replay_report import Cell, Numbers, ReplayReport
+from lab.replay_report import Cell, Numbers, ReplayReport, Row
 from lab.replay_types import BASE
 from ui.replays import Runs
 
@@ -38,6 +38,9 @@ class Fake:
         self.state = "stopping"
 
     def report(self) -> ReplayReport:
+        raise AssertionError("nobody asks here")
+
+    def rows(self) -> tuple[Row, ...]:
         raise AssertionError("nobody asks here")
 
     def numbers(self) -> dict[Cell, Numbers]:
