@@ -60,10 +60,6 @@ def test_shares_count_measured_jobs_only() -> None:
     table = type_shares(five(), trace_of(FIVE), cluster_of(), Measure(from_s=15.0))
     rows = [["all", "all jobs", 1, 120, 1], ["size", "1", 1, 120, 1], ["job", "job2", 1, 120, 1]]
     assert table[["kind", "group", "jobs", "gpu_s", "t4"]].values.tolist() == rows
-        ["all", "all jobs", 1, 120, 1],
-        ["size", "1", 1, 120, 1],
-        ["job", "job2", 1, 120, 1],
-    ]
 
 
 def test_nobody_held_anything() -> None:
