@@ -16,7 +16,7 @@ from allocators.fluid import Standing
 from allocators.placement import Placer, placement_param
 from sim.contract import EMPTY, Cadence, Card, Floats, Grant, Ints, JobId, Plan, View, inf, param
 
-OBJECTIVES: Final = ("max_min", "finish_time_fairness", "makespan", "max_sum_throughput", "cost", "cost_slo", "fifo", "isolated", "allox", "water_filling")
+OBJECTIVES: Final = ("max_min", "water_filling", "finish_time_fairness", "makespan", "max_sum_throughput", "cost", "cost_slo", "fifo", "isolated", "allox")
 
 
 @dataclass
@@ -51,11 +51,11 @@ class Gavel:
     objective: str = param(
         "max_min",
         choices=OBJECTIVES,
-        help="What shares of time are chosen for: the least normalised throughput, the worst finish-time fairness, the last finish, the sum of throughputs, "
-        "that per dollar (with deadlines), order of arrival, equal parts, least total completion time, or max-min again and again, with owners.",
+        help="What shares of time are chosen for: the least normalised throughput, also again and again and with owners, the worst finish-time fairness, "
+        "the last finish, the sum of throughputs, that per dollar, also with deadlines, order of arrival, equal parts, least total completion time.",
     )
     aware: bool = param(True, help="Whether the policy knows how fast each job is on each GPU type; otherwise all types are alike to it.")
-    round_s: float = param(360.0, unit="s", low=1, high=86_400, help="Length of a round: jobs start, stop and move only between rounds.")
+    round_s: float = param(360.0, unit="s", low=10, high=86_400, help="Length of a round: jobs start, stop and move only between rounds.")
     recompute_s: float = param(1920.0, unit="s", low=0, high=1e6, help="Least time from one computation of the shares to the next.")
     faithful: bool = param(True, help="Whether oddities of the published simulator are kept: newcomers hold GPUs idle, types in random order, makespan to 5 %.")
     entity: str = param("user", choices=("user", "vc", "none"), help="Column that says who owns a job, for objective = water_filling.")
