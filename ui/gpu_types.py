@@ -10,6 +10,7 @@ import streamlit as st
 
 import charts
 from lab import gpu_types, outcomes
+from lab.front import TrainyardError
 from lab.gpu_types import TypeReport
 from lab.outcomes import Report, Shown
 from ui import tables, words
@@ -23,7 +24,11 @@ def draw(said: Report, shown: Shown, look: tables.Look) -> None:
     """Draw one of the figures, which the user chooses; nothing where all GPUs are of one type."""
     if not gpu_types.several_types(shown):
         return
-    found = _report(shown.mark, shown)
+    try:
+        found = _report(shown.mark, shown)
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return
     views = {name: view for name, view in _VIEWS.items() if name != _NOTES or found.notes}
     st.subheader("GPU types", anchor=False)
     name = st.segmented_control("What about them", list(views), default=next(iter(views)), required=True, key="type_view", label_visibility="collapsed")

@@ -1,0 +1,87 @@
+"""Measured profiles on the command line: by the path of a file, with what they lack said before the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab.__main__ import main
+
+PROFILE = """gpu_type,model,batch_size,scale_factor,placement,iterations_per_second
+v100,Net,32,1,single,10
+k80,Net,32,1,single,2
+"""
+NETS = "job_id,submit_time_s,num_gpus,duration_s,model,batch_size\na,0,1,600,Net,32\nb,10,1,600,Odd,32\nc,20,1,600,Net,32\n"
+RUN = ["run", "--trace", "nets.csv", "--cluster", "1x1:v100,1x1:k80", "--allocator", "fifo", "--perf"]
+LACKS = [f"  Odd, batch size 32, 1 GPU on {kind}: the table lacks this model (1 job)" for kind in ("v100", "k80")]
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets.csv").write_text(NETS, encoding="utf-8")
+    (tmp_path / "own.csv").write_text(PROFILE, encoding="utf-8")
+
+    def go(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        seen = capsys.readouterr()
+        return code, seen.out, seen.err
+
+    return go
+
+
+def test_a_profile_is_named_by_its_path_and_known_by_its_content(call: Call, tmp_path: Path) -> None:
+    one = json.loads(call(*RUN, "profiled:table=own.csv", "--without-unmeasured", "--json")[1])
+    (tmp_path / "copy.csv").write_text(PROFILE, encoding="utf-8")
+    same = json.loads(call(*RUN, "profiled", "--set", "perf.table=copy.csv", "--without-unmeasured", "--json")[1])
+    (tmp_path / "own.csv").write_text(PROFILE.replace(",2\n", ",5\n"), encoding="utf-8")
+    other = json.loads(call(*RUN, "profiled:table=own.csv", "--without-unmeasured", "--json")[1])
+    assert one["runs"][0]["key"] == same["runs"][0]["key"] != other["runs"][0]["key"]
+    # 6,000 iterations each: 600 s on the V100, 3,000 or 1,200 on the K80.
+    assert [document["runs"][0]["jct_mean_s"] for document in (one, other)] == pytest.approx([(600 + 3000) / 2, (600 + 1200) / 2])
+    assert (one["trace"]["used"], one["trace"]["dropped"], one["runs"][0]["jobs"]) == (2, 1, 2)
+
+
+def test_what_a_profile_lacks_is_said_before_the_run(call: Call) -> None:
+    code, out, err = call(*RUN, "profiled:table=own.csv")
+    assert (code, out) == (2, "")
+    first, *lacks, ways, refusal = err.splitlines()
+    assert first.startswith("Nothing was measured of 1 of 3 jobs on some GPU type that they may use; the first is job b.")
+    assert lacks == LACKS
+    assert "--without-unmeasured" in ways
+    assert refusal.startswith("profiled: no throughput was measured of 1 of 3 GPU jobs")
+    code, out, err = call(*RUN, "profiled:table=own.csv,stand_in=Net")
+    assert code == 0
+    assert "have a model that was not measured; assumed: that of 'Net'" in out
+    assert err.splitlines() == LACKS
+
+
+def test_a_saved_scenario_may_name_a_profile_by_its_path(call: Call, tmp_path: Path) -> None:
+    saved = {"trace": {"source": "nets.csv"}, "cluster": "1x1:v100,1x1:k80", "allocator": "fifo", "perf": "profiled:table=own.csv,stand_in=Net"}
+    (tmp_path / "saved.json").write_text(json.dumps(saved), encoding="utf-8")
+    code, out, _ = call("run", "--scenario", "saved.json")
+    assert code == 0
+    assert "assumed: that of 'Net'" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["profiled:table=nowhere.csv"], "nowhere.csv: the profile cannot be opened (No such file or directory)."),
+        (["profiled:table=nets.csv"], "nets.csv: column gpu_type is missing."),
+        (["profiled:table=own.csv,stand_in=Nett"], "profiled: the table has no model 'Nett' to stand in. It has: Net"),
+        (["rigid", "--without-unmeasured"], "--without-unmeasured goes with a performance model of measured throughputs, but this is rigid."),
+        (["profiled:table=store:00000000000000000000000000000000"], "The profile 000000000000 is not kept on this machine (any more)."),
+    ],
+)
+def test_bad_input_is_code_2_and_one_sentence(call: Call, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "store"))
+    code, out, err = call(*RUN, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(message)
+    assert err.count("\n") == 1
