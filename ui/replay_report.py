@@ -74,7 +74,7 @@ def results(replay: Replay, result: Result, seeds: int) -> None:
         st.markdown("\n".join(["**What the policies said of their runs**", "", *(f"- {words.plain(sentence)}" for sentence in report.said)]))
     if claimed and others:
         with st.expander(f"Also measured, with nothing published to hold it against ({len(others)})"):
-            st.html(_table(others))
+            st.html(_table(others, "Below each measure: how well it is known, and what the figure rests on.", held=False))
     st.caption(
         f"Policies meet the same jobs; {words.plural(seeds, 'seed')}, pooled: ratios of means over seeds. The interval holds 95 % of resamples of the "
         f"seeds{'' if seeds >= 3 else ', from 3 seeds on'}. {report.cpu_s:,.0f} s of processor time in all."
@@ -157,12 +157,15 @@ def _value(metric: str, value: float) -> str:
     return f"{_short(value)} {unit}".rstrip() if math.isfinite(value) else words.MISSING
 
 
-def _table(pairs: Sequence[Pair], caption: str = _RESTS) -> str:
-    head = "".join(f'<th scope="col">{title}</th>' for title in ("Measure", "Published", "Simulated", "Verdict"))
-    return _framed(f"<tr>{head}</tr>", "".join(_row(row, label) for row, label in pairs), caption)
+def _table(pairs: Sequence[Pair], caption: str = _RESTS, *, held: bool = True) -> str:
+    """Return the table of claims; without what they are held against where there is nothing, so that no column is empty."""
+    columns = (0, 1, 2, 3) if held else (0, 2)
+    head = "".join(f'<th scope="col">{("Measure", "Published", "Simulated", "Verdict")[at]}</th>' for at in columns)
+    body = "".join(f"<tr>{''.join(cells[at] for at in columns)}</tr>" for cells in (_cells(row, label) for row, label in pairs))
+    return _framed(f"<tr>{head}</tr>", body, caption)
 
 
-def _row(row: Row, label: str) -> str:
+def _cells(row: Row, label: str) -> list[str]:
     claim, found = row.claim, row.found
     tone, verdict = _VERDICTS.get(row.verdict, ("", row.verdict))
     interval = f"{number(claim.measure, found.low)} to {number(claim.measure, found.high)}" if math.isfinite(found.low) else "no interval"
@@ -171,15 +174,20 @@ def _row(row: Row, label: str) -> str:
     if claim.published_text:
         figure = "" if claim.published is None else f'<span class="diff">{published}</span>'
         published = f"{html.escape(claim.published_text)}{figure}"
-    runs = f"{words.plural(found.seeds, 'seed')} · {row.cpu_s:,.1f} s CPU"
+    where = label.removeprefix(claim.measure.label).lstrip(", ")
+    rests = " · ".join([*([where] if where else []), claim.certainty, words.plural(found.seeds, "seed"), f"{row.cpu_s:,.1f} s CPU"])
     simulated = f"<strong>{number(claim.measure, found.value)}</strong>{_percent(claim.measure, found.value)}"
-    cells = [
-        f'<th scope="row" class="long">{html.escape(label)}<br><span class="unit">{html.escape(claim.certainty)} · {runs}</span></th>',
+    return [
+        f'<th scope="row" class="long">{html.escape(claim.measure.label)}<br><span class="unit">{html.escape(rests)}</span></th>',
         f'<td class="long">{published}</td>',
-        f'<td class="long">{simulated}<span class="diff">{interval}</span></td>',
-        f'<td class="long"><span class="{tone}">{verdict}</span><span class="diff">{band}</span></td>',
+        f'<td class="long">{_unbroken(simulated)}<span class="diff">{_unbroken(interval)}</span></td>',
+        f'<td class="long"><span class="{tone}">{verdict}</span><span class="diff">{_unbroken(band)}</span></td>',
     ]
-    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _unbroken(text: str) -> str:
+    """Return a text whose figures stay with their signs when a narrow window breaks it."""
+    return text.replace("× ", "×\u00a0").replace(" %", "\u00a0%")
 
 
 def _percent(measure: Measure, value: float) -> str:

@@ -123,6 +123,24 @@ def test_run_wait_and_see_the_figures(visit: Open, made: list[Still]) -> None:
     assert len(app.get("plotly_chart")) == 1 + 2 + 1
 
 
+def test_the_table_says_where_and_one_sided_bands_and_leaves_out_empty_columns(made: list[Still], pool: FakePool) -> None:
+    Still(load("small"), 1, store=pool.store).finish()
+    bodies = [item.proto.body for item in at({"replay": "small", "seeds": "1"}).get("html")]
+    claimed, others = [body for body in bodies if "Measure" in body]
+    assert "Verdict" in claimed
+    assert "×\u00a00.01 to ×\u00a01.20" in claimed
+    assert "at 16 jobs/h · expected (prototype) · 1 seed" in others
+    assert "Simulated" in others
+    assert [word for word in ("Published", "Verdict", "no figure published") if word in others] == []
+
+
+def test_a_band_from_nothing_up_is_shown_by_its_upper_end(made: list[Still], pool: FakePool) -> None:
+    folder = lab.replay.FOLDER
+    write(folder, SMALL.replace('name = "small"', 'name = "low"').replace("band = [0.01, 1.2]", "band = [0, 1.2]"), "low")
+    Still(load("low"), 1, store=pool.store).finish()
+    assert "below ×\u00a01.20" in texts(at({"replay": "low", "seeds": "1"}))
+
+
 def test_what_was_run_is_there_again_on_another_server(made: list[Still], pool: FakePool) -> None:
     before = Still(load("small"), 5, store=pool.store)
     before.finish()
