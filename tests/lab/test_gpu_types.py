@@ -73,7 +73,7 @@ def test_clusters_of_one_type_have_none_of_this(tmp_path: Path) -> None:
 def test_a_result_that_was_removed_is_one_sentence(study: Study, store: Store) -> None:
     shown = gather(study, store)
     store.delete(key_of(study.base, store))
-    with pytest.raises(StoreError, match="has no frame 'notes'"):
+    with pytest.raises(StoreError, match="was removed"):
         gpu_types.type_report(shown)
 
 

@@ -1,0 +1,209 @@
+"""Measured profiles on the Policies page, and GPU types on the Compare page."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from lab import outcomes, profiles
+from lab.document import pack_document
+from lab.front import Cluster, Spec, Study, TraceSpec, load_trace
+from sim.perf.measured import built_in
+from tests.pages.conftest import ROOT, FakePool, Open, finish, sound, study_of, texts
+from ui import words
+
+MINE = built_in("simulation").to_frame().query("gpu_type != 'p100' and model != 'CycleGAN'").to_csv(index=False).encode()
+KINDS = "1x8:v100,1x8:k80"
+CHOOSE = "Choose one of simulation, physical, or a profile that was uploaded."
+VIEWS = ("Who gets which", "Use and cost", "Finish-time fairness", "Notes over time")
+
+
+@pytest.fixture
+def measured(tiny: Study) -> Study:
+    base = replace(tiny.base, trace=TraceSpec("made:gavel:jobs=12,per_h=6"), cluster=Cluster.parse(KINDS), perf=Spec("profiled"))
+    return replace(tiny, base=base, allocators=(Spec("fifo"), Spec("sjf")), baseline=0)
+
+
+@pytest.fixture
+def lacking(measured: Study, pool: FakePool) -> Study:
+    kept = profiles.take(MINE, "mine.csv", pool.store)
+    base = replace(measured.base, perf=profiles.with_table(measured.base.perf, kept, measured.base.cluster))
+    fit = profiles.check(base.perf, load_trace(base.trace), base.cluster, pool.store)
+    assert fit is not None
+    assert 0 < fit.unmeasured.sum() < 12
+    return replace(measured, base=base)
+
+
+def upload(app: AppTest, data: bytes, name: str = "mine.csv") -> None:
+    app.file_uploader(key="profile_file").set_value((name, data, "text/csv")).run()
+
+
+def select(app: AppTest, label: str) -> Any:
+    return next(box for box in app.selectbox if box.label == label)
+
+
+def test_what_is_measured_of_every_job_says_so(visit: Open, measured: Study) -> None:
+    app = visit("policies", measured)
+    assert "Every one of the 12 jobs was measured on every GPU type here" in texts(app)
+    assert not [button for button in app.button if button.key == "without_unmeasured"]
+
+
+def test_a_profile_is_uploaded_and_becomes_part_of_the_scenario(visit: Open, measured: Study, pool: FakePool) -> None:
+    app = visit("policies", measured)
+    upload(app, MINE)
+    sound(app)
+    made = study_of(app).base.perf
+    assert made == Spec.of("profiled", table=profiles.take(MINE, "x", pool.store).source)
+    assert select(app, "Measurements").value == made.values["table"]
+    assert any(option.startswith("mine.csv (6 models on ") for option in select(app, "Measurements").options)
+    assert "Nothing was measured of" in texts(app)
+    select(app, "Measurements").set_value("physical").run()
+    sound(app)
+    assert study_of(app).base.perf == Spec.of("profiled", table="physical")
+
+
+def test_a_file_that_is_no_profile_is_one_sentence_and_changes_nothing(visit: Open, measured: Study) -> None:
+    app = visit("policies", measured)
+    upload(app, b"a,b\n1,2\n", "<wrong>.csv")
+    assert len(app.error) == 1
+    assert words.plain("<wrong>.csv: column gpu_type is missing.") in app.error[0].value
+    assert study_of(app) == measured
+
+
+def test_jobs_that_were_not_measured_are_counted_with_three_ways_out(visit: Open, lacking: Study, pool: FakePool) -> None:
+    trace = load_trace(lacking.base.trace)
+    fit = profiles.check(lacking.base.perf, trace, lacking.base.cluster, pool.store)
+    assert fit is not None
+    app = visit("policies", lacking)
+    for sentence in fit.sentences:
+        assert words.plain(sentence) in texts(app)
+    assert app.dataframe[0].value["jobs"].tolist() == fit.missing["jobs"].tolist()
+    stand_in = select(app, "What stands in for jobs that were not measured")
+    assert len(stand_in.options) == 2 + 6
+    stand_in.set_value("LM").run()
+    sound(app)
+    assert study_of(app).base.perf.values["stand_in"] == "LM"
+    assert "No run can begin" not in texts(app)
+    assert "assumed: that of 'LM'" in texts(app)
+
+
+def test_jobs_that_were_not_measured_are_left_out_with_a_click(visit: Open, lacking: Study, pool: FakePool) -> None:
+    app = visit("policies", lacking)
+    app.button(key="without_unmeasured").click().run()
+    sound(app)
+    left = study_of(app)
+    assert left.base.perf == lacking.base.perf
+    assert left.base.cluster == lacking.base.cluster
+    jobs = load_trace(left.base.trace, pool.store)
+    assert 0 < len(jobs) < 12
+    assert "cyclegan" not in {str(name).lower() for name in jobs.frame["model"]}
+    assert "No run can begin" not in texts(app)
+    app.switch_page("pages/trace.py").run()
+    sound(app)
+    assert "no throughput was measured of such a job" in "".join(str(frame.value) for frame in app.dataframe)
+
+
+def test_nobody_can_be_left_out_if_nobody_was_measured(visit: Open, measured: Study, pool: FakePool) -> None:
+    base = replace(measured.base, cluster=Cluster.parse("1x8:v100,1x8:t4"))
+    app = visit("policies", replace(measured, base=base))
+    assert app.button(key="without_unmeasured").disabled
+    assert "The profile has no measurement on t4" in texts(app)
+
+
+def test_a_profile_that_is_gone_is_one_sentence(visit: Open, measured: Study) -> None:
+    gone = replace(measured, base=replace(measured.base, perf=Spec.of("profiled", table="store:" + "0" * 32)))
+    app = visit("policies", gone)
+    assert [error.value for error in app.error if "is not kept on this machine" in error.value]
+    assert len(app.error) == 1
+    assert "Which schedulers?" in app.title[0].value
+    select(app, "Measurements").set_value("simulation").run()
+    sound(app)
+    assert not app.error
+    assert study_of(app).base.perf == Spec("profiled")
+
+
+def test_running_without_the_profile_is_one_sentence(visit: Open, measured: Study, pool: FakePool) -> None:
+    gone = replace(measured, base=replace(measured.base, perf=Spec.of("profiled", table="store:" + "0" * 32)))
+    app = visit("policies", gone)
+    app.button(key="run").click().run()
+    assert not app.exception
+    assert pool.jobs == []
+    assert any("is not kept on this machine" in error.value for error in app.error)
+
+
+def test_an_address_cannot_name_a_file_of_the_server(pool: FakePool, measured: Study, tmp_path: Path) -> None:
+    document = measured.to_json()
+    document["base"]["perf"] = {"name": "profiled", "params": {"table": str(tmp_path / "mine.csv")}}
+    (tmp_path / "mine.csv").write_bytes(MINE)
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    app.query_params["s"] = pack_document(document)
+    app.run()
+    sound(app)
+    assert [error.value for error in app.error] == [words.plain(f"profiled: there is no table '{tmp_path / 'mine.csv'}'. {CHOOSE}")]
+    assert study_of(app).base.perf == Spec("rigid")
+
+
+def test_jobs_that_fit_on_no_type_are_counted_on_the_cluster_page(visit: Open, measured: Study, pool: FakePool) -> None:
+    kept = profiles.take(b"gpu_type,model,scale_factor,placement,iterations_per_second\nv100,Net,1,single,0\nk80,Net,1,single,0\n", "zero.csv", pool.store)
+    perf = profiles.with_table(Spec.of("profiled", stand_in="Net"), kept, measured.base.cluster)
+    steps = replace(measured, base=replace(measured.base, perf=perf))
+    app = visit("cluster", steps)
+    assert "12 jobs can never start" in texts(app)
+
+
+def test_prices_are_loaded_from_a_list(visit: Open, measured: Study) -> None:
+    app = visit("cluster", measured)
+    app.selectbox(key="price_list").set_value("preemptible").run()
+    assert "Gavel" in texts(app)
+    app.button(key="load_prices").click().run()
+    sound(app)
+    assert {kind.name: kind.price_per_gpu_hour for kind in study_of(app).base.cluster.types} == {"v100": 0.74, "k80": 0.135}
+
+
+def test_prices_are_offered_only_for_types_they_name(visit: Open, measured: Study) -> None:
+    app = visit("cluster", replace(measured, base=replace(measured.base, cluster=Cluster.parse("2x8:h100"))))
+    assert not [box for box in app.selectbox if box.key == "price_list"]
+
+
+def shown(app: AppTest) -> dict[str, Any]:
+    return {str(chart.key): json.loads(chart.proto.figure.spec if hasattr(chart.proto, "figure") else chart.proto.spec) for chart in app.get("plotly_chart")}
+
+
+def test_compare_shows_one_figure_of_gpu_types_at_a_time(visit: Open, measured: Study, pool: FakePool) -> None:
+    finish(pool, measured)
+    app = visit("compare", measured)
+    assert "GPU types" in [head.value for head in app.subheader]
+    views = next(control for control in app.segmented_control if control.key == "type_view")
+    # Neither of the two policies notes anything.
+    assert tuple(str(option) for option in views.options) == VIEWS[:3]
+    found = {}
+    for view in VIEWS[:3]:
+        app.segmented_control(key="type_view").set_value(view).run()
+        sound(app)
+        found[view] = sorted(key for key in shown(app) if key.startswith("type-"))
+    assert found == {"Who gets which": ["type-shares"], "Use and cost": ["type-cost", "type-use"], "Finish-time fairness": ["type-fairness"]}
+
+
+def test_fairness_may_be_against_one_of_the_policies(visit: Open, measured: Study, pool: FakePool) -> None:
+    finish(pool, measured)
+    app = visit("compare", measured)
+    app.segmented_control(key="type_view").set_value("Finish-time fairness").run()
+    first, second = outcomes.titles(measured.allocators)
+    assert [trace["name"] for trace in shown(app)["type-fairness"]["data"]] == [first, second]
+    app.selectbox(key="type_reference").set_value(first).run()
+    sound(app)
+    figure = shown(app)["type-fairness"]
+    assert [trace["name"] for trace in figure["data"]] == [second]
+    assert figure["layout"]["xaxis"]["title"]["text"] == f"completion time / completion time under {first}"
+
+
+def test_clusters_of_one_type_show_nothing_of_types(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny, [0])
+    app = visit("compare", tiny)
+    assert "GPU types" not in [head.value for head in app.subheader]
+    assert not [control for control in app.segmented_control if control.key == "type_view"]
