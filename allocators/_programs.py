@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import pulp
 from pulp import LpAffineExpression, LpConstraint, LpConstraintEQ, LpConstraintGE, LpConstraintLE, LpInteger, LpMaximize, LpProblem, LpVariable
 
-from sim.contract import ContractError, ParameterError
+from sim.contract import ParameterError, SolverError
 
 _LARGEST: Final = 1e4  # what the greatest coefficient of an objective is scaled to, because solvers tell values apart by absolute tolerances
 _WIDTH: Final = 7  # digits of a number in a name: PuLP sorts variables by name, and they shall stay in order
@@ -104,7 +104,7 @@ def solve(asked: Program | Horizon, solvers: Solvers) -> Solved:
 
     Raises
     ------
-    ContractError
+    SolverError
         If no solver found an optimum.
     """
     model = _horizon(asked) if isinstance(asked, Horizon) else _single(asked)
@@ -254,12 +254,17 @@ class Solvers:
         if not self._there:
             raise ParameterError("Neither HiGHS (package highspy) nor the CBC of PuLP can be run here: install highspy, or use the exact solver dp.")
 
+    @property
+    def _way_out(self) -> str:
+        other = "choose solver=dp (which keeps no fifo_admission, no max_changes and looks ahead over one period)"
+        return f"{other[0].upper()}{other[1:]}." if "highs" in self._there else f"Install highspy, or {other}."
+
     def solve(self, problem: LpProblem, *, ahead: bool) -> tuple[str, float]:
         """Solve a problem, over one slot or several ahead, and return who did it and the gap proven.
 
         Raises
         ------
-        ContractError
+        SolverError
             If no solver found an optimum.
         """
         self._asked += 1
@@ -274,7 +279,9 @@ class Solvers:
                     return SOLVERS[name].title, SOLVERS[name].gap(problem, self.gap)
                 reasons.append(f"{SOLVERS[name].title}: {pulp.LpStatus[status].lower()}")
             self._failed[name] = self._failed.get(name, 0) + 1
-        raise ContractError(f"no solver found the optimum of a program of {problem.numVariables():,} variables ({'; '.join(reasons)})")
+        size = f"{problem.numVariables():,} variable{'s' if problem.numVariables() > 1 else ''}"
+        said = f"No solver found the optimum of a program of {size} ({'; '.join(reasons)})"
+        raise SolverError(f"{said}; the run was stopped. {self._way_out}")
 
     def remarks(self) -> tuple[str, ...]:
         """Say in sentences what the user should know: who is missing, and who failed how often."""

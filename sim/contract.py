@@ -13,7 +13,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-from sim.errors import ContractError, ParameterError
+from sim.errors import ContractError, ParameterError, SolverError
 from sim.grants import Delta, Demand, Eviction, Gang, Grant, JobId, Part, Pool, Shape, Tuning
 from sim.params import ParamInfo, Spec, build, param, parameters
 from sim.seen import Belief, Floats, Ints, JobTable, Room, Telemetry, View
@@ -42,6 +42,7 @@ __all__ = [
     "Pool",
     "Room",
     "Shape",
+    "SolverError",
     "Spec",
     "Telemetry",
     "Tuning",

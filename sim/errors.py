@@ -36,5 +36,9 @@ class InfeasiblePlan(TrainyardError):  # noqa: N818 - the name of the contract
         return str(self.args[0])
 
 
+class SolverError(TrainyardError):
+    """No solver found the optimum of a program that an allocator cannot do without."""
+
+
 class ContractError(TrainyardError):
     """An allocator or a model did something that the contract forbids, apart from infeasible plans."""

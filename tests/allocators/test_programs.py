@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from allocators import _programs
 from allocators._knapsack import knapsack
 from allocators._programs import Horizon, Program, Solvers, solve
-from sim.contract import ContractError, ParameterError
+from sim.contract import ParameterError, SolverError
 
 EXACT = 0.0
 NAMES = ("highs", "cbc")
@@ -294,17 +294,21 @@ def test_failures_are_counted_of_all_programs(monkeypatch: pytest.MonkeyPatch) -
 def test_when_all_fail_the_reasons_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch, "highs", crash)
     broken(monkeypatch, "cbc", give_up)
-    with pytest.raises(ContractError, match=r"^no solver found the optimum of a program of 2 variables \(HiGHS: out of order; CBC: not solved\)"):
+    with pytest.raises(SolverError, match=r"^No solver found the optimum of a program of 2 variables \(HiGHS: out of order; CBC: not solved\)"):
         solve(EASY, Solvers("highs", EXACT))
 
 
 def test_what_is_infeasible_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ContractError, match=r"HiGHS: infeasible; CBC: infeasible"):
+    with pytest.raises(SolverError, match=r"HiGHS: infeasible; CBC: infeasible"):
         solve(HOPELESS, Solvers("highs", EXACT))
     without(monkeypatch, "cbc")
     solvers = Solvers("highs", EXACT)
-    with pytest.raises(ContractError, match=r"\(HiGHS: infeasible\)"):
+    with pytest.raises(SolverError, match=r"\(HiGHS: infeasible\); the run was stopped\. Choose solver=dp .*\.$"):
         solve(HOPELESS, solvers)
+    without(monkeypatch, "highs")
+    monkeypatch.setattr(_programs, "available", lambda name: name == "cbc")
+    with pytest.raises(SolverError, match=r"\(CBC: infeasible\); the run was stopped\. Install highspy, or choose solver=dp .*\.$"):
+        solve(HOPELESS, Solvers("highs", EXACT))
     assert solvers.remarks() == ("HiGHS failed on 1 of 1 programs.",)
 
 
