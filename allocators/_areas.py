@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import Final, NamedTuple
 
@@ -13,30 +13,44 @@ NOWHERE: Final = -1
 
 
 class Area(NamedTuple):
-    """Nodes of one GPU type among which sizes are divided; ``unit`` is in GPUs, ``per_node`` the GPUs of its largest nodes."""
+    """Nodes of one GPU type among which sizes are divided.
+
+    Parameters
+    ----------
+    pools : tuple of int
+        The pools that contain them.
+    type_at : int
+        Place of the type in ``cluster.types``.
+    per_node : int, GPUs
+        Of its largest nodes.
+    unit : int, GPUs
+        What is divided.
+    whole : mapping of int to int
+        Where a unit is a whole node: pool -> bit set of its nodes of that size, the only ones that belong to the area. Else empty, and all nodes do.
+    """
 
     pools: tuple[int, ...]
     type_at: int
     per_node: int
     unit: int
+    whole: Mapping[int, int]
 
 
 class Areas:
-    """Divides the GPU nodes into areas, so that no job may use nodes of the same type in two of them.
+    """Divides the GPU nodes into areas: nodes of one type that the same jobs may use, and of one size where whole nodes are divided.
 
     Parameters
     ----------
     place : Placer
         Knows the order of GPU types.
     whole : bool
-        Whether a unit is a whole node, the largest of the area; else it is one GPU.
+        Whether a unit is a whole node, and every size of node an area of its own, the largest first; else it is one GPU.
     """
 
     def __init__(self, place: Placer, *, whole: bool) -> None:
         self._place, self._whole = place, whole
         self._seen: set[tuple[int, ...]] = set()
         self._anything: Demand | None = None
-        self._pool_of: list[int] = []
         self._area_of: dict[int, int] = {}
         self.all: tuple[Area, ...] = ()
 
@@ -47,23 +61,36 @@ class Areas:
         self._seen |= pools
         if self._anything is None:
             self._anything = Demand(1, 1, 0.0, 0.0, tuple(at for at, pool in enumerate(view.room.pools) if pool.type_at >= 0))
-            at_of = {node: at for at, pool in enumerate(view.room.pools) for node in pool.nodes}
-            self._pool_of = [at_of[node] for node in range(len(at_of))]
         kinds = self._place.ways(view, self._anything).groups
         parts = [part for kind in kinds for part in _joined(frozenset(kind).intersection(seen) for seen in self._seen)]
-        self.all = tuple(self._area(view, part) for part in parts)
-        self._area_of = {pool: at for at, area in enumerate(self.all) for pool in area.pools}
+        self.all = tuple(area for part in parts for area in (self._by_size(view, part) if self._whole else [self._area(view, part)]))
+        self._area_of = {
+            node: at
+            for at, area in enumerate(self.all)
+            for pool in area.pools
+            for place, node in enumerate(view.room.pools[pool].nodes)
+            if not self._whole or area.whole[pool] >> place & 1
+        }
         return True
 
     def of(self, nodes: Iterable[int]) -> set[int]:
         """Return the numbers of the areas to which these nodes belong, with `NOWHERE` for a node outside all of them."""
-        known = len(self._pool_of)
-        return {self._area_of.get(self._pool_of[node], NOWHERE) if node < known else NOWHERE for node in nodes}
+        return {self._area_of.get(node, NOWHERE) for node in nodes}
 
-    def _area(self, view: View, part: tuple[int, ...]) -> Area:
+    @staticmethod
+    def _area(view: View, part: tuple[int, ...]) -> Area:
         pools = view.room.pools
-        per_node = max(pools[at].gpus_per_node for at in part)
-        return Area(part, pools[part[0]].type_at, per_node, per_node if self._whole else 1)
+        return Area(part, pools[part[0]].type_at, max(pools[at].gpus_per_node for at in part), 1, {})
+
+    @staticmethod
+    def _by_size(view: View, part: tuple[int, ...]) -> list[Area]:
+        pools, nodes = view.room.pools, view.cluster.nodes
+        sizes: dict[int, dict[int, int]] = {}
+        for pool in part:
+            for place, node in enumerate(pools[pool].nodes):
+                whole = sizes.setdefault(nodes[node].gpus, {})
+                whole[pool] = whole.get(pool, 0) | 1 << place
+        return [Area(tuple(whole), pools[part[0]].type_at, gpus, gpus, whole) for gpus, whole in sorted(sizes.items(), reverse=True)]
 
 
 class Range(NamedTuple):

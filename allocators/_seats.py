@@ -23,11 +23,11 @@ class Seats:
 
     def __init__(self, place: Placer, *, whole: bool) -> None:
         self._place, self._whole = place, whole
-        self._resized: dict[tuple[int, int, tuple[int, ...]], Demand] = {}
+        self._resized: dict[tuple[int, int, int, tuple[int, ...]], Demand] = {}
 
     def demand(self, view: View, demand: Demand, gpus: int, area: Area) -> Demand:
         """Return the demand for another number of GPUs within an area; always the same object."""
-        key = (id(demand), gpus, area.pools)
+        key = (id(demand), gpus, area.unit, area.pools)
         known = self._resized.get(key)
         if known is None:
             admitted = tuple(at for at in demand.pools if at in area.pools)
@@ -38,21 +38,23 @@ class Seats:
     def most(self, view: View, demand: Demand, area: Area) -> int:
         """Return how many units the empty and complete area could give to a job."""
         node = self.demand(view, demand, area.per_node, area)
-        fits = [capacity_for(view, at, node) for pool in node.pools for at in view.room.pools[pool].nodes]
-        return sum([fit >= area.unit for fit in fits]) if self._whole else sum(fits)
+        nodes = [at for pool in node.pools for at in view.room.pools[pool].nodes]
+        if self._whole:
+            return sum([capacity_for(view, at, node) >= area.unit for at in nodes if view.cluster.nodes[at].gpus == area.unit])
+        return sum([capacity_for(view, at, node) for at in nodes])
 
     def free(self, room: Room, area: Area) -> int:
         """Return how many units of an area nobody uses."""
         if not self._whole:
             return room.gpus_free(area.pools)
-        return sum([room.masks[pool][area.unit].bit_count() for pool in area.pools if len(room.masks[pool]) > area.unit])
+        return sum([(room.masks[pool][area.unit] & whole).bit_count() for pool, whole in area.whole.items()])
 
     def find(self, view: View, demand: Demand, units: int, area: Area, own: Iterable[int] = ()) -> Grant | None:
         """Place a job of so many units, or return None; whole nodes are taken from its `own` first."""
         resized = self.demand(view, demand, units * area.unit, area)
         if not self._whole:
             return self._place(view, resized)
-        return _take_whole(view.room, resized, area.unit, [*sorted(own), *_unused(view.room, resized.pools, area.unit)])
+        return _take_whole(view.room, resized, area.unit, [*sorted(own), *_unused(view.room, resized.pools, area)])
 
     def shrink(self, view: View, demand: Demand, grant: Grant, units: int, area: Area) -> Grant | None:
         """Give a job back all but so many units on nodes of its own; None, and nothing given back, if it would not fit even there."""
@@ -98,10 +100,9 @@ def gpus_by_node(grant: Grant) -> dict[int, int]:
     return held
 
 
-def _unused(room: Room, pools: Iterable[int], unit: int) -> Iterator[int]:
+def _unused(room: Room, pools: Iterable[int], area: Area) -> Iterator[int]:
     for pool in pools:
-        masks, nodes = room.masks[pool], room.pools[pool].nodes
-        mask = masks[unit] if len(masks) > unit else 0
+        nodes, mask = room.pools[pool].nodes, room.masks[pool][area.unit] & area.whole[pool]
         while mask:
             low = mask & -mask
             yield nodes[low.bit_length() - 1]

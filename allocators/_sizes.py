@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import ceil
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ GRANULARITIES: Final = ("gpu", "node")
 SIZES: Final = ("powers", "all")
 Profile = Callable[[View, Ints, Sequence[Shape]], Floats]
 """Believed work per second of jobs, of shape (jobs, shapes)."""
+Tuned = Callable[[JobId, int], Tuning]
+"""The knobs of a job at a number of units."""
 
 _AT_ONCE = 1024  # jobs whose rates are asked for in one call
 _ALMOST_NOTHING = 1e-12
@@ -24,7 +27,11 @@ _ALMOST_NOTHING = 1e-12
 
 def granularity_param() -> Any:
     """Declare the parameter ``granularity``."""
-    return param("gpu", choices=GRANULARITIES, help="gpu: sizes are numbers of GPUs. node: jobs get whole nodes, which they share with nobody.")
+    return param(
+        "gpu",
+        choices=GRANULARITIES,
+        help="gpu: sizes are numbers of GPUs. node: jobs get whole nodes, which they share with nobody; nodes of each size are divided for themselves.",
+    )
 
 
 def sizes_param() -> Any:
@@ -32,6 +39,11 @@ def sizes_param() -> Any:
     return param(
         "powers", choices=SIZES, help="powers: powers of two within the range of the job, its ends and the size it asked for. all: every size in its range."
     )
+
+
+def jobs_were(count: int) -> str:
+    """Begin a sentence on so many jobs."""
+    return "1 job was" if count == 1 else f"{count:,} jobs were"
 
 
 class Option(NamedTuple):
@@ -47,16 +59,19 @@ class Option(NamedTuple):
         Believed work per second at each size, above 0.
     held : int
         Units held now; 0 = waiting.
+    fixed : bool
+        Whether it must neither be resized nor stopped: a job that must not be stopped once it runs, or one that spans markets.
     """
 
     job: JobId
     sizes: tuple[int, ...]
     rates: tuple[float, ...]
     held: int
+    fixed: bool = False
 
 
 class Market(NamedTuple):
-    """What there is of one GPU type, and who may have it.
+    """What there is of one GPU type, of whole nodes also of one size, and who may have it.
 
     Parameters
     ----------
@@ -87,7 +102,6 @@ class _Held(NamedTuple):
     grant: Grant
     area: int
     option: Option | None
-    is_fixed: bool
 
 
 class Menu:
@@ -109,7 +123,8 @@ class Menu:
     Notes
     -----
     On a cluster of several GPU types each is a market of its own; our reading, the papers have one type. A running job stays in its market. Jobs of the same
-    type that are confined to different nodes, without any in common, are in different markets too. Rates are asked for once, when a job is first seen.
+    type that are confined to different nodes, without any in common, are in different markets too; and so are whole nodes of different sizes, the largest
+    first. Rates are asked for once, when a job is first seen.
     """
 
     def __init__(self, place: Placer, *, granularity: str, sizes: str, most: int = 0, profile: Profile | None = None) -> None:
@@ -141,8 +156,17 @@ class Menu:
 
     # -- sizes -------------------------------------------------------------------------------------------------------------------------------------------
 
-    def divide(self, view: View, choose: Choose) -> dict[JobId, int]:
+    def divide(self, view: View, choose: Choose, last: JobId | None = None) -> dict[JobId, int]:
         """Let every market choose sizes, in the order of GPU types; a waiting job that is not served in one is offered in the next.
+
+        Parameters
+        ----------
+        view : View
+            The instant.
+        choose : callable
+            Chooses the sizes in a market.
+        last : int or None
+            Waiting jobs that were submitted after this one are not offered; None = all are.
 
         Returns
         -------
@@ -151,13 +175,14 @@ class Menu:
         """
         running, waiting = view.running.ids.tolist(), view.waiting.ids.tolist()
         self._enlist(view, [*running, *waiting])
+        self.hopeless = frozenset([job for job in waiting if not self._offers[job] and view.demand(job).gpus])
+        waiting = waiting if last is None else [job for job in waiting if job <= last]
         held: list[list[Option]] = [[] for _ in self._areas.all]
         for job in running:
             now = self._now(view, job)
             if now.option is not None:
                 held[now.area].append(now.option)
         offers, shares = self._offers, dict[JobId, int]()
-        self.hopeless = frozenset([job for job in waiting if not offers[job] and view.demand(job).gpus])
         self._into = {}
         for at, (area, options) in enumerate(zip(self._areas.all, held, strict=True)):
             queue = [option for job in waiting if (option := offers[job].get(at)) is not None and job not in shares]
@@ -169,6 +194,17 @@ class Menu:
                 shares.update(started)
                 self._into.update(dict.fromkeys(started, at))
         return shares
+
+    def passed(self, view: View, shares: Mapping[JobId, int]) -> JobId | None:
+        """Return the first waiting job that `divide` gave nothing although it gave something to one submitted later; None if there is none."""
+        first: JobId | None = None
+        for job in view.waiting.ids.tolist():
+            if shares.get(job, 0):
+                if first is not None:
+                    return first
+            elif first is None and self._offers[job]:
+                first = job
+        return None
 
     def _enlist(self, view: View, jobs: Collection[JobId]) -> None:
         offers, demand = self._offers, view.demand
@@ -236,17 +272,17 @@ class Menu:
         held = gpus_by_node(grant)
         areas = self._areas.of(held)
         if not areas or NOWHERE in areas:
-            return _Held(grant, NOWHERE, None, is_fixed=True)
+            return _Held(grant, NOWHERE, None)
         at = min(areas)
         units = ceil(sum(held.values()) / self._areas.all[at].unit)
         if len(areas) > 1:
-            return _Held(grant, at, Option(job, (units,), (self._rate(view, job, grant),), units), is_fixed=True)
+            return _Held(grant, at, Option(job, (units,), (self._rate(view, job, grant),), units, fixed=True))
         offer = self._offers[job].get(at, Option(job, (), (), 0))
         if units not in offer.sizes:
             offer = self._with(view, offer, at, units, grant)
         if view.one("preemptible", job):
-            return _Held(grant, at, offer._replace(held=units), is_fixed=False)
-        return _Held(grant, at, Option(job, (units,), (offer.rates[offer.sizes.index(units)],), units), is_fixed=True)
+            return _Held(grant, at, offer._replace(held=units))
+        return _Held(grant, at, Option(job, (units,), (offer.rates[offer.sizes.index(units)],), units, fixed=True))
 
     def _with(self, view: View, offer: Option, at: int, units: int, grant: Grant) -> Option:
         """Add the size that a job was given by another policy."""
@@ -261,7 +297,7 @@ class Menu:
 
     # -- nodes -------------------------------------------------------------------------------------------------------------------------------------------
 
-    def seat(self, view: View, sizes: Mapping[JobId, int], tuning: Callable[[JobId, int], Tuning] | None = None) -> dict[JobId, Grant | None]:
+    def seat(self, view: View, sizes: Mapping[JobId, int], tuning: Tuned | None = None, *, in_order: bool = False) -> dict[JobId, Grant | None]:
         """Turn the sizes of `divide` into grants, and start jobs without GPUs where there is room, in order of arrival.
 
         Parameters
@@ -272,6 +308,8 @@ class Menu:
             Job -> units. A running job that is not named, or must not be changed, keeps what it holds.
         tuning : callable or None
             (job, units) -> the job's knobs at that size; None = those it has, plain ones for new grants.
+        in_order : bool
+            Whether waiting jobs are placed in order of submission, and none after one that finds no place.
 
         Returns
         -------
@@ -288,14 +326,15 @@ class Menu:
                     starts.append((-units * self._areas.all[self._into[job]].unit, job, units))
                 continue
             now = self._now(view, job)
-            if now.option is None or now.is_fixed:
+            if now.option is None or now.option.fixed:
                 continue
             if units > now.option.held:
                 grows.append((-units * self._areas.all[now.area].unit, job, units))
             else:
                 self._reduce(turn, now.grant, now.option, units)
-        for _, job, units in sorted(starts):
-            self._start(turn, job, units)
+        for _, job, units in sorted(starts, key=itemgetter(1) if in_order else None):
+            if not self._start(turn, job, units) and in_order:
+                break
         for _, job, units in sorted(grows):
             self._grow(turn, job, units)
         self._start_without_gpus(turn)
@@ -313,16 +352,17 @@ class Menu:
         elif turn.tuning is not None and turn.tuning(job, units) != grant.tuning:
             turn.enter(job, grant, units)
 
-    def _start(self, turn: _Turn, job: JobId, units: int) -> None:
+    def _start(self, turn: _Turn, job: JobId, units: int) -> bool:
         at = self._into[job]
         for size in reversed([size for size in self._offers[job][at].sizes if size <= units]):
             found = self._seats.find(turn.view, turn.view.demand(job), size, self._areas.all[at])
             if found is not None:
                 turn.enter(job, found, size)
-                return
+                return True
+        return False
 
     def _grow(self, turn: _Turn, job: JobId, units: int) -> None:
-        grant, at, option, _ = self._held[job]
+        grant, at, option = self._held[job]
         assert option is not None, "a job outside all markets was told to grow"
         sizes = [size for size in reversed(option.sizes) if option.held < size <= units]
         larger = self._seats.grow(turn.view, turn.view.demand(job), grant, sizes, self._areas.all[at])
@@ -349,7 +389,7 @@ class _Turn(NamedTuple):
     """One round of seating."""
 
     view: View
-    tuning: Callable[[JobId, int], Tuning] | None
+    tuning: Tuned | None
     changes: dict[JobId, Grant | None]
 
     def enter(self, job: JobId, grant: Grant, units: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from allocators._sizes import Market, Menu, Option, granularity_param, sizes_param
+from allocators._sizes import Market, Menu, Option, granularity_param, jobs_were, sizes_param
 from allocators.placement import Placer, placement_param, types_param
 from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View, param
 
@@ -18,7 +18,7 @@ class GreedyElastic:
 
     Notes
     -----
-    The benchmark of an optimal allocator [1]_, of which only the name is public: all three variants are our reading.
+    The benchmark of an optimal allocator [1]_, of which only the abstract was read: all three variants are our reading.
 
     ``sticky``: waiting jobs are started at their smallest size in order of submission; the first that does not fit holds up those behind it. Then, as long
     as units are idle, the job with the largest gain ``(s(k') - s(k)) / (k' - k)`` gets its next larger size ``k'``, if that fits and the gain is positive;
@@ -63,7 +63,7 @@ class GreedyElastic:
         cost="Each step is the best for its instant only; every growth is a restart of a job that ran well.",
         limits="Looks neither at what is left of a job nor at what a restart costs. The sticky variant never takes GPUs back: late jobs wait for early ones.",
         source="Benchmark in Hu et al., An Optimal Resource Allocator of Elastic Training, arXiv 2109.03389 (2021)",
-        certainty="our reading: the paper's text says no more than that its benchmark is greedy; three plausible rules",
+        certainty="our reading: the abstract says no more than that its benchmark is greedy; three plausible rules",
         goals=("elastic", "baseline"),
     )
 
@@ -80,28 +80,28 @@ class GreedyElastic:
         """Tell how many jobs were refused."""
         if not self._refused:
             return ()
-        jobs, unit = "1 job was" if self._refused == 1 else f"{self._refused:,} jobs were", "GPUs" if self.granularity == "gpu" else "whole nodes"
-        return (f"{jobs} refused: no number of {unit} was both large enough and possible on this cluster.",)
+        unit = "GPUs" if self.granularity == "gpu" else "whole nodes"
+        return (f"{jobs_were(self._refused)} refused: no number of {unit} was both large enough and possible on this cluster.",)
 
     def allocate(self, view: View, /) -> Plan:
         """Divide every market, and seat the outcome."""
         if not self._menu.feed(view) and self._is_settled:
             return EMPTY
-        idle: dict[int, int] = {}
+        idle: list[int] = []
         sizes = self._menu.divide(view, lambda market: self._choose(market, idle))
         changes = self._menu.seat(view, sizes)
         self._is_settled = not changes
         self._refused += len(self._menu.hopeless)
-        return Plan(changes, refuse=self._menu.hopeless, notes={"idle_gpus": sum(idle.values())})
+        return Plan(changes, refuse=self._menu.hopeless, notes={"idle_gpus": sum(idle)})
 
-    def _choose(self, market: Market, idle: dict[int, int]) -> dict[JobId, int]:
+    def _choose(self, market: Market, idle: list[int]) -> dict[JobId, int]:
         division = Division(market)
         division.start(reclaim=self.variant != "sticky")
         if self.variant == "fifo_fill":
             division.fill()
         else:
             division.grow()
-        idle[market.pools[0]] = division.free * market.unit
+        idle.append(division.free * market.unit)
         return division.units()
 
 

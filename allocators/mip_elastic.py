@@ -8,7 +8,7 @@ from math import fsum
 
 from allocators._knapsack import knapsack
 from allocators._programs import Horizon, Program, Solvers, solve
-from allocators._sizes import Market, Menu, Option, granularity_param, sizes_param
+from allocators._sizes import Market, Menu, Option, granularity_param, jobs_were, sizes_param
 from allocators._worth import OBJECTIVES, Offer, Worth, price_of_waiting, progress, values
 from allocators.placement import Placer, placement_param, types_param
 from sim.contract import EMPTY, Cadence, Card, JobId, ParameterError, Plan, View, param
@@ -30,7 +30,9 @@ class MipElastic:
     Our reading: the other objectives, see `allocators._worth.values`; ``w_i = 1 + phi x`` the hours that i waited from submission to its first start; under
     ``preempt_to_zero`` and ``max_changes`` a stop is a change too; a budget of ``max_changes`` is for all GPU types together. The paper allots whole nodes
     (``granularity=node``); the default counts GPUs, because traces do. On a cluster of several GPU types each is divided for itself, in the order of
-    ``types``, and who is not served on one is a candidate on the next.
+    ``types``, and who is not served on one is a candidate on the next. ``fifo_admission`` holds over all types together: where a market starts a job although
+    one submitted earlier is served nowhere, all are divided again without the jobs submitted after that one; and where cores, memory or fragments keep a job
+    from a place, no later one starts.
 
     Without ``fifo_admission``, ``max_changes`` and several periods the program is a multiple-choice knapsack, which a dynamic program solves exactly
     (``solver=dp``): same objective, no gap. With ``periods`` > 1 the program looks several slots ahead, and only the first is carried out: job i makes
@@ -55,7 +57,7 @@ class MipElastic:
         help="What is maximised: progress as a share of the remaining work, or of the total work; the speed-ups themselves; etc: least time to completion.",
     )
     preempt_to_zero: bool = param(False, help="Whether running jobs may be stopped for others.")
-    fifo_admission: bool = param(False, help="Whether a waiting job may start only if all that were submitted before it do.")
+    fifo_admission: bool = param(False, help="Whether a waiting job may start only if all with GPUs submitted before it do.")
     max_changes: int = param(-1, low=-1, high=1_000_000, help="Most running jobs that may change their size at one decision; -1 = any number.")
     phi: float = param(0.0, unit="1/h", low=0, high=1000, help="Fairness: a job that waited h hours for its first start weighs 1 + phi h.")
     granularity: str = granularity_param()
@@ -86,7 +88,7 @@ class MipElastic:
         cost="Changes of size stop jobs for a restart; long jobs may wait for long, unless first come first served or fairness is asked for.",
         limits="Believes what it is told of remaining work and speeds; looks only as far ahead as its look-ahead.",
         source="Hu et al., An Optimal Resource Allocator of Elastic Training for Deep Learning Jobs on Cloud, arXiv 2109.03389; US 2024/0086249 A1",
-        certainty="our reading: a reconstruction from the abstract; the paper's program is not known in full",
+        certainty="our reading: a reconstruction from the abstract; the paper's program is not known to us",
         goals=("elastic", "short waits"),
     )
 
@@ -127,8 +129,7 @@ class MipElastic:
         """Say which solver is missing or failed, and which jobs were refused."""
         said = list(self._solvers.remarks()) if self._solvers else []
         if self._turned_away:
-            jobs = "1 job was" if self._turned_away == 1 else f"{self._turned_away:,} jobs were"
-            said.append(f"{jobs} refused, because the cluster has no size for them in units of granularity={self.granularity}.")
+            said.append(f"{jobs_were(self._turned_away)} refused: the cluster has no size that is large enough in units of granularity={self.granularity}.")
         return tuple(said)
 
     def allocate(self, view: View, /) -> Plan:
@@ -137,8 +138,8 @@ class MipElastic:
         self._worth.forget(view.delta.finished)
         if not len(view.active):
             return EMPTY
-        turn = _Turn(self, view, self._worth, self._solvers)
-        changes = self._menu.seat(view, self._menu.divide(view, turn.choose))
+        turn, sizes = self._divide(view)
+        changes = self._menu.seat(view, sizes, in_order=self.fifo_admission)
         for job, grant in changes.items():
             if grant is not None and job not in view.grants:
                 self._worth.started(view, job)
@@ -146,6 +147,15 @@ class MipElastic:
         self._turned_away += len(refused)
         self._worth.forget(refused)
         return Plan(changes, refused, notes=turn.notes | {"refused": float(len(refused))})
+
+    def _divide(self, view: View) -> tuple[_Turn, dict[JobId, int]]:
+        last: JobId | None = None
+        while True:
+            turn = _Turn(self, view, self._worth, self._solvers)
+            sizes = self._menu.divide(view, turn.choose, last)
+            last = self._menu.passed(view, sizes) if self.fifo_admission else None
+            if last is None:  # else it is a job submitted before the last one offered, so this comes to an end
+                return turn, sizes
 
 
 class _Turn:
@@ -209,12 +219,9 @@ class _Turn:
         return found.at
 
     def _program(self, market: Market, options: Sequence[Option], offers: Sequence[Offer], worth: Sequence[Sequence[float]]) -> Program:
-        optional = [not option.held or self._may_stop(option.job) for option in options]
+        optional = [not option.held or (self._asked.preempt_to_zero and not option.fixed) for option in options]
         held = [offer.held for offer in offers]
         return Program([option.sizes for option in options], worth, optional, market.capacity, held, self._asked.fifo_admission, self._changes)
-
-    def _may_stop(self, job: JobId) -> bool:
-        return self._asked.preempt_to_zero and bool(self._view.one("preemptible", job))
 
 
 def _exact(program: Program) -> tuple[list[int], float]:

@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from allocators import _programs, mip_elastic
 from allocators._sizes import Market, Option
 from allocators._worth import OBJECTIVES, Worth
+from allocators.fifo import Fifo
 from allocators.mip_elastic import MipElastic, _Turn
+from allocators.wrappers import Switch
 from sim.cluster import Cluster
-from sim.contract import ContractError, Gang, Grant, ParameterError, Part, Spec, build
+from sim.contract import Gang, Grant, ParameterError, Part, SolverError, Spec, build
 from sim.faults import Faults
 from sim.overheads import Overheads
 from sim.perf.scaling import PowerLaw
@@ -60,7 +62,10 @@ class Instant:
         return float(getattr(self.jobs[job], {"remaining_work": "left_s"}.get(column, column)))
 
     def market(self, capacity: int) -> Market:
-        options = [Option(at, job.sizes, tuple(size**job.alpha for size in job.sizes), job.held) for at, job in enumerate(self.jobs)]
+        options = [
+            Option(at, job.sizes, tuple(size**job.alpha for size in job.sizes), job.held, fixed=bool(job.held) and not job.preemptible)
+            for at, job in enumerate(self.jobs)
+        ]
         running, waiting = (tuple(option for option in options if bool(option.held) == runs) for runs in (True, False))
         return Market((0,), 1, capacity, running, waiting)
 
@@ -217,6 +222,79 @@ def test_first_come_first_served_admission() -> None:
     assert sizes(TOY, 4, lookahead_s=300.0, fifo_admission=True) == [1, 1, 2]
     assert sizes([Job(600, sizes=(4,)), Job(600)], 2) == [0, 1]
     assert sizes([Job(600, sizes=(4,)), Job(600)], 2, fifo_admission=True) == [0, 0]
+
+
+def spread(*rows: tuple[float, int, str]) -> Trace:
+    """Jobs of 5,000 s and one size as (submitted, GPUs, types allowed)."""
+    times, gpus, types = zip(*rows, strict=True)
+    columns: dict[str, Any] = {"num_gpus": gpus, "min_gpus": gpus, "max_gpus": gpus, "gpu_types_allowed": types}
+    return trace(*[(submitted, 5000.0, 1.0) for submitted in times], **columns)
+
+
+@pytest.mark.parametrize("params", [{}, {"events": True}, {"periods": 2}, {"preempt_to_zero": True}, {"solver": "cbc"}, {"max_changes": 1}])
+def test_first_come_first_served_holds_over_all_types(params: dict[str, Any]) -> None:
+    # The third could have a GPU of the other type at once, but the second has none yet.
+    jobs = spread((0, 2, "t4"), (1, 2, "t4"), (2, 1, ""))
+    for fifo in (True, False):
+        result = run(jobs, "1x2:v100,1x2:t4", MipElastic(fifo_admission=fifo, **(params if fifo else {})))
+        first, second, third = result.jobs["first_start_s"].tolist()
+        assert first < second
+        assert (third >= second) == fifo
+
+
+def test_who_is_served_in_a_later_market_is_served() -> None:
+    jobs = spread((0, 2, "t4"), (0, 1, "v100"), (0, 1, ""), (0, 2, "t4"), (0, 1, "v100"))
+    result = run(jobs, "1x2:v100,1x2:t4", MipElastic(fifo_admission=True), horizon_s=1.0)
+    # The first three start on both types; the fourth finds none, and the fifth would find none.
+    assert result.segments["job"].tolist() == [0, 1, 2]
+    result = run(jobs, "1x4:v100,1x2:t4", MipElastic(fifo_admission=True), horizon_s=1.0)
+    assert sorted(result.segments["job"].tolist()) == [0, 1, 2]  # now the fifth would
+    result = run(jobs, "1x4:v100,1x2:t4", MipElastic(), horizon_s=1.0)
+    assert sorted(result.segments["job"].tolist()) == [0, 1, 2, 4]
+
+
+def test_first_come_first_served_holds_where_cores_are_short() -> None:
+    columns: dict[str, Any] = {"num_gpus": [2, 2, 1], "min_gpus": [2, 2, 1], "max_gpus": [2, 2, 1], "cpus": [64.0, 64.0, 0.0]}
+    jobs = trace((0, 5000, 1.0), (1, 5000, 1.0), (2, 5000, 1.0), **columns)
+    for fifo in (True, False):
+        first, second, third = run(jobs, "1x8:v100/64c", MipElastic(fifo_admission=fifo)).jobs["first_start_s"].tolist()
+        assert first < second
+        assert (third >= second) == fifo
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 900), st.integers(1, 4), st.sampled_from(("", "t4", "v100"))), min_size=3, max_size=12),
+    cores=st.lists(st.sampled_from((0.0, 4.0, 16.0)), min_size=12, max_size=12),
+    granularity=st.sampled_from(("gpu", "node")),
+)
+@settings(max_examples=60, deadline=None)
+def test_first_come_first_served_in_whole_runs(rows: list[tuple[int, int, str]], cores: list[float], granularity: str) -> None:
+    rows = sorted(rows)
+    gpus = [gpus for _, gpus, _ in rows]
+    columns: dict[str, Any] = {
+        "num_gpus": gpus,
+        "min_gpus": gpus,
+        "max_gpus": 4,
+        "gpu_types_allowed": [types for *_, types in rows],
+        "cpus": cores[: len(rows)],
+    }
+    jobs = trace(*[(float(submitted), 900.0, 0.8) for submitted, *_ in rows], **columns)
+    result = run(jobs, "1x2:v100/16c,2x4:v100/16c,1x4:t4/16c", MipElastic(fifo_admission=True, granularity=granularity))
+    starts = result.jobs["first_start_s"].dropna().tolist()
+    assert (result.jobs["outcome"] == "completed").all()
+    assert starts == sorted(starts)
+
+
+def test_a_gang_over_two_types_is_not_stopped_for_others() -> None:
+    # FIFO gives the first all GPUs of both types. The others are worth more, but neither market may count on its GPUs.
+    jobs = trace((0, 50_000, 1.0), (500, 400, 1.0), (500, 400, 1.0), num_gpus=[8, 4, 4], min_gpus=[8, 4, 4], max_gpus=[8, 4, 4])
+    switch = Switch(at_s=300.0)
+    switch.assemble(lambda spec: MipElastic(preempt_to_zero=True) if spec == Spec("easy") else Fifo(mix=True))
+    result = Simulator(jobs, Cluster.parse("1x4:v100,1x4:t4"), switch, Conditions(PowerLaw(), horizon_s=2000.0)).run()
+    assert result.segments["job"].tolist() == [0]
+    notes = result.notes.groupby("name")["value"].max()
+    assert notes["candidates"] >= 3
+    assert notes["resized"] == 0
 
 
 def test_most_changes() -> None:
@@ -471,6 +549,14 @@ def test_every_type_is_divided_for_itself() -> None:
     assert first["node"].nunique() == 2
 
 
+def test_whole_nodes_of_all_sizes_are_used() -> None:
+    gpus = [16, 8, 8]
+    jobs = trace((0, 4800, 1.0), (0, 4800, 1.0), (0, 4800, 1.0), num_gpus=gpus, min_gpus=gpus, max_gpus=gpus)
+    result = run(jobs, "1x8:v100,4x4:v100", MipElastic(granularity="node"), horizon_s=1.0)
+    assert result.remarks == ()
+    assert dict(result.segments[["job", "gpus"]].itertuples(index=False)) == {0: 16, 1: 8}
+
+
 def test_jobs_without_gpus_run_beside() -> None:
     result = run(trace((0, 600, 1.0), (0, 50, 1.0), num_gpus=[1, 0], min_gpus=[1, 0], max_gpus=[4, 0]), "1x4:v100", MipElastic())
     assert result.jobs["finish_s"][1] == 50
@@ -481,7 +567,7 @@ def test_what_no_size_fits_is_refused_and_said() -> None:
     jobs = trace((0, 600, 1.0), (0, 600, 1.0), num_gpus=[4, 10], min_gpus=[4, 10], max_gpus=[4, 10])
     result = run(jobs, "1x8:v100,1x4:v100", MipElastic(granularity="node"))
     assert result.jobs["outcome"].tolist() == ["completed", "refused"]
-    assert result.remarks == ("1 job was refused, because the cluster has no size for them in units of granularity=node.",)
+    assert result.remarks == ("1 job was refused: the cluster has no size that is large enough in units of granularity=node.",)
 
 
 @pytest.mark.parametrize(
@@ -527,8 +613,12 @@ def test_a_failing_solver_is_replaced_and_the_result_says_so(monkeypatch: pytest
 
 def test_when_all_solvers_fail_the_run_stops_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     break_down(monkeypatch, "highs", "cbc")
-    with pytest.raises(ContractError, match=r"MipElastic broke the contract at 0\.000 s: no solver found the optimum .* The run was stopped\.$"):
+    with pytest.raises(SolverError) as told:
         run(trace((0, 600, 1.0)), "1x4:v100", MipElastic(solver="cbc"))
+    assert str(told.value) == (
+        "No solver found the optimum of a program of 1 variable (CBC: out of order; HiGHS: out of order); the run was stopped. "
+        "Choose solver=dp (which keeps no fifo_admission, no max_changes and looks ahead over one period)."
+    )
     assert (run(trace((0, 600, 1.0)), "1x4:v100", MipElastic()).jobs["outcome"] == "completed").all()
 
 

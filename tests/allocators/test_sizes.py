@@ -181,10 +181,11 @@ class Outcome:
             assert all(count <= own[node] for node, count in held.items())
 
     def _market_of(self, job: JobId, held: Mapping[int, int]) -> tuple[Option, Market]:
-        pools = self.view.room.pools
+        pools, nodes = self.view.room.pools, self.view.cluster.nodes
         for market in self.markets:
             for option in (*market.running, *market.waiting):
-                if option.job == job and held.keys() <= {node for pool in market.pools for node in pools[pool].nodes}:
+                own = {node for pool in market.pools for node in pools[pool].nodes if not self.whole or nodes[node].gpus == market.unit}
+                if option.job == job and held.keys() <= own:
                     assert len({pools[pool].type_at for pool in market.pools}) == 1
                     return option, market
         raise AssertionError(f"job {job} was given nodes of no market that it was offered in")
@@ -206,6 +207,15 @@ def roll_within(view: View, market: Market) -> dict[JobId, int]:
         if fits:
             chosen[option.job] = int(view.rng.choice(fits))
             left -= chosen[option.job] - held
+    return chosen
+
+
+def smallest_that_fit(view: View, market: Market) -> dict[JobId, int]:
+    """Those that run stay as they are; those that wait get their smallest size, as far as there is so much."""
+    chosen = {option.job: option.held for option in market.running}
+    for option in market.waiting:
+        if sum(chosen.values()) + option.sizes[0] <= market.capacity:
+            chosen[option.job] = option.sizes[0]
     return chosen
 
 
@@ -328,7 +338,7 @@ def test_what_must_not_be_stopped_has_one_size() -> None:
     allocator = Dice(always(j0=4, j1=4), every_s=10.0)
     result = run(jobs, Cluster((NodeGroup(2, 4, "v100"),), (ONE,)), allocator, Conditions(PowerLaw(), horizon_s=25.0))
     fixed, free = allocator.markets[1].running
-    assert fixed == Option(0, (4,), (2.0,), 4)
+    assert fixed == Option(0, (4,), (2.0,), 4, fixed=True)
     assert free == Option(1, (1, 2, 4, 8), (0.5, 1.0, 2.0, 4.0), 4)
     # Told to run at another size, it stays; and nobody else is given its GPUs.
     turned = Dice(lambda view, market: {option.job: 1 if market.running else 4 for option in (*market.running, *market.waiting)}, every_s=10.0)
@@ -358,10 +368,58 @@ def test_whole_nodes_are_left_and_entered_one_by_one() -> None:
     cluster = Cluster((NodeGroup(1, 2, "v100"), NodeGroup(3, 4, "v100")), (ONE,))
     allocator = Dice(lambda view, market: {0: 3} if not market.running else {0: 1, 1: 2} if view.now_s < 15 else {0: 2, 1: 1}, granularity="node", every_s=10.0)
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=29.0))
-    assert allocator.markets[0].capacity == 3  # the small node is not a whole one
+    assert [(market.unit, market.capacity) for market in allocator.markets[:2]] == [(4, 3), (4, 3)]
     assert grants_at(result, 4.0) == {0: {1: 4, 2: 4, 3: 4}}
     assert grants_at(result, 6.0) == {0: {1: 4}, 1: {2: 4, 3: 4}}
     assert grants_at(result, 21.0) == {0: {1: 4, 3: 4}, 1: {2: 4}}
+
+
+def test_whole_nodes_of_each_size_are_divided_for_themselves_the_largest_first() -> None:
+    # 8 and 4 times 4 GPUs of one type, in one pool. The third job is too large for the one node of 8, the fourth is not offered there either.
+    jobs = trace(
+        [{"num_gpus": 2, "min_gpus": 2}, {"num_gpus": 4, "min_gpus": 4}, {"num_gpus": 12, "min_gpus": 12, "max_gpus": 16}, {"gpu_types_allowed": "t4"}]
+    )
+    cluster = Cluster((NodeGroup(2, 4, "v100"), NodeGroup(1, 8, "v100"), NodeGroup(2, 4, "v100"), NodeGroup(1, 4, "t4")), (ONE, GpuType("t4")))
+    allocator = Dice(smallest_that_fit, granularity="node")
+    result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=1.0))
+    seen = [(market.pools, market.unit, market.capacity, [(option.job, option.sizes) for option in market.waiting]) for market in allocator.markets[:3]]
+    assert seen == [
+        ((0,), 8, 1, [(0, (1,)), (1, (1,))]),
+        ((0,), 4, 4, [(1, (1, 2)), (2, (3, 4))]),
+        ((1,), 4, 1, [(3, (1,))]),
+    ]
+    assert grants_at(result, 0.5) == {0: {2: 8}, 1: {4: 4}, 2: {0: 4, 1: 4, 3: 4}, 3: {5: 4}}
+
+
+def test_a_half_used_large_node_is_no_small_one() -> None:
+    # Another policy put job 0 on half of the node of 8. The other half has as many GPUs as the one whole node of 4, and is none.
+    jobs = trace([{"num_gpus": 4}, *[{"num_gpus": 4, "min_gpus": 4, "submit_time_s": 11.0}] * 2])
+    cluster = Cluster((NodeGroup(1, 8, "v100"), NodeGroup(1, 4, "v100")), (ONE,))
+    allocator = After(smallest_that_fit, granularity="node", first=Plan({0: Grant((gang({0: 4}),))}), every_s=10.0)
+    result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=19.0))
+    seen = [(market.unit, market.capacity, [option.held for option in market.running], len(market.waiting)) for market in allocator.markets]
+    assert seen == [(8, 1, [1], 0), (8, 1, [1], 2), (4, 1, [], 2)]
+    assert grants_at(result, 15.0) == {0: {0: 4}, 1: {1: 4}}
+    # On the whole node of 4 it counts one of that size, and has no other there.
+    by_hand = After(smallest_that_fit, granularity="node", first=Plan({0: Grant((gang({1: 4}),))}), every_s=10.0)
+    run(jobs, cluster, by_hand, Conditions(PowerLaw(), horizon_s=10.5))
+    assert [(market.unit, market.capacity, [option.sizes for option in market.running]) for market in by_hand.markets] == [(4, 1, [(1,)])]
+
+
+def test_a_gang_over_whole_nodes_of_two_sizes_stays_as_it_is() -> None:
+    jobs, cluster = trace([{"num_gpus": 12, "max_gpus": 12}]), Cluster((NodeGroup(1, 8, "v100"), NodeGroup(1, 4, "v100")), (ONE,))
+    allocator = After(lambda view, market: {0: 0}, granularity="node", every_s=10.0, first=Plan({0: Grant((gang({0: 8, 1: 4}),))}))
+    result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=25.0))
+    assert allocator.markets[0].running == (Option(0, (2,), (1.0,), 2, fixed=True),)
+    assert len(result.segments) == 1
+
+
+def test_single_gpus_of_unequal_nodes_are_one_market() -> None:
+    jobs, cluster = trace([{"num_gpus": 12, "min_gpus": 12, "max_gpus": 12}]), Cluster((NodeGroup(1, 8, "v100"), NodeGroup(1, 4, "v100")), (ONE,))
+    allocator = Dice(always(j0=12))
+    result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=1.0))
+    assert [(market.unit, market.capacity) for market in allocator.markets] == [(1, 12)]
+    assert grants_at(result, 0.5) == {0: {0: 8, 1: 4}}
 
 
 def test_a_growing_job_stays_on_its_whole_nodes() -> None:
@@ -449,7 +507,7 @@ def test_a_gang_over_several_types_stays_as_it_is() -> None:
     allocator.needs |= {"mixed"}
     result = run(trace([{"num_gpus": 4}]), cluster, allocator, Conditions(PowerLaw(), horizon_s=25.0))
     # At the pace of the slower type: the rate at the size asked for is 1.
-    assert allocator.markets[0].running == (Option(0, (4,), (1.0,), 4),)
+    assert allocator.markets[0].running == (Option(0, (4,), (1.0,), 4, fixed=True),)
     assert len(result.segments) == 1
 
 
@@ -463,6 +521,57 @@ def test_what_runs_outside_the_cluster_is_in_no_market() -> None:
     assert [option.job for option in allocator.markets[0].running] == [0]
     # Half as fast from 10 s on: 10 + 20 * 2.
     assert result.jobs["finish_s"].tolist() == [50.0, 50.0]
+
+
+class Ordered(Dice):
+    """Seats in order of submission, and takes down whom `divide` passed."""
+
+    last: JobId | None = None
+    in_order = True
+
+    def allocate(self, view: View) -> Plan:
+        self.menu.feed(view)
+        sizes = self.menu.divide(view, lambda market: self.choose(view, market), self.last)
+        self.asked.append([-1 if (passed := self.menu.passed(view, sizes)) is None else passed])
+        return Plan(self.menu.seat(view, sizes, in_order=self.in_order), refuse=self.menu.hopeless)
+
+
+def test_seated_in_order_nobody_passes_one_that_finds_no_place() -> None:
+    # 66 cores: the second job finds too few, the third needs none and one GPU of the six that are free; the fourth is in no market.
+    jobs = trace([{"num_gpus": 2, "cpus": 64.0}, {"num_gpus": 2, "cpus": 64.0}, {"cpus": 0.0}, {"num_gpus": 0, "min_gpus": None, "max_gpus": None}])
+    cluster = Cluster((NodeGroup(1, 8, "v100", cpus=66.0),), (ONE,))
+    for in_order, started in ((True, {0, 3}), (False, {0, 2, 3})):
+        allocator = Ordered(always(j0=2, j1=2, j2=1))
+        allocator.in_order = in_order
+        result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=1.0))
+        assert set(result.segments["job"]) == started
+
+
+def test_seated_in_order_the_first_has_the_first_choice() -> None:
+    # Two nodes of 4: in order of submission the first takes the first node and leaves the second whole; else the larger job chooses first.
+    jobs, cluster = trace([{"num_gpus": 1}, {"num_gpus": 4}]), Cluster((NodeGroup(2, 4, "v100"),), (ONE,))
+    for in_order, nodes in ((True, {0: {0: 1}, 1: {1: 4}}), (False, {0: {1: 1}, 1: {0: 4}})):
+        allocator = Ordered(always(j0=1, j1=4))
+        allocator.in_order = in_order
+        assert grants_at(run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=1.0)), 0.5) == nodes
+
+
+def test_who_is_passed_and_whom_a_limit_leaves_out() -> None:
+    rows: list[dict[str, Any]] = [{"num_gpus": 99, "min_gpus": 99, "max_gpus": 99}, {"num_gpus": 0, "min_gpus": None, "max_gpus": None}, {}, {}, {}]
+    cluster = Cluster((NodeGroup(1, 8, "v100"),), (ONE,))
+    for units, last, passed, started in (
+        ({"j2": 1, "j3": 1, "j4": 1}, None, -1, {1, 2, 3, 4}),
+        ({"j2": 1, "j4": 1}, None, 3, {1, 2, 4}),
+        ({"j4": 1}, None, 2, {1, 4}),
+        ({"j2": 1}, None, -1, {1, 2}),
+        ({"j2": 1, "j3": 1, "j4": 1}, 3, -1, {1, 2, 3}),
+        ({"j3": 1, "j4": 1}, 3, 2, {1, 3}),
+    ):
+        allocator = Ordered(always(**units))
+        allocator.last = last
+        result = run(trace(rows), cluster, allocator, Conditions(PowerLaw(), horizon_s=1.0))
+        assert [asked for asked in allocator.asked if len(asked) == 1][-1] == [passed]
+        assert set(result.segments["job"]) == started
 
 
 def test_jobs_without_gpus_start_in_order_and_block_nothing() -> None:
