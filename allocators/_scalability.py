@@ -60,6 +60,8 @@ class Scalability:
         self._known: dict[Key, Best] = {}
         self._batches: dict[JobId, dict[tuple[int, int], int]] = {}
         self._begun = False
+        self.has_choice: bool | None = None
+        """Whether any job seen so far has a choice of batch sizes; None before the first job."""
 
     def feed(self, view: View) -> None:
         """Draw for the jobs that have arrived since the last call, in order of arrival, and forget those that are finished."""
@@ -77,16 +79,13 @@ class Scalability:
             self._drawn.pop(job, None)
             self._batches.pop(job, None)
 
-    @property
-    def jobs_known(self) -> int:
-        """How many jobs something is known of."""
-        return len(self._drawn.keys() | self._batches.keys())
-
     def __call__(self, view: View, ids: Ints, shapes: Sequence[Shape]) -> Floats:
         """Return the speed-ups, of shape (jobs, shapes), and remember the batch sizes for `tuning`."""
         grouped: dict[Range | None, list[int]] = {}
         for row, job in enumerate(ids.tolist()):
             grouped.setdefault(_range(view, job), []).append(row)
+        if grouped:
+            self.has_choice = bool(self.has_choice) or any(limits is not None and limits[0] < limits[1] for limits in grouped)
         speedups = np.zeros((len(ids), len(shapes)))
         sizes = tuple(shapes)
         for limits, rows in grouped.items() if sizes else ():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from allocators._knapsack import knapsack
 from allocators._scalability import BATCHES, Scalability
-from allocators._sizes import Market, Menu, Option
+from allocators._sizes import Market, Menu, Option, jobs_were
 from allocators.placement import Placer, placement_param, types_param
 from sim.contract import EMPTY, Cadence, Card, Grant, JobId, Plan, Tuning, View, param
 
@@ -77,11 +77,17 @@ class DpElastic:
         return Cadence(on_arrival=False, on_finish=False, on_capacity=False, every_s=self.every_s)
 
     def remarks(self) -> tuple[str, ...]:
-        """Tell how many jobs have no size that could ever run."""
-        if not self._turned_away:
-            return ()
-        jobs = "1 job was" if self._turned_away == 1 else f"{self._turned_away:,} jobs were"
-        return (f"{jobs} turned away because they cannot run here on up to {self.most_gpus} GPUs; raise most_gpus, or let the batch size vary if it is fixed.",)
+        """Tell how many jobs have no size that could ever run, and whether a choice of batch sizes came to nothing."""
+        said = []
+        if self._turned_away:
+            most = f"{self.most_gpus} GPU{'s' if self.most_gpus > 1 else ''}"
+            said.append(
+                f"{jobs_were(self._turned_away)} turned away: no size of up to {most} is possible here; "
+                "raise most_gpus, or let the batch size vary if it is fixed."
+            )
+        if self.batch != "elastic" and self._jsa.has_choice is False:
+            said.append(f"No job here has a choice of batch sizes, so batch={self.batch} changes nothing.")
+        return tuple(said)
 
     def allocate(self, view: View, /) -> Plan:
         """Admit, divide, and seat."""

@@ -301,7 +301,23 @@ def test_a_job_that_no_size_admits_is_turned_away_and_holds_up_nobody(mode: str)
     result = run(jobs, "1x4:a", allocator)
     assert result.jobs["outcome"].tolist() == ["refused", "completed", "refused"]
     assert result.reason == "drained"
-    assert allocator.remarks()[0].startswith("2 jobs were turned away because they cannot run here on up to 2 GPUs;")
+    assert allocator.remarks()[0].startswith("2 jobs were turned away: no size of up to 2 GPUs is possible here;")
+
+
+def test_one_gpu_and_one_job_are_said_as_such() -> None:
+    allocator = DpElastic(every_s=10.0, most_gpus=1)
+    run([Job(0, 10, table(0.0, 1.0))], "1x4:a", allocator)
+    assert allocator.remarks()[0].startswith("1 job was turned away: no size of up to 1 GPU is possible here;")
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_a_fixed_batch_size_of_jobs_without_a_choice_is_remarked(batch: str) -> None:
+    plain, one, free = Job(0, 30, table(1.0, 1.8)), batched(0, 30, 4, 4, 4), batched(0, 30, 2, 8, 8)
+    assert DpElastic(batch=batch).remarks() == ()
+    for jobs, said in (([plain], True), ([plain, one], True), ([plain, free], False), ([free, plain], False)):
+        remarks = run(jobs, "1x4:a", batch=batch).remarks
+        expected = (f"No job here has a choice of batch sizes, so batch={batch} changes nothing.",) if said and batch != "elastic" else ()
+        assert remarks == expected
 
 
 def test_jobs_without_gpus_start_beside_the_others() -> None:
@@ -408,7 +424,7 @@ class Counted:
         plan = self.inner.allocate(view)
         sys.setprofile(before)
         self.calls.append((view.now_s, count))
-        self.kept.append(self.inner._jsa.jobs_known + len(self.inner._type))
+        self.kept.append(len(self.inner._jsa._drawn.keys() | self.inner._jsa._batches.keys()) + len(self.inner._type))
         return plan
 
 
