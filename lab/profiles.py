@@ -20,6 +20,7 @@ from lab.store import Store
 from lab.study import Study
 from lab.words import plural
 from sim.cluster import Cluster
+from sim.demand import Demands, narrowed, pools_of
 from sim.errors import ParameterError
 from sim.params import Spec
 from sim.perf import PerfSpec
@@ -49,6 +50,9 @@ __all__ = [
 
 PROFILE_MB: Final = MOST_BYTES // 1_000_000
 _NAMED_TYPES: Final = 5
+_ZERO: Final = "the throughput is 0 on every GPU type here"
+_NO_ROOM: Final = "no GPU type on which such a job runs has room for a gang of that size, unless a policy mixes types"
+_WAY_OUT: Final = "Such jobs count as impossible and stop nobody; add nodes of a type on which they run, or leave them."
 _AT_HAND: Final[dict[str, ProfileTable]] = {}
 """Digest -> profile that the command line read from a file of this machine; these are not kept."""
 
@@ -236,9 +240,9 @@ def check(perf: Spec, trace: Trace, cluster: Cluster, store: Store | None = None
     if not isinstance(made, Profiled):
         return None
     table = made.measurements()
-    unmeasured, nowhere = _gaps(made, trace, cluster)
-    said = [*_unmeasured_said(unmeasured, trace), *_nowhere_said(nowhere & ~unmeasured, trace), *_types_said(table, trace, cluster)]
-    return Fit(missing(trace, cluster, table), unmeasured, tuple(said))
+    gaps = _gaps(made, trace, cluster)
+    said = [*_unmeasured_said(gaps.unmeasured, trace), *_never_said(gaps.nowhere, _ZERO, trace), *_never_said(gaps.too_large, _NO_ROOM, trace)]
+    return Fit(missing(trace, cluster, table), gaps.unmeasured, (*said, *_types_said(table, trace, cluster)))
 
 
 def without_unmeasured(study: Study, store: Store) -> Study:
@@ -286,11 +290,18 @@ def measured_only(source: Source, perf: Spec, cluster: Cluster, store: Store | N
 
 def _unmeasured(perf: Spec, trace: Trace, cluster: Cluster, store: Store | None) -> NDArray[np.bool_]:
     made = resolved(perf, store)
-    return _gaps(made, trace, cluster)[0] if isinstance(made, Profiled) else np.zeros(len(trace), bool)
+    return _gaps(made, trace, cluster).unmeasured if isinstance(made, Profiled) else np.zeros(len(trace), bool)
 
 
-def _gaps(spec: Profiled, trace: Trace, cluster: Cluster) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which jobs `Profiled.bind` refuses, and which have throughput 0 on every type that they may use."""
+class _Gaps(NamedTuple):
+    """Which jobs `Profiled.bind` refuses; of the others, which have throughput 0 wherever they may run, and which gangs fit nowhere else."""
+
+    unmeasured: NDArray[np.bool_]
+    nowhere: NDArray[np.bool_]
+    too_large: NDArray[np.bool_]
+
+
+def _gaps(spec: Profiled, trace: Trace, cluster: Cluster) -> _Gaps:
     combinations, names = Combinations(trace), [kind.name for kind in cluster.types]
     finder = Finder(spec.measurements(), spec.stand_in, spec.reference, speeds_of(cluster))
     model = ProfiledModel(spec, trace, cluster, finder, combinations)
@@ -298,8 +309,10 @@ def _gaps(spec: Profiled, trace: Trace, cluster: Cluster) -> tuple[NDArray[np.bo
     may = allowed(trace, names) & np.isin(names, used_types(cluster)) & on_gpus[:, None]
     rates = model.alone[combinations.group]
     unknown = (np.isnan(rates) & may).any(axis=1) | np.isnan(model.work())
-    never = on_gpus & may.any(axis=1) & ~((np.nan_to_num(rates) > 0) & may).any(axis=1)
-    return np.asarray(unknown, bool), np.asarray(never, bool)
+    admitted = may.any(axis=1) & ~unknown
+    nowhere = admitted & ~((np.nan_to_num(rates) > 0) & may).any(axis=1)
+    held = ~Demands(narrowed(trace, cluster, model.fits()), cluster, pools_of(cluster)).impossible(mixed=False)
+    return _Gaps(np.asarray(unknown, bool), np.asarray(nowhere, bool), np.asarray(admitted & ~nowhere & ~held, bool))
 
 
 def _unmeasured_said(bad: NDArray[np.bool_], trace: Trace) -> list[str]:
@@ -312,15 +325,11 @@ def _unmeasured_said(bad: NDArray[np.bool_], trace: Trace) -> list[str]:
     ]
 
 
-def _nowhere_said(never: NDArray[np.bool_], trace: Trace) -> list[str]:
+def _never_said(never: NDArray[np.bool_], why: str, trace: Trace) -> list[str]:
     if not never.any():
         return []
     first = trace.frame["job_id"].iloc[int(np.flatnonzero(never)[0])]
-    verb = "has" if never.sum() == 1 else "have"
-    return [
-        f"{plural(int(never.sum()), 'job')} {verb} a throughput of 0 on every GPU type here and can never start; the first is job {first}. "
-        "They count as impossible; add nodes of a type on which they fit, or leave them."
-    ]
+    return [f"{plural(int(never.sum()), 'job')} can never start, because {why}; the first is job {first}. {_WAY_OUT}"]
 
 
 def _types_said(table: ProfileTable, trace: Trace, cluster: Cluster) -> list[str]:

@@ -220,10 +220,17 @@ def test_jobs_that_run_nowhere_are_counted(store: Store) -> None:
     fit = profiles.check(taken(store), trace_of(("Net", 32, 1), ("Huge", 8, 1)), only_small, store)
     assert fit is not None
     assert fit.runs
-    assert fit.sentences == (
-        "1 job has a throughput of 0 on every GPU type here and can never start; the first is job j1. "
-        "They count as impossible; add nodes of a type on which they fit, or leave them.",
-    )
+    assert fit.sentences == (f"1 job can never start, because the throughput is 0 on every GPU type here; the first is job j1. {profiles._WAY_OUT}",)
+
+
+def test_gangs_that_no_type_holds_are_counted(store: Store) -> None:
+    # Two GPUs of Net run on the large type only, of which there is one; one CPU job and one that fits change nothing.
+    trace = trace_of(("Net", 32, 2), ("", np.nan, 0), ("Net", 32, 1), ("Net", 32, 2))
+    fit = profiles.check(taken(store), trace, Cluster.parse("1x1:big,2x2:small"), store)
+    assert fit is not None
+    assert fit.runs
+    room = "no GPU type on which such a job runs has room for a gang of that size, unless a policy mixes types"
+    assert fit.sentences == (f"2 jobs can never start, because {room}; the first is job j0. {profiles._WAY_OUT}",)
 
 
 def test_gpu_types_that_nobody_knows_are_named_with_their_jobs(store: Store) -> None:
