@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import inf
 from time import perf_counter, process_time
 from typing import Any, Final, NamedTuple
-
-import numpy as np
 
 from allocators.gavel import Gavel
 from sim.cluster import Cluster
@@ -22,8 +21,16 @@ LARGE: Final = "36x1:v100,36x1:p100,36x1:k80"
 DECISIONS: Final[Mapping[str, float]] = {"max_min": 2.0, "makespan": 4.0, "finish_time_fairness": 6.0}
 """Most CPU seconds for the first shares of 2,000 jobs of several GPUs."""
 MOST_ALLOX_S: Final = 15.0
-WINDOW: Final = (17.07, 0.582)
-"""Average JCT in hours and utilisation of the published simulator."""
+WINDOWS: Final[Mapping[tuple[str, bool], tuple[float, float]]] = {
+    ("max_min", True): (17.07, 0.03),
+    ("max_min", False): (23.5, 0.06),
+    ("finish_time_fairness", True): (17.6, 0.06),
+    ("finish_time_fairness", False): (23.4, 0.06),
+    ("fifo", True): (17.1, 0.06),
+    ("fifo", False): (25.4, 0.06),
+    ("allox", True): (17.1, 0.06),
+}
+"""Average JCT in hours and tolerance: the first as the published simulator gives it today, the others from its notebooks, which are 1 to 5 % lower."""
 
 
 class Figures(NamedTuple):
@@ -69,7 +76,7 @@ def _busy(result: RunResult, cluster: Cluster) -> float:
 def main(arguments: list[str]) -> list[str]:
     """Print the figures and return what is over its budget; ``--quick``: no whole runs."""
     over = [*_first_shares(), *_matching(quick="--quick" in arguments)]
-    return over if "--quick" in arguments else [*over, *_whole_runs(), *_window()]
+    return over if "--quick" in arguments else [*over, *_whole_runs(), *_windows()]
 
 
 def _first_shares() -> list[str]:
@@ -85,10 +92,11 @@ def _first_shares() -> list[str]:
 
 def _matching(*, quick: bool) -> list[str]:
     allocator = _Timed(objective="allox")
-    conditions = Conditions(Profiled(), horizon_s=300.0 if quick else np.inf)
+    conditions = Conditions(Profiled(), horizon_s=300.0 if quick else inf)
     found = run(Workload(jobs=1000, per_h=0), Cluster.parse(SMALL), conditions, allocator)
     what = "first round" if quick else "whole run"
-    _print(f"AlloX, {what} of 1,000 jobs on 48 GPUs", longest_decision_s=round(allocator.longest_s, 2), budget_s=MOST_ALLOX_S, **_rounded(found))
+    figures = {} if quick else _rounded(found)
+    _print(f"AlloX, {what} of 1,000 jobs on 48 GPUs", longest_decision_s=round(allocator.longest_s, 2), budget_s=MOST_ALLOX_S, **figures)
     return [f"AlloX: {found.cpu_s:.1f} s"] if found.cpu_s > MOST_ALLOX_S else []
 
 
@@ -101,12 +109,15 @@ def _whole_runs() -> list[str]:
     return []
 
 
-def _window() -> list[str]:
+def _windows() -> list[str]:
+    over = []
     conditions = Conditions(Profiled(), measure=Measure(first_job=4000, last_job=4999), stop="measured")
-    found = run(Workload(jobs=6000, per_h=4.0), Cluster.parse(LARGE), conditions, Gavel())
-    _print("published window: 4 jobs per hour, jobs 4,000 to 4,999, on 108 GPUs, max_min", **_rounded(found), published=WINDOW)
-    off = np.abs(np.array([found.jct_h, found.utilisation]) / WINDOW - 1).max()
-    return [f"the window is {off:.1%} off the published values"] if off > 0.03 else []
+    for (objective, aware), (published, tolerance) in WINDOWS.items():
+        found = run(Workload(jobs=6000, per_h=4.0), Cluster.parse(LARGE), conditions, Gavel(objective=objective, aware=aware))
+        case = f"window of jobs 4,000 to 4,999 at 4 per hour on 108 GPUs, {_name(objective, aware)}"
+        _print(case, **_rounded(found), published_jct_h=published, difference=f"{found.jct_h / published - 1:+.1%}")
+        over += [f"{case}: {found.jct_h:.2f} h instead of {published} h"] if abs(found.jct_h / published - 1) > tolerance else []
+    return over
 
 
 def _name(objective: str, aware: bool) -> str:
@@ -119,7 +130,3 @@ def _rounded(found: Figures) -> dict[str, float]:
 
 def _print(case: str, **figures: Any) -> None:
     print(json.dumps({"case": case, **figures}), flush=True)
-
-
-if __name__ == "__main__":
-    main([])
