@@ -16,6 +16,7 @@ _NO_GAIN: Final = 1e-12
 _NOISE: Final = 1e-14
 _SMALL: Final = 1e-3
 _PIVOT: Final = 1e-9
+_WRONG: Final = 1e-9
 
 
 class Column(NamedTuple, Generic[Answer]):
@@ -131,16 +132,27 @@ class _Master:
         self._count += 1
 
     def solve(self) -> None:
-        """Bring the best columns into the basis, by the simplex method from where it was left."""
+        """Bring the best columns into the basis, unless that gets too near to a singular one for its weights to be what they should."""
+        before = self._basis, self._weights
+        self._pivot()
+        wrong = np.abs(self._matrix[:, self._basis] @ self._weights - 1.0).max()
+        if wrong > _WRONG or self._weights.min() < -_WRONG:
+            self._basis, self._weights = before
+
+    def _pivot(self) -> None:
+        """Go from basis to basis, by the simplex method from where it was left."""
         matrix, values = self._matrix[:, : self._count], self._values[: self._count]
-        largest = float(np.abs(values).max())
+        largest, basis = float(np.abs(values).max()), self._basis
         for pivot in range(_MOST_PIVOTS):
-            inverse = np.linalg.inv(matrix[:, self._basis])
-            self._weights = inverse.sum(axis=1)  # of a right-hand side of ones
-            self._duals = values[self._basis] @ inverse
+            try:
+                inverse = np.linalg.inv(matrix[:, basis])
+            except np.linalg.LinAlgError:
+                return
+            self._basis, self._weights = basis, inverse.sum(axis=1)  # of a right-hand side of ones
+            self._duals = values[basis] @ inverse
             enough = _NO_GAIN * largest + _NOISE * float(np.abs(self._duals).max())
             gains = values - self._duals @ matrix
-            gains[self._basis] = 0.0  # not to be taken for more by a rounding error
+            gains[basis] = 0.0  # not to be taken for more by a rounding error
             # Bland's rule, the first instead of the best, is slower, but cannot go round in circles.
             enters = int(gains.argmax() if pivot < _PIVOTS else (gains > enough).argmax())
             if gains[enters] <= enough:
@@ -152,7 +164,8 @@ class _Master:
             if steps[nearest[0]] == np.inf:
                 return
             # Of those that leave at the same step, the one with the largest pivot keeps the basis well apart from singular.
-            self._basis[nearest[(change[nearest] if pivot < _PIVOTS else -self._basis[nearest]).argmax()]] = enters
+            basis = basis.copy()
+            basis[nearest[(change[nearest] if pivot < _PIVOTS else -basis[nearest]).argmax()]] = enters
 
     @property
     def value(self) -> float:

@@ -17,7 +17,7 @@ CENTRE, THROUGHPUT, LEAVE = "centre", "throughput", "leave"
 SPARE: Final = (CENTRE, THROUGHPUT, LEAVE)
 """What to do where the objective leaves a choice. centre: of all shares that reach the optimum the analytic centre, as upstream's interior-point solvers do.
 throughput: use what is left over where it adds most to the sum of normalised throughputs. leave: the cheapest shares that reach the optimum, no more."""
-_GOOD: Final = 1e-6
+_GOOD: Final = 1e-4
 _SHORTEST_S, _LONGEST_S, _CLOSE = 100.0, 1e6, 1.05
 
 

@@ -18,6 +18,7 @@ EXACT: Final = 1e-9  # of the level, relative
 _BELOW: Final = 0.99
 _FULL: Final = 1e-7
 FILLED: Final = 1e-7
+_ROUNDING: Final = 1e-13
 _MOST_STEPS: Final = 200
 
 
@@ -101,7 +102,7 @@ def _bound(market: Market, need: Need, high: float, prices: Floats) -> tuple[flo
         mix = market.mix(frontier, np.minimum(needed, 1.0))
         used = market.used(mix)
         over, slope = float(prices @ (used - market.devices)), market.slope(mix, growth)
-        lower = high - over / slope if slope > 0 and over > 0 else high
+        lower = high - over / slope if slope > 0 and over > _ROUNDING * float(prices @ market.devices) else high
         if lower >= high - abs(high) * 1e-15:
             break
         high = lower

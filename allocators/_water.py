@@ -8,13 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocators._frontier import Market
-from allocators._level import Goal, Start, fill, highest
+from allocators._level import Found, Goal, Start, fill, highest
+from allocators._linear import Program, solve
 from allocators._problem import Problem, Shares, normal_rates, per_job, tidy
 from sim.contract import Floats, Ints
 
 Marks = NDArray[np.bool_]
-_GAIN: Final = 1e-4  # relative: what cannot grow by more is saturated
+_GAIN: Final = 1e-4  # what cannot grow by more is saturated: relative to the normalised throughput plus a tenth
+_LITTLE: Final = 0.1
 _EXACT: Final = 1e-9
+_ROOM: Final = 1 - 1e-7  # part of what was reached that is kept: exactly all of it might not fit again, for rounding errors
+_CLOSE: Final = 1e-6
 _SHARE: Final = 1e-3  # of the mean gain
 
 
@@ -59,9 +63,11 @@ def water_filling(problem: Problem, entities: Entities | None = None) -> Shares:
     water = _Water(problem, market, market.fastest / normal_rates(problem)[market.jobs], entities)
     x, made, saturated = np.zeros((jobs, len(market.types))), np.zeros(jobs), np.zeros(jobs, dtype=bool)
     prices: list[Floats] = []
+    prices_of_growth: list[Floats] = []
     first = np.nan
     while not saturated.all():
         growth = _weights(water, saturated) / market.gangs / water.scale
+        x, made = x * _ROOM, made * _ROOM
         floor = made / water.scale
 
         def need(level: float, floor: Floats = floor, growth: Floats = growth) -> tuple[Floats, Floats]:
@@ -69,11 +75,12 @@ def water_filling(problem: Problem, entities: Entities | None = None) -> Shares:
 
         grows = growth > 0
         most = float(((1 - floor[grows]) / growth[grows]).min())
-        if most > _EXACT / float(growth.max()):  # else somebody runs on the fastest type all the time already
-            found = highest(market, Goal(need, most), Start(0.0, x), prices)
-            first = found.level if np.isnan(first) else first
-            x, prices, made = found.x, found.prices, need(found.level)[0] * water.scale
-        full = ~_can_grow(water, x, made, grows)
+        found = highest(market, Goal(need, most), Start(0.0, x), prices)
+        if found.bound - found.level > _CLOSE * most:
+            found = _solved(water, np.zeros(x.shape), floor, growth) or found
+        first = found.level if np.isnan(first) else first
+        x, prices, made = found.x, found.prices, need(found.level)[0] * water.scale
+        full = ~_can_grow(water, x, made, grows, prices_of_growth)
         if not full.any():
             break
         saturated |= full
@@ -95,13 +102,17 @@ def _weights(water: _Water, saturated: Marks) -> Floats:
     return water.entities.weights[owner] * np.where(water.entities.fifo[owner], by_turn, shares)
 
 
-def _can_grow(water: _Water, x: Floats, made: Floats, asked: Marks) -> Marks:
+def _can_grow(water: _Water, x: Floats, made: Floats, asked: Marks, prices: list[Floats]) -> Marks:
     """Tell which jobs' throughputs could be higher with no other's lower; those not asked about can, as far as the caller is concerned."""
     market, left, grows = water.market, asked.copy(), ~asked
-    floor = np.minimum(made / water.scale, 1.0)
+    x, made = x * _ROOM, made * _ROOM
+    floor = made / water.scale
     while left.any():
-        worth = np.where(left, 1.0 / np.maximum(floor, np.finfo(float).tiny), 0.0)
-        found = fill(market, floor, worth, x, [], _EXACT)
+        worth = np.where(left, water.scale / (made + _LITTLE), 0.0)
+        found = fill(market, floor, worth, x, prices, _EXACT)
+        prices[:] = found.prices
+        if found.bound - found.level > _GAIN / 10:
+            found = _solved(water, market.kinds[market.kind] * worth[:, None], floor, None) or found
         gained = ((found.x * market.kinds[market.kind]).sum(axis=1) - floor) * worth
         total = float(gained.sum())
         if total <= _GAIN:
@@ -110,3 +121,17 @@ def _can_grow(water: _Water, x: Floats, made: Floats, asked: Marks) -> Marks:
         grows |= more
         left &= ~more
     return grows
+
+
+def _solved(water: _Water, values: Floats, floor: Floats, growth: Floats | None) -> Found | None:
+    """Return what the general solver finds; for the few problems that are so nearly degenerate that column generation gives up."""
+    market = water.market
+    within = water.problem._replace(rates=market.whole(market.kinds[market.kind]))
+    every = np.zeros((2, len(within.rates)))
+    every[0, market.jobs], every[1, market.jobs] = floor, growth if growth is not None else 0.0
+    found = solve(within, Program(market.whole(values), every[0], every[1] if growth is not None else None))
+    if found is None:
+        return None
+    x = found.x[np.ix_(market.jobs, market.types)]
+    level = found.level if growth is not None else float((values * x).sum())
+    return Found(level, level, x, [])

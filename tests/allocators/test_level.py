@@ -16,7 +16,7 @@ from allocators._level import FILLED, fill
 from allocators._linear import Program, solve
 from allocators._problem import Problem, Shares, isolated_rates, normal_rates, progress
 from allocators._totals import cost, cost_slo, max_sum_throughput
-from allocators._water import water_filling
+from allocators._water import Entities, water_filling
 from sim.contract import ContractError
 from tests.allocators.shared_time import assert_possible, drawn, problems
 
@@ -109,30 +109,47 @@ def test_deadlines_are_kept_unless_the_note_says_no(problem: Problem) -> None:
         assert found.value == pytest.approx((values * best.x).sum(), rel=1e-6)
 
 
-def levels(problem: Problem) -> np.ndarray:
+def speeds(problem: Problem, entities: Entities | None, open_: np.ndarray) -> np.ndarray:
+    """How fast each job's normalised throughput is to grow."""
+    if entities is None:
+        return np.where(open_, problem.weights / problem.gangs, 0.0)
+    speed = np.zeros(len(open_))
+    for entity, (weight, fifo) in enumerate(zip(entities.weights, entities.fifo, strict=True)):
+        jobs = np.flatnonzero(open_ & (entities.owner == entity))[: 1 if fifo else None]
+        parts = np.ones(len(jobs)) if fifo else problem.weights[jobs] / problem.weights[jobs].sum()
+        speed[jobs] = weight * parts / problem.gangs[jobs]
+    return speed
+
+
+def levels(problem: Problem, entities: Entities | None) -> np.ndarray:
     """Normalised throughputs of water filling, the long way: a program per round, and one per job for what can still grow."""
     runs, normal = there(problem), np.where(there(problem), normal_rates(problem), 1.0)
     made, open_, nothing = np.zeros(len(runs)), runs.copy(), np.zeros(problem.rates.shape)
     while open_.any():
-        growth = np.where(open_, problem.weights / problem.gangs, 0.0)
+        growth = speeds(problem, entities, open_)
         found = solve(problem, Program(nothing, made * normal * (1 - 1e-9), growth * normal))
         assert found is not None
-        made = made + growth * max(0.0, found.level)
-        for job in np.flatnonzero(open_):
+        made = np.minimum(made + growth * max(0.0, found.level), progress(problem, found.x) / normal)  # what rounding has left of it
+        for job in np.flatnonzero(growth):
             values = nothing.copy()
             values[job] = problem.rates[job] / normal[job]
-            best = solve(problem, Program(values, made * normal * (1 - 1e-8)))
+            best = solve(problem, Program(values, made * normal * (1 - 1e-9)))
             assert best is not None
-            open_[job] = (values * best.x).sum() > made[job] * (1 + 1e-4)
+            open_[job] = (values * best.x).sum() > made[job] + 1e-4 * (made[job] + 0.1)
     return made
 
 
+@pytest.mark.parametrize("owned", [False, True])
 @settings(max_examples=60, deadline=None)
-@given(problem=st.integers(0, 2**32 - 1).map(lambda seed: drawn(seed, seed % 8 + 1)))
-def test_water_filling_saturates_the_same_jobs(problem: Problem) -> None:
-    found = water_filling(problem)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_water_filling_saturates_the_same_jobs(owned: bool, seed: int) -> None:
+    problem, rng = drawn(seed, seed % 8 + 1), np.random.default_rng(seed)
+    owners = int(rng.integers(1, 4))
+    entities = Entities(rng.integers(0, owners, len(problem.rates)), rng.uniform(0.5, 3, owners), rng.random(owners) < 0.5) if owned else None
+    found = water_filling(problem, entities)
     normal = np.where(there(problem), normal_rates(problem), 1.0)
-    np.testing.assert_allclose(progress(problem, found.x) / normal, levels(problem), rtol=2e-3, atol=1e-6)
+    np.testing.assert_allclose(progress(problem, found.x) / normal, levels(problem, entities), rtol=2e-3, atol=1e-3)
+    assert_possible(problem, found.x)
 
 
 @EASY
