@@ -107,12 +107,33 @@ def solve(asked: Program | Horizon, solvers: Solvers) -> Solved:
     SolverError
         If no solver found an optimum.
     """
+    if isinstance(asked, Program) and len(near := _within_reach(asked)) < len(asked.sizes):
+        sizes, values = [asked.sizes[job] for job in near], [asked.values[job] for job in near]
+        held = [asked.held[job] for job in near]
+        found = solve(asked._replace(sizes=sizes, values=values, optional=[asked.optional[job] for job in near], held=held), solvers)
+        places = dict(zip(near, found.at, strict=True))
+        return found._replace(at=[places.get(job, -1) for job in range(len(asked.sizes))])
     model = _horizon(asked) if isinstance(asked, Horizon) else _single(asked)
     name, gap = solvers.solve(model.problem, ahead=isinstance(asked, Horizon))
     at = [next((place for place, x in row.items() if x.varValue is not None and x.varValue > 0.5), -1) for row in model.first]
     if isinstance(asked, Horizon):
         return Solved(at, float(pulp.value(model.problem.objective) or 0.0) / model.scale, gap, name)
     return Solved(at, fsum([values[place] for values, place in zip(asked.values, at, strict=True) if place >= 0]), gap, name)
+
+
+def _within_reach(program: Program) -> list[int]:
+    """List the jobs that can get something: first come first served, none from the first one on whose smallest size fits no more beside those before it."""
+    jobs = list(range(len(program.sizes)))
+    queue = [job for job in jobs if program.held[job] < 0]
+    if not program.fifo or not all(program.optional[job] for job in queue):
+        return jobs
+    left = program.capacity - sum([min(sizes, default=0) for sizes, may_skip in zip(program.sizes, program.optional, strict=True) if not may_skip])
+    for at, job in enumerate(queue):
+        left -= min(program.sizes[job], default=left + 1)
+        if left < 0:
+            beyond = set(queue[at:])
+            return [job for job in jobs if job not in beyond]
+    return jobs
 
 
 def _single(program: Program) -> _Model:
@@ -214,8 +235,13 @@ def _cbc(gap: float, ahead: bool = False) -> Any:
     return bundled if bundled.available() else pulp.COIN_CMD(msg=False, gapRel=gap, gapAbs=0.0)
 
 
+def _gap_of_highs(problem: LpProblem, gap: float) -> float:
+    del gap
+    return float(problem.solverModel.getInfo().mip_gap) if problem.isMIP() else 0.0  # of a program without jobs it reports an infinite one
+
+
 SOLVERS: Final = {
-    "highs": _Solver("HiGHS", "HiGHS is not installed (package highspy)", _highs, lambda problem, _: float(problem.solverModel.getInfo().mip_gap)),
+    "highs": _Solver("HiGHS", "HiGHS is not installed (package highspy)", _highs, _gap_of_highs),
     "cbc": _Solver("CBC", "The CBC that PuLP brings along cannot be run here", _cbc, lambda _, gap: gap),
 }
 

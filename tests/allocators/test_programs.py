@@ -202,6 +202,28 @@ def test_a_stop_is_a_change() -> None:
         assert solve(program._replace(changes=changes), Solvers("highs", EXACT)).at == chosen
 
 
+def test_what_is_out_of_reach_of_a_strict_queue_is_no_part_of_the_program() -> None:
+    # 6 units: 1 at least for who runs, 2 for the first in the queue, 3 for the second; nobody behind them, even the last, can start.
+    program = Program(
+        [[4], [2], [1, 2], [3], [9], [1]],
+        [[9.0], [1.0], [1.0, 1.5], [1.0], [1.0], [1.0]],
+        [True, True, False, True, True, True],
+        6,
+        [0, -1, 1, -1, -1, -1],
+        True,
+    )
+    assert _programs._within_reach(program) == [0, 1, 2, 3]
+    assert _programs._within_reach(program._replace(fifo=False)) == list(range(6))
+    assert _programs._within_reach(program._replace(capacity=5)) == [0, 1, 2]
+    assert _programs._within_reach(program._replace(sizes=[[4], [], [1, 2], [3], [9], [1]])) == [0, 2]
+    assert _programs._within_reach(program._replace(optional=[True] * 6)) == [0, 1, 2, 3]
+    for name in NAMES:
+        assert solve(program, Solvers(name, EXACT)).at == [0, -1, 1, -1, -1, -1]
+        assert solve(program._replace(values=[[0.5], *program.values[1:]]), Solvers(name, EXACT)).at == [-1, 0, 0, 0, -1, -1]
+    # Who must start may not be left out with the rest: there is no solution then.
+    assert _programs._within_reach(program._replace(optional=[True, True, False, True, True, False])) == list(range(6))
+
+
 def test_nobody_there() -> None:
     for name in NAMES:
         assert solve(Program([], [], [], 4, []), Solvers(name, EXACT)).at == []
