@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocators import _columns
 from allocators._centre import centre
 from allocators._fairness import finish_time_fairness, makespan, max_min
 from allocators._frontier import Market, alike
@@ -201,6 +202,23 @@ def test_nothing_near_the_centre_is_farther_from_all_limits(seed: int, problem: 
     # Along the way from the start to the centre it only grows, because it is concave.
     path = [product(market, wanted, x + part * (start - x)) for part in (0.0, 0.01, 0.1, 0.5)]
     assert all(later <= earlier + 1e-3 * len(x) for earlier, later in pairwise(path))
+
+
+@pytest.mark.parametrize("objective", [max_min, finish_time_fairness])
+def test_a_search_that_is_cut_short_says_so_and_can_be_carried_out(objective, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = drawn(8, 30)
+    assert not objective(problem).note
+    monkeypatch.setattr(_columns, "_MOST_ROUNDS", 2)
+    found = objective(problem)
+    assert "given up within" in found.note
+    assert_possible(problem, found.x)
+
+
+def test_water_filling_takes_the_general_solver_where_the_search_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = drawn(8, 12)
+    exact = progress(problem, water_filling(problem).x)
+    monkeypatch.setattr(_columns, "_MOST_ROUNDS", 2)
+    np.testing.assert_allclose(progress(problem, water_filling(problem).x), exact, rtol=2e-3)
 
 
 def test_alike_jobs_get_alike_shares() -> None:
