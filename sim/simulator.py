@@ -114,6 +114,8 @@ class Simulator:
             If a plan cannot be carried out.
         ContractError
             If the allocator or a model breaks the contract.
+        SolverError
+            If no solver could solve an allocator's program.
         """
         env, wall, cpu = self._env, perf_counter(), process_time()
         assert self._over.callbacks is not None
