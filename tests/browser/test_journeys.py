@@ -15,6 +15,8 @@ from lab import start
 from tests.browser.server import serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
+FIGURES = 5
+"""Of Compare: over time, completion times, their parts, who holds the GPUs, and, as the first sample has two GPU types, who gets which."""
 Visit = Callable[..., Page]
 
 BAD_ROWS = "\n".join(
@@ -38,7 +40,7 @@ def test_the_sample_is_one_click_away_and_survives_a_reload(app: str, visit: Vis
     page.get_by_role("button", name="Run the sample").click()
     expect(page.get_by_text("Up to date")).to_be_visible()
     expect(page).to_have_url(re.compile(r"/compare\?s="))
-    expect(page.locator(".js-plotly-plot")).to_have_count(4)
+    expect(page.locator(".js-plotly-plot")).to_have_count(FIGURES)
     headline = page.locator("h3").first.inner_text()
     assert "against" in headline
     page.reload()
@@ -138,7 +140,7 @@ def test_back_leads_to_the_page_before(app: str, visit: Visit) -> None:
         expect(page).to_have_url(re.compile(rf"/{name.lower()}\?s="))
     page.get_by_test_id("stSidebar").get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("Up to date")).to_be_visible()
-    expect(page.locator(".js-plotly-plot")).to_have_count(4)
+    expect(page.locator(".js-plotly-plot")).to_have_count(FIGURES)
     for title in ("Which schedulers?", "Which machines?", "Which jobs?", "What would another scheduler have done?"):
         page.go_back()
         expect(page.locator("h1")).to_have_text(title)
@@ -184,7 +186,7 @@ def test_editing_the_cluster_marks_the_result_as_stale(app: str, visit: Visit) -
     expect(page.get_by_test_id("stSidebar").get_by_text("Changed since the last run")).to_be_visible()
     page.get_by_role("link", name="Compare", exact=True).click()
     expect(page.get_by_text("Shown: previous scenario")).to_be_visible()
-    expect(page.locator(".js-plotly-plot")).to_have_count(4)
+    expect(page.locator(".js-plotly-plot")).to_have_count(FIGURES)
     page.get_by_test_id("stSidebar").get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("Up to date")).to_be_visible()
     expect(page.get_by_text("Shown: previous scenario")).to_have_count(0)
