@@ -9,8 +9,8 @@ from pathlib import Path
 
 from _venv import DEV, ROOT, prepare
 
-# By file: module-wide fixtures (servers, workers) are made once, and the order inside a file stays as written.
-WHOLE_SUITE = ("-n", "2", "--dist", "loadfile")
+# By group, which is mostly a file (tests/conftest.py): module-wide fixtures (servers, workers) are made once, and the order inside stays as written.
+WHOLE_SUITE = ("-n", "2", "--dist", "loadgroup")
 
 
 def test_command(python: Path, arguments: Sequence[str]) -> list[str]:
