@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -117,11 +118,12 @@ class Kinds:
 
 
 class Aside:
-    """Jobs without GPUs: outside the rounds, started in order of id as soon as they have room."""
+    """Jobs without GPUs: outside the rounds, started in order of id as soon as they have room; who has none is passed by others."""
 
     def __init__(self, place: Placer) -> None:
         self._place = place
-        self._waiting: dict[JobId, None] = {}
+        self._lanes: dict[int, list[JobId]] = {}  # by demand: where the first has no room, no other has
+        self._waiting: set[JobId] = set()
         self._all: set[JobId] = set()
 
     def __contains__(self, job: JobId) -> bool:
@@ -133,24 +135,39 @@ class Aside:
         for job in delta.arrived:
             if not view.demand(job).gpus:
                 self._all.add(job)
-                self._waiting[job] = None
+                self._wait(view, job)
         if first:
             self._all.update([job for job in view.grants if not view.demand(job).gpus])
         if self._all:
-            self._waiting.update({eviction.job: None for eviction in delta.evicted if eviction.job in self._all and eviction.job not in delta.finished})
-            for job in delta.finished:
-                self._all.discard(job)
-                self._waiting.pop(job, None)
+            for eviction in delta.evicted:
+                if eviction.job in self._all:
+                    self._wait(view, eviction.job)
+            self._all.difference_update(delta.finished)
+            self._waiting.difference_update(delta.finished)
+
+    def _wait(self, view: View, job: JobId) -> None:
+        self._waiting.add(job)
+        heappush(self._lanes.setdefault(id(view.demand(job)), []), job)
 
     def start(self, view: View) -> dict[JobId, Grant | None]:
         """Start what has room."""
         started: dict[JobId, Grant | None] = {}
-        for job in sorted(self._waiting):
-            grant = self._place(view, view.demand(job))
-            if grant is not None:
+        heads = [(queue[0], lane) for lane, queue in self._lanes.items()] if self._waiting else []
+        heapify(heads)
+        while heads:
+            job, lane = heappop(heads)
+            queue = self._lanes[lane]
+            if job in self._waiting:
+                grant = self._place(view, view.demand(job))
+                if grant is None:
+                    continue
                 started[job] = grant
-        for job in started:
-            del self._waiting[job]
+                self._waiting.remove(job)
+            heappop(queue)
+            if queue:
+                heappush(heads, (queue[0], lane))
+            else:
+                del self._lanes[lane]
         return started
 
     @property
@@ -307,15 +324,20 @@ class Seats:
         won = np.full(len(roster), NONE)
         chosen: dict[int, Grant] = {}
         for column in order:
+            denied: set[int] = set()  # room only shrinks, so who asks for the same has none either
             for place in contest.ranked(roster.time_s, column).tolist():
-                found = None if place in chosen else self._seat(view, place, column)
-                if found is not None:
+                demand = view.demand(self._ids[place])
+                if place in chosen or id(demand) in denied:
+                    continue
+                found = self._seat(view, demand, place, column)
+                if found is None:
+                    denied.add(id(demand))
+                else:
                     chosen[place], won[place] = found, column
         return won, chosen
 
-    def _seat(self, view: View, place: int, column: int) -> Grant | None:
-        demand, held = view.demand(self._ids[place]), self._held.get(place)
-        pools = self._kinds.ways(view, demand)[column]
+    def _seat(self, view: View, demand: Demand, place: int, column: int) -> Grant | None:
+        pools, held = self._kinds.ways(view, demand)[column], self._held.get(place)
         if not view.room.gpus_free(pools):
             return None
         if held is not None and self.on[place] == column and _still_fits(view, demand, held):
