@@ -242,7 +242,7 @@ def check(perf: Spec, trace: Trace, cluster: Cluster, store: Store | None = None
     table = made.measurements()
     gaps = _gaps(made, trace, cluster)
     said = [*_unmeasured_said(gaps.unmeasured, trace), *_never_said(gaps.nowhere, _ZERO, trace), *_never_said(gaps.too_large, _NO_ROOM, trace)]
-    return Fit(missing(trace, cluster, table), gaps.unmeasured, (*said, *_types_said(table, trace, cluster)))
+    return Fit(missing(trace, cluster, table), gaps.unmeasured, (*said, *_types_said(made, table, trace, cluster)))
 
 
 def without_unmeasured(study: Study, store: Store) -> Study:
@@ -332,7 +332,7 @@ def _never_said(never: NDArray[np.bool_], why: str, trace: Trace) -> list[str]:
     return [f"{plural(int(never.sum()), 'job')} can never start, because {why}; the first is job {first}. {_WAY_OUT}"]
 
 
-def _types_said(table: ProfileTable, trace: Trace, cluster: Cluster) -> list[str]:
+def _types_said(spec: Profiled, table: ProfileTable, trace: Trace, cluster: Cluster) -> list[str]:
     said = []
     recorded = trace.texts("gpu_type")
     strange = {str(kind): int((recorded.codes == at).sum()) for at, kind in enumerate(recorded.categories) if kind and kind not in table.types}
@@ -347,7 +347,8 @@ def _types_said(table: ProfileTable, trace: Trace, cluster: Cluster) -> list[str
         said.append(f"The cluster has no GPU of the types that jobs ask for: {_counted(absent)}. They can never start.")
     lacking = [kind for kind in used_types(cluster) if kind not in table.types]
     if lacking:
-        said.append(f"The profile has no measurement on {', '.join(lacking)}, of which this cluster has nodes.")
+        instead = " Those of other types stand in, times the relative speed on the Cluster page." if spec.stand_in else ""
+        said.append(f"The profile has no measurement on {', '.join(lacking)}, of which this cluster has nodes.{instead}")
     return said
 
 

@@ -244,6 +244,10 @@ def test_gpu_types_that_nobody_knows_are_named_with_their_jobs(store: Store) -> 
     more = profiles.check(taken(store), trace_of(("Net", 32, 1)), Cluster.parse("1x2:big,1x2:t4"), store)
     assert more is not None
     assert more.sentences[-1] == "The profile has no measurement on t4, of which this cluster has nodes."
+    standing = profiles.check(taken(store, stand_in="relative"), trace_of(("Net", 32, 1)), Cluster.parse("1x2:big,1x2:t4"), store)
+    assert standing is not None
+    assert standing.runs
+    assert standing.sentences[-1] == f"{more.sentences[-1]} Those of other types stand in, times the relative speed on the Cluster page."
     many = trace_of(*[("Net", 32, 1)] * 8, gpu_type=[f"kind{at}" for at in range(8)])
     counted = profiles.check(taken(store), many, CLUSTER, store)
     assert counted is not None
