@@ -22,6 +22,7 @@ _ROW_PX: Final = 25
 _BAR_PX: Final = 22
 _INK_CONTRAST: Final = 0.0603
 """Relative luminance of `INK`, plus 0.05, as the contrast ratio of WCAG counts."""
+_PER_CENT: Final[Mapping[str, Any]] = {"tickvals": [0, 20, 40, 60, 80, 100], "ticktext": [f"{at} %" for at in (0, 20, 40, 60, 80, 100)]}
 _READABLE: Final = 0.08
 """A smaller part of a bar has no room for its number."""
 _RATIOS: Final = {
@@ -57,7 +58,7 @@ def type_shares(table: pd.DataFrame, types: Mapping[str, str], title: str = "") 
     labels = [_row_label(str(kind), str(group)) for kind, group in zip(table["kind"], table["group"], strict=True)]
     last = float(rows[-1]) if len(rows) else 0.0
     y = {"tickvals": rows, "ticktext": [literal(label) for label in labels], "range": [last + 0.7, -0.7], "showgrid": False, "automargin": True}
-    x = {"range": [0, 100.5], "tickvals": [0, 20, 40, 60, 80, 100], "ticksuffix": " %", "title": {"text": "share of GPU-hours"}}
+    x = {"range": [0, 100.5], **_PER_CENT, "title": {"text": "share of GPU-hours"}}
     drawn = figure(traces, title, round(_ROW_PX * (last + 1.4)), legend_px=narrow_legend_px(shown), barmode="stack", bargap=0.15, xaxis=x, yaxis=y)
     for at, text in notes:
         place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "y", "y": at, "yanchor": "middle"}
@@ -229,7 +230,7 @@ def type_use(use: Frames, style: Style, title: str = "") -> go.Figure:
             }
         )
     y = {"tickvals": np.arange(len(kinds)), "ticktext": [literal(kind) for kind in kinds], "range": [len(kinds) - 0.5, -0.5], "showgrid": False}
-    x = {"range": [0, 108], "tickvals": [0, 20, 40, 60, 80, 100], "ticksuffix": " %", "title": {"text": "GPUs held, of those there"}}
+    x = {"range": [0, 108], **_PER_CENT, "title": {"text": "GPUs held, of those there"}}
     return figure(traces, title, len(kinds) * (_BAR_PX * len(use) + _BAR_PX), legend_px=legend_px(list(use)), barmode="overlay", xaxis=x, yaxis=y)
 
 
