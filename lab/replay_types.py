@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from lab.scenario import MADE, Scenario
 from lab.settings import with_settings
+from sim.generate import workload
 
 Kind = Literal["ratio", "difference", "value"]
 
@@ -256,6 +257,8 @@ class Replay:
 
 
 def seeded(scenario: Scenario, seed: int) -> Scenario:
-    """Return a scenario with another seed, of its jobs too if they are made."""
-    jobs = [f"trace.source.seed={seed}"] if scenario.trace.source.startswith(MADE) else []
+    """Return a scenario with another seed, of its jobs too if they are made with one."""
+    source = scenario.trace.source
+    made = source.startswith(MADE) and hasattr(workload(source.removeprefix(MADE)), "seed")
+    jobs = [f"trace.source.seed={seed}"] if made else []
     return Scenario.from_json(with_settings(scenario.to_json(), [f"seed={seed}", *jobs]))

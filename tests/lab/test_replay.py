@@ -152,6 +152,16 @@ def test_jobs_that_are_not_made_keep_their_source(tmp_path: Path) -> None:
     assert (one.trace.source, one.trace.load, one.seed) == ("sample:tiny", 16, 2)
 
 
+def test_made_jobs_without_a_seed_are_the_same_in_every_run(tmp_path: Path) -> None:
+    text = (
+        SMALL.replace('"made:elastic-nodes:jobs=12,per_h=8"', '"made:gavel-physical"')
+        .replace("trace.source.per_h", "trace.load")
+        .replace("trace.source.jobs=10", "trace.load=2")
+    )
+    one = read_replay(write(tmp_path, text)).scenario("fifo", Point("per_h", 16), 2)
+    assert (one.trace.source, one.seed) == ("made:gavel-physical", 2)
+
+
 def test_cells_are_what_claims_and_curves_need(tmp_path: Path) -> None:
     replay = small(tmp_path)
     wanted, recipes = cells(replay)
