@@ -9,6 +9,7 @@ from allocators.asrpt import Asrpt
 from allocators.dp_elastic import DpElastic
 from allocators.easy import Easy
 from allocators.fifo import Fifo
+from allocators.gavel import Gavel
 from allocators.greedy_elastic import GreedyElastic
 from allocators.hadar import Hadar
 from allocators.hadare import HadarE
@@ -30,6 +31,7 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "mip_elastic": MipElastic,
     "greedy_elastic": GreedyElastic,
     "dp_elastic": DpElastic,
+    "gavel": Gavel,
     "hadar": Hadar,
     "hadare": HadarE,
     "asrpt": Asrpt,

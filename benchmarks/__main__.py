@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import app, dp_sample, elastic, hadar, kernel, metrics, reading
+from benchmarks import app, dp_sample, elastic, gavel, hadar, kernel, metrics, reading, shares
 
 GROUPS = {
     "kernel": kernel.main,
@@ -12,6 +12,8 @@ GROUPS = {
     "metrics": metrics.main,
     "elastic": elastic.main,
     "dp_sample": dp_sample.main,
+    "shares": shares.main,
+    "gavel": gavel.main,
     "hadar": hadar.main,
     "app": app.main,
 }
