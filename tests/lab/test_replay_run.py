@@ -185,6 +185,15 @@ DIRECTIONS = {
         "jct_mean_s asrpt/spwf_few at load=1.5": (1, 2),
         "jct_mean_s asrpt_skip/asrpt at load=1.5": (0.4, 0.95),
     },
+    "hadare-cru": {
+        "utilisation_to_end hadare/hadar at jobs=5": (1.1, 2),
+        "utilisation_to_end single/hadar at jobs_lab=5": (1, 1.8),
+        "makespan_s hadare/hadar at jobs_lab=5": (0.6, 1),
+        # All five nodes together, 1 + 0.8 + 0.4 + 0.35 + 0.1: the bound for one job, and HadarE just above it.
+        "makespan_s free/hadar at jobs_lab=1": (1 / 2.65 - 1e-6, 1 / 2.65 + 1e-6),
+        "makespan_s hadare/hadar at jobs_lab=1": (1 / 2.65, 0.42),
+        "makespan_s hadare/hadar at worth=1": (0.4, 1),
+    },
     "huawei-headline": {"efficiency mip/sticky at per_h=10": (1, 2), "jct_mean_s mip/sticky at per_h=10": (0.3, 1)},
     "ibm-drop": {"completed elastic/max at per_min=1.5": (1.2, 4), "completed elastic/max at per_min=2.5": (1.2, 4)},
     "ibm-queue": {f"jct_mean_s max/elastic at hours={hours}": (2, 60) for hours in (8, 16, 24)},
