@@ -43,4 +43,5 @@ def test_utilisation_is_bounded(name: str) -> None:
     # Nobody can be ready earlier than the work needs on the fastest type, with all GPUs busy.
     needed = float((result.jobs["work"] * result.jobs["gpus"]).sum()) / 2.0
     assert result.end_s >= needed / cluster.gpus
-    assert (result.jobs["finish_s"] - result.jobs["first_start_s"] >= result.jobs["work"] / 2.0 - 1e-6).all()
+    # The same of each job: copies of a forked one may be faster together, but hold so many more GPUs.
+    assert (result.jobs["served_gpu_s"] >= result.jobs["work"] * result.jobs["gpus"] / 2.0 - 1e-6).all()
