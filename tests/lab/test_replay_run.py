@@ -185,6 +185,18 @@ DIRECTIONS = {
         "jct_mean_s asrpt/spwf_few at load=1.5": (1, 2),
         "jct_mean_s asrpt_skip/asrpt at load=1.5": (0.4, 0.95),
     },
+    "gavel-physical": {
+        "jct_mean_s las/gavel": (1.29, 1.45),
+        "makespan_s static_las/static_makespan": (1.1, 1.5),
+        "jct_mean_s static_makespan/static_gavel": (1.2, 3),
+    },
+    "hadar-ttd": {
+        "makespan_s gavel/hadar at jobs=240": (1.05, 1.4),
+        "makespan_s makespan/hadar at jobs=240": (0.9, 1.1),
+        "makespan_s gavel/jct at jobs=240": (0.7, 1),
+        "jct_mean_s gavel/hadar at jobs=240": (0.2, 0.8),
+        "jct_mean_s gavel/jct at jobs=240": (1, 1.5),
+    },
     "hadare-cru": {
         "utilisation_to_end hadare/hadar at jobs=5": (1.1, 2),
         "utilisation_to_end single/hadar at jobs_lab=5": (1, 1.8),
