@@ -185,6 +185,11 @@ DIRECTIONS = {
         "jct_mean_s asrpt/spwf_few at load=1.5": (1, 2),
         "jct_mean_s asrpt_skip/asrpt at load=1.5": (0.4, 0.95),
     },
+    "gavel-makespan": {
+        "makespan_s fifo/makespan at jobs=300": (1.4, 15),
+        "makespan_s fifo_aware/makespan at jobs=300": (1, 1.8),
+        "makespan_s makespan at jobs=300": (551304, 609336),
+    },
     "gavel-physical": {
         "jct_mean_s las/gavel": (1.29, 1.45),
         "makespan_s static_las/static_makespan": (1.1, 1.5),
