@@ -195,6 +195,11 @@ DIRECTIONS = {
         "makespan_s static_las/static_makespan": (1.1, 1.5),
         "jct_mean_s static_makespan/static_gavel": (1.2, 3),
     },
+    "hadar-fragmentation": {
+        "utilisation_to_end hadar-unmixed": (0, 0.4),
+        "makespan_s split/unmixed": (0.4, 1),
+        "makespan_s hadar/unmixed at smallest=0": (0.97, 1.03),
+    },
     "hadar-ttd": {
         "makespan_s gavel/hadar at jobs=240": (1.05, 1.4),
         "makespan_s makespan/hadar at jobs=240": (0.9, 1.1),
