@@ -30,6 +30,7 @@ _TITLES: Final[Mapping[str, tuple[str, str]]] = {
     "completed": ("Jobs completed", ""),
     "refused": ("Jobs refused", ""),
     "refused_share": ("Share of jobs refused", "1"),
+    "utilisation_to_end": ("Utilisation to the end", "1"),
     "decision_ms_mean": ("Time per decision", "ms"),
     "decision_ms_max": ("Longest decision", "ms"),
 }
