@@ -185,6 +185,8 @@ DIRECTIONS = {
         "jct_mean_s asrpt/spwf_few at load=1.5": (1, 2),
         "jct_mean_s asrpt_skip/asrpt at load=1.5": (0.4, 0.95),
     },
+    # The rate at which nothing queues: beyond it a run takes half a minute.
+    "gavel-jct": {"jct_mean_s las/gavel at per_h=4": (1.15, 1.7), "jct_mean_s allox/gavel at per_h=4": (0.8, 1.2)},
     "gavel-makespan": {
         "makespan_s fifo/makespan at jobs=300": (1.4, 15),
         "makespan_s fifo_aware/makespan at jobs=300": (1, 1.8),
