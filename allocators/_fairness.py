@@ -95,7 +95,8 @@ def finish_time_fairness(problem: Problem, *, spare: str = CENTRE) -> Shares:
     relative_left = left / market.fastest  # seconds on the fastest type
 
     def need(level: float) -> tuple[Floats, Floats]:
-        left_s = np.where(counts, whole_s / level - age_s, 1.0) if level > 0 else np.full(len(left), inf)
+        # A job that is all but done after a long time has no seconds left by cancellation: it needs everything, not a division by zero.
+        left_s = np.where(counts, np.maximum(whole_s / level - age_s, 1e-9), 1.0) if level > 0 else np.full(len(left), inf)
         needed = relative_left / left_s
         return needed, needed * whole_s / left_s / level**2 if level > 0 else relative_left / whole_s
 

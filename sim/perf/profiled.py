@@ -112,7 +112,10 @@ class Profiled:
             texts.append(f"{counted(strange, on_gpus)} were recorded on a GPU type that the table lacks; their duration is taken for one on {self.reference}.")
         silent = on_gpus & np.isnan(trace.numbers("total_steps"))
         if silent.any():
-            texts.append(f"{counted(silent, on_gpus)} do not state their iterations; they follow from the duration and the throughput on {self.reference}.")
+            texts.append(
+                f"{counted(silent, on_gpus)} do not state their iterations; they follow from the duration and the throughput on the type it was measured on, "
+                f"else on {self.reference}."
+            )
         return (*finder.table.notes, *texts)
 
     def bind(self, trace: Trace, cluster: Cluster) -> ProfiledModel:
@@ -147,9 +150,10 @@ class Profiled:
                 kinds = [kind.name for kind, is_unknown in zip(cluster.types, unknown[job], strict=True) if is_unknown]
                 wanted = combinations.each[combinations.group[job]]
                 kind = ", ".join(kinds) or str(trace.texts("gpu_type")[job]) or self.reference
+                way = "a model of the table" if self.stand_in == RELATIVE else f"{RELATIVE} or to a model"
                 raise ParameterError(
                     f"profiled: no throughput was measured of {counted(bad, on_gpus)}; the first is job {trace.frame['job_id'].iloc[job]} ({wanted}) on {kind}"
-                    f"{where}. Set stand_in to {RELATIVE} or to a model, leave these jobs out, or bring a profile that has them."
+                    f"{where}. Set stand_in to {way}, leave these jobs out, or bring a profile that has them."
                 )
 
 
