@@ -65,7 +65,8 @@ def test_work_is_counted_in_iterations() -> None:
     told = trace(("LM", 5, 2), ("LM", 5, 2), ("LM", 5, 2), ("", nan, 0), total_steps=[5000, nan, nan, nan], gpu_type=["k80", "k80", nan, nan])
     assert Profiled().bind(told, CLUSTER).work() == pytest.approx([5000, 100 * LM_K80[2], 100 * LM_V100[2], 100])
     assert Profiled(reference="p100").bind(told, CLUSTER).work()[2] == pytest.approx(100 * LM_P100[2])
-    assert Profiled().assumptions(told) == ("2 of 3 GPU jobs do not state their iterations; they follow from the duration and the throughput on the type it was measured on, else on v100.",)
+    said = "2 of 3 GPU jobs do not state their iterations; they follow from the duration and the throughput on the type it was measured on, else on v100."
+    assert Profiled().assumptions(told) == (said,)
     strange = trace(("LM", 5, 2), gpu_type=["h100"])
     assert Profiled().bind(strange, CLUSTER).work() == pytest.approx([100 * LM_V100[2]])
     assert Profiled().assumptions(strange)[0] == "1 of 1 GPU jobs were recorded on a GPU type that the table lacks; their duration is taken for one on v100."
