@@ -21,6 +21,10 @@ FOLDER: Final = Path(__file__).resolve().parent / "replays"
 MOST_SEEDS: Final = 200
 
 
+FIRST: Final = "huawei-headline"
+"""The replay that somebody sees who asks for none: it has a published figure and takes less than a minute."""
+
+
 def names() -> tuple[str, ...]:
     """Return the names of the replays that ship."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))

@@ -10,7 +10,7 @@ import streamlit as st
 
 from lab import curves
 from lab.pool import cores
-from lab.replay import load, names
+from lab.replay import FIRST, load, names
 from lab.replay_report import Row
 from lab.replay_run import ReplayRun
 from lab.replay_types import Replay
@@ -80,7 +80,7 @@ def replays() -> None:
 def _chosen() -> str | None:
     """Draw the list and return what is chosen in it; the address leads, so that Back and a reload find it again."""
     known = names()
-    asked = _asked(NAME) or next(iter(known), "")
+    asked = _asked(NAME) or next((name for name in (FIRST, *known) if name in known), "")
     if asked not in known:
         st.warning(words.plain(f"There is no replay “{asked}”. Choose one of these."), icon=":material/warning:")
     st.session_state["replay"] = asked if asked in known else None
