@@ -151,8 +151,8 @@ def test_cancel_works_at_once(app: str, visit: Visit) -> None:
     page = visit(f"{app}/compare?s={long.pack()}")
     page.get_by_role("button", name="Run this scenario").click()
     taken: list[float] = []
-    # The best of three counts: the machine may be busy with something else.
-    while len(taken) < 3 and min(taken, default=2.0) >= 1.0:
+    # The best of six counts: the machine may be busy with something else.
+    while len(taken) < 6 and min(taken, default=2.0) >= 1.0:
         if taken:
             page.get_by_test_id("stSidebar").get_by_role("button", name="Run", exact=True).click()
         cancel = page.get_by_role("button", name="Cancel")
