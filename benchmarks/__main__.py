@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import app, dp_sample, elastic, gavel, hadar, kernel, metrics, reading, shares
+from benchmarks import app, asrpt, dp_sample, elastic, gavel, hadar, kernel, metrics, reading, shares
 
 GROUPS = {
     "kernel": kernel.main,
@@ -15,6 +15,7 @@ GROUPS = {
     "shares": shares.main,
     "gavel": gavel.main,
     "hadar": hadar.main,
+    "asrpt": asrpt.main,
     "app": app.main,
 }
 
