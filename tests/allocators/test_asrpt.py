@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from heapq import heappop, heappush
-from math import inf
+from itertools import combinations, product
+from math import ceil, inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -186,14 +188,31 @@ def test_the_measured_ratio_of_a_profile_counts_too() -> None:
 
 
 def test_the_emptiest_nodes_first_is_heavy_edge_where_all_edges_weigh_the_same() -> None:
-    # The published rule on a complete graph of equal weights, against the placement that stands for it: the same number of servers.
+    # The published rule on a complete graph of equal weights, against the placement that stands for it: the same servers full, the same edges between servers.
     rng = np.random.default_rng(1)
     for _ in range(200):
         free = rng.integers(0, 9, 5)
         gpus = int(rng.integers(1, max(int(free.sum()), 2)))
-        if free.sum() < gpus:
-            continue
-        assert len(placed(free.tolist(), gpus)) == len(heavy_edge(free.tolist(), gpus))
+        if free.sum() >= gpus:
+            assert sorted(placed("fewest", free.tolist(), gpus).values()) == sorted(heavy_edge(free.tolist(), gpus).values())
+
+
+def test_no_placement_has_fewer_servers_or_fewer_edges_between_them() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(60):
+        free: list[int] = rng.integers(0, 9, 4).tolist()
+        gpus = int(rng.integers(1, 14))
+        ways = [counts for counts in product(*(range(left + 1) for left in free)) if sum(counts) == gpus]
+        servers, edges = min((sum(map(bool, counts)) for counts in ways), default=0), min(map(between, ways), default=0)
+        fewest, consolidated = placed("fewest", free, gpus), placed("consolidate", free, gpus)
+        assert (sum(fewest.values()), len(fewest), between(fewest.values())) == (gpus if ways else 0, servers, edges)
+        # What a gang that communicates much waits for: as few servers as an empty cluster would need.
+        assert consolidated == (fewest if servers == ceil(gpus / 8) else {})
+
+
+def between(counts: Iterable[int]) -> int:
+    """Count edges of a complete graph whose ends are on different servers, with so many vertices on each."""
+    return sum(one * other for one, other in combinations(counts, 2))
 
 
 def heavy_edge(free: list[int], gpus: int) -> dict[int, int]:
@@ -216,8 +235,8 @@ def heavy_edge(free: list[int], gpus: int) -> dict[int, int]:
     return {server: list(at.values()).count(server) for server in at.values()}
 
 
-def placed(free: list[int], gpus: int) -> dict[int, int]:
-    """The same by `Placer`, emptiest nodes first, on nodes of 8 of which all but these are taken."""
+def placed(how: str, free: list[int], gpus: int) -> dict[int, int]:
+    """The same by `Placer`, on nodes of 8 of which all but these are taken."""
     found: dict[int, int] = {}
 
     class Look:
@@ -227,10 +246,10 @@ def placed(free: list[int], gpus: int) -> dict[int, int]:
             for node, left in enumerate(free):
                 if left < 8:
                     view.room.take(on(node, 8 - left))
-            grant = Placer("fewest", "fastest", False)(view, view.demand(0))
-            assert grant is not None
-            workers = grant.gangs[0].workers
-            found.update(zip(workers.nodes, workers.count, strict=True))
+            grant = Placer(how, "fastest", False)(view, view.demand(0))
+            if grant is not None:
+                workers = grant.gangs[0].workers
+                found.update(zip(workers.nodes, workers.count, strict=True))
             return Plan(refuse=frozenset({0}))
 
     Simulator(trace_of([(0, gpus, 1)]), Cluster.parse(f"{len(free)}x8:v100"), Look()).run()
