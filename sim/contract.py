@@ -62,6 +62,7 @@ NEEDS: Final = frozenset(
         "telemetry",
         "scaling",
         "profile",
+        "servers",
         "recorded_start",
         "overflow",
         "overlap",
@@ -73,9 +74,10 @@ NEEDS: Final = frozenset(
 """What an allocator may declare in `needs`; a view answers nothing of this kind to one that has not.
 
 ``remaining_work``, ``rates`` and ``pause`` open the belief; ``telemetry`` the measurements of running jobs; ``scaling`` says that jobs must be resizable,
-``profile`` that a measured performance profile must exist; ``recorded_start`` opens the trace's own start times (column ``recorded_start_s``); ``overflow``
-asks for an unpriced extra node. ``overlap`` says that the allocator leaves a moved job its old place until the move is over; without it a changed job is
-stopped and restarted at once. ``mixed`` says that one gang may span GPU types; without it a job that fits no single type is impossible.
+``profile`` that a measured performance profile must exist; ``servers`` that jobs must be made of workers and parameter servers; ``recorded_start`` opens the
+trace's own start times (column ``recorded_start_s``); ``overflow`` asks for an unpriced extra node. ``overlap`` says that the allocator leaves a moved job
+its old place until the move is over; without it a changed job is stopped and restarted at once. ``mixed`` says that one gang may span GPU types; without it a
+job that fits no single type is impossible.
 ``confined_by_vc`` and ``confined_by_partition`` restrict every job to the nodes of its virtual cluster or partition, and to nodes that belong to none.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil, inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 
 from sim.cluster import Cluster, Node
 from sim.contract import Demand, Pool
+from sim.perf.model import Roles
 from sim.trace import Trace
+
+
+class _Own(NamedTuple):
+    """Where a job may run: its GPU types as the trace writes them, and its virtual cluster or partition."""
+
+    types: str
+    home: str
+
 
 NOWHERE: Final = "-"
 """What stands in ``gpu_types_allowed`` of a job that fits on no type: the name of none."""
@@ -40,20 +49,22 @@ class Demands:
         From `pools_of`.
     confined_by : str
         "vc" or "partition": only nodes that belong to the job's own, or to none; "" = all nodes.
+    roles : Roles, optional
+        What jobs are made of, where that is known; else GPU jobs are workers of one GPU each.
     """
 
-    def __init__(self, trace: Trace, cluster: Cluster, pools: Sequence[Pool], confined_by: str = "") -> None:
+    def __init__(self, trace: Trace, cluster: Cluster, pools: Sequence[Pool], confined_by: str = "", roles: Roles | None = None) -> None:
         self._cluster, self._pools = cluster, pools
         types = trace.texts("gpu_types_allowed")
         homes = trace.texts(confined_by) if confined_by else None
-        columns = [trace.numbers("num_gpus"), trace.numbers("cpus", 0.0), trace.numbers("mem_gb", 0.0), types.codes]
-        if homes is not None:
-            columns.append(homes.codes)
-        codes, first = _distinct(columns)
-        gpus, cpus, mem_gb = columns[:3]
-        unique_demands = [
-            self._demand(float(gpus[job]), float(cpus[job]), float(mem_gb[job]), str(types[job]), "" if homes is None else str(homes[job])) for job in first
-        ]
+        gpus = trace.numbers("num_gpus")
+        sizes = (trace.numbers("cpus", 0.0), trace.numbers("mem_gb", 0.0)) if roles is None else tuple(roles)
+        codes, first = _distinct([gpus, types.codes, *sizes, *(() if homes is None else (homes.codes,))])
+        unique_demands = []
+        for job in first:
+            own = _Own(str(types[job]), "" if homes is None else str(homes[job]))
+            asked = [float(values[job]) for values in sizes]
+            unique_demands.append(self._of_roles(float(gpus[job]), asked, own) if roles else self._plain(float(gpus[job]), asked[0], asked[1], own))
         self._unique, self._codes = unique_demands, codes
         self._by_job = [unique_demands[code] for code in codes.tolist()]
         self.of: Callable[[int], Demand] = self._by_job.__getitem__
@@ -79,12 +90,22 @@ class Demands:
                 found[job] = not self._fits(demand._replace(replicas=max(1, int(smallest[job]))), mixed=mixed)
         return found
 
-    def _demand(self, gpus: float, cpus: float, mem_gb: float, types: str, home: str) -> Demand:
+    def _plain(self, gpus: float, cpus: float, mem_gb: float, own: _Own) -> Demand:
         replicas, per_replica = (int(gpus), 1) if gpus else (max(1, ceil(cpus)), 0)
         cores = cpus / replicas if gpus else max(cpus, 1.0) / replicas
-        allowed = frozenset(types.split("|")) if types else None
-        pools = tuple(at for at, pool in enumerate(self._pools) if self._admits(pool, per_replica, allowed, home))
-        return Demand(replicas, per_replica, cores, mem_gb / replicas, pools)
+        return Demand(replicas, per_replica, cores, mem_gb / replicas, self._admitting(per_replica, own))
+
+    def _of_roles(self, gpus: float, asked: Sequence[float], own: _Own) -> Demand:
+        workers, servers, worker_cpus, worker_mem_gb, server_cpus, server_mem_gb = asked
+        # GPUs that cannot be divided among the workers are one worker each.
+        per_worker = int(gpus // workers) if gpus % workers == 0 else 1
+        beside = Demand(int(servers), 0, server_cpus, server_mem_gb, self._admitting(0, own)) if servers else None
+        replicas = int(gpus // per_worker) if per_worker else int(workers)
+        return Demand(replicas, per_worker, worker_cpus, worker_mem_gb, self._admitting(per_worker, own), beside)
+
+    def _admitting(self, gpus: int, own: _Own) -> tuple[int, ...]:
+        allowed = frozenset(own.types.split("|")) if own.types else None
+        return tuple(at for at, pool in enumerate(self._pools) if self._admits(pool, gpus, allowed, own.home))
 
     def _admits(self, pool: Pool, gpus: int, allowed: frozenset[str] | None, home: str) -> bool:
         kind = self._cluster.types[pool.type_at].name if pool.type_at >= 0 else ""
@@ -92,6 +113,10 @@ class Demands:
         return right_type and (not home or not pool.partitions or home in pool.partitions)
 
     def _fits(self, demand: Demand, *, mixed: bool) -> bool:
+        # Roles are looked at one by one: what does not fit together although each role does waits for ever, and the end of the run says so.
+        return self._holds(demand, mixed=mixed) and (demand.servers is None or self._holds(demand.servers, mixed=mixed))
+
+    def _holds(self, demand: Demand, *, mixed: bool) -> bool:
         most: dict[int, float] = {}
         for at in demand.pools:
             pool = self._pools[at]

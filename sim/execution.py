@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sim.demand import Demands
     from sim.perf.model import PerfModel
 
-FINISH, ASK, OOM, INTERRUPTION, OVERLAP_END = range(5)
+FINISH, ASK, OOM, SERVER_OOM, INTERRUPTION, OVERLAP_END = range(6)
 
 
 Next = tuple[float, int]
@@ -260,12 +260,12 @@ class Execution:
         columns.generation[job] += 1
         left, resume_s = columns.left[job], columns.resume[job]
         done = self._work[job] - left
-        rate, until_work, until_s, then = self._rate_of(job, grant, done, now_s)
+        rate, until_work, until_s, then, role = self._rate_of(job, grant, done, now_s)
         columns.rate[job] = rate = rate * self._efficiency
         if until_work < inf or until_s < inf:
             start = max(now_s, resume_s)
             at_s = min(start + (until_work - done) / rate if rate > 0 else inf, until_s)
-            self._breaks[job] = (max(at_s, now_s), OOM if then == "oom" else ASK)
+            self._breaks[job] = (max(at_s, now_s), ASK if then == "ask" else OOM if role == "worker" else SERVER_OOM)
         elif self._breaks:
             self._breaks.pop(job, None)
         if resume_s >= now_s and rate > 0 and not (self._breaks or self._interruptions or self._overlaps):

@@ -29,10 +29,15 @@ class Gang(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """Job-internal knobs. The simulator passes them on and never looks inside; performance and overhead models read them."""
+    """Job-internal knobs. The simulator passes them on and never looks inside; performance and overhead models read them.
+
+    ``sharding`` says that workers fetch their data in shards as they need more, instead of dividing it in equal parts beforehand: a slow worker then holds up
+    nobody, and the loss of one replica is not the loss of the job.
+    """
 
     batch_size: int | None = None
     accumulation: int = 0
+    sharding: bool = False
 
 
 UNTUNED: Final = Tuning()
@@ -70,8 +75,8 @@ class Delta(NamedTuple):
 class Shape(NamedTuple):
     """A grant before it is placed: what a performance model needs to guess a rate.
 
-    ``gpus`` holds GPUs per type, in the order of ``cluster.types``; ``nodes`` the nodes spanned; ``servers`` the parameter servers; ``kind`` is "gpu" or
-    "cpu" for the workers.
+    ``gpus`` holds GPUs per type, in the order of ``cluster.types``; ``nodes`` the nodes spanned; ``servers`` the parameter servers, 0 = as many as the job
+    asks for; ``kind`` is "gpu" or "cpu" for the workers, and ``workers`` counts those on CPUs.
     """
 
     gpus: tuple[int, ...]
@@ -79,13 +84,14 @@ class Shape(NamedTuple):
     servers: int = 0
     kind: str = "gpu"
     tuning: Tuning = UNTUNED
+    workers: int = 0
 
 
 class Demand(NamedTuple):
     """What a job asks for, per replica; equal demands are one object, so queues may be kept per demand.
 
-    A GPU job is ``replicas`` workers of one GPU, with its cores and memory divided among them; a CPU job is one replica per core. ``pools`` are the
-    pools whose GPU type the job admits.
+    A GPU job is ``replicas`` workers of one GPU, with its cores and memory divided among them; a CPU job is one replica per core, unless it says what its
+    workers are. ``pools`` are the pools whose GPU type the job admits. ``servers`` are its parameter servers, a demand of their own; None = it has none.
     """
 
     replicas: int
@@ -93,6 +99,7 @@ class Demand(NamedTuple):
     cpus: float
     mem_gb: float
     pools: tuple[int, ...]
+    servers: Demand | None = None
 
 
 class Pool(NamedTuple):

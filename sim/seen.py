@@ -107,6 +107,11 @@ class JobTable(Protocol):
         """Whether the job may be stopped or changed once it runs."""
         ...
 
+    @property
+    def predictable(self) -> NDArray[np.bool_]:
+        """Whether the belief can tell the size of the job by now; needs "remaining_work"."""
+        ...
+
     def column(self, name: str) -> Floats:
         """Return any column by name."""
         ...

@@ -21,7 +21,7 @@ from sim.cluster import Cluster
 from sim.conditions import Conditions, Measure
 from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan, remarks_of
 from sim.errors import ContractError, InfeasiblePlan, ParameterError
-from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, Next
+from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM, Next
 from sim.faults import Outages
 from sim.instant import DECISION, END, LANDING, At
 from sim.record import COMPLETED, FAILED, IMPOSSIBLE, REFUSED
@@ -194,7 +194,7 @@ class Simulator:
             if self._cadence.on_finish:
                 self._make_due()
         else:
-            self._evict(job, "interruption" if kind == INTERRUPTION else "oom", "worker")
+            self._evict(job, "interruption" if kind == INTERRUPTION else "oom", "server" if kind == SERVER_OOM else "worker")
 
     def _evict(self, job: JobId, cause: str, role: str) -> None:
         lost = self._execution.evict(job, self._env.now)

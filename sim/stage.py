@@ -16,7 +16,7 @@ from sim.demand import Demands, narrowed, pools_of
 from sim.errors import ContractError, ParameterError
 from sim.execution import Execution
 from sim.ledger import FreeRoom, Ledger
-from sim.perf.model import Fitting
+from sim.perf.model import Fitting, Staffed
 from sim.record import OPEN, UNFINISHED, Record, job_frame
 from sim.result import RunResult, Timing
 from sim.trace import Trace
@@ -59,7 +59,8 @@ class Stage:
         confined = [name.removeprefix("confined_by_") for name in sorted(needs) if name.startswith("confined_by_")]
         self._model = model = conditions.perf.bind(trace, cluster)
         placeable = narrowed(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace
-        demands = Demands(placeable, cluster, pools, confined[0] if confined else "")
+        roles = model.roles() if isinstance(model, Staffed) else None
+        demands = Demands(placeable, cluster, pools, confined[0] if confined else "", roles)
         self.room = FreeRoom(cluster, pools, overflow="overflow" in needs)
         self.ledger = Ledger(self.room, [cluster.type_index.get(node.gpu_type, -1) for node in cluster.nodes], mixed=mixed)
         self.measured = conditions.measure.mask(self.submit_s)

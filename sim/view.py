@@ -33,7 +33,7 @@ PUBLIC_NUMBERS: Final[dict[str, tuple[str, float]]] = {
     "mem_gb": ("mem_gb", 0.0),
 }
 PUBLIC_TEXTS: Final = ("user", "vc", "model", "partition", "gpu_type")
-GATED: Final = {"remaining_work": "remaining_work", "recorded_start_s": "recorded_start", "gpu_type": "recorded_start"}
+GATED: Final = {"remaining_work": "remaining_work", "predictable": "remaining_work", "recorded_start_s": "recorded_start", "gpu_type": "recorded_start"}
 
 
 class Jobs:
@@ -62,12 +62,13 @@ class Jobs:
         self._trace, self._columns, self._work, self._belief, self._needs = trace, columns, work, belief, needs
         self._static: dict[str, NDArray[Any]] = {"preemptible": preemptible} | limits._asdict()
         self._scalars: dict[str, memoryview[float]] = {}
-        self._live: dict[str, Callable[[Ints], Floats]] = {
+        self._live: dict[str, Callable[[Ints], NDArray[Any]]] = {
             "rate": self._rate,
             "held_gpus": lambda ids: columns.array("held_gpus")[ids].astype(np.int64),
             "served_gpu_s": lambda ids: self._served(ids, "served_gpu_s", "held_gpus"),
             "served_cpu_s": lambda ids: self._served(ids, "served_cpu_s", "held_cpus"),
             "remaining_work": lambda ids: self._belief.remaining(ids, self._done(ids)),
+            "predictable": lambda ids: self._belief.predictable(ids, self._done(ids)),
         }
 
     def gather(self, name: str, ids: Ints) -> NDArray[Any]:

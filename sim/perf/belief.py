@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.contract import Floats, Grant, Ints, JobId, Shape
 from sim.overheads import Transitions
@@ -40,6 +41,14 @@ class BoundBelief(Protocol):
         """Return the believed work left of one job."""
         ...
 
+    def predictable(self, ids: Ints, done: Floats) -> NDArray[np.bool_]:
+        """Tell of which jobs the size can be told by now, given the work done; of shape (jobs,)."""
+        ...
+
+    def believed(self) -> Floats:
+        """Return the total work of each job as it was first believed, of shape (jobs,); NaN where nobody asked."""
+        ...
+
     def observe(self, job: JobId, finish_s: float) -> None:
         """Learn from a finished job, before the decision of that instant."""
         ...
@@ -71,8 +80,8 @@ class Exact:
 
     def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> SizedBelief:
         """Bind to the truth."""
-        del trace, seed
-        return SizedBelief(model, transitions, model.work().copy())
+        del seed
+        return SizedBelief(model, transitions, model.work().copy(), _told_after(trace))
 
 
 @dataclass(frozen=True)
@@ -83,10 +92,9 @@ class Noisy:
 
     def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> SizedBelief:
         """Bind to the truth, with the noise of this seed."""
-        del trace
         work = model.work()
         noise = np.random.default_rng([seed, BELIEF_STREAM]).standard_normal(len(work))
-        return SizedBelief(model, transitions, work * np.exp(self.sigma * noise))
+        return SizedBelief(model, transitions, work * np.exp(self.sigma * noise), _told_after(trace))
 
 
 @dataclass(frozen=True)
@@ -97,8 +105,8 @@ class Biased:
 
     def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> SizedBelief:
         """Bind to the truth."""
-        del trace, seed
-        return SizedBelief(model, transitions, model.work() * self.factor)
+        del seed
+        return SizedBelief(model, transitions, model.work() * self.factor, _told_after(trace))
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,12 @@ class Unknown:
     def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> SizedBelief:
         """Bind to the truth, of which only speeds are kept."""
         del seed
-        return SizedBelief(model, transitions, self.guess_s * (model.work() / trace.numbers("duration_s")))
+        guesses = self.guess_s * (model.work() / trace.numbers("duration_s"))
+        return SizedBelief(model, transitions, guesses, np.full(len(trace), np.inf))
+
+
+def _told_after(trace: Trace) -> Floats:
+    return trace.numbers("predictable_after", 0.0)
 
 
 class SizedBelief:
@@ -124,11 +137,14 @@ class SizedBelief:
         Where pauses come from.
     totals : array of shape (jobs,)
         Believed total work; changed in place as jobs outlive it.
+    told_after : array of shape (jobs,)
+        Share of the work after which the size of a job can be told; above 1 = never.
     """
 
-    def __init__(self, model: PerfModel, transitions: Transitions, totals: Floats) -> None:
+    def __init__(self, model: PerfModel, transitions: Transitions, totals: Floats, told_after: Floats) -> None:
         self._model, self._transitions = model, transitions
-        self._totals = totals
+        self._totals, self._first = totals, totals.copy()
+        self._told_at: Floats = np.where(told_after <= 1, told_after * model.work(), np.inf)
         self._total: memoryview[float] = memoryview(totals)  # type: ignore[arg-type]
 
     def rate(self, job: JobId, grant: Grant) -> float:
@@ -161,6 +177,14 @@ class SizedBelief:
                 total *= 2
             self._total[job] = total
         return total - done
+
+    def predictable(self, ids: Ints, done: Floats) -> NDArray[np.bool_]:
+        """Tell which jobs have done enough for their size to be told."""
+        return np.asarray(done >= self._told_at[ids])
+
+    def believed(self) -> Floats:
+        """Return the totals before any was doubled."""
+        return self._first
 
     def observe(self, job: JobId, finish_s: float) -> None:
         """Learn nothing."""

@@ -18,14 +18,37 @@ if TYPE_CHECKING:
 class Rate(NamedTuple):
     """Work per second, and until when that holds.
 
-    The simulator asks again when the work done reaches ``until_work`` or the clock ``until_s``; with ``then = "oom"`` the job runs out of memory there
-    and is evicted.
+    The simulator asks again when the work done reaches ``until_work`` or the clock ``until_s``; with ``then = "oom"`` a "worker" or "server", its ``role``,
+    runs out of memory there and the job is evicted.
     """
 
     work_per_s: float
     until_work: float = inf
     until_s: float = inf
     then: str = "ask"
+    role: str = "worker"
+
+
+class Roles(NamedTuple):
+    """What jobs with parameter servers are made of, as they ask for it; read-only arrays of shape (jobs,).
+
+    Counts of replicas, and cores and GB of each. ``servers`` is 0 for jobs without; memory is 0 where it is not stated.
+    """
+
+    workers: Floats
+    servers: Floats
+    worker_cpus: Floats
+    worker_mem_gb: Floats
+    server_cpus: Floats
+    server_mem_gb: Floats
+
+
+class Usage(NamedTuple):
+    """Cores and GB in use by all replicas of a role together, as a mean over time."""
+
+    role: str
+    cpus: float
+    mem_gb: float
 
 
 class Limits(NamedTuple):
@@ -81,6 +104,24 @@ class Fitting(Protocol):
 
     def fits(self) -> NDArray[np.bool_]:
         """Tell where each job can run at all, of shape (jobs, types) with the types in the order of the cluster; elsewhere it is never placed."""
+        ...
+
+
+@runtime_checkable
+class Staffed(Protocol):
+    """A performance model under which jobs are made of workers and parameter servers; an optional part of `PerfModel`."""
+
+    def roles(self) -> Roles:
+        """Return what each job asks for."""
+        ...
+
+
+@runtime_checkable
+class Using(Protocol):
+    """A performance model that knows what jobs use of what they hold; an optional part of `PerfModel`."""
+
+    def usage(self, job: JobId, grant: Grant, done: tuple[float, float], now_s: float) -> tuple[Usage, ...]:
+        """Return what each role uses while the work done grows between these two, under one grant and rate; ``now_s`` is when that began."""
         ...
 
 

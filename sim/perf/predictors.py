@@ -81,7 +81,7 @@ class ForestBelief(SizedBelief):
     """
 
     def __init__(self, spec: Forest, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> None:
-        super().__init__(model, transitions, np.full(len(trace), np.nan))
+        super().__init__(model, transitions, np.full(len(trace), np.nan), np.zeros(len(trace)))
         self._spec = spec
         self._fastest: Floats = np.nan_to_num(model.fastest(), nan=1.0)
         self._logs: Floats = np.log(model.work() / self._fastest)
@@ -98,13 +98,13 @@ class ForestBelief(SizedBelief):
     def remaining(self, ids: Ints, done: Floats) -> Floats:
         """Return predicted size minus work done, of shape (jobs,)."""
         for job in ids[np.isnan(self._totals[ids])].tolist():
-            self._total[job] = self._predicted(job)
+            self._predict(job)
         return super().remaining(ids, done)
 
     def remaining_one(self, job: JobId, done: float) -> float:
         """Return the same for one job."""
         if isnan(self._total[job]):
-            self._total[job] = self._predicted(job)
+            self._predict(job)
         return super().remaining_one(job, done)
 
     def observe(self, job: JobId, finish_s: float) -> None:
@@ -115,9 +115,9 @@ class ForestBelief(SizedBelief):
             self._forest = self._trained(self._finished[-self._spec.latest :])
             self._ahead.clear()
 
-    def _predicted(self, job: JobId) -> float:
+    def _predict(self, job: JobId) -> None:
         log = self._by_forest(job) if self._forest else self._by_median(job)
-        return float(np.exp(log) * self._fastest[job])
+        self._total[job] = self._first[job] = float(np.exp(log) * self._fastest[job])
 
     def _by_median(self, job: JobId) -> float:
         known = [other for other in self._finished if self._user[other] == self._user[job]] or self._finished

@@ -374,7 +374,7 @@ class LearntBelief(SizedBelief):
     users = (0, 1, 0, 1, 0, 1)
 
     def __init__(self, model: PerfModel, transitions: Transitions) -> None:
-        super().__init__(model, transitions, np.full(len(model.work()), 100.0))
+        super().__init__(model, transitions, np.full(len(model.work()), 100.0), np.zeros(len(model.work())))
         self._size, self.heard = model.work(), []  # type: list[tuple[int, float]]
 
     def observe(self, job: JobId, finish_s: float) -> None:
