@@ -15,7 +15,8 @@ class Fifo:
 
     Notes
     -----
-    Non-preemptive. An evicted job queues at its original place. The rule of thumb of every cluster; "YARN-CS" of the literature is this with ``head=block``.
+    Non-preemptive. An evicted job queues at its original place. The rule of thumb of every cluster; "YARN-CS" of the literature is this with ``head=block``,
+    "WCS-SubTime", work-conserving scheduling by submission time, with ``head=skip``.
     """
 
     order: str = param("submit", choices=("submit", "priority"), help="Order of the queue: submission, or priority first and submission within it.")
@@ -32,7 +33,7 @@ class Fifo:
         what="First come, first served.",
         cost="One large job at the head holds up everybody behind it.",
         limits="Knows nothing of run times; never stops a job.",
-        source="Folklore",
+        source="Folklore; YARN-CS of papers, and WCS-SubTime with head = skip",
         certainty="exact",
         goals=("baseline",),
     )

@@ -27,7 +27,9 @@ class Sjf:
     """
 
     size: str = param(
-        "time", choices=("time", "gpu_time"), help="What makes a job short: its believed run time, or that times its GPUs (a CPU job counts as one GPU)."
+        "time",
+        choices=("time", "gpu_time"),
+        help="What makes a job short: its believed run time (SPJF), or that times its GPUs (SPWF; a CPU job counts as one GPU).",
     )
     head: str = head_param()
     placement: str = placement_param()
@@ -42,8 +44,9 @@ class Sjf:
         what="The job with the shortest believed run time goes first.",
         cost="Long jobs wait, without end while enough short ones arrive.",
         limits="As good as its belief of run times; never stops a job.",
-        source="W. E. Smith, Various optimizers for single-stage production, 1956 (shortest processing time)",
-        certainty="exact",
+        source="W. E. Smith, Various optimizers for single-stage production, 1956 (shortest processing time). With predicted run times these are SPJF and SPWF "
+        "of the paper on A-SRPT, by size, and with head = skip its WCS-Duration and WCS-Workload",
+        certainty="exact; which rules those four names stand for is our reading",
         goals=("short waits", "baseline"),
     )
 
