@@ -120,17 +120,25 @@ def _reserve_nodes(view: View, placer: Placer, order: list[End], job: JobId) -> 
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if sketch.has_room(placer, demand, middle) else (middle, high)
-    at_s = order[high - 1][0]
+    at_s, enough = order[high - 1][0], high
     while high < len(order) and order[high][0] <= at_s:
         high += 1
-    sketch.show(high)
-    grant = placer(view, demand)
-    assert grant is not None, "more free room never hurts"
+    # With servers to be placed after the workers, more free room may hurt: then what ends at the same instant as the last one needed is left out.
+    grant = _first_place(view, placer, demand, sketch, (high, enough))
     free = view.free_gpus.tolist(), view.free_cpus.tolist(), view.free_mem_gb.tolist()
-    slack = {node: (free[0][node], free[1][node], free[2][node]) for node in grant.gangs[0].workers.nodes}
+    slack = {node: (free[0][node], free[1][node], free[2][node]) for part in grant.gangs[0] if part is not None for node in part.nodes}
     view.room.give(grant)
     sketch.show(0)
     return Reservation(job, at_s, slack=slack)
+
+
+def _first_place(view: View, placer: Placer, demand: Demand, sketch: _Sketch, ended: tuple[int, ...]) -> Grant:
+    for count in ended:
+        sketch.show(count)
+        grant = placer(view, demand)
+        if grant is not None:
+            return grant
+    raise AssertionError("a place that was found a moment ago is gone")
 
 
 class _Sketch:

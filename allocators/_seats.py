@@ -54,21 +54,22 @@ class Seats:
         resized = self.demand(view, demand, units * area.unit, area)
         if not self._whole:
             return self._place(view, resized)
-        return _take_whole(view.room, resized, area.unit, [*sorted(own), *_unused(view.room, resized.pools, area)])
+        found = _take_whole(view.room, resized, area.unit, [*sorted(own), *_unused(view.room, resized.pools, area)])
+        return self._place.with_servers(view, resized.servers, found) if found is not None and resized.servers is not None else found
 
     def shrink(self, view: View, demand: Demand, grant: Grant, units: int, area: Area) -> Grant | None:
         """Give a job back all but so many units on nodes of its own; None, and nothing given back, if it would not fit even there."""
-        room, gpus = view.room, units * area.unit
+        room, gpus, servers = view.room, units * area.unit, grant.gangs[0].servers
         resized = self.demand(view, demand, gpus, area)
         room.give(grant)
         own = {node: fit for node, held in gpus_by_node(grant).items() if (fit := min(held, room.replicas_that_fit(node, resized)))}
-        whole = _take_whole(room, resized, area.unit, sorted(own)) if self._whole else None
+        whole = _take_whole(room, resized, area.unit, sorted(own), servers) if self._whole else None
         if whole is not None:
             return whole
         if sum(own.values()) < gpus:
             room.take(grant)
             return None
-        return _reserve(room, resized, _fewest(own, gpus))
+        return _reserve(room, resized, _fewest(own, gpus), servers)
 
     def grow(self, view: View, demand: Demand, grant: Grant, sizes: Iterable[int], area: Area) -> Grant | None:
         """Place a job anew in the first of these sizes for which its own and the free room suffice; None, and nothing given back, if there is none."""
@@ -109,7 +110,7 @@ def _unused(room: Room, pools: Iterable[int], area: Area) -> Iterator[int]:
             mask ^= low
 
 
-def _take_whole(room: Room, demand: Demand, unit: int, candidates: Iterable[int]) -> Grant | None:
+def _take_whole(room: Room, demand: Demand, unit: int, candidates: Iterable[int], servers: Part | None = None) -> Grant | None:
     """Reserve the first of these nodes that are unused, all of each, or nothing if they are too few."""
     missing, spots = demand.replicas // unit, dict[int, int]()
     for node in candidates:
@@ -117,7 +118,7 @@ def _take_whole(room: Room, demand: Demand, unit: int, candidates: Iterable[int]
             spots[node] = unit
             missing -= 1
             if not missing:
-                return _reserve(room, demand, spots)
+                return _reserve(room, demand, spots, servers)
     return None
 
 
@@ -134,8 +135,8 @@ def _fewest(own: Mapping[int, int], need: int) -> dict[int, int]:
     return spots
 
 
-def _reserve(room: Room, demand: Demand, spots: Mapping[int, int]) -> Grant:
+def _reserve(room: Room, demand: Demand, spots: Mapping[int, int], servers: Part | None) -> Grant:
     nodes = tuple(sorted(spots))
-    grant = Grant((Gang(Part(nodes, tuple(spots[node] for node in nodes), demand.gpus, demand.cpus, demand.mem_gb)),))
+    grant = Grant((Gang(Part(nodes, tuple(spots[node] for node in nodes), demand.gpus, demand.cpus, demand.mem_gb), servers),))
     room.take(grant)
     return grant

@@ -44,7 +44,7 @@ class Ways(NamedTuple):
         Sets of pools in the order in which they are tried: one for each GPU type, then all together if a gang may span types. Sets that could
         not hold the gang even if they were empty are left out.
     by_mask : bool
-        Whether GPUs are all that matters there: the job asks for no cores and memory, or no node limits them.
+        Whether GPUs are all that matters there: the job asks for no servers, and for no cores and memory, or no node limits them.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -65,6 +65,8 @@ class Placer:
 
     Notes
     -----
+    Parameter servers are placed after the workers and like a job without GPUs, on nodes without GPUs first. Our reading; the papers leave it open.
+
     Ties go to the node with the lowest number. Where nodes do not limit cores and memory, only bit sets of free GPUs are looked at and the cost does not
     grow with the number of nodes that do not matter; otherwise every node of the admitted pools is asked what it can still take.
     """
@@ -117,6 +119,18 @@ class Placer:
             return None
         grant = self._grant(demand, spots)
         room.take(grant)
+        return grant if demand.servers is None else self.with_servers(view, demand.servers, grant)
+
+    def with_servers(self, view: View, servers: Demand, alone: Grant) -> Grant | None:
+        """Find nodes for the servers of workers that are reserved on the sketch already; without any, give those back."""
+        room = view.room
+        beside = self(view, servers)
+        room.give(alone)
+        if beside is None:
+            return None
+        room.give(beside)
+        grant = Grant((Gang(alone.gangs[0].workers, beside.gangs[0].workers),))
+        room.take(grant)
         return grant
 
     def counts(self, view: View, demand: Demand) -> bool:
@@ -130,7 +144,7 @@ class Placer:
             nodes, pools = view.cluster.nodes, view.room.pools
             here = [nodes[node] for at in demand.pools for node in pools[at].nodes]
             unlimited = not (demand.cpus or demand.mem_gb) or all(node.cpus == inf and node.mem_gb == inf for node in here)
-            known = self._ways[id(demand)] = Ways(self._groups(view, demand), demand.gpus == 1 and unlimited)
+            known = self._ways[id(demand)] = Ways(self._groups(view, demand), demand.gpus == 1 and unlimited and demand.servers is None)
         return known
 
     def run_time_s(self, view: View, job: JobId, at: int = 0) -> float:
@@ -195,7 +209,8 @@ def alone(view: View, demand: Demand, groups: Iterable[Sequence[int]]) -> Grant:
     pools = next(iter(groups))
     fits = [(-capacity_for(view, node, demand), node) for at in pools for node in view.room.pools[at].nodes]
     nodes, count = zip(*sorted(_walk([(-fit, node) for fit, node in sorted(fits) if fit], demand.replicas)), strict=True)
-    return Grant((Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb)),))
+    servers = None if demand.servers is None else alone(view, demand.servers, [demand.servers.pools]).gangs[0].workers
+    return Grant((Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb), servers),))
 
 
 def could_ever_hold(view: View, demand: Demand, *, mixed: bool) -> bool:
@@ -203,7 +218,8 @@ def could_ever_hold(view: View, demand: Demand, *, mixed: bool) -> bool:
     kinds: dict[int, list[int]] = {}
     for at in demand.pools:
         kinds.setdefault(0 if mixed or not demand.gpus else view.room.pools[at].type_at, []).append(at)
-    return any(_holds(view, demand, pools) for pools in kinds.values())
+    fits = any(_holds(view, demand, pools) for pools in kinds.values())
+    return fits and (demand.servers is None or _holds(view, demand.servers, demand.servers.pools))
 
 
 def _holds(view: View, demand: Demand, pools: Iterable[int]) -> bool:

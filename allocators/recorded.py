@@ -85,4 +85,6 @@ class Recorded:
 def _overflowing(view: View, demand: Demand) -> Grant:
     node = view.room.overflow
     assert node is not None, "the simulator appends an overflow node for those that declare it"
-    return Grant((Gang(Part((node,), (demand.replicas,), demand.gpus, demand.cpus, demand.mem_gb)),))
+    workers, servers = [role and Part((node,), (role.replicas,), role.gpus, role.cpus, role.mem_gb) for role in (demand, demand.servers)]
+    assert workers is not None
+    return Grant((Gang(workers, servers),))
