@@ -18,6 +18,8 @@ COUNTS_WORK: Final = frozenset({"finish_time_fairness", "makespan", "cost_slo", 
 """Objectives that look at the work left."""
 LOOKS_AT_RATES: Final = COUNTS_WORK | {"max_sum_throughput", "cost"}
 """Objectives that look at rates even if types are all alike to them."""
+EQUAL: Final = frozenset({"isolated", "gandiva"})
+"""Objectives that part the cluster equally, whatever the rates."""
 FASTEST: Final = 0
 GANGS: Final = "AlloX matches jobs of one GPU; here larger ones come first, in order of arrival, each on the fastest type with room."
 
@@ -36,7 +38,7 @@ class Wishes:
     @property
     def looks(self) -> bool:
         """Whether rates are looked at, and not only where jobs can run."""
-        return self.objective in LOOKS_AT_RATES if not self.aware else self.objective != "isolated"
+        return self.objective in LOOKS_AT_RATES if not self.aware else self.objective not in EQUAL
 
     @property
     def owner_column(self) -> str:
@@ -61,7 +63,7 @@ class Wishes:
         if self.objective == "finish_time_fairness":
             problem = _remember(roster, problem)
         special = _SPECIAL.get(self.objective)
-        return special(self, standing, roster, problem, rng) if special else OBJECTIVES[self.objective](problem)
+        return special(self, standing, roster, problem, rng) if special else OBJECTIVES["isolated" if self.objective in EQUAL else self.objective](problem)
 
     def _problem(self, standing: Standing) -> Problem:
         here = standing.gangs[:, None] <= standing.gpus

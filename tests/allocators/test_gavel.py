@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,37 @@ def test_a_gang_never_spans_types() -> None:
     assert result.jobs["outcome"].tolist() == ["completed", "completed"]
     spanned = result.placements.groupby("segment")["node"].nunique()
     assert (spanned == 1).all()
+
+
+def test_types_in_random_order_are_drawn_as_published() -> None:
+    # The stream that upstream seeds with 5 more than the run; the two types are put in order anew from (fast, slow) in every round.
+    stream, ran = Random(7 + 5), []
+    for _ in range(12):
+        types = [0, 1]
+        stream.shuffle(types)
+        ran.append(types[0])
+    result = run(trace_of([(0, 1, 50_000)]), TWO_TYPES, Conditions(seed=7), objective="isolated")
+    placed = result.placements.merge(result.segments, left_on="segment", right_index=True)
+    assert [int(placed.loc[(placed["t0"] <= at * 360 + 1) & (placed["t1"] > at * 360 + 1), "node"].iloc[0]) for at in range(12)] == ran
+
+
+def test_gandiva_takes_the_fastest_type_first() -> None:
+    trace = trace_of([(0, 1, 900), (0, 1, 900)])
+    # The fast GPU goes to the first job, to the second, and to the first again, which had as much of it as the other and is done with its 360 + 180 + 360 s at
+    # 1080. The second has done 180 + 360 + 180 s by then, and has the fast GPU for the rest.
+    assert finishes(run(trace, TWO_TYPES, objective="gandiva")) == [1080.0, 1260.0]
+    alone = trace_of([(0, 1, 5000)])
+    assert set(run(alone, TWO_TYPES, objective="gandiva").placements["node"]) == {0}
+    assert set(run(alone, TWO_TYPES, objective="isolated").placements["node"]) == {0, 1}
+    assert run(trace, TWO_TYPES, objective="gandiva").digest() == run(trace, TWO_TYPES, objective="isolated", faithful=False).digest()
+
+
+def test_time_received_counts_whole_iterations() -> None:
+    # On the V100, 360 s are 23,307.28 iterations of the first model and 1022.94 of the second: 0.004 s and 0.332 s do not count. So the second is ahead when
+    # both had one round, while the first is where all time counts.
+    trace = trace_of([(0, 1, 2000), (0, 1, 2000)], model=["LM", "Recommendation"], batch_size=[20, 8192])
+    assert starts(run(trace, ONE, Conditions(Profiled()), objective="isolated"), 0)[:2] == [0.0, 1080.0]
+    assert starts(run(trace, ONE, Conditions(Profiled()), objective="isolated", faithful=False), 0)[:2] == [0.0, 720.0]
 
 
 # -- what upsets rounds ----------------------------------------------------------------------------------------------------------------------------------------
@@ -360,6 +392,6 @@ def test_needs_are_what_the_objective_reads() -> None:
     assert Gavel(aware=False).needs == frozenset()
     assert Gavel(objective="makespan").needs == {"rates", "remaining_work"}
     assert Gavel(objective="makespan", aware=False).needs == {"rates", "remaining_work"}
-    assert Gavel(objective="isolated").needs == frozenset()
+    assert Gavel(objective="isolated").needs == Gavel(objective="gandiva").needs == frozenset()
     assert Gavel(objective="fifo").needs == {"rates"}
     assert Gavel(objective="fifo", aware=False).needs == frozenset()
