@@ -14,10 +14,11 @@ from typing import Any, Final, TextIO
 
 import pandas as pd
 
-from lab import catalog, machines, profiles
+from lab import catalog, coverage, machines, profiles
 from lab.compare import Outcome, headline
 from lab.document import parse_json
 from lab.machines import cluster_from_file
+from lab.profiles import RELATIVE
 from lab.run import run, summarise
 from lab.scenario import READY, RIGID, Scenario, TraceSpec
 from lab.settings import with_settings
@@ -119,14 +120,25 @@ def _measured(args: argparse.Namespace, study: Study, source: Source) -> Source:
     """Say what a measured profile lacks, before the run; return the jobs, on request without those that it does not know."""
     base = study.base
     if args.without_unmeasured:
-        source = profiles.measured_only(source, base.perf, base.cluster)
-    fit = profiles.check(base.perf, changed(source.trace, base.trace), base.cluster)
+        source = coverage.measured_only(source, base.perf, base.cluster)
+    fit = coverage.check(base.perf, changed(source.trace, base.trace), base.cluster)
     if fit is None and args.without_unmeasured:
         raise UsageError(f"--without-unmeasured goes with a performance model of measured throughputs, but this is {base.perf.name}. Leave it out.")
     if fit:
-        ways = () if fit.runs else ("--without-unmeasured leaves them out; stand_in in --perf lets something stand in.",)
-        sys.stderr.write("".join(f"{sentence}\n" for sentence in (*fit.sentences, *(f"  {line}" for line in fit.lines()), *ways)))
+        heading = (fit.heading,) if fit.heading else ()
+        sys.stderr.write("".join(f"{sentence}\n" for sentence in (*fit.sentences, *heading, *(f"  {line}" for line in fit.lines()))))
+    if fit and not fit.runs:
+        raise ParameterError(_ways_out(fit))
     return source
+
+
+def _ways_out(fit: coverage.Fit) -> str:
+    count = int(fit.unmeasured.sum())
+    values = {RELATIVE: f"stand_in={RELATIVE}", "": "stand_in=MODEL (one of the profile)"}
+    ways = [f"{values[way]} in --perf, which helps {jobs:,} of {plural(count, 'job')}" for way, jobs in fit.helped.items()]
+    if not fit.unmeasured.all():
+        ways.append(f"--without-unmeasured, which leaves {plural(count, 'job')} out")
+    return f"No run has begun. Ways out: {'; '.join([*ways, 'a profile that has these jobs'])}."
 
 
 def read_text(path: Path, what: str) -> str:

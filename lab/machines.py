@@ -14,13 +14,15 @@ from lab.document import parse_json
 from lab.samples import SAMPLES
 from lab.scenario import TraceSpec
 from lab.sources import load_source
-from lab.words import plural
+from lab.words import counted, plural
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
 from sim.demand import Demands, narrowed, pools_of
 from sim.errors import ClusterError
 from sim.metrics import node_table
 from sim.perf import PerfSpec
+from sim.perf.lookup import used_types
 from sim.perf.model import Fitting
+from sim.perf.profiled import Profiled
 from sim.readers.capacity import cluster_from_trace, cluster_from_vc_config
 from sim.trace import Trace
 
@@ -218,11 +220,14 @@ class Hopeless(NamedTuple):
         More of them at the size they ask for: only a policy that resizes can start those.
     first : DataFrame
         The first of both, their demands in the columns of the trace.
+    types : tuple of str
+        What is to be said of GPU types of the trace that mean nothing here.
     """
 
     jobs: int
     unless_resized: int
     first: pd.DataFrame
+    types: tuple[str, ...] = ()
 
     def sentences(self) -> tuple[str, ...]:
         """Return it in words, for before a run."""
@@ -235,7 +240,7 @@ class Hopeless(NamedTuple):
         if self.unless_resized:
             more = "more" if self.jobs else "can never start at the size asked for"
             said.append(f"{plural(self.unless_resized, 'job')} {more}: only a policy that resizes jobs can start them, on fewer GPUs.")
-        return tuple(said)
+        return (*said, *self.types)
 
 
 def impossible(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> Hopeless:
@@ -264,7 +269,32 @@ def impossible(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> 
     mask = demands.impossible(model.limits().min_gpus, mixed=False) if model is not None else asked
     columns = [name for name in ("job_id", "num_gpus", "gpu_types_allowed", "cpus", "mem_gb", "user") if name in trace.frame]
     never = int(np.count_nonzero(mask))
-    return Hopeless(never, int(np.count_nonzero(asked)) - never, trace.frame.loc[asked, columns].head(_SHOWN_JOBS))
+    types = absent_types(trace, cluster) if isinstance(perf, Profiled) else (*absent_types(trace, cluster), *_types_without_speed(trace, cluster))
+    return Hopeless(never, int(np.count_nonzero(asked)) - never, trace.frame.loc[asked, columns].head(_SHOWN_JOBS), types)
+
+
+def absent_types(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
+    """Name the GPU types that jobs insist on and that a cluster does not have, with their jobs; one sentence, or none."""
+    wanted, there = trace.texts("gpu_types_allowed"), set(used_types(cluster))
+    absent = {str(text): int((wanted.codes == at).sum()) for at, text in enumerate(wanted.categories) if text and not there & set(str(text).split("|"))}
+    told = {text.replace("|", " or "): jobs for text, jobs in absent.items() if jobs}
+    if not told:
+        return ()
+    return (f"The cluster has no GPU of the types that jobs ask for: {counted(told)}. They count as impossible; add nodes of such a type, or leave them.",)
+
+
+def _types_without_speed(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
+    recorded = trace.texts("gpu_type")
+    strange = {
+        str(kind): int((recorded.codes == at).sum())
+        for at, kind in enumerate(recorded.categories)
+        if kind and kind not in KNOWN_TYPES and kind not in cluster.type_index
+    }
+    told = {kind: jobs for kind, jobs in strange.items() if jobs}
+    if not told:
+        return ()
+    way = "Their durations count as if measured on the reference type; correct the column gpu_type if that is wrong."
+    return (f"Jobs were recorded on GPU types of which no speed is known: {counted(told)}. {way}",)
 
 
 def offered_load(trace: Trace, cluster: Cluster) -> float:

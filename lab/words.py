@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 def plural(number: int, noun: str) -> str:
     """Return a number with its noun."""
     many = f"{noun[:-1]}ies" if noun.endswith("cy") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else many}"
+
+
+def counted(jobs: Mapping[str, int], most: int = 5) -> str:
+    """Return names with the number of jobs of each, those of the most jobs first."""
+    ordered = sorted(jobs.items(), key=lambda item: -item[1])
+    told = ", ".join(f"{name[:40]} ({plural(count, 'job')})" for name, count in ordered[:most])
+    return f"{told} and {len(ordered) - most} more" if len(ordered) > most else told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from lab.outcomes import Shown
-from ui import comparison, gpu_types, state, words
+from ui import comparison, gpu_types, profiles, state, words
 from ui.shell import page
 
 
@@ -41,7 +41,9 @@ def _nothing(mine: state.Desk) -> None:
     st.write("This page will show the policies side by side: a table of metrics, jobs waiting, GPUs busy, and how long jobs take.")
     st.write("No result yet.")
     with st.container(horizontal=True):
-        if st.button("Run this scenario", key="run_here", type="primary", icon=":material/play_arrow:"):
+        stopped = profiles.stopped(mine.study) is not None
+        why = "See the sidebar for what stops it, and the ways out." if stopped else None
+        if st.button("Run this scenario", key="run_here", type="primary", icon=":material/play_arrow:", disabled=stopped, help=why) and not stopped:
             mine.run()
             st.rerun()
         st.page_link("pages/trace.py", label="Load a trace", icon=":material/upload_file:")

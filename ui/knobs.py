@@ -62,7 +62,7 @@ def scaling(trace: Trace | None) -> None:
             _take("perf", Spec(name))
         with said:
             _assumed(trace)
-        profile_form.findings(trace, state.desk().study.base.cluster)
+        profile_form.findings()
 
 
 def can_scale(spec: Spec) -> bool:

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import streamlit as st
 
-from lab import catalog, profiles, start
-from lab.front import Cluster, Spec, Trace, TrainyardError
+from lab import catalog, coverage, profiles, start
+from lab.front import Spec, Study, TrainyardError, load_trace
 from ui import forms, server, state, words
 
 _SHOWN: Final = 200
@@ -48,39 +48,85 @@ def form(now: Spec, key: str) -> Spec:
     return Spec.of(now.name, **values)
 
 
-def findings(trace: Trace | None, cluster: Cluster) -> None:
-    """Say what the profile lacks for these jobs, with counts, and offer to leave jobs out."""
-    mine = state.desk()
-    if trace is None:
-        return
+def findings() -> None:
+    """Say what the profile lacks for these jobs, with counts, and offer the ways out."""
+    study = state.desk().study
     try:
-        fit = _fit(f"{trace.digest} {cluster.digest} {mine.study.base.perf}", mine.study.base.perf, trace, cluster)
+        found = fit(study)
     except TrainyardError:
         return  # what is assumed cannot be told either, and that place says why
-    if fit is None:
+    if found is None:
         return
-    if fit.runs and not len(fit.missing):
-        st.caption(f":material/check: Every one of the {words.plural(len(trace), 'job')} was measured on every GPU type here.")
-    for sentence in fit.sentences:
+    if found.runs and not len(found.missing):
+        st.caption(f":material/check: Every one of the {words.plural(len(found.unmeasured), 'job')} was measured on every GPU type here.")
+    for sentence in found.sentences:
         st.warning(words.plain(sentence), icon=":material/warning:")
-    if not fit.runs:
-        count = words.plural(int(fit.unmeasured.sum()), "job")
-        none_left, how = bool(fit.unmeasured.all()), "The others become a trace of their own."
-        if st.button(f"Leave out {count}", key="without_unmeasured", icon=":material/filter_alt:", disabled=none_left, help=how):
-            mine.replace(profiles.without_unmeasured(mine.study, server.store()))
-            st.rerun()
-        st.caption("Or choose above what stands in for them.")
-    if len(fit.missing):
-        _missing(fit)
+    if not found.runs:
+        ways_out(found, "page")
+    if len(found.missing):
+        with st.expander(found.heading, expanded=not found.runs):
+            st.dataframe(found.missing.head(_SHOWN), hide_index=True, column_config=_COLUMNS)
+            if len(found.missing) > _SHOWN:
+                st.caption(f"{_SHOWN} of {len(found.missing):,} shown, those of the most jobs.")
 
 
-def _missing(fit: profiles.Fit) -> None:
-    jobs, rows = int(fit.missing["jobs"].max()), fit.missing.head(_SHOWN)
-    what = "combination is" if len(fit.missing) == 1 else "combinations are"
-    with st.expander(f"{len(fit.missing):,} {what} not in the profile, or do not run there: up to {words.plural(jobs, 'job')} each", expanded=not fit.runs):
-        st.dataframe(rows, hide_index=True, column_config=_COLUMNS)
-        if len(fit.missing) > _SHOWN:
-            st.caption(f"{_SHOWN} of {len(fit.missing):,} shown, those of the most jobs.")
+def ways_out(found: coverage.Fit, where: str) -> None:
+    """Offer what lets a run begin, a click each.
+
+    Parameters
+    ----------
+    found : Fit
+        What stops it.
+    where : str
+        Part of the keys of the widgets.
+    """
+    mine = state.desk()
+    count = int(found.unmeasured.sum())
+    with st.container(horizontal=True, vertical_alignment="bottom", key=f"ways/{where}"):
+        if helped := found.helped.get(profiles.RELATIVE):
+            label = "Use relative speeds" if helped == count else f"Use relative speeds, for {helped:,} of {count:,}"
+            if st.button(label, key=f"relative/{where}", icon=":material/speed:", help=_RELATIVE_HELP):
+                _let(mine, profiles.RELATIVE)
+        if not found.unmeasured.all():
+            label, how = f"Leave out {words.plural(count, 'job')}", "The others become a trace of their own."
+            if st.button(label, key=f"without_unmeasured/{where}", icon=":material/filter_alt:", help=how):
+                mine.replace(coverage.without_unmeasured(mine.study, server.store()))
+                st.rerun()
+        if "" in found.helped:
+            key = state.widget("model", where)
+            models = profiles.models_of(mine.study.base.perf, server.store())
+            chosen = st.selectbox("Take them for", models, None, key=key, placeholder="a model of the profile", width=260)
+            if chosen is not None:
+                _let(mine, chosen)
+
+
+def stopped(study: Study) -> coverage.Fit | None:
+    """Return what the profile of a study knows of its jobs if that lets no run begin; else None."""
+    try:
+        found = fit(study)
+    except TrainyardError:
+        return None  # what is not here any more says so where it is chosen, and when it is run
+    return found if found is not None and not found.runs else None
+
+
+def fit(study: Study) -> coverage.Fit | None:
+    """Return what the profile of a study knows of its jobs, None if its performance model has none; remembered by content.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace or the profile is not here any more.
+    """
+    if not profiles.is_profiled(study.base.perf):
+        return None
+    trace = load_trace(study.base.trace, server.store())
+    return _fit(f"{trace.digest} {study.base.cluster.digest} {study.base.perf}", study)
+
+
+def _let(mine: state.Desk, stand_in: str) -> None:
+    perf = mine.study.base.perf
+    mine.replace(start.with_model(mine.study, "perf", Spec.of(perf.name, **(perf.values | {"stand_in": stand_in}))))
+    st.rerun()
 
 
 def _receive(now: Spec) -> None:
@@ -135,9 +181,11 @@ def _stand_in(now: Spec, key: str) -> str:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _fit(mark: str, _perf: Spec, _trace: Trace, _cluster: Cluster) -> profiles.Fit | None:
+def _fit(mark: str, _study: Study) -> coverage.Fit | None:
     del mark
-    return profiles.check(_perf, _trace, _cluster, server.store())
+    base, store = _study.base, server.store()
+    return coverage.check(base.perf, load_trace(base.trace, store), base.cluster, store)
 
 
+_RELATIVE_HELP: Final = "What was not measured follows from the nearest measurement and the relative speeds of GPU types on the Cluster page."
 _HELP: Final = "The columns of Gavel's published tables. A gang on one server and spread over several are rows of their own."

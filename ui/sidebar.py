@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import Final, Literal
 
 import streamlit as st
 
 from lab import machines, outcomes
 from lab.front import Study, TrainyardError, load_trace
-from ui import progress, server, state, words
+from ui import profiles, progress, server, state, words
 
 FILE: Final = "trainyard-scenario.json"
 _MOST_SEED: Final = 2**31 - 1
@@ -66,7 +66,16 @@ def _run(mine: state.Desk, page: str) -> None:
     # Of all buttons in sight one is primary: on Start the sample, on Learn the replay, on Compare without any result the one in the page.
     elsewhere = page in ("start", "learn") or (page == "compare" and mine.shown is None)
     primary = differs and not elsewhere and not mine.live
-    if st.button("Run", key="run", icon=":material/play_arrow:", type="primary" if primary else "secondary", width="stretch"):
+    stopped = profiles.stopped(mine.study)
+    kind: Literal["primary", "secondary"] = "primary" if primary and stopped is None else "secondary"
+    clicked = st.button("Run", key="run", icon=":material/play_arrow:", type=kind, width="stretch", disabled=stopped is not None)
+    if stopped is not None:
+        st.caption(f":material/block: {words.plain(stopped.sentences[0])}")
+        # The page of the performance model offers them beside what is missing.
+        if page != "policies":
+            profiles.ways_out(stopped, "sidebar")
+            st.page_link("pages/policies.py", label="What is missing", icon=":material/table_view:")
+    elif clicked:
         mine.run()
         if page == "compare":
             st.rerun()

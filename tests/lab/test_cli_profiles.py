@@ -16,6 +16,7 @@ k80,Net,32,1,single,2
 """
 NETS = "job_id,submit_time_s,num_gpus,duration_s,model,batch_size\na,0,1,600,Net,32\nb,10,1,600,Odd,32\nc,20,1,600,Net,32\n"
 RUN = ["run", "--trace", "nets.csv", "--cluster", "1x1:v100,1x1:k80", "--allocator", "fifo", "--perf"]
+HEADING = "2 combinations of model, batch size, GPUs and GPU type are not in the profile, or do not run there: up to 1 job each."
 LACKS = [f"  Odd, batch size 32, 1 GPU on {kind}: the table lacks this model (1 job)" for kind in ("v100", "k80")]
 
 Call = Callable[..., tuple[int, str, str]]
@@ -50,15 +51,58 @@ def test_a_profile_is_named_by_its_path_and_known_by_its_content(call: Call, tmp
 def test_what_a_profile_lacks_is_said_before_the_run(call: Call) -> None:
     code, out, err = call(*RUN, "profiled:table=own.csv")
     assert (code, out) == (2, "")
-    first, *lacks, ways, refusal = err.splitlines()
+    first, heading, *lacks, ways = err.splitlines()
     assert first.startswith("Nothing was measured of 1 of 3 jobs on some GPU type that they may use; the first is job b.")
-    assert lacks == LACKS
-    assert "--without-unmeasured" in ways
-    assert refusal.startswith("profiled: no throughput was measured of 1 of 3 GPU jobs")
+    assert [heading, *lacks] == [HEADING, *LACKS]
+    assert ways == (
+        "No run has begun. Ways out: stand_in=MODEL (one of the profile) in --perf, which helps 1 of 1 job; --without-unmeasured, which leaves 1 job out; "
+        "a profile that has these jobs."
+    )
     code, out, err = call(*RUN, "profiled:table=own.csv,stand_in=Net")
     assert code == 0
     assert "have a model that was not measured; assumed: that of 'Net'" in out
-    assert err.splitlines() == LACKS
+    assert err.splitlines() == [HEADING, *LACKS]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "said", "ways"),
+    [
+        ("a,0,1,600,Net,32,,\nb,10,1,600,Zero,8,,\n", "The work of 1 of 2 jobs is not known", "No run has begun. Ways out: --without-unmeasured, which"),
+        ("a,0,1,600,,,,\n", "Nothing was measured of 1 of 1 job ", "stand_in=MODEL (one of the profile) in --perf, which helps 1 of 1 job; a profile"),
+        ("a,0,4,600,Net,32,,\nb,0,1,600,Net,32,,\n", "Nothing was measured of 1 of 2 jobs", "stand_in=relative in --perf, which helps 1 of 1 job;"),
+    ],
+)
+def test_what_cannot_run_is_counted_with_the_ways_that_help(call: Call, tmp_path: Path, jobs: str, said: str, ways: str) -> None:
+    write(tmp_path, jobs)
+    code, out, err = call(*RUN, "profiled:table=own.csv")
+    first, *_, last = err.splitlines()
+    assert (code, out) == (2, "")
+    assert first.startswith(said)
+    assert ways in last
+
+
+@pytest.mark.parametrize(
+    ("perf", "jobs", "said"),
+    [
+        ("profiled:table=own.csv", "a,0,2,600,Net,32,,\n", "1 job can never start, because no GPU type on which such a job runs has room"),
+        ("profiled:table=own.csv", "a,0,1,600,Net,32,,h200|h300\n", "no GPU of the types that jobs ask for: h200 or h300 (1 job). They count as impossible;"),
+        ("profiled:table=own.csv", "a,0,1,600,Net,32,h200,\n", "The profile does not know GPU types on which jobs were recorded: h200 (1 job)."),
+        ("rigid", "a,0,4,600,,,,\n", "1 job can never start: even the empty cluster has no room"),
+        ("rigid", "a,0,1,600,,,,x9\n", "The cluster has no GPU of the types that jobs ask for: x9 (1 job). They count as impossible;"),
+        ("rigid", "a,0,1,600,,,x9,\n", "Jobs were recorded on GPU types of which no speed is known: x9 (1 job). Their durations count as if"),
+    ],
+)
+def test_what_never_starts_or_is_unknown_is_counted_before_the_run(call: Call, tmp_path: Path, perf: str, jobs: str, said: str) -> None:
+    write(tmp_path, jobs)
+    code, _, err = call(*RUN, perf)
+    assert code == 0
+    assert said in err
+
+
+def write(folder: Path, jobs: str) -> None:
+    (folder / "nets.csv").write_text(f"job_id,submit_time_s,num_gpus,duration_s,model,batch_size,gpu_type,gpu_types_allowed\n{jobs}", encoding="utf-8")
+    extra = "".join(f"{kind},Zero,8,1,single,0\n" for kind in ("v100", "k80")) + "v100,Net,32,2,consolidated,18\nk80,Net,32,2,consolidated,3\n"
+    (folder / "own.csv").write_text(PROFILE + extra, encoding="utf-8")
 
 
 def test_a_saved_scenario_may_name_a_profile_by_its_path(call: Call, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lab import profiles, start
+from lab import coverage, profiles, start
 from lab.outcomes import gather, report
 from lab.run import key_of, run, run_to_store
 from lab.scenario import Scenario, TraceSpec
@@ -128,9 +128,9 @@ def test_a_profile_that_is_gone_is_one_sentence_everywhere(store: Store) -> None
     for use in (
         lambda: run(scenario, store=store),
         lambda: start.reason(study, 0, store),
-        lambda: profiles.check(scenario.perf, KNOWN, CLUSTER, store),
+        lambda: coverage.check(scenario.perf, KNOWN, CLUSTER, store),
         lambda: profiles.assumptions(scenario.perf, KNOWN, store),
-        lambda: profiles.without_unmeasured(study, store),
+        lambda: coverage.without_unmeasured(study, store),
     ):
         with pytest.raises(ParameterError, match=r"^The profile 000000000000 is not kept on this machine \(any more\)\. Upload its file again, or choose"):
             use()
@@ -186,7 +186,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence_and_not_kept(store: Store, t
 
 
 def test_what_is_missing_is_counted_and_named(store: Store) -> None:
-    fit = profiles.check(taken(store), JOBS, CLUSTER, store)
+    fit = coverage.check(taken(store), JOBS, CLUSTER, store)
     assert fit is not None
     assert not fit.runs
     assert fit.unmeasured.tolist() == [False, False, True, False, True]
@@ -204,7 +204,7 @@ def test_what_is_missing_is_counted_and_named(store: Store) -> None:
 def test_who_is_refused_is_who_the_check_names(store: Store) -> None:
     for stand_in in ("", "relative", "Net"):
         perf = taken(store, stand_in=stand_in)
-        fit = profiles.check(perf, JOBS, CLUSTER, store)
+        fit = coverage.check(perf, JOBS, CLUSTER, store)
         assert fit is not None
         count = int(fit.unmeasured.sum())
         assert count == {"": 2, "relative": 1, "Net": 0}[stand_in]
@@ -215,66 +215,89 @@ def test_who_is_refused_is_who_the_check_names(store: Store) -> None:
             profiles.resolved(perf, store).bind(JOBS, CLUSTER)
 
 
+def test_what_helps_is_counted_before_it_is_chosen(store: Store) -> None:
+    # Of j2 the model is unknown, of j4 the batch size; a model stands in for both, relative speeds for the second only.
+    asked = coverage.check(taken(store), JOBS, CLUSTER, store)
+    assert asked is not None
+    assert dict(asked.helped) == {"relative": 1, "": 2}
+    for stand_in, count in (("relative", 1), ("Net", 2)):
+        then = coverage.check(taken(store, stand_in=stand_in), JOBS, CLUSTER, store)
+        assert then is not None
+        assert int((asked.unmeasured & ~then.unmeasured).sum()) == count
+
+
+def test_a_duration_on_a_type_of_throughput_0_is_no_work(store: Store) -> None:
+    trace = trace_of(("Huge", 8, 1), ("Huge", 8, 1), gpu_type=["small", "big"])
+    fit = coverage.check(taken(store), trace, CLUSTER, store)
+    assert fit is not None
+    assert not fit.runs
+    assert dict(fit.helped) == {}
+    assert fit.sentences[0].startswith("The work of 1 of 2 jobs is not known, because the profile has no throughput above 0 on the GPU type")
+    known = coverage.check(taken(store), trace_of(("Huge", 8, 1), gpu_type=["small"], total_steps=[500.0]), CLUSTER, store)
+    assert known is not None
+    assert known.runs
+
+
 def test_jobs_that_run_nowhere_are_counted(store: Store) -> None:
     only_small = Cluster.parse("2x2:small")
-    fit = profiles.check(taken(store), trace_of(("Net", 32, 1), ("Huge", 8, 1)), only_small, store)
+    fit = coverage.check(taken(store), trace_of(("Net", 32, 1), ("Huge", 8, 1)), only_small, store)
     assert fit is not None
     assert fit.runs
-    assert fit.sentences == (f"1 job can never start, because the throughput is 0 on every GPU type here; the first is job j1. {profiles._WAY_OUT}",)
+    assert fit.sentences == (f"1 job can never start, because the throughput is 0 on every GPU type here; the first is job j1. {coverage._WAY_OUT}",)
 
 
 def test_gangs_that_no_type_holds_are_counted(store: Store) -> None:
     # Two GPUs of Net run on the large type only, of which there is one; one CPU job and one that fits change nothing.
     trace = trace_of(("Net", 32, 2), ("", np.nan, 0), ("Net", 32, 1), ("Net", 32, 2))
-    fit = profiles.check(taken(store), trace, Cluster.parse("1x1:big,2x2:small"), store)
+    fit = coverage.check(taken(store), trace, Cluster.parse("1x1:big,2x2:small"), store)
     assert fit is not None
     assert fit.runs
     room = "no GPU type on which such a job runs has room for a gang of that size, unless a policy mixes types"
-    assert fit.sentences == (f"2 jobs can never start, because {room}; the first is job j0. {profiles._WAY_OUT}",)
+    assert fit.sentences == (f"2 jobs can never start, because {room}; the first is job j0. {coverage._WAY_OUT}",)
 
 
 def test_gpu_types_that_nobody_knows_are_named_with_their_jobs(store: Store) -> None:
     trace = trace_of(*[("Net", 32, 1)] * 4, gpu_type=["big", "titan", "titan", ""], gpu_types_allowed=["", "", "h100|a100", "big"])
-    fit = profiles.check(taken(store), trace, CLUSTER, store)
+    fit = coverage.check(taken(store), trace, CLUSTER, store)
     assert fit is not None
     assert fit.sentences == (
         "The profile does not know GPU types on which jobs were recorded: titan (2 jobs).",
-        "The cluster has no GPU of the types that jobs ask for: h100 or a100 (1 job). They can never start.",
+        "The cluster has no GPU of the types that jobs ask for: h100 or a100 (1 job). They count as impossible; add nodes of such a type, or leave them.",
     )
-    more = profiles.check(taken(store), trace_of(("Net", 32, 1)), Cluster.parse("1x2:big,1x2:t4"), store)
+    more = coverage.check(taken(store), trace_of(("Net", 32, 1)), Cluster.parse("1x2:big,1x2:t4"), store)
     assert more is not None
     assert more.sentences[-1] == "The profile has no measurement on t4, of which this cluster has nodes."
-    standing = profiles.check(taken(store, stand_in="relative"), trace_of(("Net", 32, 1)), Cluster.parse("1x2:big,1x2:t4"), store)
+    standing = coverage.check(taken(store, stand_in="relative"), trace_of(("Net", 32, 1)), Cluster.parse("1x2:big,1x2:t4"), store)
     assert standing is not None
     assert standing.runs
     assert standing.sentences[-1] == f"{more.sentences[-1]} Those of other types stand in, times the relative speed on the Cluster page."
     many = trace_of(*[("Net", 32, 1)] * 8, gpu_type=[f"kind{at}" for at in range(8)])
-    counted = profiles.check(taken(store), many, CLUSTER, store)
+    counted = coverage.check(taken(store), many, CLUSTER, store)
     assert counted is not None
     assert counted.sentences[0].endswith("kind4 (1 job) and 3 more.")
 
 
 def test_everything_known_says_nothing(store: Store) -> None:
-    fit = profiles.check(taken(store), trace_of(("Net", 32, 1)), CLUSTER, store)
+    fit = coverage.check(taken(store), trace_of(("Net", 32, 1)), CLUSTER, store)
     assert fit is not None
     assert (fit.runs, fit.sentences, len(fit.missing)) == (True, (), 0)
-    assert profiles.check(Spec("rigid"), JOBS, CLUSTER, store) is None
+    assert coverage.check(Spec("rigid"), JOBS, CLUSTER, store) is None
 
 
 def test_jobs_that_are_left_out_are_in_the_account(store: Store) -> None:
     scenario = scenario_of(store, JOBS, taken(store))
-    study = profiles.without_unmeasured(Study(scenario, (scenario.allocator,)), store)
+    study = coverage.without_unmeasured(Study(scenario, (scenario.allocator,)), store)
     source = load_source(study.base.trace, store)
     assert source.trace.frame["job_id"].tolist() == ["j0", "j1", "j3"]
     assert source.account["dropped"] == 2
     assert source.account["used"] == 3
     assert source.account["reasons"][-1] == {"action": "dropped", "reason": "no throughput was measured of such a job", "rows": 2}
-    fit = profiles.check(study.base.perf, source.trace, CLUSTER, store)
+    fit = coverage.check(study.base.perf, source.trace, CLUSTER, store)
     assert fit is not None
     assert fit.runs
     assert study.base.cluster == CLUSTER
     assert run(study.base, store=store).jobs["outcome"].tolist() == ["completed"] * 3
-    assert profiles.without_unmeasured(study, store) is study
+    assert coverage.without_unmeasured(study, store) is study
 
 
 def test_leaving_the_first_jobs_out_keeps_the_window(store: Store) -> None:
@@ -283,14 +306,14 @@ def test_leaving_the_first_jobs_out_keeps_the_window(store: Store) -> None:
     for from_s, to_s in ((150.0, 250.0), (0.0, 250.0), (0.0, float("inf"))):
         cut = replace(scenario, trace=replace(scenario.trace, from_s=from_s, to_s=to_s))
         expected = [name for name in load_trace(cut.trace, store).frame["job_id"] if name != "j0"]
-        study = profiles.without_unmeasured(Study(cut, (cut.allocator,)), store)
+        study = coverage.without_unmeasured(Study(cut, (cut.allocator,)), store)
         assert load_trace(study.base.trace, store).frame["job_id"].tolist() == expected
 
 
 def test_leaving_everybody_out_is_refused(store: Store) -> None:
     scenario = scenario_of(store, trace_of(("Odd", 8, 1)), taken(store))
     with pytest.raises(ParameterError, match="The profile knows none of the 1 job of mine"):
-        profiles.without_unmeasured(Study(scenario, (scenario.allocator,)), store)
+        coverage.without_unmeasured(Study(scenario, (scenario.allocator,)), store)
 
 
 def test_a_file_on_the_command_line_is_named_by_its_content(tmp_path: Path, store: Store) -> None:
@@ -300,7 +323,7 @@ def test_a_file_on_the_command_line_is_named_by_its_content(tmp_path: Path, stor
     assert spec.values["table"] == taken(store).values["table"]
     assert spec.values["reference"] == "big"
     # It is at hand in this process without being kept.
-    assert profiles.check(spec, KNOWN, CLUSTER, Store(tmp_path / "empty")) is not None
+    assert coverage.check(spec, KNOWN, CLUSTER, Store(tmp_path / "empty")) is not None
     for other in (Spec("rigid"), Spec("profiled"), Spec.of("profiled", table="physical"), spec):
         assert profiles.from_file(other) is other
 
@@ -326,6 +349,6 @@ def test_a_file_that_is_none_is_one_sentence(tmp_path: Path, monkeypatch: pytest
 
 
 def test_jobs_without_gpus_are_never_unmeasured(store: Store) -> None:
-    fit = profiles.check(taken(store), trace_of(("", np.nan, 0), ("Net", 32, 1)), CLUSTER, store)
+    fit = coverage.check(taken(store), trace_of(("", np.nan, 0), ("Net", 32, 1)), CLUSTER, store)
     assert fit is not None
     assert (fit.runs, fit.sentences) == (True, ())

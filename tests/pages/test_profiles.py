@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import outcomes, profiles
+from lab import coverage, outcomes, profiles
 from lab.document import pack_document
 from lab.front import Cluster, Spec, Study, TraceSpec, load_trace
 from sim.perf.measured import built_in
@@ -33,7 +33,7 @@ def measured(tiny: Study) -> Study:
 def lacking(measured: Study, pool: FakePool) -> Study:
     kept = profiles.take(MINE, "mine.csv", pool.store)
     base = replace(measured.base, perf=profiles.with_table(measured.base.perf, kept, measured.base.cluster))
-    fit = profiles.check(base.perf, load_trace(base.trace), base.cluster, pool.store)
+    fit = coverage.check(base.perf, load_trace(base.trace), base.cluster, pool.store)
     assert fit is not None
     assert 0 < fit.unmeasured.sum() < 12
     return replace(measured, base=base)
@@ -50,7 +50,7 @@ def select(app: AppTest, label: str) -> Any:
 def test_what_is_measured_of_every_job_says_so(visit: Open, measured: Study) -> None:
     app = visit("policies", measured)
     assert "Every one of the 12 jobs was measured on every GPU type here" in texts(app)
-    assert not [button for button in app.button if button.key == "without_unmeasured"]
+    assert not [button for button in app.button if str(button.key).startswith("without_unmeasured")]
 
 
 def test_a_profile_is_uploaded_and_becomes_part_of_the_scenario(visit: Open, measured: Study, pool: FakePool) -> None:
@@ -77,7 +77,7 @@ def test_a_file_that_is_no_profile_is_one_sentence_and_changes_nothing(visit: Op
 
 def test_jobs_that_were_not_measured_are_counted_with_three_ways_out(visit: Open, lacking: Study, pool: FakePool) -> None:
     trace = load_trace(lacking.base.trace)
-    fit = profiles.check(lacking.base.perf, trace, lacking.base.cluster, pool.store)
+    fit = coverage.check(lacking.base.perf, trace, lacking.base.cluster, pool.store)
     assert fit is not None
     app = visit("policies", lacking)
     for sentence in fit.sentences:
@@ -94,7 +94,7 @@ def test_jobs_that_were_not_measured_are_counted_with_three_ways_out(visit: Open
 
 def test_jobs_that_were_not_measured_are_left_out_with_a_click(visit: Open, lacking: Study, pool: FakePool) -> None:
     app = visit("policies", lacking)
-    app.button(key="without_unmeasured").click().run()
+    app.button(key="without_unmeasured/page").click().run()
     sound(app)
     left = study_of(app)
     assert left.base.perf == lacking.base.perf
@@ -108,10 +108,40 @@ def test_jobs_that_were_not_measured_are_left_out_with_a_click(visit: Open, lack
     assert "no throughput was measured of such a job" in "".join(str(frame.value) for frame in app.dataframe)
 
 
+@pytest.mark.parametrize("page", ["compare", "cluster"])
+@pytest.mark.parametrize("way", ["without_unmeasured", "model"])
+def test_run_waits_until_every_job_was_measured(visit: Open, lacking: Study, pool: FakePool, page: str, way: str) -> None:
+    app = visit(page, lacking)
+    assert app.button(key="run").disabled
+    assert not [button for button in app.button if button.key == "run_here" and not button.disabled]
+    assert "No run can begin until something stands in for them or they are left out." in texts(app)
+    if way == "model":
+        select(app, "Take them for").set_value("LM").run()
+        assert study_of(app).base.perf.values["stand_in"] == "LM"
+    else:
+        app.button(key="without_unmeasured/sidebar").click().run()
+        assert 0 < len(load_trace(study_of(app).base.trace, pool.store)) < 12
+    sound(app)
+    assert "No run can begin" not in texts(app)
+    app.button(key="run").click().run()
+    sound(app)
+    assert len(pool.jobs) == 2
+
+
+def test_relative_speeds_are_offered_where_they_help(visit: Open, measured: Study) -> None:
+    app = visit("trace", replace(measured, base=replace(measured.base, cluster=Cluster.parse("1x8:v100,1x8:t4"))))
+    assert "Take them for" not in [box.label for box in app.selectbox]
+    app.button(key="relative/sidebar").click().run()
+    sound(app)
+    assert study_of(app).base.perf.values["stand_in"] == "relative"
+    assert not app.button(key="run").disabled
+
+
 def test_nobody_can_be_left_out_if_nobody_was_measured(visit: Open, measured: Study, pool: FakePool) -> None:
     base = replace(measured.base, cluster=Cluster.parse("1x8:v100,1x8:t4"))
     app = visit("policies", replace(measured, base=base))
-    assert app.button(key="without_unmeasured").disabled
+    assert not [button for button in app.button if str(button.key).startswith("without_unmeasured")]
+    assert app.button(key="run").disabled
     assert "The profile has no measurement on t4" in texts(app)
 
 
