@@ -8,6 +8,7 @@ from typing import ClassVar, Final, Protocol
 
 from sim.cluster import Cluster
 from sim.errors import ParameterError
+from sim.generate.aiturbo import AITurbo
 from sim.generate.elastic import MOST_JOBS, MOST_SEED, BatchJobs, ElasticNodes
 from sim.generate.gavel import Gavel, GavelPhysical
 from sim.generate.hadar import Hadar, HadarE
@@ -81,6 +82,7 @@ WORKLOADS: Final[Mapping[str, type[Workload]]] = {
     "recurring": Recurring,
     "hadar": Hadar,
     "hadare": HadarE,
+    "aiturbo": AITurbo,
 } | {name: _look_alike(name) for name in PROFILES}
 """Name -> what is made."""
 
