@@ -20,6 +20,7 @@ from simpy.core import StopSimulation
 from sim.cluster import Cluster
 from sim.conditions import Conditions, Measure
 from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan, remarks_of
+from sim.endings import ENDLESS, HOPELESS, NEVER_DONE, PATIENCE, STANDSTILL, STUCK, TREADMILL, impossible_plan
 from sim.errors import ContractError, InfeasiblePlan, ParameterError
 from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM, Next
 from sim.faults import Outages
@@ -31,12 +32,6 @@ from sim.trace import Trace
 from sim.view import snapshot
 
 __all__ = ["Conditions", "Measure", "Progress", "Simulator"]
-
-_PATIENCE = 3  # decisions without effect after which nothing can happen any more
-_ENDLESS = 100_000  # the same for an allocator that goes on setting wake-ups
-_HOPELESS = 10_000  # evictions of one job
-_NEVER_DONE = "Job {} lost its nodes {:,} times and is not done: failures come faster than checkpoints. Raise mtbf_h, save more often, or limit retries."
-_STUCK = "{} jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting"
 
 
 class Simulator:
@@ -136,7 +131,7 @@ class Simulator:
             if collected:
                 gc.enable()
         if self._waiting and not self._over.triggered:
-            self._end(_STUCK.format(len(self._waiting)))
+            self._end(STUCK.format(len(self._waiting)))
         timing = (process_time() - cpu, perf_counter() - wall, self._allocate_s, self._longest_s)
         return self._stage.result(env.now, self._reason, self._voided, remarks_of(self._allocator), timing)
 
@@ -201,8 +196,8 @@ class Simulator:
         del self._running[job]
         self._evicted.append(Eviction(job, cause, role, lost))
         evictions = self._columns.evictions[job]
-        if evictions > _HOPELESS:
-            raise ParameterError(_NEVER_DONE.format(self.trace.frame["job_id"].iloc[job], evictions))
+        if evictions > HOPELESS:
+            raise ParameterError(NEVER_DONE.format(self.trace.frame["job_id"].iloc[job], evictions))
         if 0 <= self.conditions.faults.retries < evictions:
             self._finished.append(job)
             self._settle(job, FAILED)
@@ -289,18 +284,24 @@ class Simulator:
         if plan.wake_at_s != self._wake_at:
             self._wake(plan.wake_at_s)
         self._decisions += 1
-        if not self._decisions & 255 and self._progress is not None:
-            self._progress(Progress(self._settled, len(self.trace), now_s, self.trace.span_s))
+        if not self._decisions & 255:
+            self._look_around(now_s)
         if changed or self._running:
             self._idle = 0
         elif self._arrivals_over and not self._in_flight:
             self._give_up_if_stuck()
 
+    def _look_around(self, now_s: float) -> None:
+        if self._progress is not None:
+            self._progress(Progress(self._settled, len(self.trace), now_s, self.trace.span_s))
+        if not self._decisions % TREADMILL and self._arrivals_over and self._stage.stands_still():
+            self._end(STANDSTILL.format(len(self._waiting) + len(self._running)))
+
     def _give_up_if_stuck(self) -> None:
         self._idle += 1
-        patience = 1 if self._cadence.every_s == inf else _PATIENCE
-        if self._waiting and ((self._idle >= patience and not self._outages.repairs_pending and self._wake_at == inf) or self._idle >= _ENDLESS):
-            self._end(_STUCK.format(len(self._waiting)))
+        patience = 1 if self._cadence.every_s == inf else PATIENCE
+        if self._waiting and ((self._idle >= patience and not self._outages.repairs_pending and self._wake_at == inf) or self._idle >= ENDLESS):
+            self._end(STUCK.format(len(self._waiting)))
 
     def _wake(self, at_s: float) -> None:
         self._wake_at = at_s
@@ -377,10 +378,7 @@ class Simulator:
         self._settle(job, REFUSED)
 
     def _fail(self, job: JobId, what: str) -> NoReturn:
-        known = 0 <= job < len(self.trace)
-        name = f"job {job} ({self.trace.frame['job_id'].iloc[job]})" if known else f"job {job}, which does not exist"
-        message = f"{type(self._allocator).__name__} made an impossible plan at {self._env.now:.3f} s for {name}: {what}. The run was stopped."
-        raise InfeasiblePlan(message, snapshot(self._view))
+        raise InfeasiblePlan(impossible_plan(self._allocator, self._env.now, self.trace, job, what), snapshot(self._view))
 
     # -- endings -----------------------------------------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from math import inf
+from math import fsum, inf
 
 import numpy as np
 import psutil
@@ -13,6 +13,7 @@ from sim.columns import Columns, IdSet
 from sim.conditions import ENDS, Conditions
 from sim.contract import NEEDS, JobId, Telemetry
 from sim.demand import Demands, narrowed, pools_of
+from sim.endings import MANY_PAUSES
 from sim.errors import ContractError, ParameterError
 from sim.execution import Execution
 from sim.ledger import FreeRoom, Ledger
@@ -79,6 +80,8 @@ class Stage:
         view.grants, view.cluster, view.belief = self.ledger.grants, cluster, GatedBelief(self.belief, needs)
         view.rng = np.random.default_rng([conditions.seed, ALLOCATOR_STREAM])
         view.telemetry = self._telemetry
+        self._many_pauses_s = MANY_PAUSES * max(overheads.start_s, overheads.restart_s)
+        self._stood = (0.0, 0.0)
 
     def result(self, end_s: float, reason: str, voided: int, remarks: tuple[str, ...], timing: tuple[float, float, float, float]) -> RunResult:
         """Close what is open and return the record; ``timing`` is CPU, wall, time in the allocator and its longest decision, in seconds."""
@@ -99,6 +102,13 @@ class Stage:
             overflow=self.room.overflow,
             timing=Timing(*timing, peak_rss_mb=_peak_rss_mb()),
         )
+
+    def stands_still(self) -> bool:
+        """Tell whether jobs run of which none has done any work since this was first found, although there was time for many pauses."""
+        done, now_s = fsum(map(self.view.done_one, [*self.running.ids().tolist(), *self.waiting.ids().tolist()])), self.view.now_s
+        if done != self._stood[0] or not self.running:
+            self._stood = done, now_s
+        return now_s - self._stood[1] > self._many_pauses_s
 
     def _telemetry(self, job: JobId) -> Telemetry:
         if "telemetry" not in self._needs:

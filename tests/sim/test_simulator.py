@@ -23,6 +23,15 @@ from tests.sim.scripted import Bends, Greedy, Script, across, gantt, jobs, on, r
 NEVER_ASKED = Cadence(on_arrival=False, on_finish=False, on_capacity=False)
 
 
+class Turns(Greedy):
+    """Lets another job have the only node every ten seconds."""
+
+    def allocate(self, view: View, /) -> Plan:
+        running, waiting = view.running.ids.tolist(), view.waiting.ids.tolist()
+        changes: dict[int, Grant | None] = dict.fromkeys(running) if waiting else {}
+        return Plan(changes | ({waiting[0]: on(0)} if waiting else {}), wake_at_s=view.now_s + 10)
+
+
 class TestDecisions:
     def test_what_happens_at_one_instant_is_seen_in_one_decision(self) -> None:
         # At 10 job 0 finishes, jobs 1 and 2 arrive and node 1 fails.
@@ -288,6 +297,18 @@ class TestEndings:
     def test_a_run_of_which_nobody_is_asked_says_so(self) -> None:
         result = run(jobs((0, 1, 5), (2, 1, 5)), "1x1:v100", Script({}, NEVER_ASKED))
         assert "2 jobs can never start" in result.reason
+
+    def test_jobs_that_only_take_turns_to_pause_end_the_run(self) -> None:
+        # Turns of 10 s. With pauses of 10 s nobody does any work; with 9 s everybody does 1 s in a turn.
+        result = run(jobs((0, 1, 15), (0, 1, 15)), "1x1:v100", Turns(), Overheads(start_s=10, restart_s=10))
+        assert result.reason.startswith("2 jobs are never done: stopped and started again and again they get no further")
+        assert result.jobs["outcome"].tolist() == ["unfinished", "unfinished"]
+        assert run(jobs((0, 1, 15), (0, 1, 15)), "1x1:v100", Turns(), Overheads(start_s=9, restart_s=9)).reason == "drained"
+
+    def test_long_pauses_are_no_standstill(self) -> None:
+        # Asked every second while a job pauses for a day.
+        result = run(jobs((0, 1, 5)), "1x1:v100", Greedy(Cadence(every_s=1.0)), Overheads(start_s=86_400))
+        assert (result.reason, result.jobs["finish_s"][0]) == ("drained", 86_405)
 
     def test_nobody_gives_up_while_a_node_is_to_come_back(self) -> None:
         cluster = Cluster((NodeGroup(1, 1, "v100"),), changes=(Change(0, (0,), False), Change(1000, (0,), True)))
