@@ -156,8 +156,9 @@ class Ladders:
 
 
 def gpus_of(demand: Demand) -> int:
-    """Return the GPUs of a whole gang."""
-    return demand.replicas * demand.gpus
+    """Return the GPUs of a whole gang, of its servers too where they have any."""
+    gpus = demand.replicas * demand.gpus
+    return gpus if demand.servers is None else gpus + demand.servers.replicas * demand.servers.gpus
 
 
 def _union(bits: Iterable[int]) -> int:

@@ -114,7 +114,7 @@ class Contest:
         if not queue.filled:
             queue.filled = True
             self._filled.append(queue)
-        heappush(heap, (key, job, demand.replicas * demand.gpus, queue))
+        heappush(heap, (key, job, gpus_of(demand), queue))
         if heap[0][1] == job:
             queue.until = _NOW
 

@@ -7,12 +7,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import pairwise
+from typing import cast
 
 from allocators._backlog import head_param
+from allocators._inside import SubView
 from allocators._ladders import TOLERANCE, Key, gpus_of
 from allocators._preempt import Contest
 from allocators.placement import Placer, mix_param, placement_param, types_param
-from sim.contract import EMPTY, Cadence, Card, Grant, JobId, ParameterError, Plan, View, inf, param
+from sim.contract import EMPTY, Cadence, Card, Demand, Grant, JobId, ParameterError, Plan, View, inf, param
 
 
 class Attained:
@@ -113,6 +115,8 @@ class Las:
     behind those that wait already. A demoted job that runs stands before the waiting jobs of its new queue. Jobs without GPUs attain nothing and stay in the
     first queue. With a knob and costly restarts, limits must allow for far more than one restart: large gangs could else take turns for ever without progress.
 
+    ``servers = gpu`` is how the follow-up of AITurbo ran Tiresias (MaoZzzzz/Aiturbo-vGPU): every parameter server holds a GPU, which counts as service.
+
     References
     ----------
     .. [1] J. Gu et al., "Tiresias: A GPU cluster manager for distributed deep learning", NSDI 2019, section 3.2; limits, order and knob as in the simulator
@@ -126,9 +130,11 @@ class Las:
         0.0, low=0, high=1e6, help="A waiting job returns to the first queue when it has waited this many times as long as it ran since then; 0 = never."
     )
     head: str = head_param("skip")
+    servers: str = param("cpu", choices=("cpu", "gpu"), help="Where parameter servers run: on cores, or each on a GPU of its own.")
     placement: str = placement_param()
     types: str = types_param()
     mix: bool = mix_param()
+    _on_gpus: dict[int, tuple[Demand, Demand]] = field(init=False, repr=False, default_factory=dict)
     _order: Attained = field(init=False, repr=False)
     _contest: Contest = field(init=False, repr=False)
 
@@ -159,6 +165,8 @@ class Las:
 
     def allocate(self, view: View, /) -> Plan:
         """Start what is best, and stop what must go for it."""
+        if self.servers == "gpu":
+            view = self._with_servers_on_gpus(view)
         order, contest = self._order, self._contest
         self._demote(view)
         contest.feed(view)
@@ -169,6 +177,19 @@ class Las:
         if not contest.waiting:
             return Plan(changes) if changes else EMPTY
         return Plan(changes, wake_at_s=self._next_s())
+
+    def _with_servers_on_gpus(self, view: View) -> View:
+        inside = SubView(view, view.delta)
+        inside.demand = lambda job: self._moved(view.demand(job))
+        return cast("View", inside)
+
+    def _moved(self, demand: Demand) -> Demand:
+        known = self._on_gpus.get(id(demand))
+        if known is None:
+            servers = demand.servers and demand.servers._replace(gpus=1, pools=demand.pools)
+            # The demand itself is kept beside it, so that no other takes its number.
+            known = self._on_gpus[id(demand)] = demand, demand._replace(servers=servers if demand.gpus else demand.servers)
+        return known[1]
 
     def _demote(self, view: View) -> None:
         order, contest, due = self._order, self._contest, view.now_s + TOLERANCE
