@@ -8,6 +8,7 @@ from sim.perf.batch import Batch
 from sim.perf.belief import BeliefSpec, Biased, Exact, Noisy, Unknown
 from sim.perf.communication import Spread
 from sim.perf.model import Limits, PerfModel, PerfSpec, Rate
+from sim.perf.parameter_server import ParameterServer
 from sim.perf.predictors import Forest
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
@@ -22,6 +23,7 @@ PERF: Final[dict[str, type[PerfSpec]]] = {
     "batch": Batch,
     "profiled": Profiled,
     "spread": Spread,
+    "parameter_server": ParameterServer,
 }
 """Name -> performance model, a dataclass of parameters."""
 

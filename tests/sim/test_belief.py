@@ -15,6 +15,7 @@ from sim.perf.batch import Batch
 from sim.perf.belief import Biased, Exact, Noisy, SizedBelief, Unknown
 from sim.perf.communication import Spread
 from sim.perf.predictors import Forest
+from sim.perf.parameter_server import ParameterServer
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import Amdahl, PowerLaw
@@ -35,7 +36,16 @@ def sizes(belief: SizedBelief) -> np.ndarray[Any, Any]:
 
 
 def test_registries_name_them_all() -> None:
-    assert {"rigid": Rigid, "power_law": PowerLaw, "amdahl": Amdahl, "table": Table, "batch": Batch, "profiled": Profiled, "spread": Spread} == PERF
+    assert {
+        "rigid": Rigid,
+        "power_law": PowerLaw,
+        "amdahl": Amdahl,
+        "table": Table,
+        "batch": Batch,
+        "profiled": Profiled,
+        "spread": Spread,
+        "parameter_server": ParameterServer,
+    } == PERF
     assert {"exact": Exact, "noisy": Noisy, "biased": Biased, "unknown": Unknown, "forest": Forest} == BELIEFS
 
 
