@@ -14,8 +14,8 @@ from sim.perf import BELIEFS, PERF
 from sim.perf.batch import Batch
 from sim.perf.belief import Biased, Exact, Noisy, SizedBelief, Unknown
 from sim.perf.communication import Spread
-from sim.perf.predictors import Forest
 from sim.perf.parameter_server import ParameterServer
+from sim.perf.predictors import Forest
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import Amdahl, PowerLaw
