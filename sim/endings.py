@@ -17,9 +17,9 @@ TREADMILL: Final = 4096
 """Decisions, a multiple of 256, after which it is looked whether anybody has done any work since; so much time must have passed as well:"""
 MANY_PAUSES: Final = 100
 NEVER_DONE: Final = "Job {} lost its nodes {:,} times and is not done: failures come faster than checkpoints. Raise mtbf_h, save more often, or limit retries."
-STUCK: Final = "{} jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting"
+STUCK: Final = "{} of the jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting"
 STANDSTILL: Final = (
-    "{} jobs are never done: stopped and started again and again they get no further, as turns are shorter than pauses or stops lose all work"
+    "{} of the jobs will never be done: stopped and started again and again they get no further, as turns are no longer than pauses, or stops lose all"
 )
 
 

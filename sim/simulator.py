@@ -18,7 +18,7 @@ import simpy
 from simpy.core import StopSimulation
 
 from sim.cluster import Cluster
-from sim.conditions import Conditions, Measure
+from sim.conditions import ENDS, Conditions, Measure
 from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan, remarks_of
 from sim.endings import ENDLESS, HOPELESS, NEVER_DONE, PATIENCE, STANDSTILL, STUCK, TREADMILL, impossible_plan
 from sim.errors import ContractError, InfeasiblePlan, ParameterError
@@ -133,7 +133,8 @@ class Simulator:
         if self._waiting and not self._over.triggered:
             self._end(STUCK.format(len(self._waiting)))
         timing = (process_time() - cpu, perf_counter() - wall, self._allocate_s, self._longest_s)
-        return self._stage.result(env.now, self._reason, self._voided, remarks_of(self._allocator), timing)
+        said = () if self._reason in ENDS else (f"{self._reason}.",)
+        return self._stage.result(env.now, self._reason, self._voided, (*said, *remarks_of(self._allocator)), timing)
 
     # -- sources of events -------------------------------------------------------------------------------------------------------------------------------
 
@@ -188,6 +189,10 @@ class Simulator:
             self._expect(job, self._execution.end_overlap(job, now_s))
             if self._cadence.on_finish:
                 self._make_due()
+        elif kind == INTERRUPTION and self._execution.survives(job):
+            following, role = self._execution.relaunch(job, now_s)
+            self._stage.record.failure(now_s, job, ("interruption", role), 0.0, survived=True)
+            self._expect(job, following)
         else:
             self._evict(job, "interruption" if kind == INTERRUPTION else "oom", "server" if kind == SERVER_OOM else "worker")
 
@@ -195,6 +200,7 @@ class Simulator:
         lost = self._execution.evict(job, self._env.now)
         del self._running[job]
         self._evicted.append(Eviction(job, cause, role, lost))
+        self._stage.record.failure(self._env.now, job, (cause, role), lost, survived=False)
         evictions = self._columns.evictions[job]
         if evictions > HOPELESS:
             raise ParameterError(NEVER_DONE.format(self.trace.frame["job_id"].iloc[job], evictions))
@@ -258,7 +264,7 @@ class Simulator:
         now_s, room = self._env._now, self._room
         evicted, nodes = (tuple(self._evicted), tuple(self._nodes)) if self._evicted or self._nodes else ((), ())
         # The named tuple's own constructor costs a second call, once per decision.
-        self._view.at(now_s, tuple.__new__(Delta, (tuple(self._arrived), tuple(self._finished), evicted, nodes)))
+        self._view.at(now_s, tuple.__new__(Delta, (tuple(self._arrived), tuple(self._finished), evicted, nodes, ())))
         self._arrived.clear()
         self._finished.clear()
         if evicted or nodes:

@@ -290,20 +290,22 @@ class TestEndings:
     @pytest.mark.parametrize("cadence", [Cadence(), Cadence(every_s=7.0)])
     def test_a_run_that_is_stuck_ends_and_says_so(self, cadence: Cadence) -> None:
         result = run(jobs((0, 1, 5), (2, 1, 5)), "1x1:v100", Script({0: {0: on(0)}}, cadence))
-        assert result.reason == "1 jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting"
+        assert result.reason == "1 of the jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting"
+        assert result.remarks == (f"{result.reason}.",)
         assert result.jobs["outcome"].tolist() == ["completed", "unfinished"]
         assert result.end_s == (5 if cadence.every_s == inf else 14)
 
     def test_a_run_of_which_nobody_is_asked_says_so(self) -> None:
         result = run(jobs((0, 1, 5), (2, 1, 5)), "1x1:v100", Script({}, NEVER_ASKED))
-        assert "2 jobs can never start" in result.reason
+        assert "2 of the jobs can never start" in result.reason
 
     def test_jobs_that_only_take_turns_to_pause_end_the_run(self) -> None:
         # Turns of 10 s. With pauses of 10 s nobody does any work; with 9 s everybody does 1 s in a turn.
         result = run(jobs((0, 1, 15), (0, 1, 15)), "1x1:v100", Turns(), Overheads(start_s=10, restart_s=10))
-        assert result.reason.startswith("2 jobs are never done: stopped and started again and again they get no further")
+        assert result.reason.startswith("2 of the jobs will never be done: stopped and started again and again they get no further")
         assert result.jobs["outcome"].tolist() == ["unfinished", "unfinished"]
-        assert run(jobs((0, 1, 15), (0, 1, 15)), "1x1:v100", Turns(), Overheads(start_s=9, restart_s=9)).reason == "drained"
+        result = run(jobs((0, 1, 15), (0, 1, 15)), "1x1:v100", Turns(), Overheads(start_s=9, restart_s=9))
+        assert (result.reason, result.remarks) == ("drained", ())
 
     def test_long_pauses_are_no_standstill(self) -> None:
         # Asked every second while a job pauses for a day.
