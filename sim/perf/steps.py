@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from math import isnan
 from typing import Final, NamedTuple
 
@@ -68,6 +69,12 @@ def _gpu(times: tuple[float, float, float, float, float], batch: float, efficien
 _VGG: Final = (0.012, 0.05, 0.55, 0.03, 0.01)
 _DLROVER: Final = Row(True, 1.38516e-4, 0.0, 0.0, 9.10857e-5, 0.0, 0.0, 2.84016e-5, 512, asynchronous=True)
 
+
+def _scaled(row: Row, powers: tuple[int, int, int]) -> Row:
+    sample, update, extra = (2.0 ** (power - 1) for power in powers)
+    return row._replace(sample_s=row.sample_s * sample, update_s=row.update_s * update, input_s=row.input_s * extra)
+
+
 ROWS: Final[Mapping[str, Row]] = {
     "vgg": _gpu(_VGG, 128, (-7.03, 3.67, 5.60)),
     "vgg11": _gpu(_VGG, 128, (-7.74, 2.37, 8.80)),
@@ -84,12 +91,13 @@ ROWS: Final[Mapping[str, Row]] = {
     "widedeep": _DLROVER.times(0.9252),
     "xdeepfm": _DLROVER.times(1.8742),
     "deepfm": Row(True, 1.822917e-4, 0.0, 0.0, 1.302083e-5, 0.0, 0.0, 0.0, 512, asynchronous=True),
-}
+} | {f"dlrover{''.join(map(str, powers))}": _scaled(_DLROVER, powers) for powers in product((0, 1, 2), repeat=3)}
 """Plain name of a model -> its row.
 
 GPU models: non-negative, of the shape of the fits published with the code that follows AITurbo (Zhao et al., HPDC 2021), values ours; core efficiencies as
-published there. ``dlrover``: our joint fit to the throughputs in a figure of DLRover-RM (PVLDB 17, 2024), 15 % rms, illustrative. ``wide_deep`` and
-``xdeepfm`` are the same row, stretched so that 10 epochs of the Kaggle Criteo data (45.84 million samples) take the 27 and 104 minutes that DLRover
+published there. ``dlrover``: our joint fit to the throughputs in a figure of DLRover-RM (PVLDB 17, 2024), 15 % rms, illustrative. ``dlrover-000`` to
+``dlrover-222`` are jobs that differ from it: compute, update and input take half (0), as (1) or twice (2) as long. ``wide_deep`` and ``xdeepfm`` are the same
+row, stretched so that 10 epochs of the Kaggle Criteo data (45.84 million samples) take the 27 and 104 minutes that DLRover
 publishes for 24 workers of 3 cores with 8 servers of 16, and 8 workers of 20 cores with 2 of 16. ``deepfm`` takes as long as its demonstration: workers and
 server of 3 cores each, one worker 30 steps per second, four 100; the batch is ours.
 """
