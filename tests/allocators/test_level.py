@@ -179,7 +179,7 @@ def test_filling_is_the_optimum_above_a_floor(seed: int, problem: Problem) -> No
 def product(market: Market, floor: np.ndarray, x: np.ndarray) -> float:
     """Logarithm of what the centre is greatest in; -inf outside."""
     runs = market.kinds[market.kind] > 0
-    slack = [1 - x.sum(axis=1), market.devices - market.gangs @ x, (market.kinds[market.kind] * x).sum(axis=1) - floor * (1 - 1e-5), x[runs]]
+    slack = [1 - x.sum(axis=1), market.devices - market.gangs @ x, (market.kinds[market.kind] * x).sum(axis=1) - floor * (1 - 1e-4), x[runs]]
     return float(sum(np.log(part).sum() for part in slack)) if min(part.min() for part in slack) > 0 else -np.inf
 
 
