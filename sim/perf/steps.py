@@ -70,7 +70,7 @@ _VGG: Final = (0.012, 0.05, 0.55, 0.03, 0.01)
 _DLROVER: Final = Row(True, 1.38516e-4, 0.0, 0.0, 9.10857e-5, 0.0, 0.0, 2.84016e-5, 512, asynchronous=True)
 
 
-def _scaled(row: Row, powers: tuple[int, int, int]) -> Row:
+def _scaled(row: Row, powers: tuple[int, ...]) -> Row:
     sample, update, extra = (2.0 ** (power - 1) for power in powers)
     return row._replace(sample_s=row.sample_s * sample, update_s=row.update_s * update, input_s=row.input_s * extra)
 
