@@ -18,6 +18,8 @@ MEASURES: Final = (("#2A9D8F", "solid", "circle"), ("#AA4499", "dash", "square")
 """Colour, dash and mark of each measure; none is a policy's."""
 PUBLISHED: Final = "#D9822B"
 """Everything that a paper says: its figure, and the band in which a result is expected."""
+LINES: Final = (("#882255", "6px,4px"), ("#117733", "2px,3px"), ("#AA7711", "9px,3px,2px,3px"))
+"""Colour and dash of what is computed and not simulated: lines without marks."""
 _WIDE: Final = 10.0
 _MOST_STOPS: Final = 10
 _LABEL_CHARACTERS: Final = 28
@@ -54,7 +56,8 @@ def ratio_curve(table: pd.DataFrame, axis: str, claim: Claim | None = None, *, e
     Parameters
     ----------
     table : DataFrame
-        One row per point: `value` (of the axis), `measure` (a line each), `low`, `estimate`, `high`, `seeds`. NaN = not to be had there. Columns may be more.
+        One row per point: `value` (of the axis), `measure` (a line each), `low`, `estimate`, `high`, `seeds`. NaN = not to be had there. Where
+        `computed`, if that column is there, is true, the measure is no result of a simulation: a dashed line without marks. Columns may be more.
     axis : str
         What the axis is, with its unit.
     claim : Claim or None
@@ -73,9 +76,15 @@ def ratio_curve(table: pd.DataFrame, axis: str, claim: Claim | None = None, *, e
     """
     said = claim or Claim()
     traces = list[Trace]()
-    for at, name in enumerate(dict.fromkeys(map(str, table["measure"]))):
+    names = list(dict.fromkeys(map(str, table["measure"])))
+    lines = list(dict.fromkeys(map(str, table.loc[table["computed"], "measure"]))) if "computed" in table else []
+    results = [name for name in names if name not in lines]
+    for name in names:
         mine = table[table["measure"].astype(str) == name].sort_values("value")
-        traces += _measure(mine, name, MEASURES[at % len(MEASURES)])
+        if name in lines:
+            traces.append(_line(mine, name, LINES[lines.index(name) % len(LINES)]))
+        else:
+            traces += _measure(mine, name, MEASURES[results.index(name) % len(MEASURES)])
     if np.isfinite([said.at, said.value]).all():
         traces.append(_claimed(said))
     banded = bool(np.isfinite([said.low, said.high]).all())
@@ -85,9 +94,9 @@ def ratio_curve(table: pd.DataFrame, axis: str, claim: Claim | None = None, *, e
         traces.append(legend_entry(_EVEN, "lines", line=_EVEN_LINE))
     levels = np.concatenate([table[["low", "estimate", "high"]].to_numpy(np.float64).ravel(), [even, said.value, said.low, said.high]])
     y = {**_scale(levels), "title": {"text": value}}
-    names = [str(trace["name"]) for trace in traces if trace.get("showlegend", True)]
+    shown = [str(trace["name"]) for trace in traces if trace.get("showlegend", True)]
     x = {"title": {"text": axis}, **_stops(table["value"].to_numpy(np.float64))}
-    drawn = figure(traces, title, 280, legend_px=narrow_legend_px(names), hovermode="x unified", xaxis=x, yaxis=y)
+    drawn = figure(traces, title, 280, legend_px=narrow_legend_px(shown), hovermode="x unified", xaxis=x, yaxis=y)
     if banded:
         drawn.add_hrect(y0=said.low, y1=said.high, fillcolor=faded(PUBLISHED, 0.15), line_width=0, layer="below")
     return drawn.add_hline(y=even, line=_EVEN_LINE, layer="below") if math.isfinite(even) else drawn
@@ -120,6 +129,20 @@ def _measure(table: pd.DataFrame, name: str, look: tuple[str, str, str]) -> list
         "hovertemplate": f"{shown}: %{{y:.3~g}} %{{customdata}}<extra></extra>",
     }
     return [edge | {"y": low[known]}, edge | {"y": high[known], "fill": "tonexty", "fillcolor": faded(colour, 0.18)}, line]
+
+
+def _line(table: pd.DataFrame, name: str, look: tuple[str, str]) -> Trace:
+    colour, dash = look
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": literal(name),
+        "x": table["value"].to_numpy(np.float64),
+        "y": table["estimate"].to_numpy(np.float64),
+        "connectgaps": False,
+        "line": {"color": colour, "dash": dash, "width": LINE_PX},
+        "hovertemplate": f"{literal(name)}: %{{y:.3~g}} (computed)<extra></extra>",
+    }
 
 
 def _told(row: tuple[float, float, float]) -> str:
@@ -170,8 +193,8 @@ def published_vs_simulated(rows: Sequence[Mapping[str, Any]], title: str = "", *
     Parameters
     ----------
     rows : sequence of mapping
-        `metric`, `published` (None = no figure), `simulated` (None = not to be had), `ci95` and `band` (low, high; None = none), as `lab replay` writes
-        them; drawn from top to bottom.
+        `metric`, `published` (None = no figure), `simulated` (None = not to be had), `ci95` and `band` (low, high; None = none, for a high end alone:
+        open), as `lab replay` writes them; drawn from top to bottom.
     title : str
         The finding or the question.
     even : float
@@ -181,6 +204,7 @@ def published_vs_simulated(rows: Sequence[Mapping[str, Any]], title: str = "", *
     published, simulated = (np.array([_number(row[name]) for row in rows]) for name in ("published", "simulated"))
     ci95, bands = (np.array([_pair(row[name]) for row in rows]).reshape(-1, 2) for name in ("ci95", "band"))
     x = _scale(np.concatenate((published, simulated, ci95.ravel(), bands.ravel(), [even])))
+    bands[:, 1] = np.where(np.isfinite(bands[:, 0]) & np.isnan(bands[:, 1]), _end(x), bands[:, 1])
     traces = [
         _spans(bands, at, {"color": faded(PUBLISHED, 0.35), "width": 14}, _EXPECTED),
         _spans(ci95, at, {"color": MEASURES[0][0], "width": LINE_PX}, "95 % interval"),
@@ -201,6 +225,12 @@ def published_vs_simulated(rows: Sequence[Mapping[str, Any]], title: str = "", *
     drawn = figure(traces, title, 30 + row_px * len(rows), legend_px=narrow_legend_px(names), xaxis=x, yaxis=y)
     drawn.update_layout(legend_xref="container")
     return drawn.add_vline(x=even, line=_EVEN_LINE, layer="below")
+
+
+def _end(axis: Mapping[str, Any]) -> float:
+    """Return the highest value that an axis shows."""
+    high = float(axis["range"][1])
+    return float(10.0**high) if axis.get("type") == "log" else high
 
 
 def _spans(pairs: NDArray[np.float64], at: NDArray[np.int64], line: Mapping[str, Any], name: str) -> Trace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import lru_cache
 from pathlib import Path
@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import allocators
 from lab.document import number, whole
-from lab.replay_types import BASE, CERTAINTIES, KINDS, Arm, Axis, Claim, Measure, Paper, Point, Replay
+from lab.replay_bounds import BOUNDS
+from lab.replay_types import BANDS, BASE, CERTAINTIES, KINDS, MARGINS, Arm, Axis, Bound, Claim, Measure, Paper, Point, Replay
 from lab.scenario import Scenario
 from sim.errors import ParameterError, TrainyardError
 from sim.metrics.summary import NUMBERS
 
-__all__ = ["BASE", "CERTAINTIES", "KINDS", "Arm", "Axis", "Claim", "Measure", "Paper", "Point", "Replay", "load", "names", "read_replay"]
+__all__ = ["BASE", "CERTAINTIES", "KINDS", "Arm", "Axis", "Bound", "Claim", "Measure", "Paper", "Point", "Replay", "load", "names", "read_replay"]
 FOLDER: Final = Path(__file__).resolve().parent / "replays"
 MOST_SEEDS: Final = 200
 
@@ -66,12 +67,14 @@ def read_replay(path: Path) -> Replay:
 
 
 def _replay(data: Mapping[str, Any], name: str) -> Replay:
-    known = _table("replay", data, (*(item.name for item in fields(Replay)), "axis_seeds"), optional=("axes", "axis_seeds", "budget", "run_s"))
+    known = _table("replay", data, (*(item.name for item in fields(Replay)), "axis_seeds"), optional=("axes", "axis_seeds", "bounds", "budget", "run_s"))
     for key in ("name", "title", "claim", "known", "reading", "explain", "budget"):
         known[key] = _text(key, known.get(key, ""))
     known["paper"] = _paper(known["paper"])
     known["arms"] = tuple(_arm(name, one) for name, one in _mapping("arms", known["arms"]).items())
-    arm_names = tuple(arm.name for arm in known["arms"])
+    known["bounds"] = tuple(_bound(name, one, known["arms"]) for name, one in _mapping("bounds", known.get("bounds", {})).items())
+    arm_names = tuple(arm.name for arm in (*known["arms"], *known["bounds"]))
+    _distinct("arms and bounds", arm_names)
     known["run_s"] = number("run_s", known.get("run_s", 0.0))
     known["seeds"] = _seeds("seeds", known["seeds"])
     spare = _seeds("axis_seeds", known.pop("axis_seeds", known["seeds"]))
@@ -85,8 +88,17 @@ def _replay(data: Mapping[str, Any], name: str) -> Replay:
     _distinct("claims", [claim.text for claim in replay.claims])
     if not replay.claims:
         raise ParameterError("there is no claim. Add at least one.")
+    _within_bounds(replay)
     _build_all(replay)
     return replay
+
+
+def _within_bounds(replay: Replay) -> None:
+    """Refuse measures of what a bound does not give."""
+    for measure in (*(claim.measure for claim in replay.claims), *(measure for axis in replay.axes for measure in axis.measures)):
+        for bound in filter(None, map(replay.bound, measure.arms)):
+            if measure.metric not in BOUNDS[bound.by].metrics:
+                raise ParameterError(f"{measure.text}: the bound '{bound.by}' is one of {', '.join(BOUNDS[bound.by].metrics)} only.")
 
 
 def _build_all(replay: Replay) -> None:
@@ -117,6 +129,17 @@ def _arm(name: str, data: Any) -> Arm:
     if not any(change.startswith("allocator=") for change in arm.set):
         raise ParameterError(f"arm {name} names no allocator. Begin its 'set' with allocator=NAME.")
     return arm
+
+
+def _bound(name: str, data: Any, arms: Sequence[Arm]) -> Bound:
+    known = _table(f"bound {name}", data, ("title", "of", "by"))
+    title, of, by = (_text(f"bound {name}: {key}", known[key]) for key in ("title", "of", "by"))
+    arm = next((arm for arm in arms if arm.name == of), None)
+    if arm is None:
+        raise ParameterError(f"bound {name}: there is no arm '{of}'. There are: {', '.join(arm.name for arm in arms)}.")
+    if by not in BOUNDS:
+        raise ParameterError(f"bound {name}: by = {by} is not one of {', '.join(BOUNDS)}.")
+    return Bound(name, title, arm.set, of, by)
 
 
 def _axis(data: Any, arms: Sequence[str], spare: int) -> Axis:
@@ -161,20 +184,41 @@ def _axis_changes(where: str, known: Mapping[str, Any], values: Sequence[float])
 
 
 def _claim(data: Any, arms: Sequence[str], axes: Sequence[Axis]) -> Claim:
-    keys = ("metric", "arm", "against", "kind", "title", "at", "published", "published_text", "band", "certainty")
-    known = _table("claim", data, keys, optional=("against", "kind", "title", "at", "published", "published_text", "band"))
-    measure = _measure("claim", {key: known[key] for key in keys[:5] if key in known}, arms)
+    compared = ("metric", "arm", "against", "kind", "title")
+    keys = (*compared, "at", "from", "published", "published_text", "band", "band_from", "certainty")
+    known = _table("claim", data, keys, optional=set(keys) - {"metric", "arm", "certainty"})
+    measure = _measure("claim", {key: known[key] for key in compared if key in known}, arms)
     where = f"claim {measure.text}"
-    band = _numbers(f"{where}: band", known["band"]) if "band" in known else None
-    if band is not None and (len(band) != 2 or band[0] > band[1]):
-        raise ParameterError(f"{where}: its band is not [low, high].")
     if known["certainty"] not in CERTAINTIES:
         raise ParameterError(f"{where}: certainty = {known['certainty']} is not one of {', '.join(CERTAINTIES)}.")
     published = number(f"{where}: published", known["published"]) if "published" in known else None
     text = _text(f"{where}: published_text", known.get("published_text", ""))
     if published is not None and not text:
         raise ParameterError(f"{where}: a published figure needs its words, published_text.")
-    return Claim(measure, _at(where, known.get("at", {}), axes), published, text, None if band is None else (band[0], band[1]), known["certainty"])
+    at = _at(where, known.get("at", {}), axes)
+    since = _at(where, known["from"], axes) if "from" in known else None
+    if since is not None and (since.axis != at.axis or since == at):
+        raise ParameterError(f"{where}: 'from' and 'at' are not two values of one axis.")
+    band = _band(where, known, published)
+    return Claim(measure, at, published, text, band, known["certainty"], known["band_from"] if band else "", since)
+
+
+def _band(where: str, known: Mapping[str, Any], published: float | None) -> tuple[float, float] | None:
+    """Return a band that says where it comes from; one that says it lies around the published figure must do so."""
+    if "band" not in known:
+        return None
+    band = _numbers(f"{where}: band", known["band"])
+    if len(band) != 2 or band[0] > band[1]:
+        raise ParameterError(f"{where}: its band is not [low, high].")
+    source = known.get("band_from")
+    if source not in BANDS:
+        raise ParameterError(f"{where}: a band needs band_from, where it comes from: one of {', '.join(BANDS)}.")
+    margin = MARGINS.get(source)
+    if margin is not None and (
+        published is None or any(abs(end - published * side) > 0.005 * published for end, side in zip(band, (1 - margin, 1 + margin), strict=True))
+    ):
+        raise ParameterError(f"{where}: its band is not {source}.")
+    return band[0], band[1]
 
 
 def _at(where: str, data: Any, axes: Sequence[Axis]) -> Point:
@@ -210,7 +254,7 @@ def _changes(where: str, data: Any) -> tuple[str, ...]:
     return changes
 
 
-def _table(what: str, data: Any, keys: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
+def _table(what: str, data: Any, keys: Sequence[str], optional: Collection[str] = ()) -> dict[str, Any]:
     """Return a table that has these keys and no others."""
     known = dict(_mapping(what, data))
     for key in known:

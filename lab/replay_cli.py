@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
+from lab import curves
 from lab.cli import UsageError
 from lab.replay import MOST_SEEDS, load, names
 from lab.replay_report import ReplayReport, Row, expected
@@ -84,7 +85,7 @@ def _new_points(found: ReplayReport) -> list[Row]:
 
 def _text(replay: Replay, found: ReplayReport, shown: Sequence[Row], run: ReplayRun) -> str:
     paper = replay.paper
-    table = [("measure", "published", "simulated", "95 % interval", "band", "verdict", "certainty"), *map(_cells, shown)]
+    table = [("measure", "published", "simulated", "95 % interval", "band", "verdict", "certainty"), *(_cells(replay, row) for row in shown)]
     widths = [max(len(line[at]) for line in table) for at in range(len(table[0]))]
     return "\n".join(
         [
@@ -107,12 +108,19 @@ def _wrapped(head: str, text: str) -> list[str]:
     return textwrap.wrap(f"{head}: {' '.join(text.split())}", width=140, subsequent_indent="  ")
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(replay: Replay, row: Row) -> tuple[str, ...]:
     claim, found = row.claim, row.found
-    interval = "-" if math.isnan(found.low) else f"{figure(found.low)} to {figure(found.high)}"
-    band = expected(claim.measure, claim.band, figure) or "-"
-    published = "-" if claim.published is None else f"{figure(claim.published)} ({claim.published_text})"
-    return (claim.label, published, figure(found.value), interval, band, row.verdict, claim.certainty)
+
+    def told(value: float) -> str:
+        of = claim.figure
+        return f"{figure(value)} {curves.unit(of.metric).replace('1', '')}".rstrip() if of.kind != "ratio" else figure(value)
+
+    interval = "-" if math.isnan(found.low) else f"{figure(found.low)} to {told(found.high)}"
+    band = expected(claim.figure, claim.band, told)
+    published = claim.published_text or "-"
+    if claim.published is not None:
+        published = f"{told(claim.published)} ({published})"
+    return (replay.label(claim), published, told(found.value), interval, f"{band} ({claim.band_from})" if band else "-", row.verdict, claim.certainty)
 
 
 def figure(value: float) -> str:

@@ -122,7 +122,7 @@ class Row:
             self.claim.published,
             None if np.isnan(self.found.value) else self.found.value,
             interval,
-            None if self.claim.band is None else list(self.claim.band),
+            None if self.claim.band is None else [end if np.isfinite(end) else None for end in self.claim.band],
             self.in_band,
             self.claim.certainty,
             self.found.seeds,
@@ -176,7 +176,7 @@ class Wanted(NamedTuple):
     keys : dict
         Cell -> key; cells with equal scenarios have one key and are run once. First seed first, so that a first impression is complete early.
     recipes : dict
-        Point and arm -> the scenario, with seed 0.
+        Point and arm, or bound, -> the scenario, with seed 0.
     """
 
     keys: dict[Cell, str]
@@ -198,14 +198,14 @@ def cells(replay: Replay, seeds: int | None = None, curves: bool = True) -> Want
     count = replay.seeds if seeds is None else seeds
     runs: dict[tuple[Point, str], int] = {}
     for claim in replay.claims:
-        for arm in claim.measure.arms:
-            runs[claim.at, arm] = count
+        for at in claim.points:
+            runs |= {(at, arm): count for arm in claim.measure.arms}
     for axis in replay.axes if curves else ():
         for at in (Point(axis.name, value) for value in axis.values):
             for arm in (arm for measure in axis.measures for arm in measure.arms):
                 runs.setdefault((at, arm), min(axis.seeds, count))
     recipes = {(at, arm): replay.scenario(arm, at) for at, arm in runs}
-    texts = {place: recipe.canonical() for place, recipe in recipes.items()}
+    texts = {(at, arm): recipe.canonical() + (f" {bound.by}" if (bound := replay.bound(arm)) else "") for (at, arm), recipe in recipes.items()}
     # A point of an axis may be the base scenario, or a point of another axis: then the runs of its equal are its own.
     most: dict[str, int] = {}
     for place, text in texts.items():
@@ -270,49 +270,54 @@ def _remarks(replay: Replay, keys: Mapping[Cell, str], found: Mapping[str, Ran])
 
 
 def expected(measure: Measure, band: tuple[float, float] | None, write: Callable[[float], str]) -> str:
-    """Return a band in words: "low to high", or "below high" where nothing can lie under the low end, so that only the high one says something; "" = none."""
+    """Return a band in words: "low to high", or "below high" where nothing can lie under the low end, "above low" where there is no high one; "" = none."""
     if band is None:
         return ""
     low, high = band
+    if high == np.inf:
+        return f"above {write(low)}"
     return f"below {write(high)}" if low <= 0 and measure.kind != "difference" else f"{write(low)} to {write(high)}"
 
 
-def pool(measure: Measure, arm: Sequence[float], against: Sequence[float]) -> Pooled:
+def pool(measure: Measure, arm: Sequence[float], against: Sequence[float], since: Sequence[Sequence[float]] = ()) -> Pooled:
     """Pool a measure over seeds.
 
     Parameters
     ----------
     measure : Measure
-        Only its kind matters here.
+        Only its kind, and whether it compares, matter here.
     arm, against : sequences of float
         One number per seed, same seed at the same place; `against` is empty for a plain value. Seeds where one of both is not finite count in neither.
+    since : sequence of sequences of float
+        The same one or two at another point: then the change from there is pooled, as a ratio, for differences as a difference.
 
     Notes
     -----
-    The ratio, or difference, of the means over seeds. The interval: the seeds are drawn anew in pairs, 2,000 times from a fixed stream, percentiles 2.5 and
+    The ratio, or difference, of the means over seeds. The interval: the seeds are drawn anew together, 2,000 times from a fixed stream, percentiles 2.5 and
     97.5 of what results.
     """
-    one = np.asarray(arm, np.float64)
-    other = np.asarray(against, np.float64) if measure.against else np.ones_like(one)
-    known = np.isfinite(one) & np.isfinite(other)
-    one, other = one[known], other[known]
-    count = len(one)
-    if not count or (measure.kind == "ratio" and other.sum() == 0):
+    sides = np.array([arm, *([against] if measure.against else []), *since], np.float64)
+    sides = sides[:, np.isfinite(sides).all(axis=0)]
+    count = sides.shape[1]
+    value = float(_statistic(measure, sides)) if count else np.nan
+    if not np.isfinite(value):
         return Pooled(np.nan, np.nan, np.nan, 0)
-    value = float(_statistic(measure, one, other))
     if count < _FEWEST_SEEDS:
         return Pooled(value, np.nan, np.nan, count)
-    pick = np.random.default_rng(0).integers(0, count, (_RESAMPLES, count))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = _statistic(measure, one[pick], other[pick])
+    drawn = _statistic(measure, sides[:, np.random.default_rng(0).integers(0, count, (_RESAMPLES, count))])
     low, high = np.percentile(drawn[np.isfinite(drawn)], _LEVEL)
     return Pooled(value, float(low), float(high), count)
 
 
-def _statistic(measure: Measure, one: Floats, other: Floats) -> Any:
-    if measure.kind == "ratio":
-        return one.mean(axis=-1) / other.mean(axis=-1)
-    return one.mean(axis=-1) - other.mean(axis=-1) if measure.kind == "difference" else one.mean(axis=-1)
+def _statistic(measure: Measure, sides: Floats) -> Any:
+    """Return the figure of sides of shape (1, 2 or 4, ..., seeds)."""
+    means = sides.mean(axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if measure.kind == "difference":
+            figures = means[::2] - means[1::2]
+            return figures[0] - figures[1] if len(figures) > 1 else figures[0]
+        figures = means[::2] / means[1::2] if measure.against else means
+        return figures[0] / figures[1] if len(figures) > 1 else figures[0]
 
 
 class _Table:
@@ -325,16 +330,15 @@ class _Table:
                 self._of.setdefault((cell.at, cell.arm), {})[cell.seed] = key
         self._found = found
 
-    def _seeds(self, measure: Measure, at: Point) -> list[int]:
-        """Return the seeds of which all arms of a measure are there."""
-        return sorted(set.intersection(*(set(self._of.get((at, arm), {})) for arm in measure.arms)))
-
     def row(self, claim: Claim) -> Row:
-        measure, at = claim.measure, claim.at
-        keys = [[self._of[at, arm][seed] for seed in self._seeds(measure, at)] for arm in measure.arms]
+        measure = claim.measure
+        places = [self._of.get((at, arm), {}) for at in claim.points for arm in measure.arms]
+        seeds = sorted(set.intersection(*map(set, places)))
+        keys = [[place[seed] for seed in seeds] for place in places]
         sides = [[self._found[key].numbers[measure.metric] for key in own] for own in keys]
         cpu_s = sum(self._found[key].numbers["cell_cpu_s"] for key in {key for own in keys for key in own})
-        return Row(claim, pool(measure, sides[0], sides[1] if measure.against else ()), cpu_s)
+        per = len(measure.arms)
+        return Row(claim, pool(measure, sides[0], sides[1] if measure.against else (), sides[per:]), cpu_s)
 
 
 def _measures(replay: Replay) -> list[Measure]:

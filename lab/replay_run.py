@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import multiprocessing
 import os
 import textwrap
@@ -22,6 +23,7 @@ from pebble import ProcessPool
 from lab import worker
 from lab.document import canonical_json
 from lab.pool import cores, sentence
+from lab.replay_bounds import bound
 from lab.replay_report import Cell, Numbers, Ran, ReplayReport, Row, cells, claim_rows, needed, report
 from lab.replay_types import Replay, seeded
 from lab.run import run, summarise
@@ -183,7 +185,8 @@ class ReplayRun:
             documents = {place: recipe.to_json() for place, recipe in self._recipes.items()}
             tasks: dict[Future[Ran], str] = {}
             for key, cell in self._work.items():
-                tasks[pool.schedule(run_cell, args=(documents[cell.at, cell.arm], cell.seed, metrics), timeout=TIME_LIMIT_S)] = key
+                by = held.by if (held := self.replay.bound(cell.arm)) else ""
+                tasks[pool.schedule(run_cell, args=(documents[cell.at, cell.arm], cell.seed, metrics, by), timeout=TIME_LIMIT_S)] = key
             pending = set(tasks)
             while pending and not self._stop.is_set():
                 ended, pending = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
@@ -207,8 +210,8 @@ class ReplayRun:
         self._over.set()
 
 
-def run_cell(document: Mapping[str, Any], seed: int, metrics: Sequence[str]) -> Ran:
-    """Run one cell in this process.
+def run_cell(document: Mapping[str, Any], seed: int, metrics: Sequence[str], by: str = "") -> Ran:
+    """Run one cell in this process, or compute a bound.
 
     Parameters
     ----------
@@ -218,6 +221,8 @@ def run_cell(document: Mapping[str, Any], seed: int, metrics: Sequence[str]) -> 
         Of the scenario, and of its jobs if they are made.
     metrics : sequence of str
         Which numbers of the summary are wanted.
+    by : str
+        One of `lab.replay_bounds.BOUNDS`: that is computed, and nothing is run; the metrics that it does not give are NaN.
 
     Returns
     -------
@@ -232,6 +237,9 @@ def run_cell(document: Mapping[str, Any], seed: int, metrics: Sequence[str]) -> 
     """
     began_s = time.process_time()
     scenario = seeded(Scenario.from_json(document), seed)
+    if by:
+        known = dict.fromkeys(metrics, math.nan) | bound(scenario, by)
+        return Ran({name: known[name] for name in metrics} | {"cell_cpu_s": time.process_time() - began_s})
     trace = load_trace(scenario.trace)
     result = run(scenario, trace=trace)
     numbers = summarise(scenario, result, trace)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from lab.scenario import MADE, Scenario
@@ -12,7 +12,10 @@ from sim.generate import workload
 Kind = Literal["ratio", "difference", "value"]
 
 KINDS: Final = ("ratio", "difference", "value")
-CERTAINTIES: Final = ("read", "our reading", "expected (prototype)")
+CERTAINTIES: Final = ("read in the abstract", "read in code or notebooks", "from memory", "our reading", "expected (prototype)")
+BANDS: Final = ("published ± 20 %", "published ± 5 %", "authors' code", "prototype", "direction")
+"""Where a band comes from; docs/reference/replays.md says what each means."""
+MARGINS: Final = {"published ± 20 %": 0.2, "published ± 5 %": 0.05}
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,22 @@ class Arm:
 
 
 @dataclass(frozen=True)
+class Bound(Arm):
+    """What stands in the place of an arm without being one: figures that a function computes from the scenario of an arm.
+
+    Parameters
+    ----------
+    of : str
+        The arm whose jobs, machines, speeds and policy it is computed from.
+    by : str
+        One of `lab.replay_bounds.BOUNDS`.
+    """
+
+    of: str
+    by: str
+
+
+@dataclass(frozen=True)
 class Measure:
     """What is compared: a number of the summary of an arm, alone or against that of another arm.
 
@@ -54,7 +73,7 @@ class Measure:
     metric : str
         One of `sim.metrics.summary.NUMBERS`.
     arm, against : str
-        Names of arms; `against` is "" for a plain value.
+        Names of arms or bounds; `against` is "" for a plain value.
     kind : {"ratio", "difference", "value"}
         arm / against, arm - against, or arm alone; each of means over seeds.
     title : str
@@ -112,9 +131,13 @@ class Claim:
     published_text : str
         The same in words, with its "up to".
     band : (float, float) or None
-        Where the simulated figure is expected; None = it is shown for information.
+        Where the simulated figure is expected, the high end perhaps inf; None = it is shown for information.
     certainty : str
         One of `CERTAINTIES`: how well the claim is known.
+    band_from : str
+        One of `BANDS`; "" without a band.
+    since : Point or None
+        Another place: then the claim is about how the measure changes from there, as a ratio, or a difference of differences.
     """
 
     measure: Measure
@@ -123,16 +146,25 @@ class Claim:
     published_text: str
     band: tuple[float, float] | None
     certainty: str
+    band_from: str = ""
+    since: Point | None = None
 
     @property
     def text(self) -> str:
         """A name that tells all claims of a replay apart, e.g. ``queue_mean_s mip/sticky at per_h=10``."""
+        if self.since is not None:
+            return f"{self.measure.text} from {self.since} to {self.at}"
         return f"{self.measure.text} at {self.at}" if self.at.axis else self.measure.text
 
     @property
-    def label(self) -> str:
-        """What the user reads."""
-        return f"{self.measure.label}, {self.at}" if self.at.axis else self.measure.label
+    def points(self) -> tuple[Point, ...]:
+        """The places that it needs."""
+        return (self.at,) if self.since is None else (self.at, self.since)
+
+    @property
+    def figure(self) -> Measure:
+        """The measure in the form of the figure: the change of a value is a ratio."""
+        return replace(self.measure, kind="ratio") if self.since is not None and self.measure.kind == "value" else self.measure
 
 
 @dataclass(frozen=True)
@@ -152,7 +184,7 @@ class Axis:
     sets : tuple of tuple of str
         Changes at each value.
     only : tuple of str
-        The arms to which `sets` apply; for the others it makes no difference.
+        The arms and bounds to which `sets` apply; for the others it makes no difference.
     claimed : tuple of float
         The values for which something was published, or is expected.
     measures : tuple of Measure
@@ -185,6 +217,12 @@ class Axis:
         """The label, and what is fixed along the axis."""
         return f"{self.label}, {self.where}" if self.where else self.label
 
+    def spot(self, *values: float) -> str:
+        """Return where values lie, as in the label of a row: with unit or title, and what is fixed along the axis."""
+        ends = " to ".join(f"{value:g}" for value in values)
+        noun = self.unit or (self.title.lower().removesuffix("s") if values[-1] == 1 else self.title.lower())
+        return f"{'at' if len(values) == 1 else 'from'} {ends} {noun}" + (f", {self.where}" if self.where else "")
+
     def place(self, value: float) -> str:
         """Return a value with its unit, and what is fixed along the axis."""
         return f"{self.title} {value:g} {self.unit}".rstrip() + (f", {self.where}" if self.where else "")
@@ -205,11 +243,13 @@ class Replay:
     base : Scenario
         What all arms share.
     arms, axes, claims : tuple
-        What is compared, varied and claimed.
+        What is compared, varied and claimed; axes in the order in which they are drawn.
     seeds : int
         Runs per arm for the claims, with seeds 0, 1, ...
     run_s : float, seconds
         Processor time of a run, on average, as measured when the replay was written: what a front end says before it runs; 0 = not known.
+    bounds : tuple of Bound
+        What is computed beside the arms.
     """
 
     name: str
@@ -226,17 +266,33 @@ class Replay:
     claims: tuple[Claim, ...]
     seeds: int
     run_s: float = 0.0
+    bounds: tuple[Bound, ...] = ()
 
     def arm(self, name: str) -> Arm:
-        """Return an arm by its name."""
-        return next(arm for arm in self.arms if arm.name == name)
+        """Return an arm or a bound by its name."""
+        return next(arm for arm in (*self.arms, *self.bounds) if arm.name == name)
+
+    def bound(self, name: str) -> Bound | None:
+        """Return a bound by its name, None if that is the name of an arm."""
+        return next((bound for bound in self.bounds if bound.name == name), None)
+
+    def is_line(self, measure: Measure) -> bool:
+        """Tell whether a measure is about a bound, so that it is drawn as a line and not as a result."""
+        return self.bound(measure.arm) is not None
 
     def axis(self, name: str) -> Axis:
         """Return an axis by its name."""
         return next(axis for axis in self.axes if axis.name == name)
 
+    def label(self, claim: Claim) -> str:
+        """Return what the user reads of a claim: its measure, and where."""
+        if not claim.at.axis:
+            return claim.measure.label
+        axis = self.axis(claim.at.axis)
+        return f"{claim.measure.label}, {axis.spot(*(point.value for point in reversed(claim.points)))}"
+
     def scenario(self, arm: str, at: Point = BASE, seed: int = 0) -> Scenario:
-        """Return what is run for an arm at a point with a seed.
+        """Return what is run for an arm at a point with a seed, or what a bound is computed from.
 
         Raises
         ------

@@ -95,7 +95,7 @@ def so_far(replay: Replay, rows: Sequence[Row], done: int, of: int) -> None:
 
 def _parted(replay: Replay, rows: Sequence[Row]) -> tuple[list[Pair], list[Pair]]:
     """Return the rows with their labels: those with something to hold them against, and the others."""
-    pairs = [(row, _label(replay, row)) for row in rows]
+    pairs = [(row, replay.label(row.claim)) for row in rows]
     claimed = [(row, label) for row, label in pairs if row.claim.published_text or row.claim.published is not None or row.claim.band is not None]
     return claimed, [pair for pair in pairs if pair not in claimed]
 
@@ -120,6 +120,8 @@ def exactly(replay: Replay, seeds: int) -> None:
         if replay.budget:
             st.markdown(words.plain(replay.budget))
         st.dataframe({"Policy": [arm.title for arm in replay.arms], "What it changes": [" ".join(arm.set) for arm in replay.arms]}, hide_index=True)
+        for bound in replay.bounds:
+            st.caption(f"{words.plain(bound.title)}: computed, not simulated ({bound.by}), from the scenario of {words.plain(replay.arm(bound.of).title)}.")
         for axis in replay.axes:
             st.caption(f"{words.plain(axis.heading)}: {', '.join(f'{value:g}' for value in axis.values)}; {words.plural(axis.seeds, 'seed')} at most.")
         scenario = {key: value for key, value in replay.base.to_json().items() if key != "allocator"}
@@ -166,22 +168,23 @@ def _table(pairs: Sequence[Pair], caption: str = _RESTS, *, held: bool = True) -
 
 
 def _cells(row: Row, label: str) -> list[str]:
-    claim, found = row.claim, row.found
+    claim, found, figure = row.claim, row.found, row.claim.figure
     tone, verdict = _VERDICTS.get(row.verdict, ("", row.verdict))
-    interval = f"{number(claim.measure, found.low)} to {number(claim.measure, found.high)}" if math.isfinite(found.low) else "no interval"
-    band = expected(claim.measure, claim.band, lambda value: number(claim.measure, value))
-    published = "no figure published" if claim.published is None else number(claim.measure, claim.published)
+    interval = f"{number(figure, found.low)} to {number(figure, found.high)}" if math.isfinite(found.low) else "no interval"
+    band = expected(figure, claim.band, lambda value: number(figure, value))
+    published = "no figure published" if claim.published is None else number(figure, claim.published)
     if claim.published_text:
-        figure = "" if claim.published is None else f'<span class="diff">{published}</span>'
-        published = f"{html.escape(claim.published_text)}{figure}"
+        held = "" if claim.published is None else f'<span class="diff">{published}</span>'
+        published = f"{html.escape(claim.published_text)}{held}"
     where = label.removeprefix(claim.measure.label).lstrip(", ")
     rests = " · ".join([*([where] if where else []), claim.certainty, words.plural(found.seeds, "seed"), f"{row.cpu_s:,.1f} s CPU"])
-    simulated = f"<strong>{number(claim.measure, found.value)}</strong>{_percent(claim.measure, found.value)}"
+    simulated = f"<strong>{number(figure, found.value)}</strong>{_percent(figure, found.value)}"
+    source = f'<span class="unit">{html.escape(claim.band_from)}</span>' if band else ""
     return [
         f'<th scope="row" class="long">{html.escape(claim.measure.label)}<br><span class="unit">{html.escape(rests)}</span></th>',
         f'<td class="long">{published}</td>',
         f'<td class="long">{_unbroken(simulated)}<span class="diff">{_unbroken(interval)}</span></td>',
-        f'<td class="long"><span class="{tone}">{verdict}</span><span class="diff">{_unbroken(band)}</span></td>',
+        f'<td class="long"><span class="{tone}">{verdict}</span><span class="diff">{_unbroken(band)}</span>{source}</td>',
     ]
 
 
@@ -201,17 +204,9 @@ def _framed(head: str, body: str, caption: str) -> str:
     return f'<div class="ty-scroll" tabindex="0"><table class="ty {tone}">{said}<thead>{head}</thead><tbody>{body}</tbody></table></div>'
 
 
-def _label(replay: Replay, row: Row) -> str:
-    at = row.claim.at
-    if not at.axis:
-        return row.claim.measure.label
-    axis = replay.axis(at.axis)
-    return f"{row.claim.measure.label}, at {at.value:g} {axis.unit or axis.title.lower()}"
-
-
 def _side_by_side(pairs: Sequence[Pair]) -> None:
-    """Draw the ratios that something is published or expected of; other kinds have no common scale and stay in the table."""
-    some = [(row, label) for row, label in pairs if row.claim.measure.kind == "ratio" and row.found.seeds]
+    """Draw the ratios that something is published or expected of; other kinds, and changes, have no common scale and stay in the table."""
+    some = [(row, label) for row, label in pairs if row.claim.measure.kind == "ratio" and row.claim.since is None and row.found.seeds]
     told = [{**row.to_json(""), "metric": label} for row, label in some]
     if told:
         title = "Published and simulated: ratio of the first policy to the second"
@@ -257,12 +252,13 @@ def _groups(axis: Axis) -> list[list[Measure]]:
 
 def _curve(replay: Replay, table: pd.DataFrame, axis: Axis, group: Sequence[Measure], at: float) -> None:
     first = group[0]
-    claim = next((found for measure in group if (found := _claim(replay, axis, measure)) is not None), None)
+    claim = next((found for measure in group if not replay.is_line(measure) and (found := _claim(replay, axis, measure)) is not None), None)
     even = {"ratio": 1.0, "difference": 0.0}.get(first.kind, math.nan)
     of = curves.title(first.metric)
     title = f"{of}, {first.kind}" if first.kind != "value" else of
     y = first.kind if first.kind == "ratio" else f"{of} ({curves.unit(first.metric)})" if curves.unit(first.metric) in ("s", "ms") else of
-    figure = charts.ratio_curve(table, axis.label, claim, even=even, value=y, title=title)
+    computed = [measure.label for measure in group if replay.is_line(measure)]
+    figure = charts.ratio_curve(table.assign(computed=table["measure"].isin(computed)), axis.label, claim, even=even, value=y, title=title)
     figure.add_vline(x=at, line={"color": "rgba(128, 128, 128, 0.6)", "width": 2, "dash": "dot"})
     of_measure = {measure.label: measure for measure in group}
     rows = zip(table["measure"].tolist(), table["value"].tolist(), table["estimate"].tolist(), strict=True)
@@ -273,7 +269,8 @@ def _curve(replay: Replay, table: pd.DataFrame, axis: Axis, group: Sequence[Meas
 
 def _claim(replay: Replay, axis: Axis, measure: Measure) -> charts.Claim | None:
     """Return the claim that is drawn into a curve: of this measure, at a value of this axis, or else at no particular one."""
-    own = [claim for claim in replay.claims if (claim.measure.metric, claim.measure.arms, claim.measure.kind) == (measure.metric, measure.arms, measure.kind)]
+    key = (measure.metric, measure.arms, measure.kind)
+    own = [claim for claim in replay.claims if claim.since is None and (claim.measure.metric, claim.measure.arms, claim.measure.kind) == key]
     here = [claim for claim in own if claim.at.axis == axis.name] or [claim for claim in own if not claim.at.axis]
     if not here:
         return None
@@ -291,7 +288,7 @@ def _arms(replay: Replay, every: pd.DataFrame, axis: Axis, at: float) -> None:
     metrics = list(dict.fromkeys(map(str, mine["metric"])))
     head = "".join(f'<th scope="col">{html.escape(curves.title(name))}</th>' for name in metrics)
     body = ""
-    for arm in replay.arms:
+    for arm in (*replay.arms, *replay.bounds):
         own = mine[mine["arm"] == arm.title]
         if not own.empty:
             means = dict(zip(own["metric"].tolist(), own["mean"].tolist(), strict=True))

@@ -9,7 +9,7 @@ import pytest
 
 import charts
 from charts import Claim
-from charts.replay import MEASURES, PUBLISHED
+from charts.replay import LINES, MEASURES, PUBLISHED
 from charts.theme import BASELINE_COLOUR, POLICY_COLOURS
 
 
@@ -39,6 +39,26 @@ def test_every_measure_is_a_line_with_its_band_in_order_of_the_axis() -> None:
     low, high = figure.layout.yaxis.range
     assert low < 0.54
     assert high > 1.08
+
+
+def test_what_is_computed_is_a_dashed_line_without_marks_and_takes_no_colour_of_a_result() -> None:
+    table = pd.concat([curve().assign(measure=lambda rows: "bound of " + rows["measure"], computed=True), curve().assign(computed=False)])
+    figure = charts.ratio_curve(table, "load")
+    lines = [trace for trace in figure.data if trace.mode == "lines" and trace.showlegend is not False and str(trace.name).startswith("bound")]
+    assert [(line.name, line.line.color, line.line.dash) for line in lines] == [("bound of queue", *LINES[0]), ("bound of jct", *LINES[1])]
+    assert lines[0].x.tolist() == [1, 2]
+    assert "(computed)" in lines[0].hovertemplate
+    results = [trace for trace in figure.data if trace.mode == "lines+markers"]
+    assert [line.line.color for line in results] == [MEASURES[0][0], MEASURES[1][0]]
+    assert len([trace for trace in figure.data if trace.fill == "tonexty"]) == 2
+
+
+def test_a_band_without_a_high_end_reaches_the_edge() -> None:
+    for row in (ROWS[0] | {"band": [0.6, None]}, ROWS[0] | {"band": [0.6, None], "published": 10.0}):
+        figure = charts.published_vs_simulated([row])
+        end = figure.layout.xaxis.range[1]
+        band = next(trace for trace in figure.data if trace.name == "expected band")
+        assert band.x.tolist()[:2] == pytest.approx([0.6, 10**end if figure.layout.xaxis.type == "log" else end])
 
 
 def test_ratios_over_a_wide_range_are_logarithmic() -> None:
@@ -120,4 +140,4 @@ def test_tenfold_figures_are_logarithmic() -> None:
 def test_names_are_no_markup_and_colours_no_policys() -> None:
     figure = charts.published_vs_simulated([ROWS[0] | {"metric": "<b>a & b"}])
     assert figure.layout.yaxis.ticktext == ("&lt;b&gt;a &amp; b",)
-    assert not {PUBLISHED, *(look[0] for look in MEASURES)} & {*POLICY_COLOURS, BASELINE_COLOUR}
+    assert not {PUBLISHED, *(look[0] for look in (*MEASURES, *LINES))} & {*POLICY_COLOURS, BASELINE_COLOUR}

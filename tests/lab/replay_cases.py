@@ -68,7 +68,8 @@ against = "fifo"
 published = 0.5
 published_text = "up to 50 % shorter"
 band = [0.01, 1.2]
-certainty = "read"
+band_from = "prototype"
+certainty = "read in the abstract"
 
 [[claims]]
 metric = "jct_mean_s"
@@ -76,6 +77,7 @@ arm = "calm"
 against = "short"
 kind = "difference"
 band = [-2, -1]
+band_from = "direction"
 certainty = "our reading"
 
 [[claims]]
@@ -85,6 +87,38 @@ kind = "value"
 at = { per_h = 16 }
 certainty = "expected (prototype)"
 """
+
+BOUNDED = (
+    SMALL.replace(
+        "[[axes]]",
+        """[bounds.least]
+title = "All GPUs busy"
+of = "fifo"
+by = "capacity"
+
+[[axes]]""",
+        1,
+    ).replace("measures = [{", """measures = [{ metric = "makespan_s", arm = "least", against = "fifo", title = "Bound" }, {""", 1)
+    + """
+[[claims]]
+metric = "makespan_s"
+arm = "fifo"
+against = "least"
+band = [1, inf]
+band_from = "direction"
+certainty = "our reading"
+
+[[claims]]
+metric = "jct_mean_s"
+arm = "fifo"
+kind = "value"
+from = { per_h = 4 }
+at = { per_h = 16 }
+published_text = "longer"
+certainty = "from memory"
+"""
+)
+"""The same with a bound, and a claim about a change along an axis."""
 
 
 def write(folder: Path, text: str = SMALL, name: str = "small") -> Path:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from lab.replay_report import CURVE_COLUMNS, ROW_KEYS, Cell, Ran, Remark, Replay
 from lab.replay_types import BASE, Kind, Measure, Point
 from sim.errors import ParameterError
 from sim.params import Spec
-from tests.lab.replay_cases import SMALL, small, write
+from tests.lab.replay_cases import BOUNDED, SMALL, small, write
 
 MEAN = Measure("jct_mean_s", "a", "b")
 
@@ -66,7 +67,11 @@ WRONG: list[tuple[str, str, str]] = [
     ('against = "short"', "", "needs 'against'"),
     ("band = [-2, -1]", "band = [-1, -2]", "its band is not [low, high]"),
     ("band = [-2, -1]", "band = [1]", "its band is not [low, high]"),
-    ('certainty = "our reading"', 'certainty = "sure"', "certainty = sure is not one of read, our reading, expected (prototype)"),
+    ('certainty = "our reading"', 'certainty = "sure"', "certainty = sure is not one of read in the abstract, read in code"),
+    ('band_from = "direction"', "", "a band needs band_from, where it comes from: one of published ± 20 %, "),
+    ('band_from = "direction"', 'band_from = "a guess"', "a band needs band_from"),
+    ('band_from = "prototype"', 'band_from = "published ± 20 %"', "its band is not published ± 20 %"),
+    ('band_from = "direction"', 'band_from = "published ± 5 %"', "its band is not published ± 5 %"),
     ("at = { per_h = 16 }", "at = { per_h = 15 }", "is not one value of one axis"),
     ("at = { per_h = 16 }", "at = { per_h = 16, restart = 30 }", "is not one value of one axis"),
     ('published_text = "up to 50 % shorter"', "", "a published figure needs its words"),
@@ -84,6 +89,43 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, old: str, new: str, messag
     assert message in text
     assert text.endswith(".")
     assert "--set" not in text
+
+
+WRONGLY_BOUNDED: list[tuple[str, str, str]] = [
+    ('of = "fifo"', 'of = "nobody"', "bound least: there is no arm 'nobody'. There are: fifo, short, calm"),
+    ('by = "capacity"', 'by = "magic"', "bound least: by = magic is not one of fluid, capacity"),
+    ("[bounds.least]", "[bounds.calm]", "arms and bounds: calm comes twice"),
+    ('metric = "makespan_s"\narm = "fifo"', 'metric = "queue_mean_s"\narm = "fifo"', "the bound 'capacity' is one of makespan_s only"),
+    ("from = { per_h = 4 }", "from = { per_h = 16 }", "'from' and 'at' are not two values of one axis"),
+    ("from = { per_h = 4 }", "from = { restart = 30 }", "'from' and 'at' are not two values of one axis"),
+    ("from = { per_h = 4 }", "from = { per_h = 5 }", "is not one value of one axis"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), WRONGLY_BOUNDED, ids=[new[:60] for _, new, _ in WRONGLY_BOUNDED])
+def test_a_wrong_bound_or_change_is_one_sentence(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in BOUNDED
+    with pytest.raises(ParameterError, match=re.escape(message)):
+        read_replay(write(tmp_path, BOUNDED.replace(old, new)))
+
+
+def test_a_bound_stands_beside_the_arms(tmp_path: Path) -> None:
+    replay = read_replay(write(tmp_path, BOUNDED))
+    (least,) = replay.bounds
+    assert (least.of, least.by, least.set, replay.arm("least")) == ("fifo", "capacity", ("allocator=fifo",), least)
+    assert [arm.name for arm in replay.arms] == ["fifo", "short", "calm"]
+    axis = replay.axis("per_h")
+    assert [replay.is_line(measure) for measure in axis.measures] == [True, False, False]
+    assert axis.only == ("fifo", "short", "calm", "least")
+    assert replay.scenario("least", Point("per_h", 4), 2) == replay.scenario("fifo", Point("per_h", 4), 2)
+    # Computed from the same scenario, but not the same cell.
+    keys = cells(replay).keys
+    assert keys[Cell(Point("per_h", 4), "least", 0)] != keys[Cell(Point("per_h", 4), "fifo", 0)]
+    assert len([cell for cell in keys if cell.at == Point("per_h", 4) and cell.arm == "fifo"]) == 4  # a claim is about the change from there
+    claim = replay.claims[-1]
+    assert (claim.text, replay.label(claim)) == ("jct_mean_s fifo from per_h=4 to per_h=16", "jct_mean_s fifo, from 4 to 16 jobs/h")
+    assert (claim.figure.kind, claim.measure.kind, replay.claims[0].figure.kind) == ("ratio", "value", "ratio")
+    assert replay.label(replay.claims[2]) == "preemptions short, at 16 jobs/h"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -201,6 +243,18 @@ def test_a_ratio_of_pooled_means_is_not_a_mean_of_ratios() -> None:
     assert pool(Measure("jct_mean_s", "a", kind="value"), [10, 30], ()).value == pytest.approx(20)
 
 
+def test_a_change_along_an_axis_is_a_ratio_or_a_difference_of_figures() -> None:
+    # Means 20 and 40 there, 10 and 80 before: 0.5 against 0.125 as ratios; -20 against -70 as differences; 20 against 10 as values.
+    there, before = ([10, 30], [40, 40]), ([5, 15], [80, 80])
+    assert pool(MEAN, *there, before).value == pytest.approx(4)
+    assert pool(replace(MEAN, kind="difference"), *there, before).value == pytest.approx(50)
+    assert pool(Measure("jct_mean_s", "a", kind="value"), [10, 30], (), [[5, 15]]).value == pytest.approx(2)
+    # Every seed doubles, so does whatever is drawn.
+    steady = pool(Measure("jct_mean_s", "a", kind="value"), [10, 30, 80], (), [[5, 15, 40]])
+    assert tuple(steady) == pytest.approx((2, 2, 2, 3))
+    assert pool(MEAN, [10, 30], [40, 40], ([5, np.nan], [80, 80])).seeds == 1
+
+
 def test_intervals_come_from_paired_seeds() -> None:
     # In every seed exactly half: whatever is drawn, the ratio is 0.5, although the seeds differ a hundredfold.
     found = pool(MEAN, [1, 10, 100, 50], [2, 20, 200, 100])
@@ -296,6 +350,7 @@ def test_no_more_remarks_are_told_than_can_be_read() -> None:
         ("ratio", (0, 0.9), "below 0.9"),
         ("value", (0, 2), "below 2"),
         ("difference", (-1, 0), "-1 to 0"),
+        ("ratio", (1, np.inf), "above 1"),
         ("ratio", None, ""),
     ],
 )
@@ -309,3 +364,9 @@ def test_what_is_fixed_along_an_axis_is_no_part_of_its_unit() -> None:
     assert axis.heading == "Look-ahead of the optimal allocator (s), at 12 jobs/h"
     assert axis.place(900.0) == "Look-ahead of the optimal allocator 900 s, at 12 jobs/h"
     assert load("huawei-headline").axis("per_h").heading == "Arrival rate (jobs/h)"
+    assert axis.spot(900.0) == "at 900 s, at 12 jobs/h"
+    assert [load("hadare-cru").axis("jobs").spot(*values) for values in ((1,), (5,), (1, 5))] == [
+        "at 1 job, AWS nodes",
+        "at 5 jobs, AWS nodes",
+        "from 1 to 5 jobs, AWS nodes",
+    ]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from lab.__main__ import main
 from lab.replay_cli import figure
 from lab.replay_report import ROW_KEYS, Remark, ReplayReport
 from lab.replay_run import ReplayRun
-from tests.lab.replay_cases import SMALL, write
+from tests.lab.replay_cases import BOUNDED, SMALL, write
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -43,7 +44,7 @@ def test_json_is_a_list_of_rows_with_exactly_the_promised_keys(call: Call) -> No
     assert ROW_KEYS == ("replay", "metric", "published", "simulated", "ci95", "band", "in_band", "certainty", "seeds", "cpu_s")
     first, second, third = rows
     assert (first["replay"], first["metric"], first["published"], first["band"]) == ("small", "jct_mean_s short/fifo", 0.5, [0.01, 1.2])
-    assert (first["in_band"], first["certainty"], first["seeds"]) == (True, "read", 3)
+    assert (first["in_band"], first["certainty"], first["seeds"]) == (True, "read in the abstract", 3)
     assert first["ci95"][0] <= first["simulated"] <= first["ci95"][1]
     assert all(row["cpu_s"] > 0 for row in rows)
     assert (second["published"], second["in_band"]) == (None, False)
@@ -58,14 +59,14 @@ def test_table_for_people_says_published_simulated_and_what_is_known(call: Call)
         assert text.startswith(f"Small ({name})\nAnn and Bob: On Queues. Journal, 2020. https://example.org\n")
         assert "Published: Up to twice as fast." in text
         assert "0.5 (up to 50 % shorter)" in text
-        assert "0.01 to 1.2" in text
+        assert "0.01 to 1.2 (prototype)" in text
         assert "in the band" in text
         assert "outside the band" in text
         assert "no band" in text
         assert "Known: All." in text
         assert "Our reading: None." in text
         assert "Notice: It turns around." in text
-        assert "Mean JCT, per_h=4" in text
+        assert "Mean JCT, at 4 jobs/h" in text
         assert "2 seeds" in text
 
 
@@ -80,6 +81,24 @@ def test_remarks_stand_under_the_table_and_never_in_the_json(call: Call, monkeyp
     code, out, err = call("small", "--seeds", "1", "--json")
     assert (code, err) == (0, "small: Optimal: HiGHS is missing, so CBC solves the programs.\n")
     assert [tuple(row) for row in json.loads(out)] == [ROW_KEYS] * 3
+
+
+def test_bounds_are_rows_of_the_same_keys_and_values_have_units(call: Call, tmp_path: Path) -> None:
+    write(tmp_path, BOUNDED)
+    lab.replay.load.cache_clear()
+    rows = json.loads(call("small", "--seeds", "3", "--curves", "--json")[1])
+    assert {tuple(row) for row in rows} == {ROW_KEYS}
+    found = {row["metric"]: row for row in rows}
+    over = found["makespan_s fifo/least"]
+    assert (over["band"], over["in_band"]) == ([1, None], True)
+    for per_h in (4, 8, 16):
+        assert 0 < found[f"makespan_s least/fifo at per_h={per_h}"]["simulated"] <= 1
+    assert found["jct_mean_s fifo from per_h=4 to per_h=16"]["simulated"] > 1
+    out = call("small", "--seeds", "1", "--curves")[1]
+    line = next(line for line in out.splitlines() if line.startswith("queue_mean_s short, at 16 jobs/h"))
+    assert re.search(r"\d s ", line)
+    assert "above 1 (direction)" in out
+    assert re.search(r"jct_mean_s fifo, from 4 to 16 jobs/h +longer ", out)
 
 
 def test_curves_are_rows_too(call: Call) -> None:

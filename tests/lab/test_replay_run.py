@@ -214,7 +214,7 @@ DIRECTIONS = {
         "utilisation_to_end single/hadar at jobs_lab=5": (1, 1.8),
         "makespan_s hadare/hadar at jobs_lab=5": (0.6, 1),
         # All five nodes together, 1 + 0.8 + 0.4 + 0.35 + 0.1: the bound for one job, and HadarE just above it.
-        "makespan_s free/hadar at jobs_lab=1": (1 / 2.65 - 1e-6, 1 / 2.65 + 1e-6),
+        "makespan_s capacity/hadar at jobs_lab=1": (1 / 2.65 - 1e-6, 1 / 2.65 + 1e-6),
         "makespan_s hadare/hadar at jobs_lab=1": (1 / 2.65, 0.42),
         "makespan_s hadare/hadar at worth=1": (0.4, 1),
     },
