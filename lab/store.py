@@ -20,7 +20,7 @@ from sim.errors import TraceError, TrainyardError
 from sim.result import RunResult, Timing
 from sim.trace import Trace
 
-FRAMES: Final = ("jobs", "segments", "placements", "decisions", "notes", "outages")
+FRAMES: Final = ("jobs", "segments", "placements", "decisions", "notes", "outages", "failures", "usage")
 KEEP_DAYS: Final = 30.0
 _LOG: Final = logging.getLogger(__name__)
 _MANIFEST: Final = "manifest.json"

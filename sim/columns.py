@@ -24,7 +24,7 @@ FLOATS: Final = {
     "first_start_s": nan,
     "finish_s": nan,
 }
-COUNTS: Final = ("held_gpus", "generation", "outcome", "preemptions", "evictions")
+COUNTS: Final = ("held_gpus", "generation", "outcome", "preemptions", "evictions", "relaunches")
 
 
 class Columns:
@@ -54,6 +54,7 @@ class Columns:
     outcome: memoryview[int]
     preemptions: memoryview[int]
     evictions: memoryview[int]
+    relaunches: memoryview[int]
 
     def __init__(self, jobs: int) -> None:
         self._arrays: dict[str, NDArray[Any]] = {}

@@ -14,6 +14,7 @@ from sim.contract import Grant, JobId
 from sim.errors import ContractError
 from sim.ledger import Holding, Ledger, parts_of
 from sim.overheads import Overheads
+from sim.perf.model import Using
 from sim.record import CHANGED, EVICTED, FINISHED, PREEMPTED, Record
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Execution:
         "_record",
         "_seamless",
         "_seed",
+        "_usage_of",
         "_work",
         "transition",
     )
@@ -99,6 +101,7 @@ class Execution:
         self._changing: dict[JobId, tuple[float, float]] = {}  # overlap and pause of jobs between `leave` and `enter`
         self.transition = overheads.transition
         self._interrupts = faults.interruptions_per_node_h > 0
+        self._usage_of = model.usage if isinstance(model, Using) else None
         self._costless = type(overheads) is Overheads and not (overheads.start_s or overheads.restart_s)
 
     def leave(self, job: JobId, grant: Grant | None, now_s: float) -> None:
@@ -173,18 +176,36 @@ class Execution:
         self._ledger.release(job)
         self._settle_down(job)
 
-    def evict(self, job: JobId, now_s: float) -> float:
-        """Take a job off its nodes against everybody's will; return the work lost since its last checkpoint."""
+    def evict(self, job: JobId, now_s: float, hit: tuple[str, str]) -> float:
+        """Take a job off its nodes against everybody's will, hit by (cause, role); return the work lost since its last checkpoint."""
         columns = self._columns
         self._save_up_to(job, now_s)
         self._close(job, now_s, EVICTED)
         lost = columns.unsaved[job]
         self._lose(job, lost)
+        self._record.failure(now_s, job, hit, lost, survived=False)
         columns.unsaved[job] = columns.unsaved_s[job] = 0.0
         columns.evictions[job] += 1
         self._ledger.release(job)
         self._settle_down(job)
         return lost
+
+    def survives(self, job: JobId) -> bool:
+        """Tell whether an interruption hits only one replica of a job, because it deals its data in shards."""
+        return self._ledger.grants[job].tuning.sharding
+
+    def relaunch(self, job: JobId, now_s: float) -> Next:
+        """Start one replica of an interrupted job again: a pause, and nothing lost."""
+        self._save_up_to(job, now_s)
+        self._close(job, now_s, CHANGED)
+        columns, grant = self._columns, self._overlaps[job][2] if job in self._overlaps else self._ledger.grants[job]
+        role, pause_s = self._overheads.relaunch(grant, self._faults.hit(self._seed, job, self._attempt(job)))
+        self._record.failure(now_s, job, ("interruption", role), 0.0, survived=True)
+        columns.relaunches[job] += 1
+        columns.resume[job] = max(columns.resume[job], now_s) + pause_s
+        del self._interruptions[job]
+        self._expose(job, grant, now_s)
+        return self._rerate(job, grant, now_s)
 
     def lose_gangs(self, job: JobId, survivors: Grant, now_s: float) -> Next:
         """Take some copies of a forked job off their nodes: their share of the unsaved work is lost, the others go on."""
@@ -221,8 +242,11 @@ class Execution:
     def _expose(self, job: JobId, grant: Grant, now_s: float) -> None:
         left = self._exposure.pop(job, None)
         if left is None:
-            left = self._faults.interruption_s(self._seed, job, self._columns.evictions[job])
+            left = self._faults.interruption_s(self._seed, job, self._attempt(job))
         self._interruptions[job] = now_s + left / _spanned(grant)
+
+    def _attempt(self, job: JobId) -> int:
+        return self._columns.evictions[job] + self._columns.relaunches[job]
 
     def _shelter(self, job: JobId, grant: Grant, now_s: float) -> None:
         self._exposure[job] = (self._interruptions.pop(job) - now_s) * _spanned(grant)
@@ -293,15 +317,17 @@ class Execution:
 
     def _close(self, job: JobId, now_s: float, ended: int) -> None:
         columns = self._columns
-        t0 = columns.segment_t0[job]
+        t0, left = columns.segment_t0[job], columns.left[job]
+        moving = now_s - max(t0, columns.resume[job])
         if ended == FINISHED:
             columns.left[job] = 0.0
-        else:
-            moving = now_s - max(t0, columns.resume[job])
-            if moving > 0:
-                columns.left[job] -= columns.rate[job] * moving
+        elif moving > 0:
+            columns.left[job] -= columns.rate[job] * moving
         held_s = now_s - t0
         self._record.segment(job, now_s, columns, self._ledger.charged[job].grant, ended)
+        if self._usage_of is not None and held_s:
+            grant, work = self._overlaps[job][2] if job in self._overlaps else self._ledger.grants[job], self._work[job]
+            self._record.usage(self._usage_of(job, grant, (work - left, work - columns.left[job]), t0), max(moving, 0.0) / held_s)
         columns.held_s[job] += held_s
         columns.served_gpu_s[job] += columns.held_gpus[job] * held_s
         cpus = columns.held_cpus[job]

@@ -15,7 +15,7 @@ from sim.errors import ParameterError
 from sim.instant import OUTAGE, At
 from sim.params import param
 
-OUTAGE_STREAM, INTERRUPTION_STREAM = 1, 2
+OUTAGE_STREAM, INTERRUPTION_STREAM, HIT_STREAM = 1, 2, 5
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Faults:
     -----
     Times between failures and to repair are exponential, drawn from a stream per (seed, node), so they are the same for every allocator. Interruptions
     are drawn per (seed, job, attempt) with a rate of ``interruptions_per_node_h`` for each node that the job spans; an attempt is all the time with a grant
-    between two evictions, so being stopped and started again neither spares nor hastens anything.
+    between two interruptions, so being stopped and started again neither spares nor hastens anything.
     """
 
     mtbf_h: float = param(0.0, unit="h", low=0, high=1e9, help="Mean time between failures of one node; 0 = nodes do not fail at random.")
@@ -61,6 +61,11 @@ class Faults:
             return inf
         rng = np.random.default_rng([seed, INTERRUPTION_STREAM, job, attempt])
         return float(rng.exponential(3600 / self.interruptions_per_node_h))
+
+    @staticmethod
+    def hit(seed: int, job: int, attempt: int) -> float:
+        """Return which replica that interruption hits, as a number from 0 to 1."""
+        return float(np.random.default_rng([seed, HIT_STREAM, job, attempt]).random())
 
 
 class Outages:

@@ -70,6 +70,8 @@ class Delta(NamedTuple):
     evicted: tuple[Eviction, ...] = ()
     nodes: tuple[int, ...] = ()
     """Nodes that came or went, or on which an ended overlap gave room back."""
+    resized: tuple[JobId, ...] = ()
+    """Running jobs whose grant another has changed: an allocator around this one."""
 
 
 class Shape(NamedTuple):

@@ -24,7 +24,9 @@ class Overheads:
     Notes
     -----
     A running job whose grant changes pays ``restart_s``. Under an allocator that declares "overlap" it first runs on at its old rate for ``overlap_s``
-    while old and new holdings are both charged.
+    while old and new holdings are both charged, and then pays ``overlap_pause_s``. A job that deals its data in shards takes workers in and lets them go
+    without a pause, and an interruption hits one of its replicas, not the job: a lost worker costs its share of ``relaunch_s``, a lost server all of it, and
+    no work is lost. These are our readings of DLRover's elasticity and flash checkpoints.
     A job saves itself every ``checkpoint_every_s`` seconds of progress, each taking ``checkpoint_s``, which lowers its rate by the factor
     ``every / (every + cost)``; an outage costs the work since the last one. A planned stop under "checkpoint" saves first and loses nothing.
     """
@@ -40,8 +42,17 @@ class Overheads:
     )
     latency_s: float = param(0.0, unit="s", low=0, high=86_400, help="Time from a decision to its effect.")
     latency_per_job_s: float = param(0.0, unit="s", low=0, high=3600, help="The same, for every active job.")
-    overlap_s: float = 0.0
-    """Seconds that a seamless move takes; no parameter, because no allocator for the user to choose moves jobs so yet."""
+    overlap_s: float = param(
+        0.0,
+        unit="s",
+        low=0,
+        high=86_400,
+        help="Under an allocator that moves jobs seamlessly: time that a changed job still runs as before, holding old and new.",
+    )
+    overlap_pause_s: float = param(-1.0, unit="s", low=-1, high=86_400, help="Pause after that time; -1 = as long as a restart.")
+    relaunch_s: float = param(
+        0.0, unit="s", low=0, high=86_400, help="Time to relaunch one replica of a job that deals its data in shards, after an interruption of that replica."
+    )
 
     def transition(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> tuple[float, float]:
         """Return how long old and new holdings overlap, and how long the job then makes no progress.
@@ -57,10 +68,26 @@ class Overheads:
         restarted : bool
             Whether a waiting job has run before.
         """
-        del job, new
+        del job
         if old is None:
             return 0.0, self.restart_s if restarted else self.start_s
-        return self.overlap_s, self.restart_s
+        if old.tuning.sharding and new.tuning.sharding and [gang.servers for gang in old.gangs] == [gang.servers for gang in new.gangs]:
+            return 0.0, 0.0
+        return self.overlap_s, self.overlap_pause_s if self.overlap_s and self.overlap_pause_s >= 0 else self.restart_s
+
+    def relaunch(self, grant: Grant, hit: float) -> tuple[str, float]:
+        """Return the role of the replica that an interruption hits, and the seconds of progress that its relaunch costs the job.
+
+        Parameters
+        ----------
+        grant : Grant
+            Of a job that deals its data in shards.
+        hit : float
+            From 0 to 1, uniform over all replicas.
+        """
+        workers = sum([sum(gang.workers.count) for gang in grant.gangs])
+        servers = sum([sum(gang.servers.count) for gang in grant.gangs if gang.servers is not None])
+        return ("worker", self.relaunch_s / workers) if hit * (workers + servers) < workers else ("server", self.relaunch_s)
 
     @property
     def period_s(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +12,8 @@ import pandas as pd
 from sim.columns import Columns
 from sim.contract import Floats, Grant, Ints
 from sim.ledger import parts_of
-from sim.result import ENDINGS, OUTCOMES
+from sim.perf.model import Usage
+from sim.result import CAUSES, ENDINGS, OUTCOMES, ROLES
 
 FINISHED, CHANGED, PREEMPTED, EVICTED, OPEN = range(len(ENDINGS))
 COMPLETED, FAILED, REFUSED, IMPOSSIBLE, UNFINISHED = range(len(OUTCOMES))
@@ -22,6 +23,8 @@ _PLACEMENTS: Final = {"segment": "i", "gang": "h", "role": "b", "node": "i", "co
 _DECISIONS: Final = {"t": "d", "changed": "i", "waiting": "i", "running": "i"}
 _NOTES: Final = {"decision": "i", "value": "d"}
 _OUTAGES: Final = {"node": "i", "t0": "d", "t1": "d"}
+_FAILURES: Final = {"t": "d", "job": "i", "lost_work": "d", "survived": "b"}
+_USAGE: Final = {"segment": "i", "role": "b", "cpus": "d", "mem_gb": "d"}
 _CHUNK: Final = 4096
 
 
@@ -56,6 +59,9 @@ class Record:
         self._note_names: list[str] = []
         self._outages = _columns(_OUTAGES)
         self._causes: list[str] = []
+        self._failures = _columns(_FAILURES)
+        self._hits: list[tuple[str, str]] = []
+        self._usage = _columns(_USAGE)
         self._open_outages: dict[int, int] = {}
         # Bound once: these are called for every job.
         self._segment = tuple(column.append for column in self._segments.values())
@@ -117,6 +123,19 @@ class Record:
             self._notes["value"].append(float(value))
             self._note_names.append(str(name))
 
+    def failure(self, t: float, job: int, hit: tuple[str, str], lost_work: float, *, survived: bool) -> None:
+        """Note that a job was hit, as (cause, role)."""
+        for name, value in (("t", t), ("job", job), ("lost_work", lost_work), ("survived", survived)):
+            self._failures[name].append(value)
+        self._hits.append(hit)
+
+    def usage(self, used: Iterable[Usage], busy: float) -> None:
+        """Note what the roles of a job used in the segment noted last, of which it made progress for this share; cores idle otherwise, memory is held."""
+        segment = len(self._segments["job"]) - 1
+        for role, cpus, mem_gb in used:
+            for name, value in (("segment", segment), ("role", ROLES.index(role)), ("cpus", cpus * busy), ("mem_gb", mem_gb)):
+                self._usage[name].append(value)
+
     def node_down(self, node: int, t: float, cause: str) -> None:
         """Open an outage."""
         self._open_outages[node] = len(self._causes)
@@ -142,11 +161,23 @@ class Record:
         notes, outages = _frame(self._notes), _frame(self._outages)
         notes.insert(1, "name", pd.Series(self._note_names, dtype="str"))
         outages["cause"] = pd.Categorical(self._causes, categories=["outage", "absent"])
-        return {"segments": segments, "placements": _frame(self._placements), "decisions": _frame(self._decisions), "notes": notes, "outages": outages}
+        failures = _frame(self._failures)
+        for name, values, known in (("cause", [cause for cause, _ in self._hits], CAUSES), ("role", [role for _, role in self._hits], ROLES)):
+            failures[name] = pd.Categorical(values, categories=pd.Index(known))
+        return {
+            "segments": segments,
+            "placements": _frame(self._placements),
+            "decisions": _frame(self._decisions),
+            "notes": notes,
+            "outages": outages,
+            "failures": failures,
+            "usage": _frame(self._usage),
+        }
 
 
-def job_frame(columns: Columns, submit_s: Floats, gpus: Ints, work: Floats, fastest: Floats) -> pd.DataFrame:
-    """Return the frame of jobs, one row per job of the trace."""
+def job_frame(columns: Columns, submit_s: Floats, gpus: Ints, sizes: tuple[Floats, Floats, Floats]) -> pd.DataFrame:
+    """Return the frame of jobs, one row per job of the trace; ``sizes`` are true work, work as it was first believed, and work per second at best."""
+    work, believed, fastest = sizes
     return pd.DataFrame(
         {
             "submit_s": submit_s,
@@ -156,11 +187,13 @@ def job_frame(columns: Columns, submit_s: Floats, gpus: Ints, work: Floats, fast
             "outcome": pd.Categorical.from_codes(columns.array("outcome").astype(np.int8), categories=pd.Index(OUTCOMES)),
             "preemptions": columns.array("preemptions"),
             "evictions": columns.array("evictions"),
+            "relaunches": columns.array("relaunches"),
             "held_s": columns.array("held_s"),
             "paused_s": columns.array("paused_s"),
             "served_gpu_s": columns.array("served_gpu_s"),
             "work": work,
             "ideal_s": work / fastest,
+            "believed_s": believed / fastest,
             "lost_work": columns.array("lost_work"),
         },
         copy=False,

@@ -13,6 +13,8 @@ RESULTS_VERSION: Final = 2
 """Raised whenever the same scenario may give other numbers than before; part of every store key."""
 
 OUTCOMES: Final = ("completed", "failed", "refused", "impossible", "unfinished")
+CAUSES: Final = ("outage", "interruption", "oom")
+ROLES: Final = ("worker", "server")
 ENDINGS: Final = ("finished", "changed", "preempted", "evicted", "open")
 
 
@@ -56,8 +58,9 @@ class RunResult:
     ----------
     jobs : DataFrame, one row per job of the trace, in its order
         submit_s, first_start_s (NaN = never), finish_s (NaN = never), gpus, outcome (category of `OUTCOMES`), preemptions (stopped or changed by a plan),
-        evictions (outage, interruption, OOM), held_s (time with a grant), paused_s (of it without progress), served_gpu_s, work, ideal_s (alone at its best
-        size on the fastest type, without pauses), lost_work.
+        evictions (outage, interruption, OOM), relaunches (interruptions of one replica that the job survived), held_s (time with a grant), paused_s (of it
+        without progress), served_gpu_s, work, ideal_s (alone at its best size on the fastest type, without pauses), believed_s (the same for the size that
+        was first believed; NaN = nobody asked), lost_work.
     segments : DataFrame, one row per job and period of constant grant and rate
         job, t0, t1, gpus, rate (work per second after the pause), paused_s, batch (-1 = none), ended (category of `ENDINGS`).
     placements : DataFrame, the only source for where and on which type
@@ -68,6 +71,11 @@ class RunResult:
         decision (row of `decisions`), name, value: the allocator's own numbers.
     outages : DataFrame
         node, t0, t1 (NaN = to the end), cause ("outage" or "absent").
+    failures : DataFrame, one row per eviction or relaunch
+        t, job, lost_work, survived (1 = only a replica was relaunched), cause (category of `CAUSES`), role (category of `ROLES`) of who was hit.
+    usage : DataFrame
+        segment (row of `segments`), role (row of `ROLES`), cpus, mem_gb: in use by all its replicas together, as a mean over the segment; only for
+        performance models that know.
     end_s : float, seconds
         When the run ended.
     reason : str
@@ -88,6 +96,8 @@ class RunResult:
     decisions: pd.DataFrame
     notes: pd.DataFrame
     outages: pd.DataFrame
+    failures: pd.DataFrame
+    usage: pd.DataFrame
     end_s: float
     reason: str = "drained"
     voided: int = 0
@@ -98,7 +108,7 @@ class RunResult:
     def digest(self) -> str:
         """Return a hash of every byte of the result but `timing`."""
         mix = hashlib.blake2b(repr((self.end_s, self.reason, self.voided, self.overflow)).encode(), digest_size=16)
-        for frame in (self.jobs, self.segments, self.placements, self.decisions, self.notes, self.outages):
+        for frame in (self.jobs, self.segments, self.placements, self.decisions, self.notes, self.outages, self.failures, self.usage):
             for column in frame.columns:
                 values = frame[column]
                 mix.update(f"{column}:{values.dtype}:{len(values)}".encode())

@@ -190,17 +190,14 @@ class Simulator:
             if self._cadence.on_finish:
                 self._make_due()
         elif kind == INTERRUPTION and self._execution.survives(job):
-            following, role = self._execution.relaunch(job, now_s)
-            self._stage.record.failure(now_s, job, ("interruption", role), 0.0, survived=True)
-            self._expect(job, following)
+            self._expect(job, self._execution.relaunch(job, now_s))
         else:
             self._evict(job, "interruption" if kind == INTERRUPTION else "oom", "server" if kind == SERVER_OOM else "worker")
 
     def _evict(self, job: JobId, cause: str, role: str) -> None:
-        lost = self._execution.evict(job, self._env.now)
+        lost = self._execution.evict(job, self._env.now, (cause, role))
         del self._running[job]
         self._evicted.append(Eviction(job, cause, role, lost))
-        self._stage.record.failure(self._env.now, job, (cause, role), lost, survived=False)
         evictions = self._columns.evictions[job]
         if evictions > HOPELESS:
             raise ParameterError(NEVER_DONE.format(self.trace.frame["job_id"].iloc[job], evictions))

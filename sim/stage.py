@@ -91,7 +91,7 @@ class Stage:
         for ids in (self.running, self.waiting):
             outcome[ids.ids()] = UNFINISHED
         outcome[self.submit_s > end_s] = UNFINISHED
-        jobs = job_frame(self.columns, self.submit_s, self.trace.frame["num_gpus"].to_numpy(), self._work, self._model.fastest())
+        jobs = job_frame(self.columns, self.submit_s, self.trace.frame["num_gpus"].to_numpy(), (self._work, self.belief.believed(), self._model.fastest()))
         return RunResult(
             jobs=jobs,
             **self.record.frames(),

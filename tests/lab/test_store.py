@@ -12,7 +12,7 @@ import pytest
 
 from lab.store import FRAMES, Store, StoreError, default_root, plain
 from sim.errors import TraceError
-from sim.result import ENDINGS, OUTCOMES, RunResult, Timing
+from sim.result import CAUSES, ENDINGS, OUTCOMES, RunResult, Timing
 from sim.trace import Trace
 
 KEY = "ab" * 16
@@ -34,9 +34,9 @@ def result_of(seed: int = 0, jobs: int = 50) -> RunResult:
     if not seed % 2:
         outages = outages.iloc[:0].reset_index(drop=True)
     outages["cause"] = pd.Categorical(outages["cause"], categories=["outage", "absent"])
-    return RunResult(
-        frame, segments, empty, pd.DataFrame({"t": rng.random(3)}), notes, outages, 12.5, "drained", 2, 7, ("So it was.",), Timing(1.0, 2.0, 0.1, 0.01, 80.0)
-    )
+    failures = pd.DataFrame({"t": [3.0], "job": [1], "cause": pd.Categorical(["oom"], categories=list(CAUSES))})
+    frames = (frame, segments, empty, pd.DataFrame({"t": rng.random(3)}), notes, outages, failures, empty)
+    return RunResult(*frames, 12.5, "drained", 2, 7, ("So it was.",), Timing(1.0, 2.0, 0.1, 0.01, 80.0))
 
 
 def put(store: Store, key: str = KEY, result: RunResult | None = None) -> RunResult:

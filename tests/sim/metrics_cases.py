@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sim.cluster import Change, Cluster, GpuType, NodeGroup
-from sim.result import ENDINGS, OUTCOMES, RunResult, Timing
+from sim.result import CAUSES, ENDINGS, OUTCOMES, ROLES, RunResult, Timing
 from sim.trace import Trace
 
 
@@ -87,9 +87,31 @@ def run_of(jobs: Sequence[Job], held: Sequence[Held], end_s: float, **more: obje
         "decisions": pd.DataFrame({"t": [0.0, 1.0], "changed": [1, 0], "waiting": [0, 0], "running": [1, 1]}),
         "notes": pd.DataFrame({"decision": np.zeros(0, np.int32), "name": pd.array([], dtype="str"), "value": np.zeros(0)}),
         "outages": outages_of([]),
+        "failures": failures_of([]),
+        "usage": usage_of([]),
         "timing": Timing(cpu_s=0.5, wall_s=0.6, allocate_s=0.004, longest_s=0.003, peak_rss_mb=99.0),
     }
     return RunResult(jobs=frame, segments=segments, placements=placements, end_s=end_s, **(parts | more))  # type: ignore[arg-type]
+
+
+def failures_of(rows: Sequence[tuple[float, int, float, int, str, str]]) -> pd.DataFrame:
+    t, job, lost_work, survived, cause, role = zip(*rows, strict=True) if rows else ([], [], [], [], [], [])
+    return pd.DataFrame(
+        {
+            "t": np.array(t, np.float64),
+            "job": np.array(job, np.int32),
+            "lost_work": np.array(lost_work, np.float64),
+            "survived": np.array(survived, np.int8),
+            "cause": pd.Categorical(cause, categories=list(CAUSES)),
+            "role": pd.Categorical(role, categories=list(ROLES)),
+        }
+    )
+
+
+def usage_of(rows: Sequence[tuple[int, int, float, float]]) -> pd.DataFrame:
+    segment, role, cpus, mem_gb = zip(*rows, strict=True) if rows else ([], [], [], [])
+    columns = {"segment": np.array(segment, np.int32), "role": np.array(role, np.int8), "cpus": np.array(cpus, float), "mem_gb": np.array(mem_gb, float)}
+    return pd.DataFrame(columns)
 
 
 def outages_of(rows: Sequence[tuple[int, float, float, str]]) -> pd.DataFrame:

@@ -227,7 +227,7 @@ class TestForks:
         # 9 done at 3, 6 of them saved at 2; node 1 made 2/3 of the unsaved 3: 2 are lost. 12 - 9 + 2 = 5 left at rate 1.
         assert gantt(result) == ["j0 0-3 n0x1 n1x1 rate 3 changed", "j0 3-8 n0x1 finished"]
         assert result.jobs.loc[0, ["lost_work", "evictions", "preemptions"]].tolist() == [pytest.approx(2), 0, 0]
-        assert script.calls[1].delta == ((), (), (), (1,))
+        assert script.calls[1].delta == ((), (), (), (1,), ())
 
     def test_losing_all_copies_evicts(self) -> None:
         script = Script({0: {0: self.BOTH}})

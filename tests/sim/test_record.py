@@ -27,6 +27,8 @@ def test_an_empty_record_has_all_columns() -> None:
         "decisions": ["t", "changed", "waiting", "running"],
         "notes": ["decision", "name", "value"],
         "outages": ["node", "t0", "t1", "cause"],
+        "failures": ["t", "job", "lost_work", "survived", "cause", "role"],
+        "usage": ["segment", "role", "cpus", "mem_gb"],
     }
     assert all(frame.empty for frame in frames.values())
 
@@ -98,7 +100,7 @@ def test_outages_close_their_own_row() -> None:
 def test_the_frame_of_jobs() -> None:
     columns = Columns(2)
     columns.outcome[1], columns.preemptions[1], columns.lost_work[0] = 2, 3, 1.5
-    frame = job_frame(columns, np.array([0.0, 1.0]), np.array([4, 0]), np.array([10.0, 20.0]), np.array([2.0, 1.0]))
+    frame = job_frame(columns, np.array([0.0, 1.0]), np.array([4, 0]), (np.array([10.0, 20.0]), np.array([20.0, np.nan]), np.array([2.0, 1.0])))
     assert frame["outcome"].tolist() == ["completed", "refused"]
     assert list(frame["outcome"].cat.categories) == list(OUTCOMES)
     assert frame["preemptions"].tolist() == [0, 3]

@@ -39,7 +39,7 @@ class TestDecisions:
         run(jobs((0, 1, 10), (10, 1, 10), (10, 1, 10)), "2x1:v100", script, faults=Faults(outages="1:10:99"))
         call = script.calls[1]
         assert call.now_s == 10
-        assert call.delta == ((1, 2), (0,), (), (1,))
+        assert call.delta == ((1, 2), (0,), (), (1,), ())
         assert script.times == [0, 10, 20]
 
     def test_the_first_call_lists_all_that_wait(self) -> None:
