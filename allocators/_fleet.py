@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from allocators._clock import Aside
 from allocators._rounds import NONE, Bools, Contest, Roster
 from allocators.placement import Placer
 from sim.contract import Demand, Floats, Grant, Ints, JobId, Shape, View
@@ -115,73 +115,6 @@ class Kinds:
     def _shape(self, gpus: int, column: int) -> Shape:
         at = self.types[column]
         return Shape(tuple([gpus if kind == at else 0 for kind in range(self._all_types)]), -(-gpus // self.widest[column]))
-
-
-class Aside:
-    """Jobs without GPUs: outside the rounds, started in order of id as soon as they have room; who has none is passed by others."""
-
-    def __init__(self, place: Placer) -> None:
-        self._place = place
-        self._lanes: dict[int, list[JobId]] = {}  # by demand: where the first has no room, no other has
-        self._waiting: set[JobId] = set()
-        self._all: set[JobId] = set()
-
-    def __contains__(self, job: JobId) -> bool:
-        return job in self._all
-
-    def feed(self, view: View, *, first: bool) -> None:
-        """Take in what happened; at the first call also what runs already."""
-        delta = view.delta
-        for job in delta.arrived:
-            if not view.demand(job).gpus:
-                self._all.add(job)
-                self._wait(view, job)
-        if first:
-            self._all.update([job for job in view.grants if not view.demand(job).gpus])
-        if self._all:
-            for eviction in delta.evicted:
-                if eviction.job in self._all:
-                    self._wait(view, eviction.job)
-            self._all.difference_update(delta.finished)
-            self._waiting.difference_update(delta.finished)
-
-    def _wait(self, view: View, job: JobId) -> None:
-        self._waiting.add(job)
-        heappush(self._lanes.setdefault(id(view.demand(job)), []), job)
-
-    def start(self, view: View) -> dict[JobId, Grant | None]:
-        """Start what has room."""
-        started: dict[JobId, Grant | None] = {}
-        heads = [(queue[0], lane) for lane, queue in self._lanes.items()] if self._waiting else []
-        heapify(heads)
-        while heads:
-            job, lane = heappop(heads)
-            queue = self._lanes[lane]
-            if job in self._waiting:
-                grant = self._place(view, view.demand(job))
-                if grant is None:
-                    continue
-                started[job] = grant
-                self._waiting.remove(job)
-            heappop(queue)
-            if queue:
-                heappush(heads, (queue[0], lane))
-            else:
-                del self._lanes[lane]
-        return started
-
-    @property
-    def running(self) -> int:
-        """Number of those that run, as far as is known."""
-        return len(self._all) - len(self._waiting)
-
-    def others(self, ids: Ints) -> Ints:
-        """Return the jobs with GPUs among these."""
-        return ids[~np.isin(ids, list(self._all))] if self._all else ids
-
-    def only(self, jobs: Iterable[JobId]) -> bool:
-        """Tell whether all of these jobs have no GPUs."""
-        return all(job in self._all for job in jobs)
 
 
 class Seats:

@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isinf
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from allocators._clock import Aside, Clock
 from allocators.placement import Placer, Spot, capacity_for
-from sim.contract import Demand, Floats, Gang, Grant, Ints, JobId, Part, Plan, Shape, View, inf, param
+from sim.contract import Demand, Floats, Gang, Grant, Ints, JobId, Part, Plan, Shape, View, inf
 
 Spots = tuple[Spot, ...]
-_SAME_INSTANT_S: Final = 1e-6
-
-
-def round_param() -> Any:
-    """Declare the parameter ``round_s``."""
-    return param(360.0, unit="s", low=10, high=86_400, help="Length of a round: who runs where is decided anew at its beginning, and only then.")
-
-
-class Clock:
-    """When rounds begin: every `round_s` seconds as long as something runs, else at the next news.
-
-    Parameters
-    ----------
-    round_s : float, seconds
-        Length of a round.
-    """
-
-    def __init__(self, round_s: float) -> None:
-        self._round_s, self._next_s = round_s, -inf
-
-    def is_due(self, view: View) -> bool:
-        """Tell whether a round begins now."""
-        return view.now_s >= self._next_s - _SAME_INSTANT_S or not view.grants
-
-    def plan(self, view: View, changes: Mapping[JobId, Grant | None], notes: Mapping[str, float] | None) -> Plan:
-        """Return the plan with its wake-up; `notes` are those of a round that has just been decided, None in the middle of a round."""
-        if notes is not None:
-            self._next_s = view.now_s + self._round_s if _goes_on(view, changes) else -inf
-        return Plan(changes, wake_at_s=self._next_s if self._next_s > view.now_s else inf, notes=notes or {})
-
-
-def _goes_on(view: View, changes: Mapping[JobId, Grant | None]) -> bool:
-    running = [job for job, grant in {**view.grants, **changes}.items() if grant is not None]
-    return bool(running) and (len(running) < len(view.active) or any(view.demand(job).gpus for job in running))
 
 
 class Free:
@@ -117,41 +84,6 @@ class Jobs(NamedTuple):
         return cls(active.ids[mask], active.gpus[mask], active.arrival_s[mask], active.remaining_work[mask])
 
 
-def lifted(view: View, jobs: Jobs) -> Free:
-    """Return what is free when all these jobs are lifted off, and leave the room of the view so."""
-    for job in jobs.ids.tolist():
-        if job in view.grants:
-            view.room.give(view.grants[job])
-    return Free.of(view)
-
-
-def settled(view: View, jobs: Jobs, target: Mapping[JobId, Grant], place: Placer) -> dict[JobId, Grant | None]:
-    """Return the changes that lead to the target after `lifted`, and start CPU jobs on what it leaves."""
-    grants, changes = view.grants, dict[JobId, Grant | None]()
-    for job in jobs.ids.tolist():
-        grant = target.get(job)
-        if grant is not None:
-            view.room.take(grant)
-        if grant != grants.get(job):
-            changes[job] = grant
-    return changes | started_without_gpus(view, place)
-
-
-def started_without_gpus(view: View, place: Placer) -> dict[JobId, Grant | None]:
-    """Start the CPU jobs that have room, in order of submission; they are never stopped."""
-    changes: dict[JobId, Grant | None] = {}
-    full: set[int] = set()
-    waiting = view.waiting
-    for job in waiting.ids[waiting.gpus == 0].tolist() if len(waiting) else ():
-        demand = view.demand(job)
-        found = None if id(demand) in full else place(view, demand)
-        if found is None:
-            full.add(id(demand))
-        else:
-            changes[job] = found
-    return changes
-
-
 class Sites:
     """Where demands may go, type by type; built once, since demands are shared objects."""
 
@@ -219,6 +151,78 @@ class Paces:
         rows = np.zeros((len(jobs), types))
         rows[:, kinds] = view.belief.rates(np.array(jobs), shapes)
         self._rows |= dict(zip(jobs, rows, strict=True))
+
+
+Decide = Callable[[View, Jobs, Floats, Free], tuple[dict[JobId, Grant], Mapping[str, float]]]
+
+
+class Rounds:
+    """Rounds in which everybody who may be stopped is lifted off and placed anew.
+
+    Parameters
+    ----------
+    round_s : float, seconds
+        Length of a round.
+
+    Attributes
+    ----------
+    sites, paces : Sites, Paces
+        Where demands may go, and how fast jobs are.
+    """
+
+    def __init__(self, round_s: float) -> None:
+        self.sites = Sites()
+        self.paces = Paces(self.sites)
+        self._clock, self._aside = Clock(round_s), Aside(Placer("fewest", "fastest", False))
+
+    def plan(self, view: View, decide: Decide) -> Plan:
+        """Decide a round if one begins now; jobs without GPUs start at any time.
+
+        Parameters
+        ----------
+        view : View
+            The instant.
+        decide : callable
+            (view, jobs that run on some type, their `paces`, what is free without them) -> who shall hold what, and notes.
+        """
+        self.paces.forget(view.delta.finished)
+        self._aside.feed(view)
+        if not self._clock.is_due(view, self._aside):
+            return Plan(self._aside.start(view), wake_at_s=self._clock.ends_s)
+        jobs = Jobs.of(view)
+        free = _lifted(view, jobs)
+        paces = self.paces.of(view, jobs.ids.tolist())
+        runs = paces.max(axis=1, initial=0.0) > 0
+        target, notes = decide(view, Jobs(*(column[runs] for column in jobs)), paces[runs], free) if runs.any() else ({}, {})
+        changes = _settled(view, jobs, target) | self._aside.start(view)
+        self._clock.begin(view.now_s, goes_on=_goes_on(view, changes))
+        return Plan(changes, wake_at_s=self._clock.ends_s, notes=notes)
+
+
+def _lifted(view: View, jobs: Jobs) -> Free:
+    """Return what is free when all these jobs are lifted off, and leave the room of the view so."""
+    for job in jobs.ids.tolist():
+        if job in view.grants:
+            view.room.give(view.grants[job])
+    return Free.of(view)
+
+
+def _settled(view: View, jobs: Jobs, target: Mapping[JobId, Grant]) -> dict[JobId, Grant | None]:
+    """Return the changes that lead to the target after `_lifted`."""
+    grants, changes = view.grants, dict[JobId, Grant | None]()
+    for job in jobs.ids.tolist():
+        grant = target.get(job)
+        if grant is not None:
+            view.room.take(grant)
+        if grant != grants.get(job):
+            changes[job] = grant
+    return changes
+
+
+def _goes_on(view: View, changes: Mapping[JobId, Grant | None]) -> bool:
+    # Who waits while only jobs without GPUs run may wait for cores; the end of a job is no news here.
+    running = [job for job, grant in {**view.grants, **changes}.items() if grant is not None]
+    return bool(running) and (len(running) < len(view.active) or any(view.demand(job).gpus for job in running))
 
 
 def shape(types: int, gpus: Mapping[int, int], nodes: int) -> Shape:

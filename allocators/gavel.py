@@ -9,8 +9,9 @@ from typing import Final
 
 import numpy as np
 
+from allocators._clock import Aside, Clock, round_param
 from allocators._entitled import COUNTS_WORK, Wishes, standing_of
-from allocators._fleet import Aside, Kinds, Seats
+from allocators._fleet import Kinds, Seats
 from allocators._problem import Hint
 from allocators._rounds import Bools, Contest, Roster
 from allocators.fluid import Standing
@@ -74,7 +75,7 @@ class Gavel:
         "Gandiva (equal parts, the fastest type first; two jobs are not packed on one GPU yet).",
     )
     aware: bool = param(True, help="Whether the policy knows how fast each job is on each GPU type; otherwise all types are alike to it.")
-    round_s: float = param(360.0, unit="s", low=10, high=86_400, help="Length of a round: jobs start, stop and move only between rounds.")
+    round_s: float = round_param()
     recompute_s: float = param(1920.0, unit="s", low=0, high=1e6, help="Least time from one computation of the shares to the next.")
     faithful: bool = param(
         True,
@@ -90,6 +91,7 @@ class Gavel:
     _wishes: Wishes = field(init=False, repr=False)
     _place: Placer = field(init=False, repr=False)
     _aside: Aside = field(init=False, repr=False)
+    _clock: Clock = field(init=False, repr=False)
     _kinds: Kinds | None = field(init=False, repr=False, default=None)
     _seats: Seats = field(init=False, repr=False)
     _roster: Roster = field(init=False, repr=False)
@@ -99,8 +101,6 @@ class Gavel:
     _remarks: dict[str, None] = field(init=False, repr=False, default_factory=dict)
     _shuffler: Random | None = field(init=False, repr=False, default=None)
     _news: bool = field(init=False, repr=False, default=True)
-    _began_s: float = field(init=False, repr=False, default=0.0)
-    _ends_s: float = field(init=False, repr=False, default=inf)
     _computed_s: float = field(init=False, repr=False, default=-inf)
     _computed_for: tuple[Ints, tuple[int, ...]] = field(init=False, repr=False, default=(np.zeros(0, np.int64), ()))
 
@@ -120,7 +120,7 @@ class Gavel:
         """Prepare the rules of placement."""
         self._wishes = Wishes(self.objective, self.aware, self.faithful, self.entity, self.entity_weights, self.within)
         self._place = Placer(self.placement, "fastest", False)
-        self._aside = Aside(self._place)
+        self._aside, self._clock = Aside(self._place), Clock(self.round_s)
         self._roster = Roster(0, self.round_s / 2)
 
     @property
@@ -151,22 +151,20 @@ class Gavel:
 
     def allocate(self, view: View, /) -> Plan:
         """Begin a round if the last one is over; jobs without GPUs start at any time."""
-        first = self._kinds is None
-        kinds = self._kinds or self._begin(view)
-        self._aside.feed(view, first=first)
+        self._aside.feed(view)
         changes = self._aside.start(view)
-        if not first and view.now_s < self._ends_s and not self._aside.only(view.grants):
+        if not self._clock.is_due(view, self._aside):
             self._news = self._news or any(view.delta)
-            return Plan(changes, wake_at_s=self._ends_s)
-        notes = self._round(view, kinds, changes, news=self._news or any(view.delta))
+            return Plan(changes, wake_at_s=self._clock.ends_s)
+        notes = self._round(view, self._kinds or self._begin(view), changes, news=self._news or any(view.delta))
         self._news = False
-        return Plan(changes, wake_at_s=self._ends_s, notes=notes) if changes or notes or self._ends_s < inf else EMPTY
+        return Plan(changes, wake_at_s=self._clock.ends_s, notes=notes) if changes or notes or self._clock.ends_s < inf else EMPTY
 
     def _begin(self, view: View) -> Kinds:
         kinds = self._kinds = Kinds(view, self._place)
         self._seats = Seats(kinds, self._place)
         self._roster = Roster(len(kinds), self.round_s / 2)
-        self._began_s, self._news = view.now_s, True
+        self._clock.begin(view.now_s, goes_on=False)
         return kinds
 
     def _round(self, view: View, kinds: Kinds, changes: dict[JobId, Grant | None], *, news: bool) -> dict[str, float]:
@@ -178,15 +176,14 @@ class Gavel:
             seats.look(view, roster, self._aside)
             self._contest = None
         roster.time_s[seats.ran, seats.on[seats.ran]] += self._received_s(view)
-        self._began_s = view.now_s
         notes = self._compute(view, kinds) if self._shall_compute(view) else {}
         changes |= seats.settle(view, roster, self._ranking(), self._order(view, len(kinds)), self._sits_out)
-        self._ends_s = view.now_s + self.round_s if seats.runs else inf
+        self._clock.begin(view.now_s, goes_on=seats.runs)
         return notes
 
     def _received_s(self, view: View) -> Floats | float:
         """Return the time that those who ran received in the round that ends now."""
-        elapsed_s, ran = view.now_s - self._began_s, self._roster.ids[self._seats.ran]
+        elapsed_s, ran = view.now_s - self._clock.began_s, self._roster.ids[self._seats.ran]
         if not self.faithful:
             return elapsed_s
         running = view.running

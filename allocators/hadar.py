@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from allocators._clock import round_param
 from allocators._find_alloc import Choice, FindAlloc, Market
 from allocators._prices import UTILITIES, Queue, bounds, worth
-from allocators._slots import Clock, Free, Jobs, Paces, Sites, gang_of, lifted, round_param, settled, started_without_gpus
-from allocators.placement import Placer
-from sim.contract import EMPTY, Cadence, Card, Floats, Grant, JobId, Plan, View, param
+from allocators._slots import Free, Jobs, Rounds, gang_of
+from sim.contract import Cadence, Card, Floats, Grant, JobId, Plan, View, param
 
 
 class State(NamedTuple):
@@ -45,7 +45,7 @@ class Hadar:
     the partial decisions so made the ``beam`` best are kept. Ours: the candidates, that a job keeps its GPUs if others are no better, ``fill``, and that
     without ``fill`` an otherwise idle cluster still takes the first job. Work is counted from when the policy first saw the job.
 
-    Rounds follow each other as long as something runs; after that the next arrival begins one. Jobs that wait, or lost their nodes, wait for the next round.
+    Rounds follow each other as long as a job with GPUs runs; after that the next news begins one. Jobs that wait, or lost their nodes, wait for the next round.
     Jobs that must not be stopped stay, and their GPUs count as taken. CPU jobs start when there is room and are never stopped. The notes of a decision are
     the price of the next GPU of each type, averaged over the servers in service, and the sum of payoffs.
 
@@ -69,12 +69,9 @@ class Hadar:
     beam: int = param(1, low=1, high=64, help="Partial decisions kept while jobs are walked; 1 = greedy.")
     overhead_s: float = param(10.0, unit="s", low=0, high=3600, help="What a change of GPUs is believed to cost a job.")
     round_s: float = round_param()
-    _sites: Sites = field(init=False, repr=False, default_factory=Sites)
     _work: dict[JobId, float] = field(init=False, repr=False, default_factory=dict)
-    _paces: Paces = field(init=False, repr=False)
+    _rounds: Rounds = field(init=False, repr=False)
     _find: FindAlloc = field(init=False, repr=False)
-    _clock: Clock = field(init=False, repr=False)
-    _place: Placer = field(init=False, repr=False)
 
     cadence = Cadence(on_finish=False)
     card = Card(
@@ -88,11 +85,9 @@ class Hadar:
     )
 
     def __post_init__(self) -> None:
-        """Prepare the clock and the search."""
-        self._clock = Clock(self.round_s)
-        self._paces = Paces(self._sites)
-        self._find = FindAlloc(self._sites, mixing=self.mixing, overhead_s=self.overhead_s)
-        self._place = Placer("fewest", "fastest", False)
+        """Prepare rounds and search."""
+        self._rounds = Rounds(self.round_s)
+        self._find = FindAlloc(self._rounds.sites, mixing=self.mixing, overhead_s=self.overhead_s)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -101,27 +96,12 @@ class Hadar:
 
     def allocate(self, view: View, /) -> Plan:
         """Decide who runs where in the round that begins now."""
-        self._forget(view.delta.finished)
-        if not self._clock.is_due(view):
-            return self._clock.plan(view, started_without_gpus(view, self._place), None)
-        jobs = Jobs.of(view)
-        free = lifted(view, jobs)
-        target, notes = self._decide(view, jobs, free) if len(jobs.ids) else ({}, {})
-        changes = settled(view, jobs, target, self._place)
-        return self._clock.plan(view, changes, notes) if len(view.active) else EMPTY
-
-    def _forget(self, finished: Sequence[JobId]) -> None:
-        self._paces.forget(finished)
-        self._find.pace.forget(finished)
-        for job in finished:
+        self._find.pace.forget(view.delta.finished)
+        for job in view.delta.finished:
             self._work.pop(job, None)
+        return self._rounds.plan(view, self._decide)
 
-    def _decide(self, view: View, jobs: Jobs, free: Free) -> tuple[dict[JobId, Grant], Mapping[str, float]]:
-        paces = self._paces.of(view, jobs.ids.tolist())
-        runs = paces.max(axis=1) > 0
-        if not runs.any():
-            return {}, {}
-        jobs, paces = Jobs(*(column[runs] for column in jobs)), paces[runs]
+    def _decide(self, view: View, jobs: Jobs, paces: Floats, free: Free) -> tuple[dict[JobId, Grant], Mapping[str, float]]:
         market, order = self._open(view, jobs, paces)
         rows = paces.tolist()
         state = self._walk(market, order, rows, State(0.0, free, ()))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from allocators._clock import round_param
 from allocators._copies import Deal, Forking, grant_of, kept_in_place
-from allocators._slots import Clock, Free, Jobs, Paces, Sites, lifted, round_param, settled, spots_of, started_without_gpus
-from allocators.placement import Placer
-from sim.contract import EMPTY, Cadence, Card, Grant, JobId, Plan, View, param
+from allocators._slots import Free, Jobs, Rounds, spots_of
+from sim.contract import Cadence, Card, Floats, Grant, JobId, Plan, View, param
 
 
 @dataclass
@@ -41,10 +41,7 @@ class HadarE:
     max_copies: int = param(0, low=0, high=100_000, help="Most copies of one job; 0 = one on every node.")
     fill: bool = param(True, help="Whether idle GPUs get a further copy of a job even if that makes it no faster, for the sake of utilisation.")
     round_s: float = round_param()
-    _sites: Sites = field(init=False, repr=False, default_factory=Sites)
-    _paces: Paces = field(init=False, repr=False)
-    _clock: Clock = field(init=False, repr=False)
-    _place: Placer = field(init=False, repr=False)
+    _rounds: Rounds = field(init=False, repr=False)
 
     cadence = Cadence(on_finish=False)
     needs = frozenset({"rates", "remaining_work"})
@@ -59,28 +56,15 @@ class HadarE:
     )
 
     def __post_init__(self) -> None:
-        """Prepare the clock."""
-        self._clock, self._paces = Clock(self.round_s), Paces(self._sites)
-        self._place = Placer("fewest", "fastest", False)
+        """Prepare the rounds."""
+        self._rounds = Rounds(self.round_s)
 
     def allocate(self, view: View, /) -> Plan:
         """Deal out the nodes for the round that begins now."""
-        self._paces.forget(view.delta.finished)
-        if not self._clock.is_due(view):
-            return self._clock.plan(view, started_without_gpus(view, self._place), None)
-        jobs = Jobs.of(view)
-        free = lifted(view, jobs)
-        target, notes = self._decide(view, jobs, free) if len(jobs.ids) else ({}, {})
-        changes = settled(view, jobs, target, self._place)
-        return self._clock.plan(view, changes, notes) if len(view.active) else EMPTY
+        return self._rounds.plan(view, self._decide)
 
-    def _decide(self, view: View, jobs: Jobs, free: Free) -> tuple[dict[JobId, Grant], Mapping[str, float]]:
-        paces = self._paces.of(view, jobs.ids.tolist())
-        runs = paces.max(axis=1) > 0
-        if not runs.any():
-            return {}, {}
-        jobs = Jobs(*(column[runs] for column in jobs))
-        dealt = Deal(view, jobs, paces[runs], free.copy(), self._sites, Forking(self.max_copies, self.fill)).run()
+    def _decide(self, view: View, jobs: Jobs, paces: Floats, free: Free) -> tuple[dict[JobId, Grant], Mapping[str, float]]:
+        dealt = Deal(view, jobs, paces, free.copy(), self._rounds.sites, Forking(self.max_copies, self.fill)).run()
         held = {job: _copies(grant) for job in jobs.ids.tolist() if (grant := view.grants.get(job)) is not None}
         target = {}
         for job, copies in kept_in_place(view, dealt, held, free).items():

@@ -12,6 +12,7 @@ from allocators._find_alloc import Market
 from allocators._prices import LEAST_RATIO, UTILITIES, Queue, Worth, bounds, isolated_s, ladder, worth
 from allocators._slots import Free, Spots, greedily
 from allocators.hadar import Hadar, State
+from allocators.placement import Placer
 from allocators.wrappers import Partition
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.contract import NEEDS, Plan, Spec, View
@@ -299,7 +300,7 @@ class Twice(Hadar):
         if "calls" not in self.__dict__:
             self.__dict__["calls"] = 1
             job = int(view.waiting.ids[0])
-            grant = self._place(view, view.demand(job))
+            grant = Placer("fewest", "fastest", False)(view, view.demand(job))
             assert grant is not None
             return Plan({job: grant}, wake_at_s=25.0)
         return super().allocate(view)
