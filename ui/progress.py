@@ -13,8 +13,8 @@ from ui import state, words
 
 EVERY_S: Final = 0.25
 """How often progress is asked for while something runs."""
-REDRAW_S: Final = 0.8
-"""How long charts stay before another policy is added to them, unless it is the last: drawing takes the cores that the runs need."""
+REDRAW_S: Final = 2.0
+"""How long a page stays before another policy is added to it, unless it is the last: drawing takes the cores that the runs need."""
 MOST_WAITING: Final = 6
 """Runs of the queue that are named."""
 

@@ -47,9 +47,11 @@ def main() -> None:
     if mine.notice:
         st.error(words.plain(mine.notice), icon=":material/error:")
         mine.notice = ""
-    guarded(chosen.run)
-    with st.sidebar:
-        guarded(lambda: sidebar.draw(chosen.url_path or first))
+    name = chosen.url_path or first
+    parts = [chosen.run, lambda: _sidebar(name)]
+    # The sidebar comes last, because it tells what the forms of a page have made of the study. Compare has none, and would draw charts before its Run is seen.
+    for part in reversed(parts) if name == "compare" else parts:
+        guarded(part)
     state.write_address()
     mine.drawn_s = time.monotonic()
 
@@ -76,6 +78,11 @@ def guarded(body: Callable[[], None]) -> None:
     except Exception as error:  # the border of the process: a user never sees a traceback
         _LOG.exception("A fault on the page")
         st.error(f"A fault in Trainyard stopped this part of the page ({type(error).__name__}). The log of the server says more; please report it.")
+
+
+def _sidebar(name: str) -> None:
+    with st.sidebar:
+        sidebar.draw(name)
 
 
 def _go_to_target() -> None:
