@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from allocators._inside import Composite
+from allocators.aiturbo import AITurbo
 from allocators.asrpt import Asrpt
 from allocators.dp_elastic import DpElastic
 from allocators.easy import Easy
@@ -15,6 +16,7 @@ from allocators.hadar import Hadar
 from allocators.hadare import HadarE
 from allocators.las import Las
 from allocators.mip_elastic import MipElastic
+from allocators.optimus import Optimus
 from allocators.recorded import Recorded
 from allocators.sjf import Sjf
 from allocators.srtf import Srtf
@@ -35,6 +37,8 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "hadar": Hadar,
     "hadare": HadarE,
     "asrpt": Asrpt,
+    "aiturbo": AITurbo,
+    "optimus": Optimus,
     "partition": Partition,
     "switch": Switch,
 }

@@ -37,7 +37,7 @@ class AITurbo:
 
     References
     ----------
-    .. [1] L. Zhao et al., "AITurbo: Unified Compute Allocation for Partial Predictable Training in Commodity Clusters", HPDC 2023; thresholds, interval and
+    .. [1] L. Zhao et al., "AITurbo: Unified Compute Allocation for Partial Predictable Training in Commodity Clusters", HPDC 2021; thresholds, interval and
        ``delta`` are the best of its follow-up (MaoZzzzz/sn).
     """
 
@@ -62,7 +62,7 @@ class AITurbo:
         what="Resizes jobs to where they need least in all, and runs first who has received and still needs little; on CPUs where GPUs are short.",
         cost="Long jobs whose size can be told wait for short ones, and are stopped and resized often.",
         limits="One move per job and interval. Knows no deadlines. Restarts on CPUs are dearer than it counts.",
-        source="Zhao et al., AITurbo, HPDC 2023; code of its follow-up",
+        source="Zhao et al., AITurbo, HPDC 2021; code of its follow-up",
         certainty="our reading of the benefit order, of the weights and of CPU workers at run time; interval, thresholds and delta as published",
         goals=("short waits", "elastic", "heterogeneous"),
     )

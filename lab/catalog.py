@@ -71,6 +71,12 @@ def _is_resizable(trace: Trace, perf: Spec) -> str:
     return f"Jobs run at one size only under the performance model '{perf.name}'. Choose one that scales, for example power_law."
 
 
+def _has_servers(trace: Trace, perf: Spec) -> str:
+    if _model_class(perf).staffed:
+        return ""
+    return f"Jobs have no parameter servers under the performance model '{perf.name}'. Choose one that has them, for example parameter_server."
+
+
 def _has_models(trace: Trace, perf: Spec) -> str:
     return "" if trace.has("model") else "This trace names no models, so no measured profile can be found for its jobs."
 
@@ -79,6 +85,7 @@ _REQUIREMENTS: Final[Mapping[str, Callable[[Trace, Spec], str]]] = {
     "recorded_start": _has_starts,
     "scaling": _is_resizable,
     "profile": _has_models,
+    "servers": _has_servers,
 }
 """Word of `sim.contract.NEEDS` -> the sentence that says why trace and performance model do not offer it, or ""."""
 _ONE_SIZE: Final = Spec("rigid")

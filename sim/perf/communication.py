@@ -35,6 +35,7 @@ class Spread:
     """
 
     scales: ClassVar[bool] = False
+    staffed: ClassVar[bool] = False
 
     reference: str = param("", help="GPU type that durations without a type of their own were measured on; empty = the first type of the cluster.")
     slowdown: float = param(

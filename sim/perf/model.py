@@ -130,6 +130,8 @@ class PerfSpec(Protocol):
 
     scales: ClassVar[bool]
     """Whether jobs may run at other sizes than they asked for."""
+    staffed: ClassVar[bool]
+    """Whether jobs are made of workers and parameter servers."""
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
         """Return what is assumed of how many jobs, because the trace does not say it, as sentences for the user."""

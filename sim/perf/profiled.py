@@ -47,6 +47,7 @@ class Profiled:
     """
 
     scales: ClassVar[bool] = False
+    staffed: ClassVar[bool] = False
 
     table: str = param("simulation", help="simulation or physical: Gavel's simulator or its own cluster; an uploaded profile has a name of its own.")
     cleaned: bool = param(False, help="Whether oddities are smoothed: newer types and larger gangs are no slower, spread gangs no faster.")

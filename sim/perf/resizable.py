@@ -38,6 +38,7 @@ class Sizing:
     """What all models of resizable jobs have in common: how far jobs that say nothing may be resized."""
 
     scales: ClassVar[bool] = True
+    staffed: ClassVar[bool] = False
 
     reference: str = param("", help="GPU type that durations without a type of their own were measured on; empty = the first type of the cluster.")
     shrink: float = param(0.25, low=0, high=1, help="Smallest size of a job without min_gpus, as a share of the GPUs it asked for; never below one GPU.")

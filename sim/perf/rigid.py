@@ -30,6 +30,7 @@ class Rigid:
     """
 
     scales: ClassVar[bool] = False
+    staffed: ClassVar[bool] = False
 
     reference: str = param("", help="GPU type that durations without a type of their own were measured on; empty = the first type of the cluster.")
     span_node: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several nodes of one rack.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ OWNER = "parameter_server"
 @dataclass(frozen=True)
 class Staffing(Sizing):
     """What is assumed of jobs that do not say what they are made of."""
+
+    staffed: ClassVar[bool] = True
 
     shrink: float = param(0.0, low=0, high=1, help="Smallest size of a job without min_gpus, as a share of the GPUs it asked for; never below one worker.")
     servers_per_worker: float = param(1.0, low=0, high=100, help="Parameter servers of a job without servers, for every worker, rounded up; 0 = none.")

@@ -50,6 +50,7 @@ class ByHand:
 
     jobs: tuple[Job, ...]
     scales: ClassVar[bool] = True
+    staffed: ClassVar[bool] = False
 
     def bind(self, trace: Any, cluster: Any) -> ByHand:
         return self

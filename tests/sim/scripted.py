@@ -117,6 +117,7 @@ class Bends:
 
     rate: Callable[[JobId, Grant, float, float], Rate]
     scales: ClassVar[bool] = True
+    staffed: ClassVar[bool] = False
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
         return ()

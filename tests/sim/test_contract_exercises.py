@@ -184,6 +184,7 @@ class Tiny:
     """A rate for each batch size (1 where none is set), a straggler that halves it from an instant on, and a batch size that runs out of memory."""
 
     scales: ClassVar[bool] = True
+    staffed: ClassVar[bool] = False
     straggler_s: float = inf
     oom_batch: int = 0
     oom_at_work: float = inf
