@@ -9,6 +9,7 @@ from typing import ClassVar, Final, Protocol
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.generate.aiturbo import AITurbo
+from sim.generate.dlrover import DLRover, DLRoverCheck
 from sim.generate.elastic import MOST_JOBS, MOST_SEED, BatchJobs, ElasticNodes
 from sim.generate.gavel import Gavel, GavelPhysical
 from sim.generate.hadar import Hadar, HadarE
@@ -83,6 +84,8 @@ WORKLOADS: Final[Mapping[str, type[Workload]]] = {
     "hadar": Hadar,
     "hadare": HadarE,
     "aiturbo": AITurbo,
+    "dlrover": DLRover,
+    "dlrover-check": DLRoverCheck,
 } | {name: _look_alike(name) for name in PROFILES}
 """Name -> what is made."""
 
