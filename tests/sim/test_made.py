@@ -239,7 +239,18 @@ def test_a_look_alike_with_the_recipe_of_a_sample_is_that_sample() -> None:
 
 
 def test_profiles_are_workloads_too() -> None:
-    assert WORKLOADS.keys() - PROFILES.keys() == {"elastic-nodes", "batch-jobs", "gavel", "gavel-physical", "recurring", "hadar", "hadare", "aiturbo", "dlrover", "dlrover-check"}
+    assert WORKLOADS.keys() - PROFILES.keys() == {
+        "elastic-nodes",
+        "batch-jobs",
+        "gavel",
+        "gavel-physical",
+        "recurring",
+        "hadar",
+        "hadare",
+        "aiturbo",
+        "dlrover",
+        "dlrover-check",
+    }
     assert made("venus:jobs=50,load=0").span_s == pytest.approx(50 / PROFILES["venus"].jobs_per_day * 86_400, abs=1)
     assert made("venus:jobs=50,load=0,days=2").span_s == 2 * 86_400
     assert isinstance(workload("batch-jobs"), BatchJobs)
