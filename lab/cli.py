@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 
 import pandas as pd
 
-from lab import catalog, coverage, machines, profiles
+from lab import catalog, coverage, machines, profiles, turns
 from lab.compare import Outcome, headline
 from lab.document import parse_json
 from lab.machines import cluster_from_file
@@ -110,6 +110,8 @@ def _remarks_before(study: Study, trace: Trace) -> list[str]:
         if choice.reason:
             raise ParameterError(f"{choice.name} cannot run here: {choice.reason}")
     said = [f"{label}: {sentence}" for label, choice in zip(study.labels, choices, strict=True) for sentence in choice.remarks]
+    for label, spec in zip(study.labels, study.allocators, strict=True):
+        said += [f"{label}: {sentence}" for sentence in turns.warnings(spec, study.base.overheads)]
     if not profiles.is_profiled(study.base.perf):  # what a profile cannot hold has been said, with the ways out
         said += machines.impossible(trace, study.base.cluster, catalog.instance("perf", study.base.perf)).sentences()
     sys.stderr.writelines(f"{sentence}\n" for sentence in said)

@@ -7,7 +7,7 @@ from typing import Final
 
 import streamlit as st
 
-from lab import catalog, outcomes, start
+from lab import catalog, outcomes, start, turns
 from lab.catalog import Choice
 from lab.front import Spec, TrainyardError
 from ui import forms, knobs, state, words
@@ -58,6 +58,9 @@ def card(choice: Choice) -> None:
             st.caption(f"Needs {needs}. {about.limits}  \n{about.source}; {about.certainty}.")
         for remark in choice.remarks:
             st.caption(f":material/info: {words.plain(remark)}")
+        # Variants may say the same.
+        for warning in dict.fromkeys(text for at in places for text in turns.warnings(mine.study.allocators[at], mine.study.base.overheads)):
+            st.caption(f":material/warning: {words.plain(warning)}")
         if choice.reason:
             st.caption(f":material/block: Cannot run here: {words.plain(choice.reason)}")
             _way_out(choice)
