@@ -8,9 +8,11 @@ from typing import Final
 
 import numpy as np
 
+from allocators._matching import WAITS, allox, fifo, fifo_any, whole
 from allocators._problem import Hint, Problem, Shares, agnostic, isolated_rates, per_job
 from allocators._rounds import Roster
-from allocators._shares import OBJECTIVES, WAITS, Entities, allox, fifo, fifo_any, makespan, water_filling, whole
+from allocators._shares import OBJECTIVES, makespan
+from allocators._water import Entities, water_filling
 from allocators.fluid import Standing
 from sim.contract import Floats, Ints, View
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import nan
 from typing import NamedTuple
 
@@ -9,12 +10,8 @@ import numpy as np
 
 from sim.contract import Floats, Ints
 
-
-class Hint(NamedTuple):
-    """Where to start: prices of GPU time that an earlier answer came with. It saves time on a problem that is much the same, and never changes the optimum."""
-
-    level: list[Floats]
-    fill: list[Floats]
+Hint = Sequence[Floats]
+"""Where to start: prices of GPU time that an earlier answer came with. It saves time on a problem that is much the same, and never changes the optimum."""
 
 
 class Problem(NamedTuple):

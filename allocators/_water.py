@@ -16,7 +16,6 @@ from sim.contract import Floats, Ints
 Marks = NDArray[np.bool_]
 _GAIN: Final = 1e-4  # what cannot grow by more is saturated: relative to the normalised throughput plus a tenth
 _LITTLE: Final = 0.1
-_EXACT: Final = 1e-9
 _ROOM: Final = 1 - 1e-7  # part of what was reached that is kept: exactly all of it might not fit again, for rounding errors
 _CLOSE: Final = 1e-6
 _SHARE: Final = 1e-3  # of the mean gain
@@ -109,7 +108,7 @@ def _can_grow(water: _Water, x: Floats, made: Floats, asked: Marks, prices: list
     floor = made / water.scale
     while left.any():
         worth = np.where(left, water.scale / (made + _LITTLE), 0.0)
-        found = fill(market, floor, worth, x, prices, _EXACT)
+        found = fill(market, floor, worth, x, prices)
         prices[:] = found.prices
         if found.bound - found.level > _GAIN / 10:
             found = _solved(water, market.kinds[market.kind] * worth[:, None], floor, None) or found

@@ -13,9 +13,8 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from allocators._linear import Program, solve
-from allocators._matching import allox
+from allocators._matching import WAITS, allox
 from allocators._problem import Problem, Shares, normal_rates
-from allocators._queues import WAITS
 from allocators._shares import OBJECTIVES
 from sim.perf.measured import built_in
 

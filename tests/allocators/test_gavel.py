@@ -12,7 +12,7 @@ import pytest
 from allocators import REGISTRY, make
 from allocators._entitled import GANGS, Wishes
 from allocators._rounds import Roster
-from allocators._totals import NO_DEADLINES
+from allocators._shares import NO_DEADLINES
 from allocators.fluid import Standing
 from allocators.gavel import OBJECTIVES, Gavel
 from allocators.placement import Placer

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators import _columns
+from allocators import _level
 from allocators._centre import centre
-from allocators._fairness import finish_time_fairness, makespan, max_min
 from allocators._frontier import Market, alike
-from allocators._level import FILLED, fill
+from allocators._level import Found, Goal, Start, fill, highest
 from allocators._linear import Program, solve
 from allocators._problem import Problem, Shares, isolated_rates, normal_rates, progress
-from allocators._totals import cost, cost_slo, max_sum_throughput
+from allocators._shares import cost, cost_slo, finish_time_fairness, makespan, max_min, max_sum_throughput
 from allocators._water import Entities, water_filling
 from sim.contract import ContractError
 from tests.allocators.shared_time import assert_possible, drawn, problems
 
 EASY = settings(max_examples=200, deadline=None)
+KEPT = 1 - 2e-4  # of the highest level, by the centre
 
 
 def there(problem: Problem) -> np.ndarray:
@@ -37,27 +37,47 @@ def raised(problem: Problem, wanted: np.ndarray) -> float:
     return found.level / unit
 
 
+def cheapest(problem: Problem, market: Market) -> tuple[Found, np.ndarray]:
+    """The highest level of max-min fairness, with the shares that just reach it, and what it asks of each job."""
+    growth = (problem.weights * normal_rates(problem) / problem.gangs)[market.jobs] / market.fastest
+    growth /= growth.max()
+    nothing = Start(0.0, np.zeros((len(growth), len(market.types))))
+    found = highest(market, Goal(lambda level: (growth * level, growth), 1.0), nothing, [])
+    return found, np.minimum(growth * found.level, 1.0)
+
+
+@EASY
+@given(problem=problems)
+def test_the_highest_level_is_kept_by_its_shares(problem: Problem) -> None:
+    market = Market.of(problem)
+    if not len(market.jobs):
+        return
+    found, wanted = cheapest(problem, market)
+    assert ((found.x * market.kinds[market.kind]).sum(axis=1) >= wanted * (1 - 1e-9)).all()
+    assert_possible(problem, market.whole(np.clip(found.x, 0, 1)) * (1 - 1e-12))
+
+
 @EASY
 @given(problem=problems)
 def test_max_min_is_the_optimum_of_the_program(problem: Problem) -> None:
-    found = max_min(problem, spare="leave")
+    found = max_min(problem)
     wanted = problem.weights * normal_rates(problem) / problem.gangs
     if not there(problem).any():
         assert found.value == np.inf
         return
     assert found.value == pytest.approx(raised(problem, wanted), rel=1e-7)
-    assert (progress(problem, found.x) >= found.value * wanted * (1 - 1e-9))[there(problem)].all()
+    assert (progress(problem, found.x) >= found.value * wanted * KEPT)[there(problem)].all()
 
 
 @EASY
 @given(problem=problems)
 def test_makespan_is_the_optimum_of_the_program(problem: Problem) -> None:
-    found, runs = makespan(problem, spare="leave"), there(problem)
+    found, runs = makespan(problem), there(problem)
     if not problem.left[runs].any():
         assert found.value == 0
         return
     assert found.value == pytest.approx(1 / raised(problem, problem.left), rel=1e-7)
-    assert (progress(problem, found.x) * found.value >= problem.left * (1 - 1e-9))[runs].all()
+    assert (progress(problem, found.x) * found.value >= problem.left * KEPT)[runs].all()
 
 
 def longest(problem: Problem, x: np.ndarray) -> float:
@@ -79,9 +99,9 @@ def can(problem: Problem, ratio: float) -> bool:
 @EASY
 @given(problem=problems)
 def test_finish_time_fairness_is_the_least_ratio_that_is_feasible(problem: Problem) -> None:
-    found = finish_time_fairness(problem, spare="leave")
+    found = finish_time_fairness(problem)
     assert not found.note
-    assert longest(problem, found.x) == pytest.approx(found.value, rel=1e-6)
+    assert found.value * (1 - 1e-6) <= longest(problem, found.x) <= found.value / KEPT
     if found.value:
         assert can(problem, found.value * (1 + 1e-5))
         assert not can(problem, found.value * (1 - 1e-5))
@@ -172,7 +192,7 @@ def test_filling_is_the_optimum_above_a_floor(seed: int, problem: Problem) -> No
     least[market.jobs] = floor * market.fastest
     best = solve(problem, Program(values, least * (1 - 1e-10)))
     assert best is not None
-    assert found.level == pytest.approx((values * best.x).sum(), rel=10 * FILLED, abs=1e-9)
+    assert found.level == pytest.approx((values * best.x).sum(), rel=1e-8, abs=1e-9)
     assert_possible(problem, market.whole(np.clip(found.x, 0, 1)) * (1 - 1e-12))
 
 
@@ -189,9 +209,8 @@ def test_nothing_near_the_centre_is_farther_from_all_limits(seed: int, problem: 
     market = Market.of(problem)
     if not len(market.jobs):
         return
-    cheapest = max_min(problem, spare="leave")
-    wanted = np.minimum(cheapest.value * (problem.weights * normal_rates(problem) / problem.gangs)[market.jobs] / market.fastest, 1.0)
-    start = cheapest.x[np.ix_(market.jobs, market.types)]
+    found, wanted = cheapest(problem, market)
+    start = found.x
     x = centre(market, wanted, start)
     best = product(market, wanted, x)
     assert best > -np.inf
@@ -208,7 +227,7 @@ def test_nothing_near_the_centre_is_farther_from_all_limits(seed: int, problem: 
 def test_a_search_that_is_cut_short_says_so_and_can_be_carried_out(objective, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = drawn(8, 30)
     assert not objective(problem).note
-    monkeypatch.setattr(_columns, "_MOST_ROUNDS", 2)
+    monkeypatch.setattr(_level, "_MOST_ROUNDS", 2)
     found = objective(problem)
     assert "given up within" in found.note
     assert_possible(problem, found.x)
@@ -217,17 +236,16 @@ def test_a_search_that_is_cut_short_says_so_and_can_be_carried_out(objective, mo
 def test_water_filling_takes_the_general_solver_where_the_search_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = drawn(8, 12)
     exact = progress(problem, water_filling(problem).x)
-    monkeypatch.setattr(_columns, "_MOST_ROUNDS", 2)
+    monkeypatch.setattr(_level, "_MOST_ROUNDS", 2)
     np.testing.assert_allclose(progress(problem, water_filling(problem).x), exact, rtol=2e-3)
 
 
 def test_alike_jobs_get_alike_shares() -> None:
     problem = drawn(11, 30)
     kinds = np.unique(np.column_stack((problem.rates, problem.gangs, problem.weights)), axis=0, return_inverse=True)[1].ravel()
-    for spare in ("centre", "throughput", "leave"):
-        x = max_min(problem, spare=spare).x
-        for kind in range(kinds.max() + 1):
-            assert np.ptp(x[kinds == kind], axis=0).max() <= 1e-9
+    x = max_min(problem).x
+    for kind in range(kinds.max() + 1):
+        assert np.ptp(x[kinds == kind], axis=0).max() <= 1e-9
 
 
 def test_rows_of_equal_sum_are_told_apart() -> None:
