@@ -12,6 +12,7 @@ import pytest
 from sim.errors import ParameterError
 from sim.generate import canonical, workload
 from sim.generate.aiturbo import BATCHES
+from sim.perf.steps import ROWS
 
 MANY = 40_000
 PUBLISHED_JOBS = 7811
@@ -71,6 +72,7 @@ def test_models_are_uniform_with_their_batch_sizes(first: pd.DataFrame) -> None:
     assert set(shares.index) == set(BATCHES)
     assert np.allclose(shares, 1 / 8, atol=4 * math.sqrt(7 / 64 / MANY))
     assert (first["batch_size"] == first["model"].astype(str).map(BATCHES)).all()
+    assert {name: ROWS[name].batch for name in BATCHES} == BATCHES
 
 
 @pytest.mark.parametrize(
