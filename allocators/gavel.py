@@ -54,7 +54,7 @@ class Gavel:
 
     `gandiva` is that policy without its packing of two jobs on a GPU, which is to come: shares as under `isolated`, but the fastest type is always tried first.
 
-    Ours: where upstream waits for the next arrival because only such newcomers are left, shares are computed at once. `fifo` without `aware` draws a
+    Ours: where upstream waits for the next arrival because only such newcomers won, shares are computed at once. `fifo` without `aware` draws a
     type at random, as upstream says but does not do. A job never wins on a type that it does not run on, and the agnostic objectives see a job that does not
     run on the fastest type at its mean speed. Progress is fluid: upstream stops a job, and ends a round, up to one iteration early. `allox`, a method for
     jobs of one GPU, lets larger ones go first. Jobs that must not be stopped keep their GPUs; those without GPUs start at any time. Where cores or memory
@@ -176,8 +176,12 @@ class Gavel:
             seats.look(view, roster, self._aside)
             self._contest = None
         roster.time_s[seats.ran, seats.on[seats.ran]] += self._received_s(view)
-        notes = self._compute(view, kinds) if self._shall_compute(view) else {}
-        changes |= seats.settle(view, roster, self._ranking(), self._order(view, len(kinds)), self._sits_out)
+        notes = self._compute(view, kinds) if self._is_old(view) and self._is_stale() else {}
+        changes |= self._settle(view)
+        if not seats.runs and self._is_stale():
+            # Upstream waits here for the next arrival, or computes at once if there will be none, which a scheduler does not know.
+            notes = self._compute(view, kinds)
+            changes |= self._settle(view)
         self._clock.begin(view.now_s, goes_on=seats.runs)
         return notes
 
@@ -199,21 +203,14 @@ class Gavel:
             roster.gangs[new] = [view.demand(job).replicas for job in ids[new].tolist()]
             roster.rates[new] = kinds.rates(view, ids[new], roster.gangs[new], look=self._wishes.looks)
 
-    def _shall_compute(self, view: View) -> bool:
-        """Tell whether something has changed and the shares are old enough, or nobody can run with them."""
-        roster, seats, since_s = self._roster, self._seats, view.now_s - self._computed_s
-        if not len(roster):
-            return False
+    def _is_old(self, view: View) -> bool:
         # Upstream's clock begins at 0, which it also takes for "never computed".
-        if since_s < self.recompute_s and not (self.faithful and self._computed_s == 0) and (len(seats.ran) or self._can_go_on()):
-            return False
-        return self._computed_for[1] != seats.gpus or not np.array_equal(self._computed_for[0], roster.ids)
+        return view.now_s - self._computed_s >= self.recompute_s or (self.faithful and self._computed_s == 0)
 
-    def _can_go_on(self) -> bool:
-        # Upstream waits here for the next arrival, or computes at once if there will be none, which a scheduler does not know.
-        roster, seats = self._roster, self._seats
-        could = (roster.rates > 0) & (roster.gangs[:, None] <= np.array(seats.gpus)) & roster.counted[:, None]
-        return bool((could & (roster.share > 0) if self.objective == "fifo" else could).any())
+    def _is_stale(self) -> bool:
+        """Tell whether somebody came or went since the shares were computed."""
+        roster = self._roster
+        return len(roster) > 0 and (self._computed_for[1] != self._seats.gpus or not np.array_equal(self._computed_for[0], roster.ids))
 
     def _compute(self, view: View, kinds: Kinds) -> dict[str, float]:
         roster, seats = self._roster, self._seats
@@ -225,13 +222,13 @@ class Gavel:
         self._computed_s, self._computed_for, self._contest = view.now_s, (roster.ids, seats.gpus), None
         return {"objective": found.value} if np.isfinite(found.value) else {}
 
-    def _order(self, view: View, kinds: int) -> Sequence[int]:
-        order = list(range(kinds))
+    def _settle(self, view: View) -> dict[JobId, Grant | None]:
+        contest, order = self._ranking(), list(range(self._roster.rates.shape[1]))
         if self.faithful and self.objective != "gandiva" and (not self.aware or self.objective == "isolated"):
             if self._shuffler is None:
                 self._shuffler = _shuffler(view.rng)
             self._shuffler.shuffle(order)
-        return order
+        return self._seats.settle(view, self._roster, contest, order, self._sits_out)
 
     def _ranking(self) -> Contest:
         if self._contest is None:

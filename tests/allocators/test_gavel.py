@@ -112,6 +112,16 @@ def test_newcomers_alone_do_not_wait() -> None:
     assert starts(result, 2) == [1100.0]
 
 
+def test_newcomers_who_would_hold_everything_up_do_not_wait() -> None:
+    # Only the first model has a share beside the second. So when the second job is alone (500 to 2300), it runs without a share, and owes that time after: when
+    # it is without a share again and the third is done (at 5460), the newcomer goes before it, and would idle with nothing to come.
+    trace = trace_of(
+        [(0, 1, 100), (50, 1, 400), (50, 1, 9000), (2310, 1, 1000), (5000, 1, 900)], model=["LM", "LM", "A3C", "LM", "A3C"], batch_size=[5, 5, None, 5, None]
+    )
+    result = run(trace, ONE, Conditions(Profiled()), objective="max_sum_throughput")
+    assert starts(result, 4)[0] <= 5460 + 360
+
+
 # -- types -----------------------------------------------------------------------------------------------------------------------------------------------------
 
 
