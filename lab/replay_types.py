@@ -221,7 +221,8 @@ class Axis:
         """Return where values lie, as in the label of a row: with unit or title, and what is fixed along the axis."""
         ends = " to ".join(f"{value:g}" for value in values)
         noun = self.unit or (self.title.lower().removesuffix("s") if values[-1] == 1 else self.title.lower())
-        return f"{'at' if len(values) == 1 else 'from'} {ends} {noun}" + (f", {self.where}" if self.where else "")
+        of = f" ({self.title.lower()})" if self.unit in ("s", "h") else ""
+        return f"{'at' if len(values) == 1 else 'from'} {ends} {noun}{of}" + (f", {self.where}" if self.where else "")
 
     def place(self, value: float) -> str:
         """Return a value with its unit, and what is fixed along the axis."""

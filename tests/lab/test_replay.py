@@ -364,7 +364,7 @@ def test_what_is_fixed_along_an_axis_is_no_part_of_its_unit() -> None:
     assert axis.heading == "Look-ahead of the optimal allocator (s), at 12 jobs/h"
     assert axis.place(900.0) == "Look-ahead of the optimal allocator 900 s, at 12 jobs/h"
     assert load("huawei-headline").axis("per_h").heading == "Arrival rate (jobs/h)"
-    assert axis.spot(900.0) == "at 900 s, at 12 jobs/h"
+    assert axis.spot(900.0) == "at 900 s (look-ahead of the optimal allocator), at 12 jobs/h"
     assert [load("hadare-cru").axis("jobs").spot(*values) for values in ((1,), (5,), (1, 5))] == [
         "at 1 job, AWS nodes",
         "at 5 jobs, AWS nodes",
