@@ -86,8 +86,9 @@ class Demands:
             return found
         for job in np.flatnonzero(found):
             demand = self._by_job[job]
-            if demand.gpus and smallest[job] < demand.replicas:
-                found[job] = not self._fits(demand._replace(replicas=max(1, int(smallest[job]))), mixed=mixed)
+            fewest = max(1, ceil(smallest[job] / demand.gpus)) if demand.gpus else demand.replicas
+            if fewest < demand.replicas:
+                found[job] = not self._fits(demand._replace(replicas=fewest), mixed=mixed)
         return found
 
     def _plain(self, gpus: float, cpus: float, mem_gb: float, own: _Own) -> Demand:

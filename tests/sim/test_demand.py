@@ -13,6 +13,7 @@ from sim.cluster import Cluster, NodeGroup
 from sim.demand import Demands, capacity_for, narrowed, pools_of
 from sim.errors import InfeasiblePlan
 from sim.grants import Demand, Pool
+from sim.perf.model import Roles
 from sim.trace import Trace
 from tests.sim.scripted import Script, jobs, on, run
 
@@ -129,3 +130,13 @@ def test_the_ledger_confines_cpu_jobs_too(column: str) -> None:
     script = Script({0: {0: on(1, 1, 0, 1.0)}}, needs=frozenset({f"confined_by_{column}"}))
     with pytest.raises(InfeasiblePlan, match="node 1 is of a type or partition that the job does not admit"):
         run(jobs((0, 0, 1), cpus=[1], **{column: ["red"]}), cluster, script)
+
+
+def test_a_job_that_may_shrink_keeps_its_workers_whole() -> None:
+    # Four workers of two GPUs, or one at least: a node of two GPUs holds that, one of a single GPU does not.
+    columns = [np.array([value]) for value in (4.0, 0.0, 0.0, 0.0, 0.0, 0.0)]
+    for cluster, hopeless in (("1x2:v100", False), ("3x1:v100", True)):
+        machines = Cluster.parse(cluster)
+        found = Demands(jobs((0, 8, 1)), machines, pools_of(machines), roles=Roles(*columns))
+        assert found.of(0)[:2] == (4, 2)
+        assert found.impossible(np.array([2.0]), mixed=False).tolist() == [hopeless]
