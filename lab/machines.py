@@ -21,13 +21,14 @@ from sim.errors import ClusterError
 from sim.metrics import node_table
 from sim.perf import PerfSpec
 from sim.perf.lookup import used_types
-from sim.perf.model import Fitting
+from sim.perf.model import Fitting, Staffed
 from sim.perf.profiled import Profiled
 from sim.readers.capacity import cluster_from_trace, cluster_from_vc_config
 from sim.trace import Trace
 
 GROUP_COLUMNS: Final = ("name", "nodes", "gpus_per_node", "gpu_type", "cores", "memory_gb", "rack_size", "partitions", "price_per_node_hour")
 _SHOWN_JOBS: Final = 500
+_ASKED: Final = ("cpus", "mem_gb", "workers", "worker_cpus", "worker_mem_gb", "servers", "server_cpus", "server_mem_gb")
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,8 @@ class Hopeless(NamedTuple):
         if self.jobs:
             said.append(
                 f"{plural(self.jobs, 'job')} can never start: even the empty cluster has no room for a gang of that size on GPUs of one type on which it "
-                "runs. They are counted as impossible and stop nobody; add nodes, or leave them."
+                "runs, or no nodes with the cores and memory of its workers and servers. They are counted as impossible and stop nobody; add nodes, or leave "
+                "them."
             )
         if self.unless_resized:
             more = "more" if self.jobs else "can never start at the size asked for"
@@ -264,10 +266,10 @@ def impossible(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> 
     """
     model = perf.bind(trace, cluster) if perf is not None else None
     placeable = narrowed(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace
-    demands = Demands(placeable, cluster, pools_of(cluster))
+    demands = Demands(placeable, cluster, pools_of(cluster), roles=model.roles() if isinstance(model, Staffed) else None)
     asked = demands.impossible(mixed=False)
     mask = demands.impossible(model.limits().min_gpus, mixed=False) if model is not None else asked
-    columns = [name for name in ("job_id", "num_gpus", "gpu_types_allowed", "cpus", "mem_gb", "user") if name in trace.frame]
+    columns = [name for name in ("job_id", "num_gpus", "gpu_types_allowed", *_ASKED, "user") if name in trace.frame]
     never = int(np.count_nonzero(mask))
     types = absent_types(trace, cluster) if isinstance(perf, Profiled) else (*absent_types(trace, cluster), *_types_without_speed(trace, cluster))
     return Hopeless(never, int(np.count_nonzero(asked)) - never, trace.frame.loc[asked, columns].head(_SHOWN_JOBS), types)

@@ -10,6 +10,7 @@ from lab import machines
 from lab.samples import SAMPLES, load_sample
 from sim.cluster import Change, Cluster, GpuType, NodeGroup
 from sim.errors import ClusterError
+from sim.perf.parameter_server import ParameterServer
 from sim.perf.scaling import PowerLaw
 from sim.trace import Trace
 
@@ -115,6 +116,17 @@ def test_a_job_that_may_shrink_is_impossible_only_for_those_who_do_not_resize() 
     assert (found.jobs, found.unless_resized, list(found.first["job_id"])) == (0, 1, ["b"])
     assert found.sentences() == ("1 job can never start at the size asked for: only a policy that resizes jobs can start them, on fewer GPUs.",)
     assert machines.impossible(trace(), CAMPUS, PowerLaw(shrink=1.0)).jobs == 1
+
+
+def test_workers_and_servers_that_no_node_can_hold_are_told_before_the_run() -> None:
+    small = Cluster((NodeGroup(2, 0, cpus=16, mem_gb=32),))
+    found = machines.impossible(trace(num_gpus=[0, 0], workers=[1, 1], servers=[1, 1], server_mem_gb=[32, 33]), small, ParameterServer())
+    assert (found.jobs, found.first[["job_id", "server_mem_gb"]].to_numpy().tolist()) == (1, [["b", 33]])
+    assert found.sentences() == (
+        "1 job can never start: even the empty cluster has no room for a gang of that size on GPUs of one type on which it runs, or no nodes with the cores "
+        "and memory of its workers and servers. They are counted as impossible and stop nobody; add nodes, or leave them.",
+    )
+    assert machines.impossible(trace(num_gpus=[0, 1]), small, ParameterServer()).jobs == 1
 
 
 def test_load_is_work_over_room() -> None:
