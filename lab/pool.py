@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from pebble import ProcessExpired, ProcessPool
 
 from lab import worker
+from lab.leaving import Leaving
 from lab.run import key_of, run_to_store
 from lab.scenario import Scenario
 from lab.store import Entry, Store
@@ -25,7 +26,6 @@ from sim.errors import TrainyardError
 from sim.simulator import Progress
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
-LEAVE_AFTER_S: Final = 60.0
 _SPARE_ROWS: Final = 4
 _LOG: Final = logging.getLogger(__name__)
 
@@ -149,6 +149,11 @@ class Pool:
         A run that takes longer is stopped.
     most_waiting : int
         Runs that may wait at once.
+
+    Attributes
+    ----------
+    leaving : Leaving
+        Sessions that have gone: what only they watch is cancelled after a while.
     """
 
     def __init__(
@@ -161,7 +166,8 @@ class Pool:
         self._tickets = itertools.count(1)
         self._waiting: list[_Run] = []
         self._active: list[_Run] = []
-        self._leaving: dict[str, threading.Timer] = {}
+        self.leaving = Leaving()
+        self.leaving.then(self._left)
         self._context = multiprocessing.get_context("spawn")
         self._rows = self.workers * _SPARE_ROWS
         self._board: MutableSequence[float] = self._context.RawArray(ctypes.c_double, self._rows * worker.FIELDS)  # type: ignore[assignment]
@@ -192,21 +198,6 @@ class Pool:
             run.watchers.append(job)
             self._dispatch()
         return job
-
-    def leave(self, watcher: str, after_s: float = LEAVE_AFTER_S) -> None:
-        """Cancel all jobs of a watcher after a while, unless it comes `back` before."""
-        timer = threading.Timer(after_s, self._left, (watcher,))
-        timer.daemon = True
-        with self._lock:
-            self.back(watcher)
-            self._leaving[watcher] = timer
-        timer.start()
-
-    def back(self, watcher: str) -> None:
-        """Take a `leave` back."""
-        with self._lock:
-            if timer := self._leaving.pop(watcher, None):
-                timer.cancel()
 
     def place(self, run: _Run) -> int:
         """Return the place of a run in the queue, 1 = next, 0 = not waiting."""
@@ -264,8 +255,7 @@ class Pool:
             for run in (*self._waiting, *self._active):
                 self._settle(run, "cancelled")
             self._waiting.clear()
-            for timer in self._leaving.values():
-                timer.cancel()
+        self.leaving.close()
         self._processes.stop()  # type: ignore[no-untyped-call]
         self._processes.join()
 
@@ -347,7 +337,6 @@ class Pool:
 
     def _left(self, watcher: str) -> None:
         with self._lock:
-            self._leaving.pop(watcher, None)
             jobs = [job for run in (*self._waiting, *self._active) for job in run.watchers if job.watcher == watcher]
         for job in jobs:
             self.detach(job)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-from dataclasses import dataclass
 from typing import Final
 
 import streamlit as st
@@ -34,38 +33,13 @@ _VIEW: Final = "replay_view"
 @st.cache_resource(show_spinner=False)
 def runs() -> Runs:
     """Return the replays under way on this server."""
-    made = Runs(lambda name, seeds: ReplayRun(load(name), seeds, store=server.store()))
+    made = Runs(lambda name, seeds: ReplayRun(load(name), seeds, store=server.store()), server.pool().leaving)
     atexit.register(made.close)
     return made
 
 
-@dataclass(frozen=True, eq=False)
-class Seat:
-    """A session that may attend replays.
-
-    Parameters
-    ----------
-    watcher : str
-        Its name.
-    """
-
-    watcher: str
-
-    def leave(self) -> None:
-        """End what nobody else attends, unless the session is back soon."""
-        runs().leave(self.watcher)
-
-
-@st.cache_resource(show_spinner=False, scope="session", on_release=Seat.leave)
-def seat(watcher: str) -> Seat:
-    """Take a seat."""
-    runs().back(watcher)
-    return Seat(watcher)
-
-
 def replays() -> None:
     """Draw the tab."""
-    seat(state.desk().watcher)
     name = _chosen()
     if name is None:
         return

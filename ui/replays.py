@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from lab.leaving import Leaving
 from lab.replay_report import Cell, Numbers, ReplayReport, Row
 
-LEAVE_AFTER_S: Final = 60.0
-"""A session that is gone for less than this, because a tab was reloaded or a network blinked, keeps its runs."""
 ENDED: Final = ("done", "failed", "cancelled")
 Key = tuple[str, int]
 """Name of a replay and number of seeds."""
@@ -84,13 +83,15 @@ class Runs:
     ----------
     make : callable
         From name and number of seeds to a run that has not begun.
+    leaving : Leaving
+        Sessions that have gone and may still come back.
     """
 
-    def __init__(self, make: Callable[[str, int], Run]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[str, int], Run], leaving: Leaving) -> None:
+        self._make, self._leaving = make, leaving
         self._lock = threading.RLock()
         self._entries: dict[Key, _Entry] = {}
-        self._leaving: dict[str, threading.Timer] = {}
+        leaving.then(self._left)
 
     def start(self, key: Key, watcher: str) -> None:
         """Begin a run, or attend the one that is going."""
@@ -155,37 +156,19 @@ class Runs:
                 return
             entry.watchers.discard(watcher)
             # Who is leaving is most often the same person before a reload.
-            if entry.going and entry.watchers <= self._leaving.keys():
+            if entry.going and self._leaving.only(entry.watchers):
                 entry.stopped = True
                 entry.run.cancel()
-
-    def leave(self, watcher: str, after_s: float = LEAVE_AFTER_S) -> None:
-        """Detach a session from all its runs after a while, unless it comes `back` before."""
-        timer = threading.Timer(after_s, self._left, (watcher,))
-        timer.daemon = True
-        with self._lock:
-            self.back(watcher)
-            self._leaving[watcher] = timer
-        timer.start()
-
-    def back(self, watcher: str) -> None:
-        """Take a `leave` back."""
-        with self._lock:
-            if timer := self._leaving.pop(watcher, None):
-                timer.cancel()
 
     def close(self) -> None:
         """End everything."""
         with self._lock:
-            for timer in self._leaving.values():
-                timer.cancel()
             for entry in self._entries.values():
                 if entry.going:
                     entry.run.cancel()
 
     def _left(self, watcher: str) -> None:
         with self._lock:
-            self._leaving.pop(watcher, None)
             keys = list(self._entries)
         for key in keys:
             self.detach(key, watcher)

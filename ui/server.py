@@ -32,18 +32,18 @@ class Seat:
     Parameters
     ----------
     watcher : str
-        Its name in the pool.
+        Its name.
     """
 
     watcher: str
 
     def leave(self) -> None:
-        """End the runs that nobody else watches, unless the session is back soon: a tab was closed, or a network blinked."""
-        pool().leave(self.watcher)
+        """End the runs and replays that nobody else watches, unless the session is back soon: a tab was closed, or a network blinked."""
+        pool().leaving.leave(self.watcher)
 
 
 @st.cache_resource(show_spinner=False, scope="session", on_release=Seat.leave)
 def seat(watcher: str) -> Seat:
     """Take a seat; called on every run, so that a session that was gone for a moment keeps its runs."""
-    pool().back(watcher)
+    pool().leaving.back(watcher)
     return Seat(watcher)

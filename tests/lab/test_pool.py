@@ -174,7 +174,7 @@ def test_workers_that_die_before_they_begin_are_started_anew(store: Store, named
         assert job.wait(30)
         assert (job.state, job.error) == ("done", "")
     finally:
-        fresh.leave("anyone", 60)
+        fresh.leaving.leave("anyone", 60)
         fresh.close()
     with pytest.raises(TrainyardError, match="No worker process started"):
         fresh.warm(0.1)
@@ -193,9 +193,9 @@ def test_cancelling_twice_or_late_changes_nothing(pool: Pool, named: Callable[..
 
 def test_sessions_that_leave_are_waited_for(pool: Pool, named: Callable[..., Scenario]) -> None:
     stays, goes = pool.submit(named("sleep 30", 1), watcher="stays"), pool.submit(named("sleep 30", 2), watcher="goes")
-    pool.leave("stays", 0.3)
-    pool.back("stays")
-    pool.leave("goes", 0.3)
+    pool.leaving.leave("stays", 0.3)
+    pool.leaving.back("stays")
+    pool.leaving.leave("goes", 0.3)
     assert goes.state != "cancelled"
     until(lambda: goes.state == "cancelled", 5)
     assert stays.state == "running"

@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest, app_test
 
 from lab import start
 from lab.front import Progress, Scenario, Store, Study, load_trace
+from lab.leaving import Leaving
 from lab.run import keep, key_of, run
 from ui import server
 
@@ -56,15 +57,12 @@ class FakePool:
 
     store: Store
     jobs: list[FakeJob] = field(default_factory=list)
+    leaving: Leaving = field(default_factory=Leaving)
 
     def submit(self, scenario: Scenario, watcher: str = "") -> FakeJob:
         key = key_of(scenario, self.store)
         self.jobs.append(FakeJob(scenario, key, "done" if self.store.has(key) else "running"))
         return self.jobs[-1]
-
-    def back(self, watcher: str) -> None: ...
-
-    def leave(self, watcher: str) -> None: ...
 
 
 @pytest.fixture

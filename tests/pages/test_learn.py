@@ -56,7 +56,7 @@ def made(tmp_path: Path, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> Ite
         every.append(Still(load(name), seeds, store=pool.store))
         return every[-1]
 
-    shared = Runs(make)
+    shared = Runs(make, pool.leaving)
     monkeypatch.setattr(learn, "runs", lambda: shared)
     yield every
     shared.close()

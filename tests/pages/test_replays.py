@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
+from lab.leaving import Leaving
 from lab.replay_report import Cell, Numbers, ReplayReport, Row
 from lab.replay_types import BASE
 from ui.replays import Runs
@@ -64,8 +66,15 @@ def server() -> Server:
 
 
 @pytest.fixture
-def runs(server: Server) -> Runs:
-    return Runs(server.make)
+def leaving() -> Iterator[Leaving]:
+    made = Leaving()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def runs(server: Server, leaving: Leaving) -> Runs:
+    return Runs(server.make, leaving)
 
 
 def test_whoever_starts_it_second_attends_the_first(runs: Runs, server: Server) -> None:
@@ -123,34 +132,34 @@ def test_a_run_that_is_done_is_not_made_again(runs: Runs, server: Server) -> Non
     assert server.made[0].state == "done"
 
 
-def test_what_is_kept_is_found_and_nothing_is_started(server: Server) -> None:
+def test_what_is_kept_is_found_and_nothing_is_started(server: Server, leaving: Leaving) -> None:
     server.kept = True
-    runs = Runs(server.make)
+    runs = Runs(server.make, leaving)
     assert runs.attend(KEY, "ann") is None
     assert runs.ended(KEY) is server.made[0]
     assert server.made[0].starts == 0
 
 
-def test_a_session_that_is_gone_leaves_after_a_while(runs: Runs, server: Server) -> None:
+def test_a_session_that_is_gone_leaves_after_a_while(runs: Runs, server: Server, leaving: Leaving) -> None:
     runs.start(KEY, "ann")
-    runs.leave("ann", after_s=0.05)
+    leaving.leave("ann", after_s=0.05)
     deadline = time.monotonic() + 10
     while not runs.is_stopping(KEY):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def test_a_session_that_is_back_soon_keeps_its_run(runs: Runs, server: Server) -> None:
+def test_a_session_that_is_back_soon_keeps_its_run(runs: Runs, server: Server, leaving: Leaving) -> None:
     runs.start(KEY, "ann")
-    runs.leave("ann", after_s=0.2)
-    runs.back("ann")
+    leaving.leave("ann", after_s=0.2)
+    leaving.back("ann")
     time.sleep(0.4)
     assert server.made[0].state == "running"
 
 
-def test_a_reloaded_page_can_cancel_what_it_began(runs: Runs, server: Server) -> None:
+def test_a_reloaded_page_can_cancel_what_it_began(runs: Runs, server: Server, leaving: Leaving) -> None:
     runs.start(KEY, "before")
-    runs.leave("before", after_s=60)
+    leaving.leave("before", after_s=60)
     assert runs.attend(KEY, "after") is not None
     runs.detach(KEY, "after")
     assert runs.is_stopping(KEY)
