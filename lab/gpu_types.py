@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lab.outcomes import Shown
+from lab.outcomes import Shown, measured_jobs
 from lab.store import Entry
-from sim.metrics import measured, note_families, quantiles, ratios
+from sim.metrics import note_families, quantiles, ratios
 from sim.perf.lookup import used_types
-from sim.result import RunResult
 
 Frames = Mapping[str, pd.DataFrame]
 
@@ -87,8 +86,7 @@ def fairness_against(shown: Shown, reference: str) -> dict[str, pd.DataFrame]:
     jobs = {title: entry.jobs() for title, entry in _firsts(shown).items()}
     base = jobs.pop(reference)
     own = np.where(np.asarray(base["outcome"] == "completed"), base["finish_s"] - base["submit_s"], np.nan)
-    none = pd.DataFrame()
-    mask = measured(RunResult(base, none, none, none, none, none, 0.0), shown.study.base.measure)
+    mask = measured_jobs(base, shown.study)
     return {title: quantiles(ratios(frame, own)[mask]) for title, frame in jobs.items()}
 
 

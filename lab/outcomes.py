@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -14,8 +15,10 @@ from lab import catalog, compare, profiles
 from lab.compare import Floats, Mask, Outcome
 from lab.frames import MOST_SHOWN
 from lab.run import key_of
+from lab.samples import SAMPLES
+from lab.scenario import MADE
 from lab.sources import load_trace
-from lab.store import Entry, Store
+from lab.store import FRAMES, Entry, Store
 from lab.study import Study
 from lab.trust import Trust, recorded_overflow, trust
 from sim.metrics import Usage, job_table, measured
@@ -23,7 +26,7 @@ from sim.params import Spec
 from sim.result import RunResult
 from sim.trace import Trace
 
-__all__ = ["MOST_SHOWN", "Report", "Shown", "all_jobs", "differences", "gather", "keys", "report", "safe_csv", "titles"]
+__all__ = ["MOST_SHOWN", "Report", "Shown", "all_jobs", "differences", "gather", "keys", "measured_jobs", "report", "safe_csv", "titles"]
 BEYOND: Final = "used GPUs this cluster does not have"
 """Remark beside a recorded schedule that does not fit on the cluster."""
 _FORMULA: Final = r"[=+\-@\t\r]"
@@ -224,6 +227,12 @@ def all_jobs(shown: Shown, store: Store) -> pd.DataFrame:
     return table[["policy", "seed", *(name for name in table.columns if name not in ("policy", "seed"))]]
 
 
+def measured_jobs(jobs: pd.DataFrame, study: Study) -> Mask:
+    """Return which rows of the `jobs` frame of a run count."""
+    frames: dict[str, Any] = dict.fromkeys(FRAMES, pd.DataFrame()) | {"jobs": jobs}
+    return measured(RunResult(**frames, end_s=0.0), study.base.measure)
+
+
 def safe_csv(table: pd.DataFrame) -> str:
     """Return CSV in which no spreadsheet takes a cell for a formula: text that begins with = + - @ gets an apostrophe in front."""
     made = table.copy()
@@ -234,12 +243,10 @@ def safe_csv(table: pd.DataFrame) -> str:
     return str(made.to_csv(index=False))
 
 
-def differences(old: Study, new: Study) -> list[str]:
-    """Say in words what changed between two studies."""
-    found = []
+def differences(old: Study, new: Study, store: Store | None = None) -> list[str]:
+    """Say in words what changed between two studies; `store` knows the names of uploads."""
     before, after = _flat(old.base.to_json()), _flat(new.base.to_json())
-    if before.pop("trace.source", "") != after.pop("trace.source", ""):
-        found.append("another trace")
+    found = _sources_differ(str(before.pop("trace.source")), str(after.pop("trace.source")), store)
     if old.base.cluster != new.base.cluster:
         gpus_before, gpus_after = old.base.cluster.gpus, new.base.cluster.gpus
         found.append(f"cluster: {gpus_before:,} → {gpus_after:,} GPU{'' if gpus_after == 1 else 's'}" if gpus_before != gpus_after else "cluster")
@@ -255,6 +262,28 @@ def differences(old: Study, new: Study) -> list[str]:
     return found
 
 
+def _sources_differ(old: str, new: str, store: Store | None) -> list[str]:
+    if old == new:
+        return []
+    before, after = (Spec.parse(source.removeprefix(MADE)) if source.startswith(MADE) else None for source in (old, new))
+    if before is not None and after is not None and before.name == after.name:
+        values = [(key, before.values.get(key), after.values.get(key)) for key in dict.fromkeys([*before.values, *after.values])]
+        return [f"trace {_words(key)} {_text(was)} → {_text(now)}" for key, was, now in values if was != now]
+    names = [_source_name(source, store) for source in (old, new)]
+    return [f"trace {names[0]} → {names[1]}" if names[0] != names[1] else f"another version of the trace {names[1]}"]
+
+
+def _source_name(source: str, store: Store | None) -> str:
+    """Return what a user calls a source."""
+    kind, _, name = source.partition(":")
+    if kind == "sample" and name in SAMPLES:
+        return SAMPLES[name].title
+    if kind == "made":
+        return name.partition(":")[0]
+    about = store.trace_info(name) if kind == "store" and store is not None else None
+    return about.name if about is not None else "an upload" if kind == "store" else Path(source).name
+
+
 def _outcome(shown: Shown, at: int) -> Outcome:
     entries = shown.entries[at]
     replays = "recorded_start" in catalog.allocator(shown.study.allocators[at]).needs
@@ -265,7 +294,7 @@ def _outcome(shown: Shown, at: int) -> Outcome:
         jobs=jobs,
         replays=replays,
         overflow=replays and any(entry.summary.get("overflow_gpu_s") for entry in entries),
-        measured=tuple(_measured(frame, shown.study) for frame in jobs),
+        measured=tuple(measured_jobs(frame, shown.study) for frame in jobs),
         costs_usd=lru_cache(maxsize=None)(lambda turn: _costs(entries[turn], shown.study)),
     )
 
@@ -283,11 +312,6 @@ def _job_ids(frames: Iterable[pd.DataFrame], trace: Trace) -> dict[str, str]:
     rows = {name for frame in frames for name in frame.columns if name.isdigit()}
     ids = trace.frame["job_id"]
     return {row: str(ids.iloc[int(row)]) for row in rows}
-
-
-def _measured(jobs: pd.DataFrame, study: Study) -> Mask:
-    none = pd.DataFrame()
-    return measured(RunResult(jobs, none, none, none, none, none, 0.0), study.base.measure)
 
 
 def _costs(entry: Entry, study: Study) -> Floats:

@@ -13,7 +13,7 @@ from lab.sources import load_source, load_trace
 from lab.store import Store
 from lab.study import Study
 from sim.cluster import Cluster
-from sim.errors import ParameterError
+from sim.errors import ParameterError, TrainyardError
 from sim.params import Spec
 
 FIRST_SAMPLE: Final = next(iter(SAMPLES))
@@ -56,15 +56,31 @@ def admitted(study: Study) -> Study:
 
 
 def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> Study:
-    """Return the study on other jobs; a sample brings its own cluster, anything else keeps the one that is there.
+    """Return the study on other jobs; samples and made workloads bring their cluster, unless the one that is there was made by the user.
 
     Raises
     ------
     TrainyardError
         If the trace cannot be loaded.
     """
-    cluster = load_source(trace, store).cluster if trace.source != study.base.trace.source else None
-    return replace(study, base=replace(study.base, trace=trace, cluster=cluster or study.base.cluster))
+    cluster = study.base.cluster
+    if trace.source != study.base.trace.source:
+        brought = load_source(trace, store).cluster
+        cluster = brought if brought is not None and _is_ready(cluster, study.base.trace, store) else cluster
+    return replace(study, base=replace(study.base, trace=trace, cluster=cluster))
+
+
+def _is_ready(cluster: Cluster, trace: TraceSpec, store: Store | None) -> bool:
+    """Tell whether a cluster came with its trace or with a sample, so that nobody loses by another one."""
+    # The clusters of samples too, because an upload keeps the one that was there.
+    return any(_brought(source, store) == cluster for source in (trace, *(TraceSpec(f"sample:{name}") for name in SAMPLES)))
+
+
+def _brought(trace: TraceSpec, store: Store | None) -> Cluster | None:
+    try:
+        return load_source(trace, store).cluster
+    except TrainyardError:
+        return None  # a trace that is gone is being replaced
 
 
 def with_cluster(study: Study, cluster: Cluster) -> Study:

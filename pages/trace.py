@@ -45,6 +45,9 @@ def _samples(mine: state.Desk) -> None:
     chosen = st.selectbox("or a sample", names, at, key=state.widget("sample", mine.study.base.trace.source), format_func=lambda name: choices[name].title)
     if chosen is not None:
         st.caption(choices[chosen].help)
+    own, cluster = load_source(mine.study.base.trace, server.store()).cluster, mine.study.base.cluster
+    if own is not None and own != cluster:
+        st.caption(f":material/dns: These jobs come with the cluster “{words.plain(own.name)}”, but “{words.plain(cluster.name)}” is in use.")
     if chosen is not None and f"sample:{chosen}" != mine.study.base.trace.source:
         mine.replace(start.with_trace(mine.study, TraceSpec(f"sample:{chosen}"), server.store()))
         mine.upload = None

@@ -107,7 +107,7 @@ class Desk:
         """What differs between the study shown and the one being edited, in words; empty = nothing, or nothing is shown."""
         if self.shown is None or self.shown == self.study:
             return []
-        return outcomes.differences(self.shown, self.study) or ["details"]
+        return outcomes.differences(self.shown, self.study, server.store()) or ["details"]
 
     def run(self) -> None:
         """Start what is not stored yet, and show it; runs of the previous study that are still going are stopped.

@@ -106,7 +106,7 @@ def test_a_made_source_runs_and_may_come_from_outside(made: Scenario) -> None:
     assert start.admitted(study) is study
     result = run(made)
     assert (result.jobs["outcome"].astype("str") == "completed").all()
-    moved = start.with_trace(study, TraceSpec("made:batch-jobs"))
+    moved = start.with_trace(start.with_cluster(study, load_source(made.trace).cluster or made.cluster), TraceSpec("made:batch-jobs"))
     assert moved.base.cluster.gpus == 100
 
 
