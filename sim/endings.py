@@ -16,11 +16,20 @@ HOPELESS: Final = 10_000
 TREADMILL: Final = 4096
 """Decisions, a multiple of 256, after which it is looked whether anybody has done any work since; so much time must have passed as well:"""
 MANY_PAUSES: Final = 100
-NEVER_DONE: Final = "Job {} lost its nodes {:,} times and is not done: failures come faster than checkpoints. Raise mtbf_h, save more often, or limit retries."
 STUCK: Final = "{} of the jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting"
 STANDSTILL: Final = (
     "{} of the jobs will never be done: stopped and started again and again they get no further, as turns are no longer than pauses, or stops lose all"
 )
+
+
+def never_done(trace: Trace, job: JobId, evictions: float, cause: str) -> str:
+    """Return the sentence for a job that loses its grant again and again, the last time for this cause."""
+    name = f"Job {trace.frame['job_id'].iloc[job]}"
+    if cause == "oom":
+        way = "Correct its columns of memory, limit retries, or choose a policy that gives more after a failure."
+        return f"{name} was evicted {evictions:,} times, at last for lack of memory: it asks for less than it needs. {way}"
+    way = "Raise mtbf_h, save more often, or limit retries."
+    return f"{name} lost its nodes {evictions:,} times and is not done: failures come faster than checkpoints. {way}"
 
 
 def impossible_plan(allocator: Allocator, now_s: float, trace: Trace, job: JobId, what: str) -> str:

@@ -20,7 +20,7 @@ from simpy.core import StopSimulation
 from sim.cluster import Cluster
 from sim.conditions import ENDS, Conditions, Measure
 from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan, remarks_of
-from sim.endings import ENDLESS, HOPELESS, NEVER_DONE, PATIENCE, STANDSTILL, STUCK, TREADMILL, impossible_plan
+from sim.endings import ENDLESS, HOPELESS, PATIENCE, STANDSTILL, STUCK, TREADMILL, impossible_plan, never_done
 from sim.errors import ContractError, InfeasiblePlan, ParameterError
 from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM, Next
 from sim.faults import Outages
@@ -200,7 +200,7 @@ class Simulator:
         self._evicted.append(Eviction(job, cause, role, lost))
         evictions = self._columns.evictions[job]
         if evictions > HOPELESS:
-            raise ParameterError(NEVER_DONE.format(self.trace.frame["job_id"].iloc[job], evictions))
+            raise ParameterError(never_done(self.trace, job, evictions, cause))
         if 0 <= self.conditions.faults.retries < evictions:
             self._finished.append(job)
             self._settle(job, FAILED)

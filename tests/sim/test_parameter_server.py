@@ -308,6 +308,20 @@ def test_memory_that_runs_out_while_a_straggler_comes_and_goes(slow: str, full_s
     assert result.jobs[["outcome", "evictions"]].to_numpy().tolist() == [["failed", 1]]
 
 
+def test_jobs_that_never_have_enough_memory_end_the_run_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sim.simulator.HOPELESS", 10)
+    small = Cluster((NodeGroup(2, 0, cpus=32, mem_gb=64),))
+    trace = jobs((0, 0, 10), (0, 0, 10), worker_mem_gb=[4, 4], worker_mem_need_gb=[3, 5])
+    with pytest.raises(ParameterError) as caught:
+        run(trace, small, Fifo(), perf=ParameterServer())
+    assert str(caught.value) == (
+        "Job j1 was evicted 11 times, at last for lack of memory: it asks for less than it needs. Correct its columns of memory, limit retries, or choose a "
+        "policy that gives more after a failure."
+    )
+    result = run(trace, small, Fifo(), faults=Faults(retries=3), perf=ParameterServer())
+    assert result.jobs[["outcome", "evictions"]].to_numpy().tolist() == [["completed", 0], ["failed", 4]]
+
+
 # -- what is used ----------------------------------------------------------------------------------------------------------------------------------------
 
 
