@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +14,7 @@ from sim.params import param
 from sim.perf.model import Roles
 from sim.perf.profiles import plain
 from sim.perf.resizable import Sizing
-from sim.perf.steps import Row, with_rows
+from sim.perf.steps import VARIANTS, Row, with_rows
 from sim.trace import Trace
 
 OWNER = "parameter_server"
@@ -182,6 +181,7 @@ def checked_stand_in(spec: Staffing) -> None:
     ParameterError
         Naming what is wrong.
     """
-    table: Sequence[str] = list(with_rows(f"{OWNER}, rows", spec.rows))
+    table = with_rows(f"{OWNER}, rows", spec.rows)
     if spec.stand_in and plain(spec.stand_in) not in table:
-        raise ParameterError(f"{OWNER}: there is no row '{spec.stand_in}' to stand in. There are: {', '.join(table)}.")
+        told = ", ".join(name for name in table if name not in VARIANTS)
+        raise ParameterError(f"{OWNER}: there is no row '{spec.stand_in}' to stand in. There are: {told}.")

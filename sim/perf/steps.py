@@ -75,6 +75,9 @@ def _scaled(row: Row, powers: tuple[int, ...]) -> Row:
     return row._replace(sample_s=row.sample_s * sample, update_s=row.update_s * update, input_s=row.input_s * extra)
 
 
+VARIANTS: Final[Mapping[str, Row]] = {f"dlrover{''.join(map(str, powers))}": _scaled(_DLROVER, powers) for powers in product((0, 1, 2), repeat=3)}
+"""Plain names of jobs that differ from the fit to DLRover-RM; see `ROWS`."""
+
 ROWS: Final[Mapping[str, Row]] = {
     "vgg": _gpu(_VGG, 128, (-7.03, 3.67, 5.60)),
     "vgg11": _gpu(_VGG, 128, (-7.74, 2.37, 8.80)),
@@ -91,7 +94,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "widedeep": _DLROVER.times(0.9252),
     "xdeepfm": _DLROVER.times(1.8742),
     "deepfm": Row(True, 1.822917e-4, 0.0, 0.0, 1.302083e-5, 0.0, 0.0, 0.0, 512, asynchronous=True),
-} | {f"dlrover{''.join(map(str, powers))}": _scaled(_DLROVER, powers) for powers in product((0, 1, 2), repeat=3)}
+} | VARIANTS
 """Plain name of a model -> its row.
 
 GPU models: non-negative, of the shape of the fits published with the code that follows AITurbo (Zhao et al., HPDC 2021), values ours; core efficiencies as
