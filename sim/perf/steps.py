@@ -75,7 +75,7 @@ def _scaled(row: Row, powers: tuple[int, ...]) -> Row:
     return row._replace(sample_s=row.sample_s * sample, update_s=row.update_s * update, input_s=row.input_s * extra)
 
 
-VARIANTS: Final[Mapping[str, Row]] = {f"dlrover{''.join(map(str, powers))}": _scaled(_DLROVER, powers) for powers in product((0, 1, 2), repeat=3)}
+VARIANTS: Final[dict[str, Row]] = {f"dlrover{''.join(map(str, powers))}": _scaled(_DLROVER, powers) for powers in product((0, 1, 2), repeat=3)}
 """Plain names of jobs that differ from the fit to DLRover-RM; see `ROWS`."""
 
 ROWS: Final[Mapping[str, Row]] = {
