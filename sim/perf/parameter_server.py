@@ -23,6 +23,7 @@ from sim.trace import Trace
 
 _BLOCK: Final = 1_000_000
 _MOST_CREWS: Final = 200_000
+_ANY: Final = 1e9  # servers, where more of them always help
 
 
 @dataclass(frozen=True)
@@ -145,19 +146,19 @@ class ParameterServerModel:
         return self._asked.roles
 
     def fastest(self) -> Floats:
-        """Return samples per second with the best numbers of workers and servers, up to `grow` times as many as asked for, on the fastest type."""
+        """Return samples per second with the best numbers of workers, up to `grow` times as asked, and of servers, if any, on the fastest type."""
         groups = self._groups
         best, count = np.zeros(len(groups.row)), int(groups.most.max())
         every = np.arange(len(best))
-        most_servers = np.ceil(self._spec.grow * groups.servers)[:, None]
+        has_servers = groups.servers[:, None] > 0
         step = max(1, _BLOCK // len(best))
         for first in range(1, count + 1, step):
             workers = np.minimum(np.arange(first, min(first + step, count + 1), dtype=np.float64), groups.most[:, None])
             row, crew = self._crew(every, workers, np.ones_like(workers))
-            wanted = np.clip(self._steps.best_servers(row, crew), 1.0, np.maximum(most_servers, 1.0))
+            wanted = np.clip(self._steps.best_servers(row, crew), 1.0, _ANY)
             for servers in (np.floor(wanted), np.ceil(wanted)):
-                some = np.where(most_servers > 0, np.minimum(servers, np.maximum(most_servers, 1.0)), 0.0)
-                best = np.maximum(best, self._speed(row, crew._replace(servers=some), self._machines.fastest).max(axis=1))
+                some = crew._replace(servers=np.where(has_servers, servers, 0.0))
+                best = np.maximum(best, self._speed(row, some, self._machines.fastest).max(axis=1))
         return best[self._group]
 
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:

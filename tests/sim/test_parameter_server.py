@@ -398,9 +398,12 @@ def test_limits_and_the_best_size() -> None:
     assert truth.limits().min_gpus.tolist() == [1, 0, 3]
     assert truth.limits().max_gpus.tolist() == [8, 0, 8]
     row = Row(False, 0.01, 0.04, 0.1, 0.0, 0.02, 0.005, 0.0, 16)
-    sizes = [(workers, servers) for workers in range(1, 9) for servers in range(1, 5)]
+    sizes = [(workers, servers) for workers in range(1, 9) for servers in range(1, 40)]
     assert truth.fastest()[0] == pytest.approx(max(16 / seconds(row, 16 / workers, workers, servers, (1, 5), 2.0) for workers, servers in sizes))
     assert truth.fastest()[1] == pytest.approx(max(16 / seconds(row, 16 / workers, workers, servers, (8, 5)) for workers, servers in sizes))
+    # Where connections cost nothing, the limit is a step without any exchange.
+    free = bound(one(gpus=0, model="dlrover", workers=2, worker_cpus=4.0, servers=1))
+    assert free.fastest()[0] == pytest.approx(8 / (1.38516e-4 / 4 + 2.84016e-5))
     assert truth.fastest()[2] == pytest.approx(max(16 / ((0.16 / count + 0.04) / 2 + (count > 1) * 0.1 + 0.02 * count) for count in range(1, 9)))
 
 
