@@ -18,7 +18,7 @@ MEASURES: Final = (("#2A9D8F", "solid", "circle"), ("#AA4499", "dash", "square")
 """Colour, dash and mark of each measure; none is a policy's."""
 PUBLISHED: Final = "#D9822B"
 """Everything that a paper says: its figure, and the band in which a result is expected."""
-LINES: Final = (("#882255", "6px,4px"), ("#117733", "2px,3px"), ("#AA7711", "9px,3px,2px,3px"))
+LINES: Final = (("#CC5577", "6px,4px"), ("#44995F", "2px,3px"), ("#B08820", "9px,3px,2px,3px"))
 """Colour and dash of what is computed and not simulated: lines without marks."""
 _WIDE: Final = 10.0
 _MOST_STOPS: Final = 10

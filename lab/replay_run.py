@@ -36,8 +36,8 @@ from sim.result import RESULTS_VERSION
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 MOST_WORKERS: Final = 8
-TIME_LIMIT_S: Final = 600.0
-"""Of a single cell."""
+TIME_LIMIT_S: Final = 1800.0
+"""Of a single cell: the longest takes a minute of processor time, which on a busy machine is many."""
 MOST_REMARKS: Final = 8
 """Of a single cell."""
 _REMARK_CHARACTERS: Final = 400
