@@ -390,7 +390,18 @@ def test_work_is_samples() -> None:
     assert bound(trace).work().tolist() == [50 * 16, 50 * 32, 50 * 4 * 512]
     typed = jobs((0, 2, 10), model=["net"], gpu_type=["fast"], servers=[1])
     assert bound(typed).work() == pytest.approx([10 * 16 / 0.305])
-    assert bound(typed).rate(0, gang(Part((32,), (2,)), serving(1, node=32)), 0, 0).work_per_s == pytest.approx(16 / 0.305)
+    # On the overflow node of the recorded schedule it runs as it was recorded, and nobody measures.
+    recorded = gang(Part((32,), (2,), 1, 3.0, 4.0), serving(1, node=32))
+    assert bound(typed).rate(0, recorded, 0, 0).work_per_s == pytest.approx(16 / 0.305)
+    assert bound(typed).telemetry(0, recorded, 0, 0) == ({"worker": 3.0}, {"worker": 4.0}, {"worker": (1.0, 1.0)})
+    assert bound(typed).usage(0, recorded, (0, 1), 0) == ()
+
+
+def test_copies_of_a_job_add_up() -> None:
+    truth = bound(one(servers=1))
+    both = Grant((Gang(Part((0,), (2,)), serving(1)), Gang(Part((1,), (2,)), serving(1))))
+    assert truth.rate(0, both, 0, 0).work_per_s == pytest.approx(16 / 0.365 + 16 / 0.305)
+    assert [used.role for used in truth.usage(0, both, (0, 1), 0)] == ["worker", "server"] * 2
 
 
 def test_limits_and_the_best_size() -> None:
