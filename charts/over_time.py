@@ -225,5 +225,5 @@ def timeline(queue: Frames, busy: Frames, looks: tuple[Style, Mapping[str, str]]
     rows = [waiting_row(queue, style, x), busy_row(busy, style, x, capacity)]
     rows += [type_row(label, series, shown, x, (capacity or {}).get(label)) for label, series in busy.items()]
     if len(rows) > 2:
-        rows[2].title = f"GPU utilisation by type · {rows[2].title}"
+        rows[2].title = f"By GPU type · {rows[2].title}"
     return linked_rows(rows, x, title, list(queue))

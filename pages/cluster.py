@@ -7,7 +7,7 @@ import streamlit as st
 import charts
 from lab import machines
 from lab.front import Cluster, Trace, TrainyardError, load_trace
-from ui import cluster_editor, knobs, server, state, words
+from ui import cluster_editor, knobs, profiles, server, state, words
 from ui.shell import page
 
 
@@ -54,6 +54,11 @@ def _racks(cluster: Cluster) -> None:
 
 
 def _fit(trace: Trace, cluster: Cluster) -> None:
+    stopped = profiles.stopped(state.desk().study)
+    if stopped is not None:
+        for sentence in stopped.sentences:
+            st.warning(words.plain(sentence), icon=":material/warning:")
+        return
     try:
         found = cluster_editor.fit(trace, cluster, state.desk().study.base.perf)
     except TrainyardError as error:
@@ -64,8 +69,9 @@ def _fit(trace: Trace, cluster: Cluster) -> None:
         st.caption(f":material/check: Every one of the {words.plural(len(trace), 'job')} fits on the empty cluster.")
         return
     st.warning("  \n".join(words.plain(sentence) for sentence in sentences), icon=":material/warning:")
-    with st.expander(f"Show them ({len(found.first):,} of {found.jobs + found.unless_resized:,})"):
-        st.dataframe(found.first, hide_index=True)
+    if len(found.first):
+        with st.expander(f"Show them ({len(found.first):,} of {found.jobs + found.unless_resized:,})"):
+            st.dataframe(found.first, hide_index=True)
 
 
 if __name__ == "__main__":

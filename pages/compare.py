@@ -40,10 +40,12 @@ def _nothing(mine: state.Desk) -> None:
     st.title("Who wins, and by how much?", anchor=False)
     st.write("This page will show the policies side by side: a table of metrics, jobs waiting, GPUs busy, and how long jobs take.")
     st.write("No result yet.")
+    stopped = profiles.stopped(mine.study)
+    for sentence in stopped.sentences if stopped is not None else ():
+        st.warning(words.plain(sentence), icon=":material/warning:")
     with st.container(horizontal=True):
-        stopped = profiles.stopped(mine.study) is not None
-        why = "See the sidebar for what stops it, and the ways out." if stopped else None
-        if st.button("Run this scenario", key="run_here", type="primary", icon=":material/play_arrow:", disabled=stopped, help=why) and not stopped:
+        barred = stopped is not None
+        if st.button("Run this scenario", key="run_here", type="primary", icon=":material/play_arrow:", disabled=barred) and not barred:
             mine.run()
             st.rerun()
         st.page_link("pages/trace.py", label="Load a trace", icon=":material/upload_file:")

@@ -20,6 +20,8 @@ _SHORT: Final = {
     "table": "Measured table",
     "batch": "Batch-aware",
     "profiled": "Measured per GPU type",
+    "spread": "Slower when spread",
+    "parameter_server": "Parameter servers",
 }
 """What stands on the buttons; a model that is not named here has its title there."""
 

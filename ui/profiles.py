@@ -84,7 +84,7 @@ def ways_out(found: coverage.Fit, where: str) -> None:
     count = int(found.unmeasured.sum())
     with st.container(horizontal=True, vertical_alignment="bottom", key=f"ways/{where}"):
         if helped := found.helped.get(profiles.RELATIVE):
-            label = "Use relative speeds" if helped == count else f"Use relative speeds, for {helped:,} of {count:,}"
+            label = "Use relative speeds" if helped == count else f"Relative speeds ({helped:,} of {count:,})"
             if st.button(label, key=f"relative/{where}", icon=":material/speed:", help=_RELATIVE_HELP):
                 _let(mine, profiles.RELATIVE)
         if not found.unmeasured.all():
@@ -95,7 +95,9 @@ def ways_out(found: coverage.Fit, where: str) -> None:
         if "" in found.helped:
             key = state.widget("model", where)
             models = profiles.models_of(mine.study.base.perf, server.store())
-            chosen = st.selectbox("Take them for", models, None, key=key, placeholder="a model of the profile", width=260)
+            chosen = st.selectbox(
+                "Stand-in model", models, None, key=key, placeholder="choose a model", help="What models that the profile lacks are taken for.", width=260
+            )
             if chosen is not None:
                 _let(mine, chosen)
 

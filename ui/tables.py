@@ -124,9 +124,10 @@ def _difference(row: Mapping[str, Any], look: Look) -> str:
 
 def _framed(head: str, rows: Sequence[str], look: Look) -> str:
     against = f"Differences against {html.escape(look.baseline)}. " if look.baseline else ""
-    caption = f"<caption>{against}Underlined: the lowest or highest value where they differ.</caption>"
+    # Below the frame, not a caption: that would be as wide as the table, and so be cut with it on a narrow page.
+    note = f'<p class="ty-note">{against}Underlined: the lowest or highest value where they differ.</p>'
     tone = "dark" if look.dark else "light"
-    return f'<div class="ty-scroll" tabindex="0"><table class="ty {tone}">{caption}<thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
+    return f'<div class="ty-scroll" tabindex="0"><table class="ty {tone}"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>{note}'
 
 
 def _by_place(table: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:

@@ -72,7 +72,7 @@ def test_gpu_types_are_stacked_per_policy_with_their_own_legend() -> None:
         assert {trace.legend for trace in stack} == {"legend2"}
     assert [trace.showlegend for trace in figure.data if trace.name == "v100"] == [True, False, False]
     titles = [note.text for note in figure.layout.annotations]
-    assert titles[2:] == ["<b>GPU utilisation by type · fifo</b>", "<b>sjf</b>", "<b>las</b>"]
+    assert titles[2:] == ["<b>By GPU type · fifo</b>", "<b>sjf</b>", "<b>las</b>"]
 
 
 def test_utilisation_is_in_per_cent_of_the_full_cluster() -> None:

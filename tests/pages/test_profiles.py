@@ -114,9 +114,10 @@ def test_run_waits_until_every_job_was_measured(visit: Open, lacking: Study, poo
     app = visit(page, lacking)
     assert app.button(key="run").disabled
     assert not [button for button in app.button if button.key == "run_here" and not button.disabled]
+    assert "profiled: " not in texts(app)
     assert "No run can begin until something stands in for them or they are left out." in texts(app)
     if way == "model":
-        select(app, "Take them for").set_value("LM").run()
+        select(app, "Stand-in model").set_value("LM").run()
         assert study_of(app).base.perf.values["stand_in"] == "LM"
     else:
         app.button(key="without_unmeasured/sidebar").click().run()
@@ -130,7 +131,7 @@ def test_run_waits_until_every_job_was_measured(visit: Open, lacking: Study, poo
 
 def test_relative_speeds_are_offered_where_they_help(visit: Open, measured: Study) -> None:
     app = visit("trace", replace(measured, base=replace(measured.base, cluster=Cluster.parse("1x8:v100,1x8:t4"))))
-    assert "Take them for" not in [box.label for box in app.selectbox]
+    assert "Stand-in model" not in [box.label for box in app.selectbox]
     app.button(key="relative/sidebar").click().run()
     sound(app)
     assert study_of(app).base.perf.values["stand_in"] == "relative"
