@@ -7,6 +7,7 @@ from typing import Final
 from allocators._inside import Composite
 from allocators.aiturbo import AITurbo
 from allocators.asrpt import Asrpt
+from allocators.dlrover import DLRover
 from allocators.dp_elastic import DpElastic
 from allocators.easy import Easy
 from allocators.fifo import Fifo
@@ -39,6 +40,7 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "asrpt": Asrpt,
     "aiturbo": AITurbo,
     "optimus": Optimus,
+    "dlrover": DLRover,
     "partition": Partition,
     "switch": Switch,
 }

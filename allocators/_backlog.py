@@ -47,7 +47,7 @@ def newly_waiting(delta: Delta) -> tuple[JobId, ...]:
 
 def only_arrivals(delta: Delta) -> bool:
     """Tell whether nothing can have become free: what had no room at the last call has none now."""
-    return bool(delta.arrived) and not (delta.finished or delta.evicted or delta.nodes)
+    return bool(delta.arrived) and not (delta.finished or delta.evicted or delta.nodes or delta.resized)
 
 
 class Backlog:
@@ -122,6 +122,10 @@ class Lanes:
             if job in self._held:
                 self._denials.give_back(self._held.pop(job))
         self._denials.renew(delta.nodes)
+        for job in delta.resized:
+            if job in self._held:
+                self._denials.give_back(self._held[job])
+                self._held[job] = view.grants[job]
 
     def start(self, view: View, place: Placer) -> Mapping[JobId, Grant]:
         """Start jobs in order, passing over those that have no room."""

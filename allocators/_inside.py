@@ -36,6 +36,7 @@ class Inside:
         self._finished: list[JobId] = []
         self._evicted: list[Eviction] = []
         self._nodes: list[int] = []
+        self._resized: list[JobId] = []
 
     def arrive(self, job: JobId) -> None:
         """Hear of a job that is waiting."""
@@ -57,6 +58,11 @@ class Inside:
         self._nodes.append(node)
         self._wanted = self._wanted or self.cadence.on_capacity
 
+    def resize(self, job: JobId) -> None:
+        """Hear of a job that is of another size now, which may have taken room or given it back."""
+        self._resized.append(job)
+        self._wanted = self._wanted or self.cadence.on_capacity
+
     def hear(self, delta: Delta) -> None:
         """Hear of everything."""
         for job in delta.arrived:
@@ -67,6 +73,8 @@ class Inside:
             self.evict(eviction)
         for node in delta.nodes:
             self.capacity(node)
+        for job in delta.resized:
+            self.resize(job)
 
     def is_due(self, now_s: float, *, active: bool) -> bool:
         """Tell whether it would be called at this instant if it were alone with jobs that are waiting or running (`active`) or not."""
@@ -74,8 +82,8 @@ class Inside:
 
     def news(self) -> Delta:
         """Return what has happened since it was last asked, and forget it."""
-        delta = Delta(tuple(self._arrived), tuple(self._finished), tuple(self._evicted), tuple(self._nodes))
-        for items in (self._arrived, self._finished, self._evicted, self._nodes):
+        delta = Delta(tuple(self._arrived), tuple(self._finished), tuple(self._evicted), tuple(self._nodes), tuple(self._resized))
+        for items in (self._arrived, self._finished, self._evicted, self._nodes, self._resized):
             items.clear()
         self._wanted = False
         return delta

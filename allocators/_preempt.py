@@ -94,10 +94,23 @@ class Contest:
                 self._gone(view, eviction.job)
                 self.wait(view, eviction.job)
         if delta.nodes:
-            for queue in self._queues.values():  # also the empty ones, which remember who failed
-                queue.failed, queue.until = None, _NOW
+            self._try_all()
+        for job in delta.resized:
+            self._resized(view, job)
         for job in delta.arrived:
             self.wait(view, job)
+
+    def _try_all(self) -> None:
+        for queue in self._queues.values():  # also the empty ones, which remember who failed
+            queue.failed, queue.until = None, _NOW
+
+    def _resized(self, view: View, job: JobId) -> None:
+        if job in self.waiting:
+            self.wait(view, job)
+        elif job in view.grants:
+            self._gone(view, job)
+            self.running.add(view, job, view.grants[job], self._order.key(view, job))
+            self._try_all()  # of what it gave back nothing is known here
 
     def wait(self, view: View, job: JobId) -> None:
         """Put a job into its queue, or, if it waits already, to its new place there."""

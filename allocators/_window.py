@@ -80,6 +80,7 @@ class Window:
         self.size = 0
         self._depth = depth
         self._rest: list[Entry] = []
+        self._where: dict[JobId, tuple[Entry, Lane]] = {}
 
     def first(self) -> Entry | None:
         """Return the job that goes first."""
@@ -96,7 +97,7 @@ class Window:
         if last is None or entry > last:
             heappush(self._rest, entry)
             return True
-        self.remove(last, next(lane for lane in self.lanes.values() if lane.order[-1] == last))
+        self.remove(last[1])
         heappush(self._rest, last)
         return False
 
@@ -107,14 +108,20 @@ class Window:
     def add(self, lane: Lane, entry: Entry) -> None:
         """Put a job into its lane."""
         lane.add(entry)
+        self._where[entry[1]] = entry, lane
         self.size += 1
 
-    def remove(self, entry: Entry, lane: Lane) -> None:
-        """Take a job out of its lane, and the lane away if it was the last."""
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._where
+
+    def remove(self, job: JobId) -> Entry:
+        """Take a job out of its lane, and the lane away if it was the last; return its entry."""
+        entry, lane = self._where.pop(job)
         lane.remove(entry)
         self.size -= 1
         if not lane.order:
             del self.lanes[lane.id]
+        return entry
 
 
 class Look:

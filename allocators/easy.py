@@ -107,6 +107,8 @@ class Easy:
                 self._promise = None
         if delta.evicted or delta.nodes:
             self._follow_losses(delta)
+        for job in delta.resized:
+            self._follow_resized(view, job)
         if ends.order and ends.order[0][0] <= now_s:
             for _, job, grant, _ in ends.overdue(now_s):
                 self._promise = None
@@ -118,6 +120,15 @@ class Easy:
             if eviction.job in self._ends:
                 self._denials.give_back(self._ends.drop(eviction.job)[2])
         self._denials.renew(delta.nodes)
+
+    def _follow_resized(self, view: View, job: JobId) -> None:
+        self._promise = None
+        if job in self._ends:
+            self._denials.give_back(self._ends.drop(job)[2])
+            grant = view.grants[job]
+            self._ends.add(view.room, job, grant, view.now_s + self._left_s(view, job, grant))
+        elif job in self._window:
+            self._enter(view, self._window.remove(job))
 
     def _left_s(self, view: View, job: JobId, grant: Grant) -> float:
         limit_s = self._limit_s(view, job) if self._by_limit else inf
@@ -165,9 +176,8 @@ class Easy:
 
     def _leave(self, view: View, entry: Entry) -> Lane | None:
         """Take a job out of the window, and return the lane of the one that comes in instead."""
-        window = self._window
-        window.remove(entry, window.lanes[id(view.demand(entry[1]))])
-        following = window.behind()
+        self._window.remove(entry[1])
+        following = self._window.behind()
         return None if following is None else self._enter(view, following)
 
     def _start_heads(self, view: View) -> None:

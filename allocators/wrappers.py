@@ -140,6 +140,9 @@ class Partition:
         self._route_endings(delta, touched)
         for node in delta.nodes:
             touched.update(self._tell(node, -1))
+        for job in delta.resized:
+            if job in self._home:
+                self._resized(view, job, touched)
         while self._wakes and self._wakes[0][0] <= view.now_s:
             touched.add(heappop(self._wakes)[1])
         if is_tick(view.now_s, self.cadence.every_s):
@@ -160,6 +163,15 @@ class Partition:
             self._left(part, job, touched)
             part.waiting.pop(job, None)
             del self._home[job]
+
+    def _resized(self, view: View, job: JobId, touched: set[int]) -> None:
+        code = self._home[job]
+        part = self._parts[code]
+        part.inside.resize(job)
+        touched.add(code)
+        if job in part.running:
+            self._left(part, job, touched)
+            part.running[job] = view.grants[job]
 
     def _left(self, part: _Part, job: JobId, touched: set[int]) -> None:
         code = self._home[job]

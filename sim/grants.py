@@ -71,7 +71,7 @@ class Delta(NamedTuple):
     nodes: tuple[int, ...] = ()
     """Nodes that came or went, or on which an ended overlap gave room back."""
     resized: tuple[JobId, ...] = ()
-    """Running jobs whose grant another has changed: an allocator around this one."""
+    """Jobs of which another has changed the demand, or the grant if they run: an allocator around this one."""
 
 
 class Shape(NamedTuple):

@@ -32,7 +32,7 @@ PUBLIC_NUMBERS: Final[dict[str, tuple[str, float]]] = {
     "cpus": ("cpus", 0.0),
     "mem_gb": ("mem_gb", 0.0),
 }
-PUBLIC_TEXTS: Final = ("user", "vc", "model", "partition", "gpu_type")
+PUBLIC_TEXTS: Final = ("user", "name", "vc", "model", "partition", "gpu_type")
 GATED: Final = {"remaining_work": "remaining_work", "predictable": "remaining_work", "recorded_start_s": "recorded_start", "gpu_type": "recorded_start"}
 
 

@@ -1,0 +1,258 @@
+"""What a job of workers and parameter servers shall be made of next: rules over what it is made of, and what was seen of it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Final, NamedTuple
+
+from sim.contract import Demand
+
+MOST_WORKERS: Final = 60
+MOST_SERVERS: Final = 15
+MOST_CORES: Final = 32.0
+MOST_GB: Final = 64.0
+STEP_GB: Final = 8.0
+"""No request for memory is raised by more at once."""
+SHORT_S: Final = 1800.0
+"""A job that a single worker would finish within this gets `FEW` workers."""
+FEW: Final = 10
+SAMPLED: Final = 32
+"""Most workers that the first two plans give."""
+SPARE: Final = 1.2
+"""Memory asked for over memory used, of servers."""
+HOT_CPU: Final = 0.8
+HOT_GB: Final = 0.9
+HOT_RECORDS: Final = 3
+_LEAST_CORES: Final = 4.0
+_LEAST_GB: Final = 6.0
+
+
+class Config(NamedTuple):
+    """What a job is made of: replicas of each role, and cores and GB of each replica; memory of 0 is not modelled."""
+
+    workers: int
+    worker_cpus: float
+    worker_gb: float
+    servers: int
+    server_cpus: float
+    server_gb: float
+
+
+class Seen(NamedTuple):
+    """What was seen of a running job: its speed, and cores and GB in use on the busiest replica of each role."""
+
+    speed: float
+    worker_cpus: float
+    worker_gb: float
+    server_cpus: float
+    server_gb: float
+
+
+class Before(NamedTuple):
+    """Workers of a job, and its speed with them, before their number was last changed."""
+
+    workers: int
+    speed: float
+
+
+class Preset(NamedTuple):
+    """Thresholds of the rules that consult the history.
+
+    Parameters
+    ----------
+    low, full : float
+        Share of their cores that servers use below which there are too few workers, and above which there are too many.
+    slower : float
+        Share by which more workers must have slowed a job down for it not to get still more.
+    fewer, more : int
+        Workers taken from a job whose servers are full, and at most added to one that gained from more.
+    spare_cores : float
+        Cores of a worker beyond those it uses.
+    spare_gb : float
+        Memory asked for over memory used, of workers.
+    target : int
+        Workers that the first plan for servers provides for.
+    """
+
+    low: float
+    full: float
+    slower: float
+    fewer: int
+    more: int
+    spare_cores: float
+    spare_gb: float
+    target: int
+
+
+PRESETS: Final[Mapping[str, Preset]] = {
+    "code": Preset(0.8, 0.95, 0.10, 4, 4, 1.0, 1.2, 20),
+    "manifest": Preset(0.85, 0.99, 0.20, 1, 8, 0.0, 1.6, 32),
+}
+
+
+def config_of(demand: Demand) -> Config:
+    """Return what a demand for workers and servers is for."""
+    servers = demand.servers
+    assert servers is not None, "a job without parameter servers has no such configuration"
+    return Config(demand.replicas, demand.cpus, demand.mem_gb, servers.replicas, servers.cpus, servers.mem_gb)
+
+
+def demand_of(asked: Demand, config: Config) -> Demand:
+    """Return the demand for a configuration of a job."""
+    assert asked.servers is not None, "a job without parameter servers has no such configuration"
+    servers = asked.servers._replace(replicas=config.servers, cpus=config.server_cpus, mem_gb=config.server_gb)
+    return asked._replace(replicas=config.workers, cpus=config.worker_cpus, mem_gb=config.worker_gb, servers=servers)
+
+
+# -- with a history -------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def more_workers(now: Config, seen: Sequence[Seen], before: Before | None, plans: int, alone_s: float, preset: Preset) -> Config:
+    """Return the next plan for workers.
+
+    Parameters
+    ----------
+    now, seen, before
+        What the job is made of, what was seen of it since (the latest last, at least one), and its speed before that.
+    plans : int
+        Plans for workers made so far; the first two grow at once, the later ones step by step, and only while that pays.
+    alone_s : float
+        Seconds that a single worker would still need, at the speed of the present ones.
+    preset : Preset
+        Thresholds.
+    """
+    use = max(item.server_cpus for item in seen) / now.server_cpus
+    trend = 0.0 if before is None or not before.speed else seen[-1].speed / before.speed - 1
+    workers = now.workers
+    if use > preset.full:
+        workers -= preset.fewer
+    elif 0 < use < preset.low and trend > -preset.slower:
+        target = ceil(workers * preset.low / use - 1e-9)
+        if plans < 2:
+            workers = FEW if alone_s <= SHORT_S else min(SAMPLED, target)
+        elif trend > 0:
+            workers += min(preset.more, target - workers)
+    workers = min(max(workers, 1), MOST_WORKERS)
+    if workers <= now.workers:
+        return now._replace(workers=workers)  # those that run stay as they are
+    cpus, gb = max(item.worker_cpus for item in seen) + preset.spare_cores, max(item.worker_gb for item in seen) * preset.spare_gb
+    return now._replace(workers=workers, worker_cpus=_cores(cpus), worker_gb=_raised(now.worker_gb, gb))
+
+
+def first_servers(now: Config, seen: Sequence[Seen], alone_s: float, at_end_gb: float, preset: Preset) -> Config:
+    """Return the first plan for servers: as many as the workers that the job shall grow to need.
+
+    Parameters
+    ----------
+    now, seen, alone_s, preset
+        See `more_workers`.
+    at_end_gb : float
+        Memory of all servers together when the job will be done, as far as its growth has shown.
+    """
+    used = max(item.server_cpus for item in seen)
+    if not used:
+        return now
+    target = FEW if alone_s <= SHORT_S else preset.target
+    cpus = min(max(16.0, ceil(used - 1e-9) + 4.0), MOST_CORES)
+    free = cpus / (used * now.servers / MOST_SERVERS)
+    target = min(target, ceil(free * now.workers - 1e-9))
+    servers = ceil(target / now.workers * used * now.servers / cpus - 1e-9)
+    return _with_servers(now, (servers, cpus), at_end_gb)
+
+
+# -- without --------------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def workers_within(now: Config, seen: Sequence[Seen], before: Before | None, limit: tuple[float, float]) -> Config:
+    """Return the plan for workers of a job that must keep within a limit of cores and GB, and of whose like nothing is known."""
+    use = max(item.server_cpus for item in seen) / now.server_cpus
+    gained = 1.0
+    if before is not None and before.workers != now.workers and before.speed:
+        gained = (seen[-1].speed - before.speed) / (now.workers - before.workers) / (before.speed / before.workers)
+    if not 0 < use <= _KEEP or gained < _WORTH:
+        return now
+    cpus = _cores(sum(item.worker_cpus for item in seen) / len(seen))
+    gb = _raised(now.worker_gb, 1.5 * max(item.worker_gb for item in seen))
+    most = (limit[0] - now.servers * now.server_cpus) / cpus
+    if gb:
+        most = min(most, (limit[1] - now.servers * now.server_gb) / gb)
+    workers = min(int(now.workers * 0.9 / use), int(most + 1e-9), MOST_WORKERS)
+    return now._replace(workers=workers, worker_cpus=cpus, worker_gb=gb) if workers > now.workers else now
+
+
+def servers_within(now: Config, seen: Sequence[Seen], limit_cores: float, at_end_gb: float) -> Config:
+    """Return the plan for servers of such a job: what the workers leave when the limit is divided as workers and servers use it."""
+    server, worker = (sum(column) / len(seen) for column in ([item.server_cpus for item in seen], [item.worker_cpus for item in seen]))
+    workers = limit_cores / (server * now.servers / now.workers + worker)
+    servers = ceil((limit_cores - workers * worker) / now.server_cpus - 1e-9)
+    return _with_servers(now, (servers, now.server_cpus), at_end_gb)
+
+
+_KEEP: Final = 0.95
+_WORTH: Final = 0.2
+"""Gain of a worker over that of those before it, below which no more are added."""
+
+
+# -- in any case ----------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def hot_servers(now: Config, seen: Sequence[Seen], *, with_history: bool) -> Config:
+    """Return larger servers where they are short of cores, or have been of memory whenever looked at."""
+    used = max(item.server_cpus for item in seen)
+    cpus = now.server_cpus
+    if used > (HOT_CPU if with_history else _FULL) * cpus:
+        grown = min(MOST_CORES, float(ceil(used * min((SAMPLED if with_history else MOST_WORKERS) / now.workers, MOST_CORES / used) - 1e-9)))
+        cpus = max(cpus, grown)
+    gb = now.server_gb
+    if gb and len(seen) >= HOT_RECORDS and min(item.server_gb for item in seen[-HOT_RECORDS:]) > HOT_GB * gb:
+        gb = max(gb, min(gb + STEP_GB, MOST_GB))
+    return now._replace(server_cpus=cpus, server_gb=gb)
+
+
+_FULL: Final = 0.9
+
+
+def after_oom(now: Config, role: str, asked: Config, *, watched: bool) -> Config:
+    """Return what a job is made of after a replica of this role ran out of memory.
+
+    Servers of a job are alike here, so once they were `watched` it is known that none needs more than the others, and there shall be more of them.
+    """
+    if role == "worker":
+        return now._replace(worker_gb=_raised(now.worker_gb, max(2 * now.worker_gb, asked.worker_gb)))
+    most = max(MOST_SERVERS, asked.servers)
+    if now.server_gb < MOST_GB and not (watched and 2 * now.servers <= most):
+        return now._replace(server_gb=min(2 * now.server_gb, MOST_GB))
+    return now._replace(servers=min(2 * now.servers, most))
+
+
+def halved(now: Config) -> Config:
+    """Return half the cores and memory of a job that waits for too long, but no less per replica than is usual."""
+    cpus = [max(cores / 2, min(cores, _LEAST_CORES)) for cores in (now.worker_cpus, now.server_cpus)]
+    gb = [max(memory / 2, min(memory, _LEAST_GB)) for memory in (now.worker_gb, now.server_gb)]
+    return now._replace(worker_cpus=cpus[0], worker_gb=gb[0], server_cpus=cpus[1], server_gb=gb[1])
+
+
+def at_end_gb(first: tuple[float, float], last: tuple[float, float]) -> float:
+    """Return the memory of all servers when no work will be left, from two observations (work left, GB), if it grew between them."""
+    (left_before, gb_before), (left, gb) = first, last
+    return gb + (gb - gb_before) / (left_before - left) * left if left_before > left and gb > gb_before + 1e-9 else gb
+
+
+def _with_servers(now: Config, size: tuple[int, float], end_gb: float) -> Config:
+    servers = min(max(size[0], 1), MOST_SERVERS)
+    gb = tenths(min(SPARE * end_gb / servers, MOST_GB)) if now.server_gb else 0.0
+    return now._replace(servers=servers, server_cpus=size[1], server_gb=gb)
+
+
+def _cores(cpus: float) -> float:
+    return min(max(float(ceil(cpus - 1e-9)), 1.0), MOST_CORES)
+
+
+def _raised(now_gb: float, wanted_gb: float) -> float:
+    return tenths(min(wanted_gb, now_gb + STEP_GB, MOST_GB)) if now_gb else 0.0
+
+
+def tenths(value: float) -> float:
+    """Return an amount of memory, rounded up to a tenth of a GB."""
+    return ceil(value * 10 - 1e-6) / 10
