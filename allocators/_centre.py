@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from allocators._frontier import Market, alike
+from allocators._frontier import Market
 from sim.contract import Floats
 
 _INSIDE: Final = 1e-4  # how far, relatively, floors that are met exactly are lowered, so that there is an inside
@@ -17,12 +17,11 @@ _CHEAP: Final = 0.1  # first prices are those of limits that leave as much, or m
 
 
 class _Jobs(NamedTuple):
-    """Jobs, of which those that are alike in everything are one row of all their GPUs, `taken`; arrays (types, jobs) where there are two dimensions."""
+    """What limits jobs; `rates` and `runs` are arrays (types, jobs)."""
 
     rates: Floats
     runs: Floats
     gangs: Floats
-    taken: Floats
     floor: Floats
     devices: Floats
 
@@ -47,12 +46,10 @@ def centre(market: Market, floor: Floats, start: Floats) -> Floats:
     Upstream's solvers end near this point, ours would at a corner of the choice: where GPUs are left over the two make schedules that differ by several per
     cent in the average completion time, and the centre is the one that reproduces the published code.
     """
-    different, which = alike(np.column_stack((market.kind, market.gangs, floor)))
-    count = np.bincount(which, minlength=len(different)).astype(float)
-    rates, gangs = market.kinds[different[:, 0].astype(np.int64)].T, different[:, 1]
-    jobs = _Jobs(rates, (rates > 0).astype(float), gangs, gangs * count, different[:, 2] * (1 - _INSIDE), market.devices)
-    x = _inside(jobs, np.stack([np.bincount(which, column, len(different)) / count for column in start.T]))
-    left = _limits(np.where(rates > 0, x, 1.0), 1 - x.sum(axis=0), (rates * x).sum(axis=0) - jobs.floor, jobs.devices - x @ jobs.taken)
+    rates = market.kinds.T[:, market.kind]
+    jobs = _Jobs(rates, (rates > 0).astype(float), market.gangs, floor * (1 - _INSIDE), market.devices)
+    x = _inside(jobs, start.T)
+    left = _limits(np.where(rates > 0, x, 1.0), 1 - x.sum(axis=0), (rates * x).sum(axis=0) - jobs.floor, jobs.devices - x @ jobs.gangs)
     prices = 1.0 / np.maximum(left, _CHEAP)
     for _ in range(_MOST_STEPS):
         step, more, dearer = _newton(jobs, left, prices)
@@ -62,16 +59,15 @@ def centre(market: Market, floor: Floats, start: Floats) -> Floats:
         prices = prices + _length(prices, dearer) * dearer
         if length == 1.0 and np.abs(left * prices - 1.0).max() < _CLOSE:
             break
-    shares: Floats = x.T[which]
-    return shares
+    return x.T
 
 
 def _inside(jobs: _Jobs, x: Floats) -> Floats:
     """Move shares that keep the limits to where they keep them all with something to spare, using up half of what is left."""
     more = jobs.runs * (np.maximum(1 - x.sum(axis=0), 0.0) / (len(x) + 1))
-    gpus = np.maximum(jobs.devices - x @ jobs.taken, 0.0)
-    fits = 0.5 * gpus / np.maximum(more @ jobs.taken, 0.5 * jobs.devices)
-    little = jobs.runs * (np.minimum(1.0, jobs.devices / jobs.taken.sum()) / len(x))[:, None]
+    gpus = np.maximum(jobs.devices - x @ jobs.gangs, 0.0)
+    fits = 0.5 * gpus / np.maximum(more @ jobs.gangs, 0.5 * jobs.devices)
+    little = jobs.runs * (np.minimum(1.0, jobs.devices / jobs.gangs.sum()) / len(x))[:, None]
     inside: Floats = (x + more * fits[:, None]) * (1 - _INSIDE / 2) + little * (_INSIDE / 4)
     return inside
 
@@ -105,10 +101,10 @@ def _newton(jobs: _Jobs, left: Floats, prices: Floats) -> tuple[Floats, Floats, 
     pull += jobs.rates * speed - time
     freely = np.einsum("ijm,jm->im", inverse, pull)
     inverse *= jobs.gangs
-    coupled = inverse @ jobs.taken
+    coupled = inverse @ jobs.gangs
     coupled.flat[:: types + 1] += 1.0 / stiff[-types:]
-    step = freely - np.einsum("ijm,j->im", inverse, np.linalg.solve(coupled, freely @ jobs.taken))
-    more = _limits(step, -step.sum(axis=0), (jobs.rates * step).sum(axis=0), -(step @ jobs.taken))
+    step = freely - np.einsum("ijm,j->im", inverse, np.linalg.solve(coupled, freely @ jobs.gangs))
+    more = _limits(step, -step.sum(axis=0), (jobs.rates * step).sum(axis=0), -(step @ jobs.gangs))
     return step, more, wanted - prices - stiff * more
 
 

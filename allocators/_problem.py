@@ -103,13 +103,18 @@ def proportional(problem: Problem) -> Shares:
     -----
     It ignores capacity with more jobs than GPUs: a yardstick, which `normal_rates` is computed from, not a schedule.
     """
-    share = problem.devices / max(1, problem.devices.sum())
-    return Shares(np.tile(share, (len(problem.rates), 1)))
+    return Shares(np.tile(_parts(problem), (len(problem.rates), 1)))
 
 
 def normal_rates(problem: Problem) -> Floats:
     """Return iterations per second under `proportional`, which max-min fairness normalises by."""
-    return progress(problem, proportional(problem).x)
+    rates: Floats = (problem.rates * _parts(problem)).sum(axis=1)
+    return rates
+
+
+def _parts(problem: Problem) -> Floats:
+    parts: Floats = problem.devices / max(1, problem.devices.sum())
+    return parts
 
 
 def isolated(problem: Problem) -> Shares:
