@@ -176,13 +176,10 @@ class Gavel:
             seats.look(view, roster, self._aside)
             self._contest = None
         roster.time_s[seats.ran, seats.on[seats.ran]] += self._received_s(view)
-        notes = self._compute(view, kinds) if self._is_old(view) and self._is_stale() else {}
-        changes |= self._settle(view)
-        if not seats.runs and self._is_stale():
-            # Upstream waits here for the next arrival, or computes at once if there will be none, which a scheduler does not know.
-            notes = self._compute(view, kinds)
-            changes |= self._settle(view)
-        self._clock.begin(view.now_s, goes_on=seats.runs)
+        notes = self._compute(view, kinds) if self._is_stale() and (self._is_old(view) or self._nobody_would_run()) else {}
+        changes |= seats.settle(view, roster, self._ranking(), self._order(view), self._sits_out)
+        # With nobody running new shares help, at the latest when they may be computed again.
+        self._clock.begin(view.now_s, goes_on=seats.runs or self._is_stale())
         return notes
 
     def _received_s(self, view: View) -> Floats | float:
@@ -222,13 +219,21 @@ class Gavel:
         self._computed_s, self._computed_for, self._contest = view.now_s, (roster.ids, seats.gpus), None
         return {"objective": found.value} if np.isfinite(found.value) else {}
 
-    def _settle(self, view: View) -> dict[JobId, Grant | None]:
-        contest, order = self._ranking(), list(range(self._roster.rates.shape[1]))
+    def _nobody_would_run(self) -> bool:
+        # Upstream waits here for the next arrival, or computes at once if there will be none, which a scheduler does not know.
+        roster, seats = self._roster, self._seats
+        if len(seats.ran):
+            return False
+        won = self._ranking().winners(roster.time_s, range(len(seats.gpus)), seats.gpus)
+        return not (won[~self._sits_out] >= 0).any()
+
+    def _order(self, view: View) -> list[int]:
+        order = list(range(len(self._seats.gpus)))
         if self.faithful and self.objective != "gandiva" and (not self.aware or self.objective == "isolated"):
             if self._shuffler is None:
                 self._shuffler = _shuffler(view.rng)
             self._shuffler.shuffle(order)
-        return self._seats.settle(view, self._roster, contest, order, self._sits_out)
+        return order
 
     def _ranking(self) -> Contest:
         if self._contest is None:
