@@ -9,7 +9,7 @@ import numpy as np
 from allocators._clock import Aside
 from allocators._rounds import NONE, Bools, Contest, Roster
 from allocators.placement import Placer
-from sim.contract import Demand, Floats, Grant, Ints, JobId, Shape, View
+from sim.contract import Demand, Floats, Gang, Grant, Ints, JobId, Part, Shape, View
 
 _MOST_SEEN = 10_000
 
@@ -37,6 +37,8 @@ class Kinds:
             for node in pool.nodes:
                 self._column_of_node[node] = self._column.get(pool.type_at, NONE)
         self.widest = [max([pool.gpus_per_node for pool in pools if pool.type_at == at]) for at in self.types]
+        nodes = view.cluster.nodes
+        self.racks = [len({nodes[node].rack for pool in pools if pool.type_at == at for node in pool.nodes}) for at in self.types]
         self._ways: dict[int, dict[int, tuple[int, ...]]] = {}
         self._seen: dict[int, tuple[Grant, Demand, int]] = {}
         self.pools: list[tuple[int, ...]] = [() for _ in self.types]
@@ -216,27 +218,28 @@ class Seats:
             return {}
         return self._changed(won, self._placed(view, roster.gangs, won, moved))
 
+    def _leaving(self, won: Ints) -> list[int]:
+        """Return who holds something and shall not, or not there."""
+        places = np.fromiter(self._held, np.int64, len(self._held))
+        on = self.on[places]
+        leaving: list[int] = places[~self.fixed[places] & ((on < 0) | (on != won[places]))].tolist()
+        return leaving
+
     def _placed(self, view: View, gangs: Ints, won: Ints, moved: Ints) -> dict[int, Grant]:
         """Find nodes for those that won a place on another type than the one that they are on; who stays on a type stays where it is."""
         chosen: dict[int, Grant] = {}
-        leaving = [place for place in self._held if not self.fixed[place] and (self.on[place] < 0 or self.on[place] != won[place])]
         seeking = moved[won[moved] >= 0]
         # Large gangs first, so that small ones do not break up servers.
         order = seeking[np.argsort(-gangs[seeking], kind="stable")]
-        asked = [(place, column, view.demand(self._ids[place])) for place, column in zip(order.tolist(), won[order].tolist(), strict=True)]
-        given = self._handed_on(view, leaving)
-        for place, column, demand in asked:
+        given, others = self._handed_on(view, self._leaving(won)), []
+        for place, column in zip(order.tolist(), won[order].tolist(), strict=True):
+            demand = view.demand(self._ids[place])
             seats = given.get((column, id(demand)))
             if seats:
                 chosen[place] = seats.pop()
-        for unwanted in [grant for seats in given.values() for grant in seats]:
-            view.room.give(unwanted)
-        for place, column, demand in asked:
-            if place not in chosen:
-                grant = self._place.within(view, demand, self._kinds.ways(view, demand)[column])
-                if grant is not None:
-                    chosen[place] = grant
-        return chosen
+            else:
+                others.append((place, column, demand))
+        return chosen | self._found(view, others, given) if others else chosen
 
     def _handed_on(self, view: View, leaving: list[int]) -> dict[tuple[int, int], list[Grant]]:
         """Return, by type and demand, what those that leave hold where all nodes have one GPU: one is as good as another there. Free what others hold."""
@@ -248,6 +251,26 @@ class Seats:
             else:
                 view.room.give(self._held[place])
         return given
+
+    def _found(self, view: View, others: list[tuple[int, int, Demand]], given: Mapping[tuple[int, int], list[Grant]]) -> dict[int, Grant]:
+        """Find nodes for gangs that nobody left a place of their size: of what others left in the same rack, or elsewhere."""
+        chosen: dict[int, Grant] = {}
+        left: dict[int, list[int]] = {}
+        for (column, _), seats in given.items():
+            left.setdefault(column, []).extend([node for grant in seats for node in grant.gangs[0].workers.nodes])
+        for place, column, demand in others:
+            nodes = left.get(column, [])
+            if self._kinds.racks[column] == 1 and len(nodes) >= demand.replicas:
+                chosen[place] = _each_one(nodes[: demand.replicas], demand)
+                del nodes[: demand.replicas]
+                continue
+            if nodes:
+                view.room.give(_each_one(nodes, demand))
+                nodes.clear()
+            grant = self._place.within(view, demand, self._kinds.ways(view, demand)[column])
+            if grant is not None:
+                chosen[place] = grant
+        return chosen
 
     def _by_fit(self, view: View, roster: Roster, contest: Contest, order: Sequence[int]) -> tuple[Ints, dict[int, Grant]]:
         """Decide where cores, memory or pools of their own matter: whoever wins is placed at once, and passed over if there is no room."""
@@ -282,8 +305,8 @@ class Seats:
         """Return the changes, and remember what is held after them."""
         ids, held = self._ids, self._held
         changes: dict[JobId, Grant | None] = {}
-        for place in list(held):
-            if place not in chosen and not self.fixed[place] and (self.on[place] < 0 or self.on[place] != won[place]):
+        for place in self._leaving(won):
+            if place not in chosen:
                 changes[ids[place]] = None
                 del held[place]
                 self.on[place] = NONE
@@ -294,6 +317,10 @@ class Seats:
         self.ran = np.flatnonzero(self.on >= 0)
         self.runs = bool(held)
         return changes
+
+
+def _each_one(nodes: list[int], demand: Demand) -> Grant:
+    return Grant((Gang(Part(tuple(sorted(nodes)), (1,) * len(nodes), 1, demand.cpus, demand.mem_gb)),))
 
 
 def _still_fits(view: View, demand: Demand, held: Grant) -> bool:

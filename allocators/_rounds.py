@@ -51,24 +51,34 @@ class Contest:
         left : sequence of int
             GPUs to win on each type.
         """
-        won = np.full(len(self._gangs), NONE)
+        won, others = np.full(len(self._gangs), NONE), 0
         for kind in order:
             if left[kind] > 0:
                 places, share = self._lanes[kind]
-                free = won[places] < 0
-                places, share = places[free], share[free]
-                won[self._best(places, share / time_s[places, kind], left[kind])] = kind
+                behind = share / time_s[:, kind].take(places)
+                # Sorting thousands for the sake of a few is the cost of a round; only if those at the top leave GPUs over, are the others looked at.
+                enough = 2 * left[kind] + 32 + others
+                top = enough if len(places) > 2 * enough else len(places)
+                found, over = self._best(places, behind, won, left[kind], top)
+                if over and top < len(places):
+                    found, _ = self._best(places, behind, won, left[kind], len(places))
+                won[found] = kind
+                others += len(found)
         return won
 
-    def _best(self, places: Ints, behind: Floats, left: int) -> Ints:
-        # Sorting thousands for the sake of a few is the cost of a round; only if those at the top leave GPUs over, are the others looked at.
-        enough = 2 * left + 32
-        if len(places) > 2 * enough:
-            top = behind >= np.partition(behind, -enough)[-enough]
-            found, over = _first_that_fit(places[top][np.argsort(-behind[top], kind="stable")], self._gangs, left)
-            if not over:
-                return found
-        return _first_that_fit(places[np.argsort(-behind, kind="stable")], self._gangs, left)[0]
+    def _best(self, places: Ints, behind: Floats, won: Ints, left: int, count: int) -> tuple[Ints, int]:
+        """Return who wins among the `count` that are furthest behind, in any order, and what is left over then."""
+        if count < len(places):
+            top = behind >= np.partition(behind, -count)[-count]
+            places, behind = places[top], behind[top]
+        free = won[places] < 0
+        places, behind = places[free], behind[free]
+        sizes = self._gangs[places]
+        total = int(sizes.sum())
+        if total <= left:
+            return places, left - total
+        ranked = (-behind).argsort(kind="stable")
+        return _first_that_fit(places[ranked], sizes[ranked].tolist(), left)
 
     def ranked(self, time_s: Floats, kind: int) -> Ints:
         """Return the jobs that may win on a type, as places in the roster, best first."""
@@ -84,19 +94,15 @@ def _lane(roster: Roster, places: Ints, kind: int) -> tuple[Ints, Floats]:
     return places[order], share[order]
 
 
-def _first_that_fit(ranked: Ints, gangs: Ints, left: int) -> tuple[Ints, int]:
-    """Return those that fit, taken in order, and what is left over then."""
-    sizes, taken = gangs[ranked], []
-    while left > 0 and len(ranked):
-        total = sizes.cumsum()
-        count = int(total.searchsorted(left, "right"))
-        if count:
-            taken.append(ranked[:count])
-            left -= int(total[count - 1])
-        # The next one is too large; it and all others that are, are passed over.
-        fits = sizes[count:] <= left
-        ranked, sizes = ranked[count:][fits], sizes[count:][fits]
-    return taken[0] if len(taken) == 1 else np.concatenate(taken) if taken else ranked[:0], left
+def _first_that_fit(ranked: Ints, sizes: list[int], left: int) -> tuple[Ints, int]:
+    taken = []
+    for at, size in enumerate(sizes):
+        if size <= left:
+            taken.append(at)
+            left -= size
+            if not left:
+                break
+    return ranked[taken], left
 
 
 class Roster:
