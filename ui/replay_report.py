@@ -179,7 +179,7 @@ def _cells(row: Row, label: str) -> list[str]:
     where = label.removeprefix(claim.measure.label).lstrip(", ")
     rests = " · ".join([*([where] if where else []), claim.certainty, words.plural(found.seeds, "seed"), f"{row.cpu_s:,.1f} s CPU"])
     simulated = f"<strong>{number(figure, found.value)}</strong>{_percent(figure, found.value)}"
-    source = f'<span class="unit">band: {html.escape(claim.band_from)}</span>' if band else ""
+    source = f'<span class="unit">band: {_unbroken(html.escape(claim.band_from))}</span>' if band else ""
     return [
         f'<th scope="row" class="long">{html.escape(claim.measure.label)}<br><span class="unit">{html.escape(rests)}</span></th>',
         f'<td class="long">{published}</td>',
@@ -190,7 +190,7 @@ def _cells(row: Row, label: str) -> list[str]:
 
 def _unbroken(text: str) -> str:
     """Return a text whose figures stay with their signs when a narrow window breaks it."""
-    return text.replace("× ", "×\u00a0").replace(" %", "\u00a0%")
+    return text.replace("× ", "×\u00a0").replace("± ", "±\u00a0").replace(" %", "\u00a0%")
 
 
 def _percent(measure: Measure, value: float) -> str:
