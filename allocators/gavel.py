@@ -191,7 +191,7 @@ class Gavel:
         rate = running.rate[np.searchsorted(running.ids, ran)]
         # Less than one unit counts in full: it would never count otherwise.
         units = np.floor(rate * elapsed_s + _TINY)
-        return np.where(units > 0, units / np.where(rate > 0, rate, 1.0), elapsed_s)
+        return np.divide(units, rate, out=np.full(len(ran), elapsed_s), where=units > 0)
 
     def _enter(self, view: View, kinds: Kinds) -> None:
         roster, ids = self._roster, self._aside.others(view.active.ids)
@@ -206,8 +206,8 @@ class Gavel:
 
     def _is_stale(self) -> bool:
         """Tell whether somebody came or went since the shares were computed."""
-        roster = self._roster
-        return len(roster) > 0 and (self._computed_for[1] != self._seats.gpus or not np.array_equal(self._computed_for[0], roster.ids))
+        ids, gpus = self._computed_for
+        return len(self._roster) > 0 and (ids is not self._roster.ids or gpus != self._seats.gpus)
 
     def _compute(self, view: View, kinds: Kinds) -> dict[str, float]:
         roster, seats = self._roster, self._seats
