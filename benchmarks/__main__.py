@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import app, asrpt, dp_sample, elastic, gavel, hadar, kernel, metrics, reading, shares
+from benchmarks import aiturbo, app, asrpt, dp_sample, elastic, gavel, hadar, kernel, metrics, reading, shares
 
 GROUPS = {
     "kernel": kernel.main,
@@ -16,6 +16,7 @@ GROUPS = {
     "gavel": gavel.main,
     "hadar": hadar.main,
     "asrpt": asrpt.main,
+    "aiturbo": aiturbo.main,
     "app": app.main,
 }
 

@@ -179,6 +179,19 @@ def test_old_replays_are_removed_when_another_is_kept(tmp_path: Path, store: Sto
 
 
 DIRECTIONS = {
+    "aiturbo-headline": {
+        "jct_mean_s tiresias/aiturbo": (1.8, 4.5),
+        "jct_mean_s srtf/aiturbo": (1.1, 2.2),
+        "jct_mean_s tiresias/srtf": (1.1, 3),
+        "jct_mean_s fcfs/tiresias": (1.1, 4),
+        "jct_mean_s optimus/aiturbo at gap=2000": (0.3, 0.9),
+        "jct_mean_s gpu_only/aiturbo": (1, 1.4),
+    },
+    "aiturbo-mix": {
+        "jct_mean_s tiresias/aiturbo from share=0 to share=1": (0.4, 0.9),
+        "jct_mean_s grow_only/aiturbo at share=0": (1.5, 6),
+        "jct_mean_s optimus/aiturbo at gap=800": (0.3, 0.9),
+    },
     "asrpt-load": {
         "jct_mean_s asrpt/fifo_naive at load=1.5": (0.1, 0.8),
         "jct_mean_s asrpt/spjf_naive at load=2.5": (0.2, 0.9),
