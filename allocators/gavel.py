@@ -191,7 +191,8 @@ class Gavel:
         rate = running.rate[np.searchsorted(running.ids, ran)]
         # Less than one unit counts in full: it would never count otherwise.
         units = np.floor(rate * elapsed_s + _TINY)
-        return np.divide(units, rate, out=np.full(len(ran), elapsed_s), where=units > 0)
+        received_s: Floats = np.divide(units, rate, out=np.full(len(ran), float(elapsed_s)), where=units > 0)
+        return received_s
 
     def _enter(self, view: View, kinds: Kinds) -> None:
         roster, ids = self._roster, self._aside.others(view.active.ids)
