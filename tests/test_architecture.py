@@ -31,10 +31,10 @@ HOMES = {
     "pulp": ("allocators/",),
     "highspy": ("allocators/",),
     "streamlit": ("app.py", "pages/", "ui/"),
-    "sklearn": ("sim/perf/predictors.py",),
+    "sklearn": ("sim/perf/trained.py",),
 }
 # (file, module) pairs that are imported on first use, because most users never need them.
-LATE_IMPORTS = frozenset({("allocators/_matching.py", "scipy.optimize"), ("sim/perf/predictors.py", "sklearn.ensemble")})
+LATE_IMPORTS = frozenset({("allocators/_matching.py", "scipy.optimize"), ("sim/perf/trained.py", "sklearn.ensemble")})
 # Library -> the package that brings it, where the names differ.
 PACKAGES = {"sklearn": "scikit-learn"}
 OTHER_CODE = ("scripts", "benchmarks")

@@ -9,11 +9,12 @@ from sim.perf.belief import BeliefSpec, Biased, Exact, Noisy, Unknown
 from sim.perf.communication import Spread
 from sim.perf.model import Limits, PerfModel, PerfSpec, Rate
 from sim.perf.parameter_server import ParameterServer
-from sim.perf.predictors import Forest
+from sim.perf.predictors import PerUser
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import Amdahl, PowerLaw
 from sim.perf.table import Table
+from sim.perf.trained import Boosting, Forest
 
 PERF: Final[dict[str, type[PerfSpec]]] = {
     "rigid": Rigid,
@@ -27,7 +28,15 @@ PERF: Final[dict[str, type[PerfSpec]]] = {
 }
 """Name -> performance model, a dataclass of parameters."""
 
-BELIEFS: Final[dict[str, type[BeliefSpec]]] = {"exact": Exact, "noisy": Noisy, "biased": Biased, "unknown": Unknown, "forest": Forest}
+BELIEFS: Final[dict[str, type[BeliefSpec]]] = {
+    "exact": Exact,
+    "noisy": Noisy,
+    "biased": Biased,
+    "unknown": Unknown,
+    "per_user": PerUser,
+    "forest": Forest,
+    "boosting": Boosting,
+}
 """Name -> belief, a dataclass of parameters."""
 
 __all__ = ["BELIEFS", "PERF", "Limits", "PerfModel", "PerfSpec", "Rate"]

@@ -23,8 +23,8 @@ from sim.faults import Faults
 from sim.generate.made import workload
 from sim.perf.belief import Biased, Noisy
 from sim.perf.communication import Spread
-from sim.perf.predictors import Forest
 from sim.perf.profiled import Profiled
+from sim.perf.trained import Forest
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
 from sim.trace import Trace

@@ -15,11 +15,12 @@ from sim.perf.batch import Batch
 from sim.perf.belief import Biased, Exact, Noisy, SizedBelief, Unknown
 from sim.perf.communication import Spread
 from sim.perf.parameter_server import ParameterServer
-from sim.perf.predictors import Forest
+from sim.perf.predictors import PerUser
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import Amdahl, PowerLaw
 from sim.perf.table import Table
+from sim.perf.trained import Boosting, Forest
 from tests.sim.scripted import jobs, on
 
 TRACE = jobs(*[(at, 1, 10.0 * (at + 1)) for at in range(200)])
@@ -46,7 +47,8 @@ def test_registries_name_them_all() -> None:
         "spread": Spread,
         "parameter_server": ParameterServer,
     } == PERF
-    assert {"exact": Exact, "noisy": Noisy, "biased": Biased, "unknown": Unknown, "forest": Forest} == BELIEFS
+    learning = {"per_user": PerUser, "forest": Forest, "boosting": Boosting}
+    assert {"exact": Exact, "noisy": Noisy, "biased": Biased, "unknown": Unknown} | learning == BELIEFS
 
 
 def test_exact_biased_and_unknown_sizes() -> None:

@@ -15,10 +15,11 @@ from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.errors import ParameterError
 from sim.overheads import Overheads
-from sim.perf import predictors
-from sim.perf.predictors import Forest, ForestBelief
+from sim.perf import trained
+from sim.perf.predictors import LearnedBelief, PerUser
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
+from sim.perf.trained import Boosting, Forest
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
@@ -45,11 +46,15 @@ def recurring(jobs: int = 400, groups: int = 20, seed: int = 1, sigma: float = 0
     return Trace.of(frame)
 
 
-def bound(trace: Trace, seed: int = 0, **params: Any) -> ForestBelief:
-    return Forest(**params).bind(Rigid().bind(trace, CLUSTER), trace, Overheads(), seed)
+LEARNING: tuple[Any, ...] = (PerUser, Forest, Boosting)
 
 
-def error(belief: ForestBelief, trace: Trace, jobs: range) -> float:
+def bound(trace: Trace, seed: int = 0, of: Any = Forest, **params: Any) -> LearnedBelief:
+    belief: LearnedBelief = of(**params).bind(Rigid().bind(trace, CLUSTER), trace, Overheads(), seed)
+    return belief
+
+
+def error(belief: LearnedBelief, trace: Trace, jobs: range) -> float:
     """Median of the absolute logarithm of predicted over true size."""
     predicted = belief.remaining(np.array(jobs), np.zeros(len(jobs)))
     return float(np.median(np.abs(np.log(predicted / trace.numbers("duration_s")[jobs.start : jobs.stop]))))
@@ -69,22 +74,66 @@ def test_before_enough_have_finished_it_takes_medians() -> None:
     assert belief.remaining(np.array([0, 1]), np.array([80.0, 0.0])).tolist()[0] == pytest.approx(2 * 77 - 80)
 
 
-def test_a_forest_finds_the_groups_and_medians_do_not() -> None:
+@pytest.mark.parametrize("of", [Forest, Boosting])
+def test_trees_find_the_groups_and_medians_do_not(of: Any) -> None:
     trace = recurring()
-    forest, medians = bound(trace), bound(trace, least=1000)
+    trees, medians = bound(trace, of=of), bound(trace, of=PerUser)
     for job in range(200):
-        forest.observe(job, 0.0)
+        trees.observe(job, 0.0)
         medians.observe(job, 0.0)
     # Runs of a group differ by 0.1; groups by a factor of 1000.
-    assert error(forest, trace, range(200, 400)) < 0.15
+    assert error(trees, trace, range(200, 400)) < 0.15
     assert error(medians, trace, range(200, 400)) > 0.4
+
+
+def test_the_median_of_a_user_by_hand() -> None:
+    frame = pd.DataFrame({"job_id": list("abcdefg"), "submit_time_s": range(7), "num_gpus": 1, "duration_s": [10.0, 40.0, 1000.0, 90.0, 1.0, 1.0, 1.0]})
+    trace = Trace.of(frame.assign(user=["ann", "ann", "bob", "ann", "ann", "bob", "eve"]))
+    belief = bound(trace, of=PerUser, least=2, guess_s=77.0)
+    assert belief.remaining_one(4, 0.0) == pytest.approx(77)
+    for job in range(4):
+        belief.observe(job, 0.0)
+    # Ann's are 10, 40, 90. Bob has finished one job only and Eve none: all are 10, 40, 90, 1000, whose middle is the geometric mean of 40 and 90, 60.
+    assert belief.remaining(np.array([5, 6]), np.zeros(2)) == pytest.approx([60, 60])
+    assert belief.remaining_one(4, 0.0) == pytest.approx(77)  # as it was believed, until somebody asks whether it can be told
+    assert belief.predictable(np.array([4, 5, 6]), np.zeros(3)).tolist() == [True, False, False]
+    assert belief.remaining_one(4, 0.0) == pytest.approx(40)
+    assert belief.believed()[4:] == pytest.approx([40, 60, 60])
+    single = bound(trace, of=PerUser)
+    single.observe(2, 0.0)
+    assert single.remaining_one(5, 0.0) == pytest.approx(1000)
+
+
+@pytest.mark.parametrize("of", [Forest, Boosting])
+def test_trees_can_tell_sizes_once_they_are_trained(of: Any) -> None:
+    trace = recurring(60)
+    belief, ids, none = bound(trace, of=of, least=30), np.array([40, 41]), np.zeros(2)
+    for job in range(29):
+        belief.observe(job, 0.0)
+    stand_in = belief.remaining(ids[:1], none[:1])
+    assert not belief.predictable(ids, none).any()
+    belief.observe(29, 0.0)
+    assert belief.predictable(ids, none).all()
+    assert belief.remaining(ids[:1], none[:1]) != stand_in
+
+
+@pytest.mark.parametrize("param", ["rounds=1", "depth=1", "rate=0.01", "least=100", "latest=30"])
+def test_every_parameter_of_boosting_matters(param: str) -> None:
+    trace = recurring()
+    name, _, value = param.partition("=")
+    beliefs = [bound(trace, of=Boosting, rounds=20), bound(trace, of=Boosting, **{"rounds": 20, name: type(getattr(Boosting(), name))(value)})]
+    for belief in beliefs:
+        for job in range(99):
+            belief.observe(job, 0.0)
+    assert beliefs[0].remaining_one(200, 0.0) != beliefs[1].remaining_one(200, 0.0)
 
 
 def test_more_finished_jobs_are_learnt_from_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     trace, sizes = recurring(200), []
     belief = bound(trace, least=10, latest=40)
-    trained = belief._trained
-    monkeypatch.setattr(belief, "_trained", lambda finished: sizes.append(len(finished)) or trained(finished))
+    learner: Any = belief._predictor
+    fit = learner.trained
+    monkeypatch.setattr(learner, "trained", lambda finished, logs: sizes.append(len(finished)) or fit(finished, logs))
     for job in range(100):
         belief.observe(job, 0.0)
     assert sizes == [10, 15, 23, 35, 40, 40]  # at 10, 15, 23, 35, 53 and 80
@@ -104,22 +153,24 @@ def test_who_asks_when_and_in_what_order_changes_no_prediction() -> None:
     assert reseeded.remaining_one(200, 0.0) != one.remaining_one(200, 0.0)
 
 
-def test_the_size_of_a_job_that_has_not_finished_is_never_looked_at() -> None:
+@pytest.mark.parametrize("of", LEARNING)
+def test_the_size_of_a_job_that_has_not_finished_is_never_looked_at(of: Any) -> None:
     trace = recurring()
     durations = trace.numbers("duration_s").copy()
     durations[150:] = np.random.default_rng(0).permutation(durations[150:])
     other = Trace.of(trace.frame.assign(duration_s=durations))
-    beliefs = [bound(trace), bound(other)]
+    beliefs = [bound(trace, of=of), bound(other, of=of)]
     for belief in beliefs:
         for job in range(150):
             belief.observe(job, 0.0)
     assert len({tuple(belief.remaining_one(job, 0.0) for job in range(150, 400)) for belief in beliefs}) == 1
 
 
-def test_users_and_names_of_later_jobs_change_nothing_earlier() -> None:
+@pytest.mark.parametrize("of", LEARNING)
+def test_users_and_names_of_later_jobs_change_nothing_earlier(of: Any) -> None:
     trace = recurring()
     renamed = trace.frame["name"].where(trace.frame.index < 250, "aaa-" + trace.frame["name"])
-    beliefs = [bound(trace), bound(Trace.of(trace.frame.assign(name=renamed)))]
+    beliefs = [bound(trace, of=of), bound(Trace.of(trace.frame.assign(name=renamed)), of=of)]
     for belief in beliefs:
         for job in range(150):
             belief.observe(job, 0.0)
@@ -128,12 +179,24 @@ def test_users_and_names_of_later_jobs_change_nothing_earlier() -> None:
 
 # Work done is total less left, which rounds differently when the total is another, and predictions within a group tie: what stops running jobs would decide
 # ties another way, so there only the jobs that have not begun are others.
-@pytest.mark.parametrize(("policy", "longer"), [("sjf", 10), ("srtf", 1), ("easy", 10), ("sjf:size=gpu_time,head=skip", 10)])
-def test_no_decision_depends_on_what_has_not_ended_yet(policy: str, longer: int) -> None:
+@pytest.mark.parametrize(
+    ("policy", "longer", "of"),
+    [
+        ("sjf", 10, Forest(trees=10)),
+        ("srtf", 1, Forest(trees=10)),
+        ("easy", 10, Forest(trees=10)),
+        ("sjf:size=gpu_time,head=skip", 10, Forest(trees=10)),
+        ("sjf", 10, PerUser()),
+        ("easy", 10, PerUser()),
+        ("sjf", 10, Boosting(rounds=20)),
+        ("easy", 10, Boosting(rounds=20)),
+    ],
+)
+def test_no_decision_depends_on_what_has_not_ended_yet(policy: str, longer: int, of: Any) -> None:
     trace, cluster, at_s = recurring(300, seed=5), Cluster.parse("3x8:v100"), 150_000.0
 
     def run(jobs: Trace) -> RunResult:
-        return Simulator(jobs, cluster, make(Spec.parse(policy)), Conditions(belief=Forest(trees=10))).run()
+        return Simulator(jobs, cluster, make(Spec.parse(policy)), Conditions(belief=of)).run()
 
     before = run(trace)
     ended = before.jobs["finish_s"].to_numpy() <= at_s
@@ -164,7 +227,8 @@ def test_predictions_are_in_the_unit_of_the_rate() -> None:
     assert belief.remaining_one(2, 0.0) == pytest.approx(100)
 
 
-def test_without_the_package_it_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictors, "find_spec", lambda name: None if name == "sklearn" else importlib.util.find_spec(name))
-    with pytest.raises(ParameterError, match=r"forest: predicting sizes needs the package scikit-learn, which is not installed\. Run pip install"):
-        bound(recurring(5))
+@pytest.mark.parametrize(("of", "name"), [(Forest, "forest"), (Boosting, "boosting")])
+def test_without_the_package_it_is_refused_in_one_sentence(of: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trained, "find_spec", lambda name: None if name == "sklearn" else importlib.util.find_spec(name))
+    with pytest.raises(ParameterError, match=rf"{name}: predicting sizes needs the package scikit-learn, which is not installed\. Run pip install"):
+        bound(recurring(5), of=of)
