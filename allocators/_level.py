@@ -168,6 +168,8 @@ def _generate(market: Market, ask: Callable[[Floats, float], list[_Column]], sta
     for _ in range(_MOST_ROUNDS):
         tried = todo.pop()
         found = ask(tried, master.value)
+        if found[0].value >= found[0].bound and (found[0].used <= market.devices).all():  # nothing is better, alone or mixed
+            return Found(found[0].value, found[0].bound, _bought(market, found[0]), [tried])
         helped = found[0].bound < bound
         if helped:
             bound, best = found[0].bound, tried
@@ -188,10 +190,13 @@ def _generate(market: Market, ask: Callable[[Floats, float], list[_Column]], sta
     x = np.zeros((len(market.jobs), len(market.devices)))
     for at, weight in master.parts:
         if weight > 0:
-            answer = columns[at].answer
-            x += weight * (market.shares(answer) if isinstance(answer, Mix) else answer)
+            x += weight * _bought(market, columns[at])
     behind = {id(asked[at]): asked[at] for at, _ in master.parts if at}
     return Found(master.value, bound, x, [best, *(it for it in behind.values() if it is not best)])
+
+
+def _bought(market: Market, column: _Column) -> Floats:
+    return market.shares(column.answer) if isinstance(column.answer, Mix) else column.answer
 
 
 class _Master:
