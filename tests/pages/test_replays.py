@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from lab.leaving import Leaving
-from lab.replay_report import Cell, Numbers, ReplayReport, Row
+from lab.replay import load
+from lab.replay_report import Cell, Numbers, Pooled, ReplayReport, Row
 from lab.replay_types import BASE
+from ui import replay_report
 from ui.replays import Runs
 
 KEY = ("small", 5)
@@ -185,3 +187,35 @@ def test_closing_ends_what_is_going(runs: Runs, server: Server) -> None:
     runs.start(KEY, "ann")
     runs.close()
     assert server.made[0].state == "stopping"
+
+
+def cells_of(name: str, text: str, value: float) -> str:
+    replay = load(name)
+    claim = next(claim for claim in replay.claims if claim.text == text)
+    return "".join(replay_report._cells(Row(claim, Pooled(value, value - 0.1, value + 0.1, 20), 1.0), replay.label(claim)))
+
+
+def test_a_row_says_where_the_claim_is_from_and_where_the_band_is() -> None:
+    row = cells_of("hadare-cru", "utilisation_to_end hadare/hadar at jobs=5", 1.4)
+    assert "at 5 jobs, AWS nodes · read in the abstract · 20 seeds" in row
+    assert "band: prototype" in row
+    assert "± 20 %" in cells_of("hadare-cru", "makespan_s hadare/hadar at jobs=5", 0.8).replace("\u00a0", " ")
+
+
+def test_a_change_along_an_axis_is_told_as_a_ratio_also_of_a_plain_value() -> None:
+    row = cells_of("hadare-cru", "makespan_s large from slot=90 to slot=720", 0.72).replace("\u00a0", " ")
+    assert "from 90 to 720 s (length of a round), with 3 jobs on AWS nodes" in row
+    assert "× 0.72" in row
+    assert "below × 1.00" in row
+    assert "above × 1.00" in cells_of("hadare-cru", "makespan_s hadare/hadar from jobs=1 to jobs=5", 1.9).replace("\u00a0", " ")
+
+
+def test_bounds_and_changes_are_no_claims_of_a_curve() -> None:
+    replay = load("hadare-cru")
+    axis = replay.axis("slot")
+    drawn = {measure.label: replay_report._claim(replay, axis, measure) for measure in axis.measures}
+    assert set(drawn.values()) == {None}
+    ratio = next(measure for measure in replay.axis("jobs").measures if measure.text == "makespan_s hadare/hadar")
+    claim = replay_report._claim(replay, replay.axis("jobs"), ratio)
+    assert claim is not None
+    assert (claim.at, claim.value) == (1, 0.5)
