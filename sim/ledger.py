@@ -26,7 +26,7 @@ class Shortage(ContractError):  # noqa: N818 - a fact about a node before it is 
 class Holding:
     """What a grant charges, flattened and added up once: grants of one node are often the same object again."""
 
-    __slots__ = ("checked_for", "cpus", "gpus", "grant", "spots")
+    __slots__ = ("checked_for", "cpus", "gpus", "grant", "spots", "written")
 
     def __init__(self, grant: Grant) -> None:
         self.grant = grant
@@ -37,6 +37,7 @@ class Holding:
             if servers is not None:
                 self._add(servers)
         self.checked_for: Demand | None = None
+        self.written = b""  # as placements in the record
 
     def _add(self, part: Part) -> None:
         nodes, count, gpus, cpus, mem_gb = part
@@ -54,26 +55,24 @@ class FreeRoom:
     Integers as bit sets make "the first node with exactly three free GPUs" one operation and every change exactly reversible.
     """
 
-    __slots__ = ("_bit", "_cpus", "_gpus", "_journal", "_mem_gb", "_pool", "_present", "free", "known", "masks", "overflow", "pools")
+    __slots__ = ("_at", "_cpus", "_gpus", "_journal", "_mem_gb", "free", "known", "masks", "overflow", "pools")
 
     def __init__(self, cluster: Cluster, pools: Sequence[Pool], *, overflow: bool = False) -> None:
         nodes = cluster.nodes
         self.pools = pools
-        self._pool = [0] * len(nodes)
-        self._bit = [0] * len(nodes)
-        self._gpus = [node.gpus for node in nodes]
+        self._gpus = [node.gpus for node in nodes]  # free ones; out of service, those there will be, as -1 - number
         self._cpus = [round(node.cpus, 6) for node in nodes]
         self._mem_gb = [round(node.mem_gb, 6) for node in nodes]
-        self._present = [True] * len(nodes)
         self.masks: list[list[int]] = []
         self.free: list[int] = []
         self.overflow = len(nodes) if overflow else None
         self._journal: list[tuple[Holding, int]] = []
         self.known: dict[int, Holding] = {}
+        self._at: dict[int, tuple[list[int], int, int]] = {}  # for each node the masks of its pool, its bit there, and the pool
         for at, pool in enumerate(pools):
             masks = [0] * (pool.gpus_per_node + 1)
             for place, node in enumerate(pool.nodes):
-                self._pool[node], self._bit[node] = at, 1 << place
+                self._at[node] = masks, 1 << place, at
                 masks[self._gpus[node]] |= 1 << place
             self.masks.append(masks)
             self.free.append(sum(self._gpus[node] for node in pool.nodes))
@@ -85,9 +84,10 @@ class FreeRoom:
 
     def replicas_that_fit(self, node: int, demand: Demand) -> int:
         """Return how many replicas of this kind the node can still take."""
-        if not self._present[node]:
+        free = self._gpus[node]
+        if free < 0:
             return 0
-        fit = self._gpus[node] // demand.gpus if demand.gpus else inf
+        fit = free // demand.gpus if demand.gpus else inf
         if demand.cpus:
             fit = min(fit, (self._cpus[node] + 1e-9) // demand.cpus)
         if demand.mem_gb:
@@ -142,22 +142,21 @@ class FreeRoom:
         Shortage
             If a node does not have what is taken.
         """
-        levels = self._gpus
+        levels, overflow = self._gpus, self.overflow
         for node, gpus, cpus, mem_gb in holding.spots:
-            if node == self.overflow:
+            if node == overflow:
                 continue
+            free = levels[node]
             if gpus:
-                free = levels[node]
                 left = free - gpus * sign
-                if left < 0 or not self._present[node]:
-                    raise Shortage(node, "GPUs", gpus, free if self._present[node] else 0)
-                at, bit = self._pool[node], self._bit[node]
-                masks = self.masks[at]
+                if left < 0:
+                    raise Shortage(node, "GPUs", gpus, free)
+                masks, bit, at = self._at[node]
                 masks[free] ^= bit
                 masks[left] ^= bit
                 levels[node] = left
                 self.free[at] += left - free
-            elif not self._present[node]:
+            elif free < 0:
                 raise Shortage(node, "replicas", 1, 0)
             if cpus or mem_gb:
                 self._shift_rest(node, cpus * sign, mem_gb * sign)
@@ -173,29 +172,30 @@ class FreeRoom:
 
     def remove(self, node: int) -> None:
         """Take an empty node out of service."""
-        at = self._pool[node]
-        self.masks[at][self._gpus[node]] ^= self._bit[node]
-        self.free[at] -= self._gpus[node]
-        self._present[node] = False
+        masks, bit, at = self._at[node]
+        free = self._gpus[node]
+        masks[free] ^= bit
+        self.free[at] -= free
+        self._gpus[node] = -1 - free
 
     def restore(self, node: int) -> None:
         """Put a node back into service, empty."""
-        at = self._pool[node]
-        self.masks[at][self._gpus[node]] ^= self._bit[node]
-        self.free[at] += self._gpus[node]
-        self._present[node] = True
+        masks, bit, at = self._at[node]
+        free = self._gpus[node] = -1 - self._gpus[node]
+        masks[free] ^= bit
+        self.free[at] += free
 
     def is_present(self, node: int) -> bool:
         """Tell whether a node is in service."""
-        return node == self.overflow or self._present[node]
+        return node == self.overflow or self._gpus[node] >= 0
 
     def free_on(self, node: int) -> tuple[int, float, float]:
         """Return free GPUs, cores and GB of a node; nothing where it is out of service."""
-        return (self._gpus[node], self._cpus[node], self._mem_gb[node]) if self._present[node] else (0, 0.0, 0.0)
+        return (self._gpus[node], self._cpus[node], self._mem_gb[node]) if self._gpus[node] >= 0 else (0, 0.0, 0.0)
 
     def pool_of(self, node: int) -> int:
         """Return the pool of a node."""
-        return self._pool[node]
+        return self._at[node][2]
 
     @property
     def nodes(self) -> int:
