@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import nan
 from typing import Any, Final
 
 import numpy as np
@@ -18,13 +17,9 @@ FLOATS: Final = {
     "held_cpus": 0.0,
     "served_gpu_s": 0.0,  # of closed segments
     "served_cpu_s": 0.0,
-    "held_s": 0.0,
-    "paused_s": 0.0,
     "lost_work": 0.0,
-    "first_start_s": nan,
-    "finish_s": nan,
 }
-COUNTS: Final = ("held_gpus", "generation", "outcome", "preemptions", "evictions", "relaunches")
+COUNTS: Final = ("held_gpus", "outcome", "preemptions", "evictions", "relaunches")
 
 
 class Columns:
@@ -45,12 +40,7 @@ class Columns:
     held_cpus: memoryview[float]
     served_gpu_s: memoryview[float]
     served_cpu_s: memoryview[float]
-    held_s: memoryview[float]
-    paused_s: memoryview[float]
     lost_work: memoryview[float]
-    first_start_s: memoryview[float]
-    finish_s: memoryview[float]
-    generation: memoryview[int]
     outcome: memoryview[int]
     preemptions: memoryview[int]
     evictions: memoryview[int]

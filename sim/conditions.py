@@ -52,6 +52,11 @@ class Conditions:
         Jobs that count.
     stop : str
         "drained": when every job is settled; "measured": when those that count are; "horizon": at the horizon, even if all is settled before.
+
+    Notes
+    -----
+    Whatever is set here, a run ends early when no job can start any more, and when it stands still (see `sim.standstill.Standstill`). Jobs that are active
+    by then are unfinished, and `RunResult.reason` and `RunResult.remarks` say why.
     """
 
     perf: PerfSpec = field(default_factory=Rigid)

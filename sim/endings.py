@@ -13,12 +13,11 @@ ENDLESS: Final = 100_000
 """The same for an allocator that goes on setting wake-ups."""
 HOPELESS: Final = 10_000
 """Evictions of one job."""
-TREADMILL: Final = 4096
-"""Decisions, a multiple of 256, after which it is looked whether anybody has done any work since; so much time must have passed as well:"""
-MANY_PAUSES: Final = 100
 STUCK: Final = "{} of the jobs can never start: nothing runs, nothing is to come, and the allocator leaves them waiting"
+MOTIONLESS: Final = "{} of the jobs run at a speed of 0, and nothing is to come that would change that"
 STANDSTILL: Final = (
-    "{} of the jobs will never be done: stopped and started again and again they get no further, as turns are no longer than pauses, or stops lose all"
+    "{} of the jobs will never be done: again and again they get no further, as turns are no longer than pauses, stops lose all, or their speed is 0. "
+    "Lower restart_s, let stopped jobs keep their work, or decide less often"
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, isnan
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -102,7 +102,7 @@ class Execution:
         self.transition = overheads.transition
         self._interrupts = faults.interruptions_per_node_h > 0
         self._usage_of = model.usage if isinstance(model, Using) else None
-        self._costless = type(overheads) is Overheads and not (overheads.start_s or overheads.restart_s)
+        self._costless = type(overheads) is Overheads and not (overheads.start_s or overheads.restart_s or overheads.overlap_s)
 
     def leave(self, job: JobId, grant: Grant | None, now_s: float) -> None:
         """End what a running job holds because the plan stops it (None) or gives it another grant, which `enter` must then bring.
@@ -118,7 +118,7 @@ class Execution:
             self.end_overlap(job, now_s)
         columns = self._columns
         columns.preemptions[job] += 1
-        if grant is not None:
+        if grant is not None and not self._costless:
             old = self._ledger.grants[job]
             overlap_s, pause_s = self.transition(job, old, grant, restarted=True)
             overlap_s = overlap_s if self._seamless else 0.0
@@ -128,7 +128,8 @@ class Execution:
         self._close(job, now_s, PREEMPTED if grant is None else CHANGED)
         if self._loses_all:
             self._lose(job, self._work[job] - columns.left[job])
-        columns.unsaved[job] = columns.unsaved_s[job] = 0.0
+        if columns.unsaved_s[job]:
+            columns.unsaved[job] = columns.unsaved_s[job] = 0.0
         if self._interrupts:
             self._shelter(job, self._ledger.grants[job], now_s)
         self._ledger.release(job)
@@ -149,14 +150,11 @@ class Execution:
         holding = self._ledger.take(job, grant, self._demand_of(job), reserved=reserved)
         if self._interrupts:
             self._expose(job, grant, now_s)
+        pause_s = 0.0
         if change is not None:
             pause_s = change[1]
-        else:
-            first_start_s = self._columns.first_start_s
-            restarted = not isnan(first_start_s[job])
-            if not restarted:
-                first_start_s[job] = now_s
-            pause_s = 0.0 if self._costless else self.transition(job, None, grant, restarted=restarted)[1]
+        elif not self._costless:
+            pause_s = self.transition(job, None, grant, restarted=self._has_run(job))[1]
         return self._run(job, holding, now_s, pause_s)
 
     def end_overlap(self, job: JobId, now_s: float) -> Next:
@@ -172,7 +170,6 @@ class Execution:
     def finish(self, job: JobId, now_s: float) -> None:
         """End a job that has done its work."""
         self._close(job, now_s, FINISHED)
-        self._columns.finish_s[job] = now_s
         self._ledger.release(job)
         self._settle_down(job)
 
@@ -239,6 +236,9 @@ class Execution:
         """Close the segment of a job that still runs when the run ends."""
         self._close(job, now_s, ended)
 
+    def _has_run(self, job: JobId) -> bool:
+        return self._columns.preemptions[job] > 0 or self._columns.evictions[job] > 0
+
     def _expose(self, job: JobId, grant: Grant, now_s: float) -> None:
         left = self._exposure.pop(job, None)
         if left is None:
@@ -253,8 +253,10 @@ class Execution:
 
     def _share_moved(self, job: JobId, old: Grant, new: Grant, now_s: float) -> float:
         # A change of one copy of a forked job does not hold up the others.
+        if len(new.gangs) == 1:
+            return 1.0
         stay = tuple(gang for gang in new.gangs if gang in old.gangs)
-        if len(new.gangs) == 1 or not stay or new.tuning != old.tuning:
+        if not stay or new.tuning != old.tuning:
             return 1.0
         done = self._work[job] - self._columns.left[job]
         whole = self._rate_of(job, new, done, now_s)[0]
@@ -267,7 +269,6 @@ class Execution:
         holding = self._ledger.overlap(job, grant, self._demand_of(job))
         columns = self._columns
         columns.held_gpus[job], columns.held_cpus[job] = holding.gpus, holding.cpus
-        columns.generation[job] += 1
         return self._next(job, now_s)
 
     def _run(self, job: JobId, holding: Holding, now_s: float, pause_s: float) -> Next:
@@ -281,7 +282,6 @@ class Execution:
 
     def _rerate(self, job: JobId, grant: Grant, now_s: float) -> Next:
         columns = self._columns
-        columns.generation[job] += 1
         left, resume_s = columns.left[job], columns.resume[job]
         done = self._work[job] - left
         rate, until_work, until_s, then, role = self._rate_of(job, grant, done, now_s)
@@ -316,20 +316,20 @@ class Execution:
         return found
 
     def _close(self, job: JobId, now_s: float, ended: int) -> None:
-        columns = self._columns
-        t0, left = columns.segment_t0[job], columns.left[job]
-        moving = now_s - max(t0, columns.resume[job])
+        columns, holding = self._columns, self._ledger.charged[job]
+        t0, resume, rate, gpus = columns.segment_t0[job], columns.resume[job], columns.rate[job], columns.held_gpus[job]
+        moves_s = t0 if resume <= t0 else resume if resume < now_s else now_s  # the job moves from then on
+        left, held_s = columns.left[job], now_s - t0
         if ended == FINISHED:
             columns.left[job] = 0.0
-        elif moving > 0:
-            columns.left[job] -= columns.rate[job] * moving
-        held_s = now_s - t0
-        self._record.segment(job, now_s, columns, self._ledger.charged[job].grant, ended)
+        elif moves_s < now_s:
+            columns.left[job] = left - rate * (now_s - moves_s)
+        batch = holding.grant.tuning.batch_size
+        self._record.segment((job, t0, now_s, gpus, rate, moves_s - t0, -1 if batch is None else batch, ended), holding)
         if self._usage_of is not None and held_s:
             grant, work = self._overlaps[job][2] if job in self._overlaps else self._ledger.grants[job], self._work[job]
-            self._record.usage(self._usage_of(job, grant, (work - left, work - columns.left[job]), t0), max(moving, 0.0) / held_s)
-        columns.held_s[job] += held_s
-        columns.served_gpu_s[job] += columns.held_gpus[job] * held_s
+            self._record.usage(self._usage_of(job, grant, (work - left, work - columns.left[job]), t0), (now_s - moves_s) / held_s)
+        columns.served_gpu_s[job] += gpus * held_s
         cpus = columns.held_cpus[job]
         if cpus:
             columns.served_cpu_s[job] += cpus * held_s
@@ -337,7 +337,6 @@ class Execution:
 
     def _settle_down(self, job: JobId) -> None:
         columns = self._columns
-        columns.generation[job] += 1
         columns.rate[job] = columns.held_gpus[job] = 0
         if columns.held_cpus[job]:
             columns.held_cpus[job] = 0.0

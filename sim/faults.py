@@ -83,6 +83,8 @@ class Outages:
         self._env, self._down, self._up = env, down, up
         self._reasons: dict[int, int] = {}
         self._returns = 0
+        self.last_known_s = 0.0
+        """Latest instant known by now at which a node goes or comes, but for random failures."""
 
     @property
     def repairs_pending(self) -> bool:
@@ -93,6 +95,7 @@ class Outages:
         """Start all processes; changes dated at or before 0 act at once."""
         for node, start, end in faults.given(cluster):
             self._env.process(self._given(node, start, end))
+            self._know(end)
         absent_first: dict[int, bool] = {}
         for change in sorted(cluster.changes, key=lambda change: change.at_s):
             for node in change.nodes:
@@ -103,6 +106,7 @@ class Outages:
         later = [change for change in sorted(cluster.changes, key=lambda change: change.at_s) if change.at_s > 0]
         self._returns += sum(change.present for change in later)
         if later:
+            self._know(later[-1].at_s)
             self._env.process(self._dated(later, dict(absent_first)))
         if faults.mtbf_h:
             for node in range(len(cluster.nodes)):
@@ -121,7 +125,9 @@ class Outages:
             yield self._at(self._env.now + rng.exponential(faults.mtbf_h * 3600))
             self._stop(node, "outage")
             self._returns += 1
-            yield self._at(self._env.now + rng.exponential(faults.mttr_h * 3600))
+            repaired_s = self._env.now + rng.exponential(faults.mttr_h * 3600)
+            self._know(repaired_s)
+            yield self._at(repaired_s)
             self._returns -= 1
             self._resume(node)
 
@@ -135,6 +141,9 @@ class Outages:
                 elif not change.present and not absent.get(node, False):
                     self._stop(node, "absent")
                 absent[node] = not change.present
+
+    def _know(self, at_s: float) -> None:
+        self.last_known_s = max(self.last_known_s, at_s)
 
     def _at(self, at_s: float) -> At:
         return At(self._env, at_s, None, order=OUTAGE)

@@ -18,6 +18,11 @@ DECISION: Final = 9
 END: Final = 10
 
 
+def planned_until_s(env: simpy.Environment) -> float:
+    """Return the last instant for which jobs, plans in flight or the clock of the allocator have planned something; 0 = nothing."""
+    return max((at_s for at_s, order, _, _ in env._queue if order in {CHANGE, LANDING}), default=0.0)
+
+
 class At(simpy.Event):
     """An event at an absolute instant: a Timeout adds a delay to the clock and so misses the instant by a rounding error."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from sim.columns import Columns
-from sim.contract import Floats, Grant, Ints
-from sim.ledger import parts_of
+from sim.contract import Floats, Ints
+from sim.ledger import Holding, parts_of
 from sim.perf.model import Usage
 from sim.result import CAUSES, ENDINGS, OUTCOMES, ROLES
 
@@ -19,25 +20,40 @@ FINISHED, CHANGED, PREEMPTED, EVICTED, OPEN = range(len(ENDINGS))
 COMPLETED, FAILED, REFUSED, IMPOSSIBLE, UNFINISHED = range(len(OUTCOMES))
 
 _SEGMENTS: Final = {"job": "i", "t0": "d", "t1": "d", "gpus": "i", "rate": "d", "paused_s": "d", "batch": "i", "ended": "b"}
-_PLACEMENTS: Final = {"segment": "i", "gang": "h", "role": "b", "node": "i", "count": "i", "gpus": "h", "cpus": "d", "mem_gb": "d"}
+_PLACEMENTS: Final = {"gang": "h", "role": "b", "node": "i", "count": "i", "gpus": "h", "cpus": "d", "mem_gb": "d"}
 _DECISIONS: Final = {"t": "d", "changed": "i", "waiting": "i", "running": "i"}
 _NOTES: Final = {"decision": "i", "value": "d"}
 _OUTAGES: Final = {"node": "i", "t0": "d", "t1": "d"}
 _FAILURES: Final = {"t": "d", "job": "i", "lost_work": "d", "survived": "b"}
 _USAGE: Final = {"segment": "i", "role": "b", "cpus": "d", "mem_gb": "d"}
-_CHUNK: Final = 4096
+_CHUNK: Final = 1 << 19  # bytes of segments
+
+
+class _Rows:
+    """Rows of numbers, packed one behind the other as they come, which is what costs least, and turned into columns now and then."""
+
+    __slots__ = ("_columns", "kind", "pack", "packed")
+
+    def __init__(self, kinds: Mapping[str, str]) -> None:
+        self.pack = Struct("=" + "".join(kinds.values())).pack
+        self.packed = bytearray()
+        self.kind = np.dtype(list(kinds.items()))
+        self._columns = _columns(kinds)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values()))) + len(self.packed) // self.kind.itemsize
+
+    def columns(self) -> dict[str, array[Any]]:
+        """Return all rows as columns."""
+        rows = np.frombuffer(self.packed, self.kind)
+        for name, column in self._columns.items():
+            column.frombytes(rows[name].tobytes())
+        self.packed = bytearray()
+        return self._columns
 
 
 def _columns(kinds: Mapping[str, str]) -> dict[str, array[Any]]:
     return {name: array(kind) for name, kind in kinds.items()}
-
-
-def _placement_rows(grant: Grant) -> list[tuple[float, ...]]:
-    return [
-        (gang, role, node, count, part.gpus, part.cpus, part.mem_gb)
-        for gang, role, part in parts_of(grant)
-        for node, count in zip(part.nodes, part.count, strict=True)
-    ]
 
 
 def _frame(columns: Mapping[str, array[Any]]) -> pd.DataFrame:
@@ -52,9 +68,8 @@ class Record:
     """Segments, placements, decisions, notes and outages of one run."""
 
     def __init__(self) -> None:
-        self._segments = _columns(_SEGMENTS)
-        self._placements = _columns(_PLACEMENTS)
-        self._decisions = _columns(_DECISIONS)
+        self._segments, self._placements, self._decisions = _Rows(_SEGMENTS), _Rows(_PLACEMENTS), _Rows(_DECISIONS)
+        self._written = array("i")  # bytes of placements of each segment
         self._notes = _columns(_NOTES)
         self._note_names: list[str] = []
         self._outages = _columns(_OUTAGES)
@@ -63,61 +78,34 @@ class Record:
         self._hits: list[tuple[str, str]] = []
         self._usage = _columns(_USAGE)
         self._open_outages: dict[int, int] = {}
-        # Bound once: these are called for every job.
-        self._segment = tuple(column.append for column in self._segments.values())
-        self._unplaced: list[Grant] = []  # of the last segments, not yet written as placements
-        self._decision = tuple(column.append for column in self._decisions.values())
 
-    def segment(self, job: int, t1: float, columns: Columns, grant: Grant, ended: int) -> None:
-        """Close a period of constant grant and rate that began at ``columns.segment_t0``, and note where it was."""
-        a_job, a_t0, a_t1, a_gpus, a_rate, a_paused, a_batch, a_ended = self._segment
-        batch = grant.tuning.batch_size
-        t0, resume = columns.segment_t0[job], columns.resume[job]
-        paused = (resume if resume < t1 else t1) - t0 if resume > t0 else 0.0
-        a_job(job)
-        a_t0(t0)
-        a_t1(t1)
-        a_gpus(columns.held_gpus[job])
-        a_rate(columns.rate[job])
-        a_paused(paused)
-        a_batch(-1 if batch is None else batch)
-        a_ended(ended)
-        if paused:
-            columns.paused_s[job] += paused
-        self._unplaced.append(grant)
-        if len(self._unplaced) >= _CHUNK:
-            self._write_placements()
+    def segment(self, row: tuple[int, float, float, int, float, float, int, int], holding: Holding) -> None:
+        """Note a period of constant grant and rate, a row of `RunResult.segments` with the code of its ending, and where it was."""
+        segments, placements = self._segments, self._placements
+        segments.packed += segments.pack(*row)
+        written = holding.written or self._write(holding)
+        placements.packed += written
+        self._written.append(len(written))
+        if len(segments.packed) > _CHUNK:
+            segments.columns()
+            placements.columns()
 
-    def _write_placements(self) -> None:
-        # Few distinct grants make up most of a chunk: their rows are written once and repeated.
-        grants = self._unplaced
-        codes: dict[int, int] = {}
-        order = np.array([codes.setdefault(id(grant), len(codes)) for grant in grants])
-        distinct = {codes[id(grant)]: grant for grant in grants}
-        rows = [_placement_rows(distinct[code]) for code in range(len(codes))]
-        lengths = np.array([len(part) for part in rows])
-        starts = np.cumsum(lengths) - lengths
-        repeats = lengths[order]
-        ends = np.cumsum(repeats)
-        picked = np.repeat(starts[order] - (ends - repeats), repeats) + np.arange(ends[-1])
-        first = len(self._segments["job"]) - len(grants)
-        table = np.array([row for part in rows for row in part])[picked]
-        chunk = {"segment": np.repeat(np.arange(first, first + len(grants)), repeats)} | dict(zip(list(_PLACEMENTS)[1:], table.T, strict=True))
-        for name, values in chunk.items():
-            self._placements[name].frombytes(np.ascontiguousarray(values, _PLACEMENTS[name]).tobytes())
-        grants.clear()
+    def _write(self, holding: Holding) -> bytes:
+        rows = [
+            self._placements.pack(gang, role, node, count, part.gpus, part.cpus, part.mem_gb)
+            for gang, role, part in parts_of(holding.grant)
+            for node, count in zip(part.nodes, part.count, strict=True)
+        ]
+        holding.written = b"".join(rows)
+        return holding.written
 
     def decision(self, t: float, changed: int, waiting: int, running: int) -> None:
         """Note a call of the allocator."""
-        a_t, a_changed, a_waiting, a_running = self._decision
-        a_t(t)
-        a_changed(changed)
-        a_waiting(waiting)
-        a_running(running)
+        self._decisions.packed += self._decisions.pack(t, changed, waiting, running)
 
     def notes(self, notes: Mapping[str, float]) -> None:
         """Keep the allocator's own numbers with the decision noted last."""
-        at = len(self._decisions["t"]) - 1
+        at = len(self._decisions) - 1
         for name, value in notes.items():
             self._notes["decision"].append(at)
             self._notes["value"].append(float(value))
@@ -131,7 +119,7 @@ class Record:
 
     def usage(self, used: Iterable[Usage], busy: float) -> None:
         """Note what the roles of a job used in the segment noted last, of which it made progress for this share; cores idle otherwise, memory is held."""
-        segment = len(self._segments["job"]) - 1
+        segment = len(self._segments) - 1
         for role, cpus, mem_gb in used:
             for name, value in (("segment", segment), ("role", ROLES.index(role)), ("cpus", cpus * busy), ("mem_gb", mem_gb)):
                 self._usage[name].append(value)
@@ -150,13 +138,14 @@ class Record:
     @property
     def decisions(self) -> int:
         """Number of decisions so far."""
-        return len(self._decisions["t"])
+        return len(self._decisions)
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """Return all frames but that of the jobs."""
-        if self._unplaced:
-            self._write_placements()
-        segments = _frame(self._segments)
+        placements = _frame(self._placements.columns())
+        length = np.frombuffer(self._written, np.int32) // self._placements.kind.itemsize
+        placements.insert(0, "segment", np.repeat(np.arange(len(length), dtype=np.int32), length))
+        segments = _frame(self._segments.columns())
         segments["ended"] = pd.Categorical.from_codes(segments["ended"].to_numpy(), categories=pd.Index(ENDINGS))
         notes, outages = _frame(self._notes), _frame(self._outages)
         notes.insert(1, "name", pd.Series(self._note_names, dtype="str"))
@@ -166,8 +155,8 @@ class Record:
             failures[name] = pd.Categorical(values, categories=pd.Index(known))
         return {
             "segments": segments,
-            "placements": _frame(self._placements),
-            "decisions": _frame(self._decisions),
+            "placements": placements,
+            "decisions": _frame(self._decisions.columns()),
             "notes": notes,
             "outages": outages,
             "failures": failures,
@@ -175,21 +164,29 @@ class Record:
         }
 
 
-def job_frame(columns: Columns, submit_s: Floats, gpus: Ints, sizes: tuple[Floats, Floats, Floats]) -> pd.DataFrame:
-    """Return the frame of jobs, one row per job of the trace; ``sizes`` are true work, work as it was first believed, and work per second at best."""
+def job_frame(columns: Columns, segments: pd.DataFrame, submit_s: Floats, gpus: Ints, sizes: tuple[Floats, Floats, Floats]) -> pd.DataFrame:
+    """Return the frame of jobs, one row per job of the trace; their segments stand in order of time.
+
+    ``sizes`` are true work, work as it was first believed, and work per second at best.
+    """
     work, believed, fastest = sizes
+    job, t0, t1 = (segments[name].to_numpy() for name in ("job", "t0", "t1"))
+    first_start_s, finish_s = np.full((2, len(work)), np.nan)
+    first_start_s[job[::-1]] = t0[::-1]
+    finished = segments["ended"].cat.codes.to_numpy() == FINISHED
+    finish_s[job[finished]] = t1[finished]
     return pd.DataFrame(
         {
             "submit_s": submit_s,
-            "first_start_s": columns.array("first_start_s"),
-            "finish_s": columns.array("finish_s"),
+            "first_start_s": first_start_s,
+            "finish_s": finish_s,
             "gpus": gpus.astype(np.int32),
             "outcome": pd.Categorical.from_codes(columns.array("outcome").astype(np.int8), categories=pd.Index(OUTCOMES)),
             "preemptions": columns.array("preemptions"),
             "evictions": columns.array("evictions"),
             "relaunches": columns.array("relaunches"),
-            "held_s": columns.array("held_s"),
-            "paused_s": columns.array("paused_s"),
+            "held_s": np.bincount(job, t1 - t0, len(work)),
+            "paused_s": np.bincount(job, segments["paused_s"].to_numpy(), len(work)),
             "served_gpu_s": columns.array("served_gpu_s"),
             "work": work,
             "ideal_s": work / fastest,

@@ -20,14 +20,15 @@ from simpy.core import StopSimulation
 from sim.cluster import Cluster
 from sim.conditions import ENDS, Conditions, Measure
 from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan, remarks_of
-from sim.endings import ENDLESS, HOPELESS, PATIENCE, STANDSTILL, STUCK, TREADMILL, impossible_plan, never_done
+from sim.endings import ENDLESS, HOPELESS, MOTIONLESS, PATIENCE, STANDSTILL, STUCK, impossible_plan, never_done
 from sim.errors import ContractError, InfeasiblePlan, ParameterError
 from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM, Next
 from sim.faults import Outages
-from sim.instant import DECISION, END, LANDING, At
+from sim.instant import DECISION, END, LANDING, At, planned_until_s
 from sim.record import COMPLETED, FAILED, IMPOSSIBLE, REFUSED
 from sim.result import Progress, RunResult
 from sim.stage import Stage
+from sim.standstill import LOOK_EVERY
 from sim.trace import Trace
 from sim.view import snapshot
 
@@ -55,10 +56,10 @@ class Simulator:
     """
 
     __slots__ = (
-        "_allocate", "_allocate_s", "_allocator", "_arrivals_over", "_arrived", "_cadence", "_columns", "_decision_point", "_decisions", "_due",
-        "_env", "_evicted", "_execution", "_finished", "_has_latency", "_idle", "_impossible", "_in_flight", "_longest_s", "_measured", "_nodes",
+        "_allocate", "_allocate_s", "_allocator", "_arrivals_over", "_arrived", "_beats", "_cadence", "_columns", "_decision_point", "_due",
+        "_env", "_evicted", "_execution", "_finished", "_has_latency", "_idle", "_impossible", "_in_flight", "_longest_s", "_measured", "_next", "_nodes",
         "_note_decision", "_observe", "_outages", "_over", "_progress", "_reason", "_room", "_running", "_settled", "_stage",
-        "_stopped", "_to_settle", "_touched", "_view", "_voided", "_waiting", "_wake_at", "cluster", "conditions", "trace",
+        "_to_settle", "_touched", "_view", "_voided", "_waiting", "_wake_at", "cluster", "conditions", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -88,10 +89,10 @@ class Simulator:
         self._finished: list[JobId] = []
         self._evicted: list[Eviction] = []
         self._nodes: list[int] = []
-        self._stopped: set[JobId] = set()
+        self._next: dict[JobId, simpy.Event] = {}  # what will happen to a running job; its other events in the queue are void
         self._touched: set[int] = set()  # nodes that came or went while a plan is in flight
         self._due = self._in_flight = self._arrivals_over = False
-        self._decisions = self._idle = self._voided = 0
+        self._beats = self._idle = self._voided = 0
         self._wake_at, self._reason = inf, "drained"
         self._allocate_s = self._longest_s = 0.0
 
@@ -130,8 +131,8 @@ class Simulator:
         finally:
             if collected:
                 gc.enable()
-        if self._waiting and not self._over.triggered:
-            self._end(STUCK.format(len(self._waiting)))
+        if (self._running or self._waiting) and not self._over.triggered:
+            self._end(MOTIONLESS.format(len(self._running)) if self._running else STUCK.format(len(self._waiting)))
         timing = (process_time() - cpu, perf_counter() - wall, self._allocate_s, self._longest_s)
         said = () if self._reason in ENDS else (f"{self._reason}.",)
         return self._stage.result(env.now, self._reason, self._voided, (*said, *remarks_of(self._allocator)), timing)
@@ -167,23 +168,26 @@ class Simulator:
 
     def _expect(self, job: JobId, following: Next) -> None:
         if following[0] < inf:
-            At(self._env, following[0], self._on_job, (job, self._columns.generation[job], following[1]))
+            self._next[job] = At(self._env, following[0], self._on_job, (job, following[1]))
+        else:
+            self._next.pop(job, None)
 
     def _on_job(self, event: simpy.Event) -> None:
-        job, generation, kind = event._value
-        if generation != self._columns.generation[job]:
+        job, kind = event._value
+        if self._next.get(job) is not event:
             return
         now_s = self._env._now
         if kind == FINISH:
             self._execution.finish(job, now_s)
             self._observe(job, now_s)
-            del self._running[job]
+            del self._running[job], self._next[job]
             self._finished.append(job)
             self._settle(job)
             if self._cadence.on_finish:
                 self._decide_last()
         elif kind == ASK:
             self._expect(job, self._execution.ask(job, now_s))
+            self._beat()
         elif kind == OVERLAP_END:
             self._nodes += sorted({node for node, *_ in self._stage.ledger.charged[job].spots})
             self._expect(job, self._execution.end_overlap(job, now_s))
@@ -197,6 +201,7 @@ class Simulator:
     def _evict(self, job: JobId, cause: str, role: str) -> None:
         lost = self._execution.evict(job, self._env.now, (cause, role))
         del self._running[job]
+        self._next.pop(job, None)
         self._evicted.append(Eviction(job, cause, role, lost))
         evictions = self._columns.evictions[job]
         if evictions > HOPELESS:
@@ -286,18 +291,20 @@ class Simulator:
             self._stage.record.notes(plan.notes)
         if plan.wake_at_s != self._wake_at:
             self._wake(plan.wake_at_s)
-        self._decisions += 1
-        if not self._decisions & 255:
-            self._look_around(now_s)
+        self._beat()
         if changed or self._running:
             self._idle = 0
         elif self._arrivals_over and not self._in_flight:
             self._give_up_if_stuck()
 
-    def _look_around(self, now_s: float) -> None:
+    def _beat(self) -> None:
+        self._beats += 1
+        if self._beats % LOOK_EVERY:
+            return
         if self._progress is not None:
-            self._progress(Progress(self._settled, len(self.trace), now_s, self.trace.span_s))
-        if not self._decisions % TREADMILL and self._arrivals_over and self._stage.stands_still():
+            self._progress(Progress(self._settled, len(self.trace), self._env.now, self.trace.span_s))
+        seen = self._beats, self._settled, self._env.now
+        if self._arrivals_over and self._stage.standstill.found(*seen, lambda: max(self._outages.last_known_s, planned_until_s(self._env))):
             self._end(STANDSTILL.format(len(self._waiting) + len(self._running)))
 
     def _give_up_if_stuck(self) -> None:
@@ -340,44 +347,37 @@ class Simulator:
     def _apply(self, plan: Plan, *, reserved: bool = False) -> None:
         for job in sorted(plan.refuse) if plan.refuse else ():
             self._refuse(job)
-        changes, job = plan.changes, -1
+        changes, now_s, job = plan.changes, self._env._now, -1
+        waiting, running, enter = self._waiting, self._running, self._execution.enter
         try:
-            if self._running:
-                for job, grant in changes.items():
-                    if job in self._running:
-                        self._leave(job, grant)
             for job, grant in changes.items():
-                if grant is not None:
-                    self._enter(job, grant, reserved=reserved)
-                elif job not in self._stopped:
+                if job in running:
+                    self._leave(job, grant)
+                elif grant is None:
                     self._fail(job, "it is to be stopped but does not run")
+            for job, grant in changes.items():
+                if grant is None:
+                    continue
+                if job in waiting:
+                    del waiting[job]
+                    running[job] = None
+                elif job not in running:
+                    self._fail(job, "it is neither waiting nor running")
+                self._expect(job, enter(job, grant, now_s, reserved=reserved))
         except ContractError as error:
             self._fail(job, str(error))
-        if self._stopped:
-            self._stopped.clear()
 
     def _leave(self, job: JobId, grant: Grant | None) -> None:
-        self._execution.leave(job, grant, self._env.now)
+        self._execution.leave(job, grant, self._env._now)
         if grant is None:
             del self._running[job]
             self._waiting[job] = None
-            self._stopped.add(job)
-
-    def _enter(self, job: JobId, grant: Grant, *, reserved: bool) -> None:
-        if job in self._waiting:
-            del self._waiting[job]
-            self._running[job] = None
-        elif job not in self._running:
-            self._fail(job, "it is neither waiting nor running")
-        at_s, kind = self._execution.enter(job, grant, self._env._now, reserved=reserved)
-        if at_s < inf:
-            At(self._env, at_s, self._on_job, (job, self._columns.generation[job], kind))
+            self._next.pop(job, None)
 
     def _refuse(self, job: JobId) -> None:
         if job not in self._waiting:
             self._fail(job, "it is refused but not waiting")
         del self._waiting[job]
-        self._columns.generation[job] += 1
         self._settle(job, REFUSED)
 
     def _fail(self, job: JobId, what: str) -> NoReturn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from math import fsum, inf
+from math import inf
 
 import numpy as np
 import psutil
@@ -13,13 +13,13 @@ from sim.columns import Columns, IdSet
 from sim.conditions import ENDS, Conditions
 from sim.contract import NEEDS, JobId, Telemetry
 from sim.demand import Demands, narrowed, pools_of
-from sim.endings import MANY_PAUSES
 from sim.errors import ContractError, ParameterError
 from sim.execution import Execution
 from sim.ledger import FreeRoom, Ledger
 from sim.perf.model import Fitting, Staffed
 from sim.record import OPEN, UNFINISHED, Record, job_frame
 from sim.result import RunResult, Timing
+from sim.standstill import Standstill
 from sim.trace import Trace
 from sim.view import GatedBelief, Jobs, LiveView
 
@@ -80,8 +80,9 @@ class Stage:
         view.grants, view.cluster, view.belief = self.ledger.grants, cluster, GatedBelief(self.belief, needs)
         view.rng = np.random.default_rng([conditions.seed, ALLOCATOR_STREAM])
         view.telemetry = self._telemetry
-        self._many_pauses_s = MANY_PAUSES * max(overheads.start_s, overheads.restart_s)
-        self._stood = (0.0, 0.0)
+        gpus = np.maximum(trace.numbers("num_gpus"), 1.0)
+        drain_s = np.nan_to_num(self._work / model.fastest() * gpus / max(cluster.gpus, 1), posinf=0.0)
+        self.standstill = Standstill(self.waiting, self.running, view.done_one, self._work, drain_s)
 
     def result(self, end_s: float, reason: str, voided: int, remarks: tuple[str, ...], timing: tuple[float, float, float, float]) -> RunResult:
         """Close what is open and return the record; ``timing`` is CPU, wall, time in the allocator and its longest decision, in seconds."""
@@ -91,10 +92,12 @@ class Stage:
         for ids in (self.running, self.waiting):
             outcome[ids.ids()] = UNFINISHED
         outcome[self.submit_s > end_s] = UNFINISHED
-        jobs = job_frame(self.columns, self.submit_s, self.trace.frame["num_gpus"].to_numpy(), (self._work, self.belief.believed(), self._model.fastest()))
+        frames, gpus = self.record.frames(), self.trace.frame["num_gpus"].to_numpy()
+        sizes = self._work, self.belief.believed(), self._model.fastest()
+        jobs = job_frame(self.columns, frames["segments"], self.submit_s, gpus, sizes)
         return RunResult(
             jobs=jobs,
-            **self.record.frames(),
+            **frames,
             end_s=end_s,
             reason=reason,
             voided=voided,
@@ -102,13 +105,6 @@ class Stage:
             overflow=self.room.overflow,
             timing=Timing(*timing, peak_rss_mb=_peak_rss_mb()),
         )
-
-    def stands_still(self) -> bool:
-        """Tell whether jobs run of which none has done any work since this was first found, although there was time for many pauses."""
-        done, now_s = fsum(map(self.view.done_one, [*self.running.ids().tolist(), *self.waiting.ids().tolist()])), self.view.now_s
-        if done != self._stood[0] or not self.running:
-            self._stood = done, now_s
-        return now_s - self._stood[1] > self._many_pauses_s
 
     def _telemetry(self, job: JobId) -> Telemetry:
         if "telemetry" not in self._needs:

@@ -11,10 +11,10 @@ def test_scalars_and_vectors_share_their_memory() -> None:
     columns = Columns(3)
     columns.left[1] = 2.5
     columns.array("left")[2] = 7.0
-    columns.generation[0] += 3
+    columns.evictions[0] += 3
     assert columns.array("left").tolist() == [0, 2.5, 7]
     assert columns.left[2] == 7.0
-    assert columns.array("generation").tolist() == [3, 0, 0]
+    assert columns.array("evictions").tolist() == [3, 0, 0]
 
 
 def test_columns_begin_with_their_value() -> None:

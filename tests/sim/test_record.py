@@ -8,15 +8,14 @@ import pytest
 from sim import record
 from sim.columns import Columns
 from sim.grants import Gang, Grant, Part, Tuning
+from sim.ledger import Holding
 from sim.record import CHANGED, FINISHED, PREEMPTED, Record, job_frame
 from sim.result import ENDINGS, OUTCOMES
 from tests.sim.scripted import across, on
 
 
-def columns_at(t0: float, *, resume: float = 0.0, rate: float = 1.0, gpus: int = 1) -> Columns:
-    columns = Columns(2)
-    columns.segment_t0[1], columns.resume[1], columns.rate[1], columns.held_gpus[1] = t0, resume, rate, gpus
-    return columns
+def held(t0: float, t1: float, grant: Grant, ended: int, *, rate: float = 1.0) -> tuple[tuple[int, float, float, int, float, float, int, int], Holding]:
+    return (1, t0, t1, 6, rate, 0.5, grant.tuning.batch_size or -1, ended), Holding(grant)
 
 
 def test_an_empty_record_has_all_columns() -> None:
@@ -33,22 +32,14 @@ def test_an_empty_record_has_all_columns() -> None:
     assert all(frame.empty for frame in frames.values())
 
 
-@pytest.mark.parametrize(("resume", "t1", "paused"), [(0.0, 9.0, 0.0), (5.0, 9.0, 3.0), (12.0, 9.0, 7.0), (2.0, 9.0, 0.0)])
-def test_pauses_end_with_the_segment_at_the_latest(resume: float, t1: float, paused: float) -> None:
-    book, columns = Record(), columns_at(2.0, resume=resume)
-    book.segment(1, t1, columns, on(0), FINISHED)
-    assert book.frames()["segments"]["paused_s"].tolist() == [paused]
-    assert columns.paused_s[1] == paused
-
-
 def test_a_segment_and_where_it_was() -> None:
     book = Record()
     servers = Part((3,), (2,), 0, 4.0, 8.0)
     forked = Grant((Gang(Part((0, 2), (1, 2), 1, 1.5, 2.5), servers), Gang(Part((1,), (3,)))), Tuning(64))
-    book.segment(1, 4.0, columns_at(2.0, gpus=6), on(5), CHANGED)
-    book.segment(1, 9.0, columns_at(4.0, rate=2.0, gpus=6), forked, PREEMPTED)
+    book.segment(*held(2.0, 4.0, on(5), CHANGED))
+    book.segment(*held(4.0, 9.0, forked, PREEMPTED, rate=2.0))
     frames = book.frames()
-    assert frames["segments"].iloc[1].tolist() == [1, 4.0, 9.0, 6, 2.0, 0.0, 64, "preempted"]
+    assert frames["segments"].iloc[1].tolist() == [1, 4.0, 9.0, 6, 2.0, 0.5, 64, "preempted"]
     assert frames["segments"]["batch"].tolist() == [-1, 64]
     assert frames["placements"].to_numpy().tolist() == [
         [0, 0, 0, 5, 1, 1, 0, 0],
@@ -65,12 +56,12 @@ def test_placements_written_in_chunks_are_the_same(monkeypatch: pytest.MonkeyPat
         book = Record()
         grants = [on(0), across({1: 1, 2: 2}), on(0)]
         for at in range(20):
-            book.segment(1, at + 1.0, columns_at(at), grants[at % 3], FINISHED)
+            book.segment(*held(at, at + 1.0, grants[at % 3], FINISHED))
         rows: list[list[float]] = book.frames()["placements"].to_numpy().tolist()
         return rows
 
-    assert placements(1) == placements(7) == placements(20) == placements(4096)
-    assert len(placements(7)) == 27
+    assert placements(1) == placements(100) == placements(1000) == placements(1 << 19)
+    assert len(placements(100)) == 27
 
 
 def test_decisions_and_notes() -> None:
@@ -100,14 +91,21 @@ def test_outages_close_their_own_row() -> None:
 def test_the_frame_of_jobs() -> None:
     columns = Columns(2)
     columns.outcome[1], columns.preemptions[1], columns.lost_work[0] = 2, 3, 1.5
-    frame = job_frame(columns, np.array([0.0, 1.0]), np.array([4, 0]), (np.array([10.0, 20.0]), np.array([20.0, np.nan]), np.array([2.0, 1.0])))
+    book = Record()
+    for begins, ends, ended in ((2.0, 4.0, PREEMPTED), (7.0, 10.0, FINISHED)):
+        book.segment(*held(begins, ends, on(0), ended))
+    segments = book.frames()["segments"]
+    frame = job_frame(columns, segments, np.array([0.0, 1.0]), np.array([4, 0]), (np.array([10.0, 20.0]), np.array([20.0, np.nan]), np.array([2.0, 1.0])))
     assert frame["outcome"].tolist() == ["completed", "refused"]
     assert list(frame["outcome"].cat.categories) == list(OUTCOMES)
     assert frame["preemptions"].tolist() == [0, 3]
     assert frame["lost_work"].tolist() == [1.5, 0]
     assert frame["work"].tolist() == [10, 20]
     assert frame["ideal_s"].tolist() == [5, 20]
-    assert frame["finish_s"].isna().all()
+    np.testing.assert_array_equal(frame["first_start_s"], [np.nan, 2])
+    np.testing.assert_array_equal(frame["finish_s"], [np.nan, 10])
+    assert frame["held_s"].tolist() == [0, 5]
+    assert frame["paused_s"].tolist() == [0, 1]
 
 
 def test_endings_are_in_their_order() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import dataclass
 from math import inf, nan
+from typing import Any
 
 import numpy as np
 import pytest
 
+from allocators import make
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.conditions import Measure
-from sim.contract import Cadence, Plan, View
+from sim.contract import Cadence, JobId, Plan, Spec, View
 from sim.errors import ContractError, InfeasiblePlan, ParameterError
 from sim.faults import Faults
 from sim.grants import Eviction, Grant
@@ -18,18 +21,22 @@ from sim.overheads import Overheads
 from sim.perf.model import Rate
 from sim.result import Progress
 from sim.simulator import Conditions, Simulator
+from sim.trace import Trace
 from tests.sim.scripted import Bends, Greedy, Script, across, gantt, jobs, on, run
 
 NEVER_ASKED = Cadence(on_arrival=False, on_finish=False, on_capacity=False)
 
 
+@dataclass
 class Turns(Greedy):
-    """Lets another job have the only node every ten seconds."""
+    """Lets another job have the only node every few seconds."""
+
+    every_s: float = 10.0
 
     def allocate(self, view: View, /) -> Plan:
         running, waiting = view.running.ids.tolist(), view.waiting.ids.tolist()
         changes: dict[int, Grant | None] = dict.fromkeys(running) if waiting else {}
-        return Plan(changes | ({waiting[0]: on(0)} if waiting else {}), wake_at_s=view.now_s + 10)
+        return Plan(changes | ({waiting[0]: on(0)} if waiting else {}), wake_at_s=view.now_s + self.every_s)
 
 
 class TestDecisions:
@@ -302,10 +309,49 @@ class TestEndings:
     def test_jobs_that_only_take_turns_to_pause_end_the_run(self) -> None:
         # Turns of 10 s. With pauses of 10 s nobody does any work; with 9 s everybody does 1 s in a turn.
         result = run(jobs((0, 1, 15), (0, 1, 15)), "1x1:v100", Turns(), Overheads(start_s=10, restart_s=10))
-        assert result.reason.startswith("2 of the jobs will never be done: stopped and started again and again they get no further")
+        assert result.reason.startswith("2 of the jobs will never be done: again and again they get no further")
         assert result.jobs["outcome"].tolist() == ["unfinished", "unfinished"]
         result = run(jobs((0, 1, 15), (0, 1, 15)), "1x1:v100", Turns(), Overheads(start_s=9, restart_s=9))
         assert (result.reason, result.remarks) == ("drained", ())
+
+    @pytest.mark.parametrize(
+        ("trace", "allocator", "conditions"),
+        [
+            (jobs((0, 1, 5000), (0, 1, 5000)), "gavel", {"overheads": Overheads(restart_s=360, start_s=360)}),
+            (jobs((0, 1, 5000), (0, 1, 5000), (0, 1, 5000)), "gavel", {"overheads": Overheads(on_preempt="lose_all")}),
+            (jobs((0, 1, 3000), (0, 1, 3000)), "las:thresholds=1,knob=0.2", {"overheads": Overheads(restart_s=3000)}),
+            (jobs((0, 1, 5), (0, 1, 5)), Greedy(Cadence(every_s=60.0)), {"perf": Bends(lambda job, *_: Rate(float(job)))}),
+            (jobs((0, 1, 5)), Greedy(), {"perf": Bends(lambda job, grant, done, now_s: Rate(0.0, until_s=now_s + 1))}),
+        ],
+        ids=["gavel", "lose all", "las", "no speed", "no speed, asked again and again"],
+    )
+    def test_runs_without_end_are_ended(self, trace: Trace, allocator: Any, conditions: dict[str, Any]) -> None:
+        result = run(trace, "1x1:v100", make(Spec.parse(allocator)) if isinstance(allocator, str) else allocator, **conditions)
+        assert "will never be done" in result.reason
+        assert result.remarks == (f"{result.reason}.",)
+        assert result.jobs["outcome"].iloc[0] == "unfinished"
+
+    def test_a_run_that_comes_closer_to_its_end_goes_on_however_slowly(self) -> None:
+        # A second of work in an hour, and nobody done for half a million decisions.
+        result = run(jobs((0, 1, 7000), (0, 1, 7000)), "1x1:v100", Turns(every_s=3600.0), Overheads(start_s=3599, restart_s=3599))
+        assert result.reason == "drained"
+        assert len(result.decisions) > 13_900
+
+    def test_what_is_still_to_come_is_waited_for(self) -> None:
+        def late(job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
+            return Rate(1.0) if now_s >= 500_000 else Rate(0.0, until_s=500_000.0)
+
+        cluster = Cluster((NodeGroup(2, 1, "v100"),), changes=(Change(0, (0,), False), Change(500_000, (0,), True)))
+        result = run(jobs((0, 1, 5)), "1x1:v100", Greedy(Cadence(every_s=10.0)), perf=Bends(late))
+        assert (result.reason, result.jobs["finish_s"][0]) == ("drained", 500_005)
+        dead = Bends(lambda job, grant, done, now_s: Rate(float(job)))
+        result = run(jobs((0, 1, 5), (0, 1, 5)), cluster, Greedy(Cadence(every_s=10.0)), perf=dead)
+        assert result.jobs["finish_s"][1] == 500_005
+
+    def test_jobs_without_speed_end_the_run_when_nothing_is_to_come(self) -> None:
+        result = run(jobs((0, 1, 5), (0, 1, 5)), "2x1:v100", Greedy(), perf=Bends(lambda job, *_: Rate(float(job))))
+        assert result.reason == "1 of the jobs run at a speed of 0, and nothing is to come that would change that"
+        assert result.jobs["outcome"].tolist() == ["unfinished", "completed"]
 
     def test_long_pauses_are_no_standstill(self) -> None:
         # Asked every second while a job pauses for a day.
