@@ -65,7 +65,7 @@ def findings() -> None:
         ways_out(found, "page")
     if len(found.missing):
         with st.expander(found.heading, expanded=not found.runs):
-            st.dataframe(found.missing.head(_SHOWN), hide_index=True, column_config=_COLUMNS)
+            st.dataframe(found.missing.head(_SHOWN), hide_index=True, column_config=_COLUMNS, placeholder="–")
             if len(found.missing) > _SHOWN:
                 st.caption(f"{_SHOWN} of {len(found.missing):,} shown, those of the most jobs.")
 
