@@ -3,6 +3,7 @@
 from sim.metrics.allocation import JCT_PARTS, OTHERS, allocation_series, jct_parts
 from sim.metrics.hetero import fairness, isolated_s, note_families, note_series, quantiles, ratios, type_shares, type_use
 from sim.metrics.jobs import SIZE_CLASSES, Window, change_histogram, group_summary, jct_cdf, job_table, measured, outcome_counts, size_class
+from sim.metrics.resources import resource_hours, resource_series, resource_share
 from sim.metrics.series import capacity_series, fragmentation_series, littles_law, presence, queue_series, utilisation_series
 from sim.metrics.steps import Steps, bins_for, integral, reduce_frame, reduce_steps
 from sim.metrics.summary import summary
@@ -46,6 +47,9 @@ __all__ = [
     "ratios",
     "reduce_frame",
     "reduce_steps",
+    "resource_hours",
+    "resource_series",
+    "resource_share",
     "size_class",
     "sizes",
     "summary",

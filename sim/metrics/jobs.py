@@ -66,6 +66,14 @@ def outcome_counts(result: RunResult, mask: Mask) -> dict[str, int]:
     return {outcome: int(counts.get(outcome, 0)) for outcome in OUTCOMES}
 
 
+def failed_by(result: RunResult, mask: Mask) -> dict[str, int]:
+    """Return why the chosen jobs failed: cause and role of the last failure of each, e.g. "oom server", with the number of jobs, most first."""
+    last = result.failures.drop_duplicates("job", keep="last")
+    lost = last[(np.asarray(result.jobs["outcome"] == "failed") & mask)[last["job"].to_numpy(np.int64)]]
+    counts = (lost["cause"].astype("str") + " " + lost["role"].astype("str")).value_counts()
+    return {str(why): int(jobs) for why, jobs in counts.items()}
+
+
 def job_table(result: RunResult, trace: Trace, measure: Window | None = None) -> pd.DataFrame:
     """Return one row per measured job with everything that is said about a single job.
 
@@ -73,7 +81,8 @@ def job_table(result: RunResult, trace: Trace, measure: Window | None = None) ->
     -------
     DataFrame
         Indexed by the job's row in the trace: `job_id`, `submit_s`, `first_start_s`, `finish_s`, `gpus`, `outcome`, `jct_s`, `queue_s`, `wait_s`, `held_s`,
-        `preemptions`, `evictions`, `size`, and the trace's `user`, `vc`, `model`, `gpu_type`, `partition` where it has them.
+        `preemptions`, `evictions`, `relaunches`, `ideal_s`, `believed_s`, `lost_work`, `size`,
+        and the trace's `user`, `vc`, `model`, `gpu_type`, `partition` where it has them.
 
     Notes
     -----
@@ -90,7 +99,7 @@ def job_table(result: RunResult, trace: Trace, measure: Window | None = None) ->
         "jct_s": jct,
         "queue_s": (jobs["first_start_s"] - jobs["submit_s"]).to_numpy(),
         "wait_s": waits(result, jct),
-        **{name: jobs[name].to_numpy() for name in ("held_s", "preemptions", "evictions")},
+        **{name: jobs[name].to_numpy() for name in ("held_s", "preemptions", "evictions", "relaunches", "ideal_s", "believed_s", "lost_work")},
         "size": size_class(jobs["gpus"].to_numpy(np.int64)),
         **{name: trace.frame[name].array for name in _GROUPS if name in trace.frame},
     }

@@ -7,7 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from sim.cluster import Cluster
-from sim.metrics.jobs import Mask, Window, completed, measured, outcome_counts, waits
+from sim.metrics.jobs import Mask, Window, completed, failed_by, measured, outcome_counts, waits
+from sim.metrics.resources import resource_hours, resource_share
 from sim.metrics.steps import Floats
 from sim.metrics.usage import Usage, capacity_gpu_s, cost_cluster_usd
 from sim.result import RunResult
@@ -16,14 +17,16 @@ from sim.trace import Trace
 Summary = dict[str, Any]
 
 NUMBERS: Final = (
-    *("jobs", "completed", "failed", "refused", "impossible", "unfinished", "refused_share"),
+    *("jobs", "completed", "failed", "refused", "impossible", "unfinished", "refused_share", "completion_rate"),
     *("jct_mean_s", "jct_p50_s", "jct_p95_s", "jct_p99_s"),
     *("queue_mean_s", "queue_p50_s", "queue_p95_s", "queue_p99_s"),
     *("wait_mean_s", "wait_p50_s", "wait_p95_s", "wait_p99_s"),
     *("makespan_s", "efficiency"),
     *("utilisation", "utilisation_productive", "utilisation_to_end", "utilisation_from_s", "utilisation_to_s"),
     *("held_gpu_s", "overflow_gpu_s", "paused_gpu_s", "lost_gpu_s", "cost_held_usd", "cost_held_per_job_usd", "cost_cluster_usd"),
-    *("preemptions", "evictions", "lost_work", "voided", "decisions"),
+    *("cpus_held", "mem_held", "cpus_used", "mem_used"),
+    *("held_cpus_h", "known_cpus_h", "used_cpus_h", "held_mem_gb_h", "known_mem_gb_h", "used_mem_gb_h"),
+    *("preemptions", "evictions", "relaunches", "restarts", "lost_work", "lost_work_s", "voided", "decisions"),
     *("decision_ms_mean", "decision_ms_max", "cpu_s", "wall_s", "peak_rss_mb", "end_s"),
 )
 """The keys of `summary` whose values are single numbers."""
@@ -46,7 +49,7 @@ def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window |
     Returns
     -------
     dict
-        Plain numbers, NaN where there is nothing to average, and one dictionary, `utilisation_by_type`.
+        Plain numbers, NaN where there is nothing to average, and two dictionaries, `utilisation_by_type` and `failed_by`.
 
     Notes
     -----
@@ -55,7 +58,10 @@ def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window |
     - jct = finish - submit; queue = first start - submit; wait = jct - time held; makespan = last finish - first submission.
     - efficiency = sum of the run times at the size asked for / sum of the times held, over the completed jobs: how many times faster than asked they ran,
       pauses included. 1 for jobs that run undisturbed at their own size on the type they were measured on.
-    - refused_share = jobs that the policy refused / jobs.
+    - refused_share = jobs that the policy refused / jobs; completion_rate = completed jobs / jobs. `failed_by`: see `sim.metrics.jobs.failed_by`.
+    - cpus_held, mem_held = share of the cluster's cores and memory held, in the window of the utilisation; cpus_used, mem_used = core-hours and GB-hours used /
+      held, of the whole run, where the use is known; see `sim.metrics.resources`.
+    - restarts = preemptions + evictions + relaunches. lost_work_s = sum over jobs of lost work / work x `ideal_s`: comparable across models.
     - utilisation = GPU-seconds held / integral of GPU capacity, from the first to the last submission that counts: the same window for every policy.
       If all jobs come at one instant there is no such window, and it runs to the end. `utilisation_from_s`, `utilisation_to_s` say which it was.
     - utilisation_to_end = the same from the first submission to the end of the run.
@@ -68,9 +74,12 @@ def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window |
         "jobs": int(mask.sum()),
         **outcome_counts(result, mask),
         "refused_share": _ratio(float((np.asarray(result.jobs["outcome"] == "refused") & mask).sum()), float(mask.sum())),
+        "completion_rate": _ratio(float((completed(result) & mask).sum()), float(mask.sum())),
+        "failed_by": failed_by(result, mask),
         **_times(result, mask),
         "efficiency": _efficiency(result, trace, mask),
         **_use(result, cluster, mask),
+        **_resources(result, cluster, mask),
         **_events(result, mask),
         **_timing(result),
         "end_s": float(result.end_s),
@@ -133,6 +142,12 @@ def _use(result: RunResult, cluster: Cluster, mask: Mask) -> Summary:
     }
 
 
+def _resources(result: RunResult, cluster: Cluster, mask: Mask) -> Summary:
+    share, hours = resource_share(result, cluster, *utilisation_window(result, mask)), resource_hours(result, cluster)
+    used = {f"{name}_used": _ratio(hours[f"used_{column}_h"], hours[f"known_{column}_h"]) for name, column in (("cpus", "cpus"), ("mem", "mem_gb"))}
+    return {"cpus_held": share["cpus"], "mem_held": share["mem_gb"], **used, **hours}
+
+
 def utilisation_window(result: RunResult, mask: Mask) -> tuple[float, float]:
     """Return the headline window: first to last submission that counts, cut at the horizon, or to the end if that is a single instant."""
     submit = result.jobs["submit_s"].to_numpy()[mask]
@@ -149,11 +164,13 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _events(result: RunResult, mask: Mask) -> Summary:
-    jobs = result.jobs
+    jobs = result.jobs[mask]
+    counts = {name: int(jobs[name].sum()) for name in ("preemptions", "evictions", "relaunches")}
     return {
-        "preemptions": int(jobs["preemptions"].to_numpy()[mask].sum()),
-        "evictions": int(jobs["evictions"].to_numpy()[mask].sum()),
-        "lost_work": float(jobs["lost_work"].to_numpy()[mask].sum()),
+        **counts,
+        "restarts": sum(counts.values()),
+        "lost_work": float(jobs["lost_work"].sum()),
+        "lost_work_s": float((jobs["lost_work"] / jobs["work"] * jobs["ideal_s"]).sum()),
         "voided": int(result.voided),
         "decisions": len(result.decisions),
     }

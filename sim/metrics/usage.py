@@ -170,7 +170,7 @@ def absences(cluster: Cluster, end_s: float) -> tuple[Ints, Floats, Floats]:
 
 def capacity_gpu_s(result: RunResult, cluster: Cluster, t0: float, t1: float) -> Floats:
     """Return the GPU-seconds each node could have given in a window: its GPUs x the time it was there and up."""
-    return node_gpus(cluster) * _up_s(downtimes(result, cluster), len(cluster.nodes), t0, t1)
+    return node_gpus(cluster) * up_s(downtimes(result, cluster), len(cluster.nodes), t0, t1)
 
 
 def cost_cluster_usd(result: RunResult, cluster: Cluster) -> float:
@@ -180,11 +180,12 @@ def cost_cluster_usd(result: RunResult, cluster: Cluster) -> float:
     -----
     sum over nodes of price per hour x hours there. A broken node is paid for, one that is absent by the list of changes is not.
     """
-    hours = _up_s(absences(cluster, result.end_s), len(cluster.nodes), 0.0, result.end_s) / _HOUR_S
+    hours = up_s(absences(cluster, result.end_s), len(cluster.nodes), 0.0, result.end_s) / _HOUR_S
     return float(np.dot([node.price_per_hour for node in cluster.nodes], hours))
 
 
-def _up_s(down: tuple[Ints, Floats, Floats], nodes: int, t0: float, t1: float) -> Floats:
+def up_s(down: tuple[Ints, Floats, Floats], nodes: int, t0: float, t1: float) -> Floats:
+    """Return the seconds of a window in which each node is there, from the `downtimes`."""
     node, begin, end = down
     lost = np.clip(np.minimum(end, t1) - np.maximum(begin, t0), 0.0, None)
     return np.asarray(max(t1 - t0, 0.0) - _sums(node, lost, nodes)[:nodes])

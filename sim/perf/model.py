@@ -44,7 +44,7 @@ class Roles(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Cores and GB in use by all replicas of a role together, as a mean over time."""
+    """Cores and GB in use by all replicas of a role together, as a mean over time; NaN = not known."""
 
     role: str
     cpus: float

@@ -227,7 +227,9 @@ class ParameterServerModel:
                 continue
             pace = self._pace(job, gang, now_s, sharding=grant.tuning.sharding)
             steps_per_s = pace.samples_per_s / pace.samples
-            worker_gb, server_gb = self._memory(job, gang, sum(done) / 2)
+            # What is not stated is not known here, though a monitor would see something.
+            stated = (float(need[job]) > 0 for need in self._needs)
+            worker_gb, server_gb = (gb if known else nan for gb, known in zip(self._memory(job, gang, sum(done) / 2), stated, strict=False))
             found.append(Usage("worker", steps_per_s * pace.compute_s * workers.cpus, worker_gb * sum(workers.count)))
             if servers is not None:
                 count = sum(servers.count)

@@ -25,6 +25,8 @@ class Job(NamedTuple):
     user: str = "ann"
     work: float = 1.0
     ideal: float = 1.0
+    relaunches: int = 0
+    believed: float = np.nan
 
 
 class Held(NamedTuple):
@@ -51,11 +53,13 @@ def run_of(jobs: Sequence[Job], held: Sequence[Held], end_s: float, **more: obje
             "outcome": pd.Categorical([job.outcome for job in jobs], categories=list(OUTCOMES)),
             "preemptions": [job.preemptions for job in jobs],
             "evictions": [job.evictions for job in jobs],
+            "relaunches": [job.relaunches for job in jobs],
             "held_s": owned,
             "paused_s": [sum(piece.paused for piece in held if piece.job == at) for at in range(len(jobs))],
             "served_gpu_s": [sum(piece.gpus * (piece.t1 - piece.t0) for piece in held if piece.job == at) for at in range(len(jobs))],
             "work": [job.work for job in jobs],
             "ideal_s": [job.ideal for job in jobs],
+            "believed_s": [job.believed for job in jobs],
             "lost_work": [job.lost_work for job in jobs],
         }
     )

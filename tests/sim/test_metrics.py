@@ -69,7 +69,7 @@ def test_utilisation_of_five_jobs_worked_out_by_hand() -> None:
 
 def test_numbers_name_every_single_number_of_a_summary() -> None:
     found = metrics.summary(five(), trace_of(FIVE), cluster_of())
-    assert set(NUMBERS) == set(found) - {"reason", "utilisation_by_type"}
+    assert set(NUMBERS) == set(found) - {"reason", "utilisation_by_type", "failed_by"}
     assert all(isinstance(found[name], (int, float)) for name in NUMBERS)
 
 

@@ -338,8 +338,10 @@ def test_use_by_hand() -> None:
     worker, server = truth.usage(0, grant, (0.0, half), 0)
     assert worker._asdict() == pytest.approx({"role": "worker", "cpus": 2 * 0.12 / 0.27, "mem_gb": 20})
     assert server._asdict() == pytest.approx({"role": "server", "cpus": 2 * 5 * 0.1 / 0.27, "mem_gb": 20 + 40 / 4})
-    # Nobody says what is needed: all that is held.
-    assert bound(one(servers=1)).usage(0, grant, (0, 1), 0)[1].mem_gb == 200
+    # Nobody says what is needed: a monitor sees all that is held, but nothing is known.
+    untold = bound(one(servers=1))
+    assert np.isnan(untold.usage(0, grant, (0, 1), 0)[1].mem_gb)
+    assert untold.telemetry(0, grant, 0.5, 0).mem_gb["server"] == 100
 
 
 def test_servers_use_in_proportion_to_the_samples() -> None:
