@@ -254,6 +254,18 @@ def test_one_by_one_comes_to_the_same_where_counting_is_enough(monkeypatch: pyte
     assert finishes(one_by_one) == finishes(counted)
 
 
+def test_nodes_of_one_gpu_pass_between_gangs_of_any_size() -> None:
+    # Racks are kept together, so with them every gang is placed anew; who runs when is the same.
+    rng = np.random.default_rng(5)
+    trace = trace_of([(at * 100.0, int(gpus), 4000.0) for at, gpus in enumerate(rng.choice([1, 2, 3, 4], 25))])
+    handed_on = run(trace, Cluster((NodeGroup(6, 1, "v100"),)))
+    anew = run(trace, Cluster((NodeGroup(6, 1, "v100", rack_size=2),)))
+    assert finishes(handed_on) == finishes(anew)
+    assert handed_on.jobs["preemptions"].sum() > 25
+    nodes = handed_on.placements.groupby("segment")["node"].nunique()
+    assert (nodes.to_numpy() == handed_on.segments["gpus"].to_numpy()[nodes.index]).all()
+
+
 def test_jobs_that_may_use_different_nodes_of_one_type() -> None:
     frame = trace_of([(0, 1, 1000), (0, 1, 1000), (0, 1, 1000)]).frame.assign(vc=["a", "a", "b"])
     cluster = Cluster((NodeGroup(1, 1, "v100", partitions=("a",)), NodeGroup(1, 1, "v100", partitions=("b",)), NodeGroup(1, 1, "k80")))
