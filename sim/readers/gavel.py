@@ -138,7 +138,7 @@ def _timed(jobs: pd.DataFrame, stated: pd.Series | None, report: Report) -> pd.D
     duration = computed if stated is None else stated.fillna(computed)
     whole = jobs["num_gpus"].notna()
     unknown = duration.isna() & whole & jobs["total_steps"].notna() & timing["throughput"].isna()
-    kept = report.drop(jobs, unknown, "the model is not in Gavel's table of throughputs: its duration is not known", jobs["model"])
+    kept = report.drop(jobs, unknown, _NOT_MEASURED, jobs["model"])
     for key, reason in _ASSUMED.items():
         on_it = timing["assumed"].map(lambda found, key=key: key in found).reindex(kept.index) & (duration.reindex(kept.index).notna())
         report.alter(kept, on_it, reason, timing["batch"].map("{:g}".format))
@@ -151,6 +151,7 @@ def _timed(jobs: pd.DataFrame, stated: pd.Series | None, report: Report) -> pd.D
     return kept.assign(duration_s=duration.reindex(kept.index), batch_size=batch, gpu_type=MEASURED_ON)
 
 
+_NOT_MEASURED: Final = "the model is not in Gavel's table of throughputs: its duration is not known. A table with duration_s instead is read as it is"
 _ASSUMED: Final[Mapping[str, str]] = {
     "none": "no batch size is named: taken as the middle one measured",
     "batch": "this batch size was not measured: the throughput of the nearest is taken",

@@ -72,7 +72,7 @@ def test_what_was_not_measured_is_assumed_and_counted_or_dropped() -> None:
     got = checked(lines(ten(gpus=16), ten("LM (batch size 7)"), ten("bert (batch size 32)"), ten("Recommendation (batch size 512)", gpus=4)))
     assert got.used == 3
     assert reasons(got) == {
-        "the model is not in Gavel's table of throughputs: its duration is not known": 1,
+        "the model is not in Gavel's table of throughputs: its duration is not known. A table with duration_s instead is read as it is": 1,
         "this number of GPUs was not measured: the throughput per GPU of fewer is taken": 2,
         "this batch size was not measured: the throughput of the nearest is taken": 1,
     }
