@@ -90,7 +90,7 @@ class DLRover:
             If it resizes jobs itself, or cannot be built.
         """
         allocator = make(self.inner)
-        if "scaling" in allocator.needs:
+        if allocator.needs & {"scaling", "telemetry"}:
             raise ParameterError(f"dlrover: the allocator inside, {self.inner}, resizes jobs itself. Choose one that does not, such as fifo.")
         self._inside = Inside(allocator)
 
@@ -102,8 +102,7 @@ class DLRover:
     @property
     def needs(self) -> frozenset[str]:
         """What the allocator inside needs, measurements, and work left."""
-        own = {"servers", "telemetry", "remaining_work"} | ({"overlap"} if self.migration == "seamless" else set())
-        return self._built().allocator.needs | own
+        return self._built().allocator.needs | {"servers", "telemetry", "remaining_work"}
 
     def allocate(self, view: View, /) -> Plan:
         """Look at the jobs that are due, then ask the one inside."""
@@ -120,7 +119,10 @@ class DLRover:
         for job in plan.refuse:
             self._cases.pop(job, None)
         wake_at_s = min(inside.wake_at_s, self._next_s())
-        return Plan(changes, plan.refuse, wake_at_s, plan.notes) if changes or plan.refuse or plan.notes or wake_at_s < inf else EMPTY
+        if not (changes or plan.refuse or plan.notes or wake_at_s < inf):
+            return EMPTY
+        seamless = frozenset(resized).difference(plan.changes) if self.migration == "seamless" else frozenset[JobId]()
+        return Plan(changes, plan.refuse, wake_at_s, plan.notes, plan.seamless | seamless)
 
     def remarks(self) -> tuple[str, ...]:
         """Return what the one inside has to say."""

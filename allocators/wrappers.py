@@ -91,14 +91,16 @@ class Partition:
         changes: dict[JobId, Grant | None] = {}
         refuse: set[JobId] = set()
         notes: dict[str, float] = {}
+        seamless: frozenset[JobId] = frozenset()
         for code in concerned:
             part = self._parts[code]
             plan = self._ask(view, code, part)
             changes.update(plan.changes)
             refuse.update(plan.refuse)
+            seamless |= plan.seamless
             notes.update({f"{part.name}.{name}": value for name, value in plan.notes.items()})
         wake_at_s = self._next_wake()
-        return Plan(changes, frozenset(refuse), wake_at_s, notes) if changes or refuse or notes or wake_at_s < inf else EMPTY
+        return Plan(changes, frozenset(refuse), wake_at_s, notes, seamless) if changes or refuse or notes or wake_at_s < inf else EMPTY
 
     def remarks(self) -> tuple[str, ...]:
         """Return what those inside have to say."""

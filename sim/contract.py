@@ -65,7 +65,6 @@ NEEDS: Final = frozenset(
         "servers",
         "recorded_start",
         "overflow",
-        "overlap",
         "mixed",
         "confined_by_vc",
         "confined_by_partition",
@@ -75,9 +74,8 @@ NEEDS: Final = frozenset(
 
 ``remaining_work``, ``rates`` and ``pause`` open the belief; ``telemetry`` the measurements of running jobs; ``scaling`` says that jobs must be resizable,
 ``profile`` that a measured performance profile must exist; ``servers`` that jobs must be made of workers and parameter servers; ``recorded_start`` opens the
-trace's own start times (column ``recorded_start_s``); ``overflow`` asks for an unpriced extra node. ``overlap`` says that the allocator leaves a moved job
-its old place until the move is over; without it a changed job is stopped and restarted at once. ``mixed`` says that one gang may span GPU types; without it a
-job that fits no single type is impossible.
+trace's own start times (column ``recorded_start_s``); ``overflow`` asks for an unpriced extra node. ``mixed`` says that one gang may span GPU types; without
+it a job that fits no single type is impossible.
 ``confined_by_vc`` and ``confined_by_partition`` restrict every job to the nodes of its virtual cluster or partition, and to nodes that belong to none.
 """
 
@@ -99,12 +97,16 @@ class Plan(NamedTuple):
         Ask again then; replaces the previous wake-up; inf = none. Moved to now + 1 ms if earlier.
     notes : mapping
         Numbers for the record and the UI: objective, gap, price.
+    seamless : frozenset of int
+        Running jobs that keep their old place, and run on there, until they have moved; the others are stopped and restarted at once, as their old place is
+        free for the rest of the plan.
     """
 
     changes: Mapping[JobId, Grant | None] = _NO_CHANGES
     refuse: frozenset[JobId] = frozenset()
     wake_at_s: float = inf
     notes: Mapping[str, float] = _NO_NOTES
+    seamless: frozenset[JobId] = frozenset()
 
     @classmethod
     def reach(cls, view: View, target: Mapping[JobId, Grant], *, wake_at_s: float = inf, notes: Mapping[str, float] = _NO_NOTES) -> Plan:

@@ -44,11 +44,10 @@ class Execution:
         Costs of changes, interruptions and the seed.
     preemptible : array of bool, shape (jobs,)
         Whether a job may be stopped or changed once it runs.
-    seamless : bool
-        Whether a moved job keeps its old place until the move is over, where moves take time.
     """
 
     __slots__ = (
+        "_at_once",
         "_breaks",
         "_changing",
         "_columns",
@@ -66,11 +65,10 @@ class Execution:
         "_preemptible",
         "_rate_of",
         "_record",
-        "_seamless",
+        "_seamlessly",
         "_seed",
         "_usage_of",
         "_work",
-        "transition",
     )
 
     def __init__(  # noqa: PLR0913, PLR0917 - the one place where truth, holdings and record meet
@@ -82,11 +80,8 @@ class Execution:
         model: PerfModel,
         conditions: Conditions,
         preemptible: NDArray[np.bool_],
-        *,
-        seamless: bool,
     ) -> None:
         overheads, faults, seed = conditions.overheads, conditions.faults, conditions.seed
-        self._seamless = seamless
         self._columns, self._ledger, self._record = columns, ledger, record
         self._overheads, self._faults, self._seed = overheads, faults, seed
         self._preemptible: Sequence[bool] = memoryview(preemptible)  # type: ignore[arg-type]
@@ -99,13 +94,15 @@ class Execution:
         self._exposure: dict[JobId, float] = {}  # node-seconds to the next interruption, of jobs between two stints
         self._overlaps: dict[JobId, tuple[Next, float, Grant]] = {}  # end, pause after it, the old grant
         self._changing: dict[JobId, tuple[float, float]] = {}  # overlap and pause of jobs between `leave` and `enter`
-        self.transition = overheads.transition
+        self._seamlessly, self._at_once = overheads.transition, overheads.at_once().transition
         self._interrupts = faults.interruptions_per_node_h > 0
         self._usage_of = model.usage if isinstance(model, Using) else None
         self._costless = type(overheads) is Overheads and not (overheads.start_s or overheads.restart_s or overheads.overlap_s)
 
-    def leave(self, job: JobId, grant: Grant | None, now_s: float) -> None:
+    def leave(self, job: JobId, grant: Grant | None, now_s: float, *, seamless: bool) -> None:
         """End what a running job holds because the plan stops it (None) or gives it another grant, which `enter` must then bring.
+
+        A `seamless` job keeps its old place until the move is over, where moves take time.
 
         Raises
         ------
@@ -120,8 +117,7 @@ class Execution:
         columns.preemptions[job] += 1
         if grant is not None and not self._costless:
             old = self._ledger.grants[job]
-            overlap_s, pause_s = self.transition(job, old, grant, restarted=True)
-            overlap_s = overlap_s if self._seamless else 0.0
+            overlap_s, pause_s = (self._seamlessly if seamless else self._at_once)(job, old, grant, restarted=True)
             self._changing[job] = (overlap_s, pause_s * self._share_moved(job, old, grant, now_s))
             if overlap_s > 0:
                 return
@@ -154,7 +150,7 @@ class Execution:
         if change is not None:
             pause_s = change[1]
         elif not self._costless:
-            pause_s = self.transition(job, None, grant, restarted=self._has_run(job))[1]
+            pause_s = self._at_once(job, None, grant, restarted=self._has_run(job))[1]
         return self._run(job, holding, now_s, pause_s)
 
     def end_overlap(self, job: JobId, now_s: float) -> Next:

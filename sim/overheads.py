@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 from sim.contract import Grant, JobId
 from sim.params import param
@@ -23,10 +23,10 @@ class Overheads:
 
     Notes
     -----
-    A running job whose grant changes pays ``restart_s``. Under an allocator that declares "overlap" it first runs on at its old rate for ``overlap_s``
+    A running job whose grant changes pays ``restart_s``. Where the plan says that it moves seamlessly it first runs on at its old rate for ``overlap_s``
     while old and new holdings are both charged, and then pays ``overlap_pause_s``. A job that deals its data in shards takes workers in and lets them go
-    without a pause, and an interruption hits one of its replicas, not the job: a lost worker costs its share of ``relaunch_s``, a lost server all of it, and
-    no work is lost. These are our readings of DLRover's elasticity and flash checkpoints.
+    without a pause, and an interruption hits one of its replicas, not the job: a lost worker costs its share of ``relaunch_s``, a lost server all of it,
+    and no work is lost. These are our readings of DLRover's elasticity and flash checkpoints.
     A job saves itself every ``checkpoint_every_s`` seconds of progress, each taking ``checkpoint_s``, which lowers its rate by the factor
     ``every / (every + cost)``; an outage costs the work since the last one. A planned stop under "checkpoint" saves first and loses nothing.
     """
@@ -47,12 +47,16 @@ class Overheads:
         unit="s",
         low=0,
         high=86_400,
-        help="Under an allocator that moves jobs seamlessly: time that a changed job still runs as before, holding old and new.",
+        help="Under an allocator that moves jobs seamlessly: time that a moved job still runs as before, holding old and new.",
     )
     overlap_pause_s: float = param(-1.0, unit="s", low=-1, high=86_400, help="Pause after that time; -1 = as long as a restart.")
     relaunch_s: float = param(
         0.0, unit="s", low=0, high=86_400, help="Time to relaunch one replica of a job that deals its data in shards, after an interruption of that replica."
     )
+
+    def at_once(self) -> Self:
+        """Return the same costs for changes that are not seamless."""
+        return replace(self, overlap_s=0.0)
 
     def transition(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> tuple[float, float]:
         """Return how long old and new holdings overlap, and how long the job then makes no progress.

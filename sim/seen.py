@@ -59,7 +59,8 @@ class JobTable(Protocol):
     Besides the columns below every numeric column of the trace that a user knows at submission is there under its trace name (``priority``,
     ``deadline_s``, ``time_limit_s``, ``batch_size``, ``cpus``, ``mem_gb``); limits not given are inf, priorities 0. How far a job may be resized
     (``min_gpus``, ``max_gpus``, ``min_batch``, ``max_batch``) is what the performance model says, see `sim.perf.Limits`. Text
-    columns (``user``, ``name``, ``vc``, ``model``, ``partition``) are codes into `View.names`. The recorded run time, end and status of a job are not columns here.
+    columns (``user``, ``name``, ``vc``, ``model``, ``partition``) are codes into `View.names`. The recorded run time, end and status of a job are not
+    columns here.
     """
 
     @property

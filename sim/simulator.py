@@ -352,7 +352,7 @@ class Simulator:
         try:
             for job, grant in changes.items():
                 if job in running:
-                    self._leave(job, grant)
+                    self._leave(job, grant, seamless=job in plan.seamless)
                 elif grant is None:
                     self._fail(job, "it is to be stopped but does not run")
             for job, grant in changes.items():
@@ -367,8 +367,8 @@ class Simulator:
         except ContractError as error:
             self._fail(job, str(error))
 
-    def _leave(self, job: JobId, grant: Grant | None) -> None:
-        self._execution.leave(job, grant, self._env._now)
+    def _leave(self, job: JobId, grant: Grant | None, *, seamless: bool) -> None:
+        self._execution.leave(job, grant, self._env._now, seamless=seamless)
         if grant is None:
             del self._running[job]
             self._waiting[job] = None

@@ -73,8 +73,8 @@ class Stage:
         self.columns.array("left")[:] = self._work
         overheads = conditions.overheads
         preemptible = trace.numbers("preemptible", float(overheads.on_preempt != "forbidden")) > 0
-        self.execution = Execution(self.columns, self.ledger, self.record, demands, model, conditions, preemptible, seamless="overlap" in needs)
-        self.belief = conditions.belief.bind(model, trace, overheads, conditions.seed)
+        self.execution = Execution(self.columns, self.ledger, self.record, demands, model, conditions, preemptible)
+        self.belief = conditions.belief.bind(model, trace, overheads.at_once(), conditions.seed)
         jobs = Jobs(trace, self.columns, self._work, limits, preemptible, self.belief, needs)
         self.view = view = LiveView(jobs, self.waiting, self.running, self.room, demands)
         view.grants, view.cluster, view.belief = self.ledger.grants, cluster, GatedBelief(self.belief, needs)

@@ -39,7 +39,8 @@ class Script:
 
     steps: Mapping[float, Step]
     cadence: Cadence = field(default_factory=Cadence)
-    needs: frozenset[str] = frozenset({"overlap"})
+    seamless: bool = True
+    needs: frozenset[str] = frozenset()
     calls: list[Call] = field(default_factory=list)
     card: Card = CARD
 
@@ -47,7 +48,8 @@ class Script:
         self.calls.append(Call(view.now_s, view.delta, view.waiting.ids.tolist(), view.running.ids.tolist()))
         step = self.steps.get(view.now_s, EMPTY)
         plan = step if isinstance(step, Plan) else step(view) if callable(step) else Plan(step)
-        return plan._replace(wake_at_s=min([plan.wake_at_s, *(at for at in self.steps if at > view.now_s)]))
+        moves = frozenset(plan.changes) if self.seamless else frozenset[JobId]()
+        return plan._replace(wake_at_s=min([plan.wake_at_s, *(at for at in self.steps if at > view.now_s)]), seamless=moves)
 
     @property
     def times(self) -> list[float]:
@@ -59,7 +61,7 @@ class Greedy:
     """Starts every waiting job on the first node that holds all of it; knows nothing of earlier decisions."""
 
     cadence: Cadence = field(default_factory=Cadence)
-    needs: frozenset[str] = frozenset({"overlap"})
+    needs: frozenset[str] = frozenset()
     card: Card = CARD
     times: list[float] = field(default_factory=list)
 

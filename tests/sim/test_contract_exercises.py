@@ -49,7 +49,7 @@ class Script:
     """Does what is written down for each instant, and keeps the news that it hears."""
 
     steps: Mapping[float, Mapping[JobId, Grant | None]]
-    needs: frozenset[str] = frozenset({"overlap"})
+    needs: frozenset[str] = frozenset()
     refuse: Mapping[float, frozenset[JobId]] = field(default_factory=dict)
     heard: list[tuple[float, Any]] = field(default_factory=list)
     cadence = Cadence()
@@ -58,7 +58,8 @@ class Script:
     def allocate(self, view: View) -> Plan:
         self.heard.append((view.now_s, view.delta))
         later = [at_s for at_s in (*self.steps, *self.refuse) if at_s > view.now_s]
-        return Plan(self.steps.get(view.now_s, {}), self.refuse.get(view.now_s, frozenset()), min(later, default=inf))
+        changes = self.steps.get(view.now_s, {})
+        return Plan(changes, self.refuse.get(view.now_s, frozenset()), min(later, default=inf), seamless=frozenset(changes))
 
     @property
     def evictions(self) -> list[tuple[float, Eviction]]:

@@ -307,11 +307,12 @@ def test_an_ended_overlap_names_its_nodes_and_makes_nothing_in_flight_void() -> 
     assert result.jobs["first_start_s"].tolist() == [0.5, 6.5]
 
 
-def test_only_an_allocator_that_counts_on_it_moves_jobs_seamlessly() -> None:
+def test_only_jobs_that_the_plan_names_move_seamlessly() -> None:
     moves = {0: {0: on(0)}, 4: {0: on(1)}}
-    seamless = run(ONE, SLOW_FAST, Script(moves), Overheads(restart_s=1, overlap_s=2))
-    plain = run(ONE, SLOW_FAST, Script(moves, needs=frozenset()), Overheads(restart_s=1, overlap_s=2))
+    costs = Overheads(restart_s=1, overlap_s=2, overlap_pause_s=0.5)
+    seamless, plain = run(ONE, SLOW_FAST, Script(moves), costs), run(ONE, SLOW_FAST, Script(moves, seamless=False), costs)
     # The seamless move holds both nodes from 4 to 6, the plain one pauses from 4 to 5 on the new node alone.
     assert seamless.segments["gpus"].max() == 2
+    assert seamless.segments["paused_s"].tolist() == [0, 0, 0.5]
     assert plain.segments["gpus"].max() == 1
     assert plain.segments["paused_s"].tolist() == [0, 1]
