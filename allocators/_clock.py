@@ -11,12 +11,13 @@ import numpy as np
 from allocators.placement import Placer
 from sim.contract import Grant, Ints, JobId, View, inf, param
 
+USUAL_ROUND_S: Final = 360.0
 _SAME_INSTANT_S: Final = 1e-6
 
 
 def round_param() -> Any:
     """Declare the parameter ``round_s``."""
-    return param(360.0, unit="s", low=10, high=86_400, help="Length of a round: jobs start, stop and move only between rounds.")
+    return param(USUAL_ROUND_S, unit="s", low=10, high=86_400, help="Length of a round: jobs start, stop and move only between rounds.")
 
 
 class Aside:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from allocators._clock import round_param
+from allocators._clock import USUAL_ROUND_S, round_param
 from allocators._copies import Deal, Forking, grant_of, kept_in_place
 from allocators._slots import Free, Jobs, Rounds, spots_of
 from sim.contract import Cadence, Card, Floats, Grant, JobId, Plan, View, param
@@ -58,6 +58,13 @@ class HadarE:
     def __post_init__(self) -> None:
         """Prepare the rounds."""
         self._rounds = Rounds(self.round_s)
+
+    def remarks(self) -> tuple[str, ...]:
+        """Say that the performance model has rounds of its own."""
+        if self.round_s == USUAL_ROUND_S:
+            return ()
+        said = "Joining copies is charged once per round_s of the performance model (How fast jobs run): set it to the same."
+        return (f"Rounds are {self.round_s:g} s long. {said}",)
 
     def allocate(self, view: View, /) -> Plan:
         """Deal out the nodes for the round that begins now."""

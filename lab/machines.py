@@ -67,7 +67,7 @@ class Prices:
 
 PRICES: Final = (
     Prices("on demand", "Google Cloud, about 2020, as in the motivation figure of Gavel (OSDI 2020).", {"k80": 0.52, "p100": 1.68, "v100": 2.85}),
-    Prices("preemptible", "Google Cloud, about 2020, as Gavel's cost policies count (OSDI 2020).", {"k80": 0.135, "p100": 0.43, "v100": 0.74}),
+    Prices("spot (preemptible)", "Google Cloud, about 2020, as Gavel's cost policies count (OSDI 2020).", {"k80": 0.135, "p100": 0.43, "v100": 0.74}),
 )
 """Price lists of the public code of Gavel: stanford-futuredata/gavel at c4fa400, notebooks/figures/motivation and utils.py; it states no day."""
 

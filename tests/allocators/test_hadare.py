@@ -240,3 +240,8 @@ def test_two_copies_never_share_a_node_and_none_is_too_small(jobs: Any, sizes: A
     assert np.array_equal(placed.groupby(["segment", "gang"], sort=False)["count"].sum().to_numpy(), asked)
     copies = placed.groupby("segment")["gang"].nunique()
     assert copies.max() <= min(max_copies or len(machines.nodes), len(machines.nodes)) if len(copies) else True
+
+
+def test_other_rounds_than_those_of_the_performance_model_are_told() -> None:
+    assert HadarE().remarks() == ()
+    assert "charged once per round_s of the performance model" in HadarE(round_s=60.0).remarks()[0]

@@ -189,7 +189,7 @@ def test_jobs_that_fit_on_no_type_are_counted_on_the_cluster_page(visit: Open, m
 
 def test_prices_are_loaded_from_a_list(visit: Open, measured: Study) -> None:
     app = visit("cluster", measured)
-    app.selectbox(key="price_list").set_value("preemptible").run()
+    app.selectbox(key="price_list").set_value("spot (preemptible)").run()
     assert "Gavel" in texts(app)
     app.button(key="load_prices").click().run()
     sound(app)
