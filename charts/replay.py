@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from charts.theme import LINE_PX, NEUTRAL, faded, figure, legend_entry, literal, narrow_legend_px
 
-MEASURES: Final = (("#2A9D8F", "solid", "circle"), ("#AA4499", "dash", "square"), ("#999933", "dashdot", "diamond"), ("#6699CC", "dot", "triangle-up"))
+MEASURES: Final = (
+    *(("#2A9D8F", "solid", "circle"), ("#AA4499", "dash", "square"), ("#999933", "dashdot", "diamond"), ("#6699CC", "dot", "triangle-up")),
+    *(("#8A7FD0", "longdash", "x"), ("#B5835A", "longdashdot", "cross"), ("#6FA843", "8px,2px,2px,2px", "pentagon"), ("#C98BB9", "2px,2px", "hexagon")),
+)
 """Colour, dash and mark of each measure; none is a policy's."""
 PUBLISHED: Final = "#D9822B"
 """Everything that a paper says: its figure, and the band in which a result is expected."""

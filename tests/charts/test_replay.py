@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import charts
 from charts import Claim
 from charts.replay import LINES, MEASURES, PUBLISHED
 from charts.theme import BASELINE_COLOUR, POLICY_COLOURS
+from lab.replay import load, names
 
 
 def curve(scale: float = 1.0) -> pd.DataFrame:
@@ -59,6 +61,15 @@ def test_a_band_without_a_high_end_reaches_the_edge() -> None:
         end = figure.layout.xaxis.range[1]
         band = next(trace for trace in figure.data if trace.name == "expected band")
         assert band.x.tolist()[:2] == pytest.approx([0.6, 10**end if figure.layout.xaxis.type == "log" else end])
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_two_lines_of_a_shipped_replay_look_alike(name: str) -> None:
+    replay = load(name)
+    for axis in replay.axes:
+        kinds = Counter((measure.metric, measure.kind, replay.is_line(measure)) for measure in axis.measures)
+        assert all(count <= len(LINES if computed else MEASURES) for (_, _, computed), count in kinds.items())
+    assert len({look[0] for look in (*MEASURES, *LINES)}) == len({look[1:] for look in MEASURES}) + len(LINES) == len(MEASURES) + len(LINES)
 
 
 def test_ratios_over_a_wide_range_are_logarithmic() -> None:
