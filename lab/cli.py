@@ -26,7 +26,7 @@ from lab.sources import Source, changed, check_measure, load_source
 from lab.store import plain
 from lab.study import Study
 from lab.trust import duration
-from lab.words import plural
+from lab.words import plural, why_failed
 from sim.cluster import Cluster
 from sim.errors import ParameterError, TrainyardError
 from sim.params import Spec
@@ -42,6 +42,8 @@ RUN_KEYS: Final = (
     "impossible",
     "refused",
     "unfinished",
+    "completion_rate",
+    "failed_by",
     "jct_mean_s",
     "jct_p50_s",
     "jct_p95_s",
@@ -51,13 +53,24 @@ RUN_KEYS: Final = (
     "wait_mean_s",
     "makespan_s",
     "utilisation",
+    "cpus_held",
+    "cpus_used",
+    "mem_held",
+    "mem_used",
     "preemptions",
+    "evictions",
+    "relaunches",
+    "restarts",
+    "lost_work_s",
     "decisions",
     "decision_ms_mean",
     "cpu_s",
     "peak_rss_mb",
 )
 JOB_COLUMNS: Final = ("job_id", "submit_s", "first_start_s", "finish_s", "gpus", "outcome")
+_MAY_BE_SILENT: Final = frozenset({"GPUs busy", "CPU used", "memory used", "evicted", "relaunched", "work lost"})
+_SILENT: Final = frozenset({"-", "0"})
+"""Columns that are left out where all their cells say nothing, and what says nothing."""
 READ_CHOICES: Final = ("zone", "cpu_jobs", "unfinished", "since", "time_unit", "duration_unit")
 
 
@@ -312,10 +325,13 @@ def _table(source: Source, trace: Trace, study: Study, done: Sequence[Finished])
         *(f"  {sentence}" for sentence in (*account.get("warnings", ()), *account.get("guesses", ()), *profiles.assumptions(study.base.perf, trace))),
         "",
     ]
-    titles = ("allocator", "done", "not done", "mean JCT", "P95 JCT", "mean wait", "makespan", "GPUs busy", "preempted")
-    rows = [titles, *(_cells(one) for one in done)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(titles))]
+    made = [_cells(one) for one in done]
+    columns = [(title, *(cells[title] for cells in made)) for title in made[0]]
+    columns = [column for column in columns if column[0] not in _MAY_BE_SILENT or not set(column[1:]) <= _SILENT]
+    widths = [max(map(len, column)) for column in columns]
+    rows = zip(*columns, strict=True)
     lines += ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]) for row in rows]
+    lines += [f"{one.label}: {why}." for one in done if (why := why_failed(one.summary["failed_by"]))]
     outcomes = [_outcome(study, at, done) for at in range(len(study.allocators))]
     if len(outcomes) > 1:
         lines += ["", headline(outcomes, study.baseline)]
@@ -330,12 +346,21 @@ def _outcome(study: Study, at: int, done: Sequence[Finished]) -> Outcome:
     return Outcome(study.labels[at], tuple(one.summary for one in mine), tuple(one.result.jobs for one in mine), replays)
 
 
-def _cells(one: Finished) -> tuple[str, ...]:
+def _cells(one: Finished) -> dict[str, str]:
     numbers = one.summary
     others = [f"{numbers[name]:,} {name}" for name in ("failed", "impossible", "refused", "unfinished") if numbers[name]]
-    times = [_time(numbers[name]) for name in ("jct_mean_s", "jct_p95_s", "wait_mean_s", "makespan_s")]
-    busy = "-" if math.isnan(numbers["utilisation"]) else f"{100 * numbers['utilisation']:.1f} %"
-    return (one.label, f"{numbers['completed']:,}", ", ".join(others) or "0", *times, busy, f"{numbers['preemptions']:,}")
+    times = {"mean JCT": "jct_mean_s", "P95 JCT": "jct_p95_s", "mean wait": "wait_mean_s", "makespan": "makespan_s"}
+    shares = {"GPUs busy": "utilisation", "CPU used": "cpus_used", "memory used": "mem_used"}
+    counted = {"preempted": "preemptions", "evicted": "evictions", "relaunched": "relaunches"}
+    return {
+        "allocator": one.label,
+        "done": f"{numbers['completed']:,}",
+        "not done": ", ".join(others) or "0",
+        **{title: _time(numbers[name]) for title, name in times.items()},
+        **{title: "-" if math.isnan(numbers[name]) else f"{100 * numbers[name]:.1f} %" for title, name in shares.items()},
+        **{title: f"{numbers[name]:,}" for title, name in counted.items()},
+        "work lost": _time(numbers["lost_work_s"]) if numbers["lost_work_s"] else "0",
+    }
 
 
 def _time(seconds: float) -> str:

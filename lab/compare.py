@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lab import words
+from lab.compared import METRICS, Goal, Metric
 from sim.errors import ParameterError
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-Goal = Literal["lower", "higher", ""]
 
 SAME_S: Final = 0.001
 """Completion times that differ by less count as equal."""
@@ -25,44 +27,6 @@ _LEVEL: Final = (2.5, 97.5)
 _FEWEST_REPEATS: Final = 3
 
 
-@dataclass(frozen=True)
-class Metric:
-    """One column of the comparison.
-
-    Parameters
-    ----------
-    name : str
-        Key in the summary of a run.
-    title, unit : str
-        For headers.
-    better : {"lower", "higher", ""}
-        Which direction is good; "" = neither.
-    help : str
-        One sentence.
-    """
-
-    name: str
-    title: str
-    unit: str
-    better: Goal
-    help: str
-
-
-METRICS: Final[tuple[Metric, ...]] = (
-    Metric("jct_mean_s", "Mean JCT", "s", "lower", "Finish minus submission, mean over completed jobs."),
-    Metric("jct_p50_s", "Median JCT", "s", "lower", "Half of the completed jobs took no longer."),
-    Metric("jct_p95_s", "P95 JCT", "s", "lower", "95 % of the completed jobs took no longer."),
-    Metric("jct_p99_s", "P99 JCT", "s", "lower", "99 % of the completed jobs took no longer."),
-    Metric("queue_mean_s", "Mean queueing delay", "s", "lower", "First start minus submission."),
-    Metric("queue_p95_s", "P95 queueing delay", "s", "lower", "First start minus submission, 95th percentile."),
-    Metric("wait_mean_s", "Mean wait", "s", "lower", "JCT minus time holding GPUs; counts time after a preemption too."),
-    Metric("makespan_s", "Makespan", "s", "lower", "From the first submission to the last finish."),
-    Metric("utilisation", "GPUs busy", "1", "higher", "GPU-seconds held over capacity, from the first to the last submission."),
-    Metric("utilisation_productive", "GPUs busy, productive", "1", "higher", "The same without pauses and lost work."),
-    Metric("preemptions", "Preemptions", "", "lower", "Running jobs stopped or changed by the policy."),
-    Metric("cost_held_per_job_usd", "Cost per job", "USD", "lower", "GPU-hours held at the price of their nodes, mean over completed jobs."),
-    Metric("cost_cluster_usd", "Cost of the cluster", "USD", "lower", "Price of all nodes from the first submission to the end."),
-)
 _PER_JOB: Final[Mapping[str, tuple[str, float | None]]] = {
     "jct_mean_s": ("jct", None),
     "jct_p50_s": ("jct", 50),
@@ -201,7 +165,7 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     DataFrame
         label, baseline (bool), metric, value (mean over repeats, over the policy's own completed jobs), change (relative to the baseline; NaN for itself
         and where it is 0), low, high (its interval; NaN without one), best (bool; of no metric where all are equal), verdict ("better", "worse" or "").
-        `slower` is a metric too: the share of jobs that take longer than under the baseline.
+        `slower` is a metric too: the share of jobs that take longer than under the baseline. Metrics that say nothing are left out, see `Metric.silent`.
 
     Notes
     -----
@@ -213,6 +177,9 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     rows = [_row(outcome, outcomes[baseline], metric) for outcome in outcomes for metric in METRICS]
     rows += [_slower_row(outcome, outcomes[baseline]) for outcome in outcomes]
     frame = pd.DataFrame(rows)
+    told = frame["value"].notna() & (frame["value"] != frame["metric"].map({metric.name: metric.silent for metric in METRICS}))
+    silent = {metric.name for metric in METRICS if metric.silent is not None} - set(frame.loc[told, "metric"])
+    frame = frame[~frame["metric"].isin(silent)].reset_index(drop=True)
     frame.insert(1, "baseline", frame["label"] == outcomes[baseline].label)
     frame["best"] = False
     directions: dict[str, Goal] = {metric.name: metric.better for metric in METRICS}
@@ -225,8 +192,14 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
 
 
 def counts(outcomes: Sequence[Outcome]) -> pd.DataFrame:
-    """Return how many jobs ended how, one row per policy, summed over repeats: what stands beside every mean."""
-    return pd.DataFrame([{"label": outcome.label} | {name: sum(int(one[name]) for one in outcome.summaries) for name in COUNTS} for outcome in outcomes])
+    """Return how many jobs ended how, one row per policy, summed over repeats, and `why` those failed that did: what stands beside every mean."""
+    rows = []
+    for outcome in outcomes:
+        failed_by: Counter[str] = Counter()
+        for one in outcome.summaries:
+            failed_by.update(one.get("failed_by", {}))
+        rows.append({"label": outcome.label, **{name: sum(int(one[name]) for one in outcome.summaries) for name in COUNTS}, "why": words.why_failed(failed_by)})
+    return pd.DataFrame(rows)
 
 
 def not_common(outcomes: Sequence[Outcome], baseline: int = 0) -> str:

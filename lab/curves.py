@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from lab import catalog
-from lab.compare import METRICS
+from lab.compared import METRICS
 from lab.replay_report import Cell, Numbers
 from lab.replay_types import BASE, Point, Replay
 from lab.scenario import Scenario

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
+
+_CAUSES: Final = {"oom": "a {role} ran out of memory", "interruption": "interrupted", "outage": "its node went down"}
 
 
 def plural(number: int, noun: str) -> str:
@@ -16,3 +19,13 @@ def counted(jobs: Mapping[str, int], most: int = 5) -> str:
     ordered = sorted(jobs.items(), key=lambda item: -item[1])
     told = ", ".join(f"{name[:40]} ({plural(count, 'job')})" for name, count in ordered[:most])
     return f"{told} and {len(ordered) - most} more" if len(ordered) > most else told
+
+
+def why_failed(failed_by: Mapping[str, int]) -> str:
+    """Return why jobs failed, from cause and role ("oom server") with the number of jobs of each; "" = none did."""
+    told: dict[str, int] = {}
+    for name, jobs in failed_by.items():
+        cause, _, role = name.partition(" ")
+        sentence = _CAUSES[cause].format(role=role)
+        told[sentence] = told.get(sentence, 0) + jobs
+    return ", ".join(f"{jobs:,} {sentence}" for sentence, jobs in sorted(told.items(), key=lambda item: -item[1]))

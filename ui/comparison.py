@@ -151,7 +151,10 @@ def _ends(said: Report) -> None:
     rows = [{str(key): value for key, value in row.items()} for row in said.counts.to_dict("records")]
     told = []
     for row in rows:
-        others = [f"{words.count(row[name])} {name}" for name in ("failed", "impossible", "refused", "unfinished") if row[name]]
+        why = f" ({row['why']})" if row["why"] else ""
+        others = [
+            f"{words.count(row[name])} {name}{why if name == 'failed' else ''}" for name in ("failed", "impossible", "refused", "unfinished") if row[name]
+        ]
         if others:
             told.append(f"{words.plain(str(row['label']))}: {', '.join(others)}")
     st.caption(

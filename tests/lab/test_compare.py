@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lab.compare import METRICS, Outcome, counts, headline, not_common, paired, percent, table
+from lab.compare import Outcome, counts, headline, not_common, paired, percent, table
+from lab.compared import METRICS
 from sim.errors import ParameterError
 
 
@@ -196,7 +197,7 @@ def test_share_of_slower_jobs_is_a_row() -> None:
 
 def test_counts_add_up_over_repeats() -> None:
     frame = counts([outcome_of("A", (10.0, float("nan")), (10.0, 5.0))])
-    assert frame.iloc[0].to_dict() == {"label": "A", "jobs": 4, "completed": 3, "failed": 0, "impossible": 0, "refused": 0, "unfinished": 1}
+    assert frame.iloc[0].to_dict() == {"label": "A", "jobs": 4, "completed": 3, "failed": 0, "impossible": 0, "refused": 0, "unfinished": 1, "why": ""}
 
 
 @pytest.mark.parametrize(
@@ -232,3 +233,14 @@ def test_headline_never_praises_the_recording() -> None:
 @pytest.mark.parametrize(("share", "text"), [(0.0, "0 %"), (0.001, "less than 1 %"), (0.009, "1 %"), (0.41, "41 %"), (1.0, "100 %")])
 def test_percent(share: float, text: str) -> None:
     assert percent(share) == text
+
+
+def test_metrics_that_say_nothing_are_left_out_and_failures_are_told_apart() -> None:
+    nan = float("nan")
+    quiet = {"completion_rate": 1.0, "cpus_used": nan, "utilisation": nan, "evictions": 0, "cost_cluster_usd": 0.0}
+    shown = set(table([outcome_of("A", (10.0,), **quiet), outcome_of("B", (5.0,), **quiet)])["metric"])
+    assert {metric.name for metric in METRICS} - shown == set(quiet)
+    one = outcome_of("B", (5.0, nan), **quiet | {"completion_rate": 0.5, "evictions": 3})
+    assert {"completion_rate", "evictions"} <= set(table([outcome_of("A", (10.0, 2.0), **quiet), one])["metric"])
+    failed = outcome_of("A", (1.0,), (2.0,), failed_by={"oom server": 2, "interruption worker": 1, "interruption server": 3, "outage worker": 1})
+    assert counts([failed])["why"].tolist() == ["8 interrupted, 4 a server ran out of memory, 2 its node went down"]

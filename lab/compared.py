@@ -1,0 +1,67 @@
+"""The metrics of which a comparison has columns: title, unit, which direction is good, and when they say nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import nan
+from typing import Final, Literal
+
+Goal = Literal["lower", "higher", ""]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One column of the comparison.
+
+    Parameters
+    ----------
+    name : str
+        Key in the summary of a run.
+    title, unit : str
+        For headers.
+    better : {"lower", "higher", ""}
+        Which direction is good; "" = neither.
+    help : str
+        One sentence.
+    silent : float or None
+        The value that says nothing: where every policy has it or none at all, the metric is left out. None = it never is.
+    """
+
+    name: str
+    title: str
+    unit: str
+    better: Goal
+    help: str
+    silent: float | None = None
+
+
+METRICS: Final[tuple[Metric, ...]] = (
+    Metric("jct_mean_s", "Mean JCT", "s", "lower", "Finish minus submission, mean over completed jobs."),
+    Metric("jct_p50_s", "Median JCT", "s", "lower", "Half of the completed jobs took no longer."),
+    Metric("jct_p95_s", "P95 JCT", "s", "lower", "95 % of the completed jobs took no longer."),
+    Metric("jct_p99_s", "P99 JCT", "s", "lower", "99 % of the completed jobs took no longer."),
+    Metric("queue_mean_s", "Mean queueing delay", "s", "lower", "First start minus submission."),
+    Metric("queue_p95_s", "P95 queueing delay", "s", "lower", "First start minus submission, 95th percentile."),
+    Metric("wait_mean_s", "Mean wait", "s", "lower", "JCT minus time holding GPUs; counts time after a preemption too."),
+    Metric("makespan_s", "Makespan", "s", "lower", "From the first submission to the last finish."),
+    Metric("completion_rate", "Jobs completed", "1", "higher", "Completed jobs over all jobs; beside the table is why the others were not.", 1.0),
+    Metric("utilisation", "GPUs busy", "1", "higher", "GPU-seconds held over capacity, from the first to the last submission.", nan),
+    Metric("utilisation_productive", "GPUs busy, productive", "1", "higher", "The same without pauses and lost work.", nan),
+    Metric("cpus_used", "CPU used of held", "1", "higher", "Core-hours used over core-hours that jobs asked for and held, where the use is known.", nan),
+    Metric("mem_used", "Memory used of held", "1", "higher", "GB-hours used over GB-hours that jobs asked for and held, where the use is known.", nan),
+    Metric("cpus_held", "Cores held", "1", "", "Core-seconds held over those of the cluster, from the first to the last submission.", 0.0),
+    Metric("mem_held", "Memory held", "1", "", "GB-seconds held over those of the cluster, from the first to the last submission.", 0.0),
+    Metric("preemptions", "Preemptions", "", "lower", "Running jobs stopped or changed by the policy."),
+    Metric("evictions", "Evictions", "", "lower", "Jobs that lost all they held: to an outage, an interruption, or for lack of memory.", 0.0),
+    Metric("relaunches", "Replicas relaunched", "", "lower", "Interruptions of a single replica that its job survived.", 0.0),
+    Metric(
+        "lost_work_s",
+        "Work lost",
+        "s",
+        "lower",
+        "Work done again after evictions, as the run time it takes on its own on the best type, all jobs together.",
+        0.0,
+    ),
+    Metric("cost_held_per_job_usd", "Cost per job", "USD", "lower", "GPU-hours held at the price of their nodes, mean over completed jobs.", 0.0),
+    Metric("cost_cluster_usd", "Cost of the cluster", "USD", "lower", "Price of all nodes from the first submission to the end.", 0.0),
+)
