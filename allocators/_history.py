@@ -7,7 +7,7 @@ from math import ceil
 from statistics import median
 from typing import Final, NamedTuple
 
-from allocators._stages import MOST_CORES, MOST_GB, MOST_SERVERS, SPARE, Config, Seen, tenths
+from allocators._stages import MOST_CORES, MOST_GB, MOST_SERVERS, SPARE, Config, Seen, for_memory, tenths
 
 COLD: Final = Config(1, 12.0, 16.0, 4, 12.0, 16.0)
 """What the first job of a kind begins with."""
@@ -71,7 +71,8 @@ class History:
         self._kinds[kind] = known
         cpus = min(ceil(max(past.server_cpus for past in known) - 1e-9) + 4.0, MOST_CORES)
         total = 1.5 * major([past.all_cpus for past in known])
-        servers = max(ceil(total / cpus - 1e-9), 1)
+        all_gb = max(past.all_gb for past in known)
+        servers = max(ceil(total / cpus - 1e-9), for_memory(all_gb), 1)
         if servers > MOST_SERVERS:
             servers, cpus = MOST_SERVERS, min(float(ceil(total / MOST_SERVERS - 1e-9)), MOST_CORES)
         return Config(
@@ -80,7 +81,7 @@ class History:
             tenths(min(max(COLD.worker_gb, 1.5 * max(past.worker_gb for past in known)), MOST_GB)),
             servers,
             cpus,
-            tenths(min(SPARE * max(*(past.server_gb for past in known), max(past.all_gb for past in known) / servers), MOST_GB)),
+            tenths(min(SPARE * max(*(past.server_gb for past in known), all_gb / servers), MOST_GB)),
         )
 
 

@@ -134,8 +134,8 @@ def more_workers(now: Config, seen: Sequence[Seen], before: Before | None, plans
         elif trend > 0:
             workers += min(preset.more, target - workers)
     workers = min(max(workers, 1), MOST_WORKERS)
-    if workers <= now.workers:
-        return now._replace(workers=workers)  # those that run stay as they are
+    if workers <= 2 * now.workers:
+        return now._replace(workers=workers)  # only new ones would get another size, and most are not new
     cpus, gb = max(item.worker_cpus for item in seen) + preset.spare_cores, max(item.worker_gb for item in seen) * preset.spare_gb
     return now._replace(workers=workers, worker_cpus=_cores(cpus), worker_gb=_raised(now.worker_gb, gb))
 
@@ -240,9 +240,14 @@ def at_end_gb(first: tuple[float, float], last: tuple[float, float]) -> float:
 
 
 def _with_servers(now: Config, size: tuple[int, float], end_gb: float) -> Config:
-    servers = min(max(size[0], 1), MOST_SERVERS)
+    servers = min(max(size[0], 1, for_memory(end_gb) if now.server_gb else 1), MOST_SERVERS)
     gb = tenths(min(SPARE * end_gb / servers, MOST_GB)) if now.server_gb else 0.0
     return now._replace(servers=servers, server_cpus=size[1], server_gb=gb)
+
+
+def for_memory(gb: float) -> int:
+    """Return the servers without which so much memory in all would be more than one of them may have."""
+    return ceil(SPARE * gb / MOST_GB - 1e-9)
 
 
 def _cores(cpus: float) -> float:
