@@ -2,6 +2,7 @@
 
 from charts.allocation import PARTS, allocation, decomposition
 from charts.axes import TimeAxis, duration_text
+from charts.behind import predictions, resources
 from charts.cluster import racks
 from charts.hetero import fairness_cdf, note_colours, note_lines, type_cost, type_shares, type_use
 from charts.jct import change_histogram, dumbbell, jct_cdf
@@ -33,9 +34,11 @@ __all__ = [
     "note_colours",
     "note_lines",
     "policy_style",
+    "predictions",
     "published_vs_simulated",
     "racks",
     "ratio_curve",
+    "resources",
     "sizes",
     "speedup_figure",
     "timeline",

@@ -210,7 +210,7 @@ def timeline(queue: Frames, busy: Frames, looks: tuple[Style, Mapping[str, str]]
     Parameters
     ----------
     queue, busy : mapping of DataFrame
-        Reduced series by policy: `t_s`, `waiting` and its `_low` and `_high`; `t_s`, `total` and one column per GPU type.
+        Reduced series by policy: `t_s`, `waiting` and its `_low` and `_high`; `t_s`, `total` and one column per GPU type. No `busy` = no GPUs.
     looks : (policy style, type style)
         From `policy_style` and `type_style`.
     x : TimeAxis
@@ -222,7 +222,7 @@ def timeline(queue: Frames, busy: Frames, looks: tuple[Style, Mapping[str, str]]
     """
     style, types = looks
     shown = {name: colour for name, colour in types.items() if name}
-    rows = [waiting_row(queue, style, x), busy_row(busy, style, x, capacity)]
+    rows = [waiting_row(queue, style, x), *([busy_row(busy, style, x, capacity)] if busy else [])]
     rows += [type_row(label, series, shown, x, (capacity or {}).get(label)) for label, series in busy.items()]
     if len(rows) > 2:
         rows[2].title = f"By GPU type · {rows[2].title}"

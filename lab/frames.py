@@ -25,6 +25,8 @@ SERIES: Final[Mapping[str, Callable[[RunResult, Cluster], pd.DataFrame]]] = {
 """Name of a step series -> function; each frame has ``t_s`` and its values, a row holding until the next."""
 MOST_SHOWN: Final = 6
 """Policies that one chart can show with different colours."""
+_RESOURCE_BINS: Final = 149
+"""Three lines per policy, of one resource at a time."""
 _ALLOCATION_BINS: Final = 499
 """One policy at a time, with at most nine lines: together with the capacity what the other charts of a page leave of its points."""
 
@@ -57,12 +59,14 @@ def series(name: str, result: RunResult, cluster: Cluster, window: tuple[float, 
 
 
 def chart_frames(result: RunResult, cluster: Cluster, measure: Measure) -> dict[str, pd.DataFrame]:
-    """Return everything the first view of a result draws: the series of `SERIES` over the whole run, ``allocation``, ``cdf`` and ``parts``."""
+    """Return what the first view of a result draws: the series of `SERIES` and ``resources`` over the whole run, ``allocation``, ``cdf`` and ``parts``."""
     # Frames are kept per run, before anybody knows how many policies a page will show: so for the most. Per policy one line waits, one is busy, one per
     # GPU type, one its capacity; and the capacity above all. Bands are drawn for few policies only, which makes fewer lines than that.
     bins = metrics.bins_for(MOST_SHOWN * (3 + len(cluster.types)) + 1)
     frames = {name: series(name, result, cluster, bins=bins) for name in SERIES}
+    used = metrics.resource_series(result, cluster)
     return frames | {
+        "resources": reduce_frame(used, 0.0, max(result.end_s, 1.0), _RESOURCE_BINS) if len(used) else used,
         "allocation": metrics.allocation_series(result, bins=_ALLOCATION_BINS),
         "cdf": metrics.jct_cdf(result, measure),
         "parts": metrics.jct_parts(result, measure),

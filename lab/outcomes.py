@@ -21,6 +21,7 @@ from lab.sources import load_trace
 from lab.store import FRAMES, Entry, Store
 from lab.study import Study
 from lab.trust import Trust, recorded_overflow, trust
+from lab.words import plural
 from sim.metrics import Usage, job_table, measured
 from sim.params import Spec
 from sim.result import RunResult
@@ -339,8 +340,9 @@ def _remarks(outcomes: Sequence[Outcome], entries: Mapping[str, Entry]) -> dict[
 def _facts(study: Study, jobs: int) -> str:
     runs = "one run each" if study.repeats == 1 else f"{study.repeats} repeats"
     paired = "same trace and seed, compared job by job" if study.repeats == 1 else "same trace and seeds, compared job by job, 95 % intervals"
-    gpus = study.base.cluster.gpus
-    return f"{jobs:,} job{'' if jobs == 1 else 's'} · {gpus:,} GPU{'' if gpus == 1 else 's'} · {runs} · {paired}"
+    cluster = study.base.cluster
+    machines = plural(cluster.gpus, "GPU") if cluster.gpus else f"{plural(len(cluster.nodes), 'node')} without GPUs"
+    return f"{plural(jobs, 'job')} · {machines} · {runs} · {paired}"
 
 
 def _flat(data: Any, path: str = "") -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from lab.outcomes import Shown
-from ui import comparison, gpu_types, profiles, state, words
+from ui import behind, comparison, gpu_types, profiles, state, words
 from ui.shell import page
 
 
@@ -30,7 +30,8 @@ def body() -> None:
     _pending(mine, shown)
     comparison.figures(said, look.style, mine.shown)
     comparison.decomposition(said)
-    comparison.allocation(said)
+    comparison.allocation(said, mine.shown)
+    behind.draw(said, shown, look)
     gpu_types.draw(said, shown, look)
     comparison.trust(said)
     comparison.exports(said, shown)

@@ -62,7 +62,7 @@ def figures(said: Report, style: tables.Style, study: Study) -> None:
     if said.epoch:
         st.segmented_control("Time axis", ["since start", _CALENDAR], default="since start", key=_AXIS)
     over_time = _over_time(said, shown, style, _axis(said, calendar=bool(said.epoch) and _calendar()), study)
-    st.plotly_chart(over_time, key="timeline", config=charts.image_config("trainyard-timeline"), alt=_alt(said))
+    st.plotly_chart(over_time, key="timeline", config=charts.image_config("trainyard-timeline"), alt=_alt(said, study.base.cluster.gpus))
     left_out = {title: said.left_out[title] for title in shown}
     curves = {title: said.frames["cdf"][title] for title in shown}
     cdf = charts.jct_cdf(curves, {title: style[title] for title in shown}, "How long do jobs take, from submission to finish?", left_out)
@@ -83,8 +83,10 @@ def decomposition(said: Report) -> None:
 
 
 @st.fragment
-def allocation(said: Report) -> None:
-    """Draw which jobs hold the GPUs under one policy, which the user chooses."""
+def allocation(said: Report, study: Study) -> None:
+    """Draw which jobs hold the GPUs under one policy, which the user chooses; nothing without GPUs."""
+    if not study.base.cluster.gpus:
+        return
     title = st.selectbox("Policy of the next chart", said.labels, key="allocation_policy", width=320)
     series, capacity = said.frames["allocation"][title], said.frames["capacity"][title]
     axis = _axis(said, calendar=bool(said.epoch) and _calendar())
@@ -142,6 +144,8 @@ def _axis(said: Report, *, calendar: bool) -> charts.TimeAxis:
 
 def _over_time(said: Report, shown: Sequence[str], style: tables.Style, axis: charts.TimeAxis, study: Study) -> Any:
     queue, busy, capacity = ({title: said.frames[kind][title] for title in shown} for kind in ("queue", "utilisation", "capacity"))
+    if not study.base.cluster.gpus:
+        return charts.timeline(queue, {}, (style, {}), axis, title="Who waits?")
     types = charts.type_style([kind.name for kind in study.base.cluster.types])
     return charts.timeline(queue, busy, (style, types), axis, capacity=capacity, title="Who waits, and how busy are the GPUs?")
 
@@ -164,8 +168,8 @@ def _ends(said: Report) -> None:
     )
 
 
-def _alt(said: Report) -> str:
-    return f"Jobs waiting, GPUs busy and utilisation by GPU type over time for {', '.join(said.labels)}. {said.headline}"
+def _alt(said: Report, gpus: int) -> str:
+    return f"Jobs waiting{', GPUs busy and utilisation by GPU type' if gpus else ''} over time for {', '.join(said.labels)}. {said.headline}"
 
 
 def _table_csv(said: Report) -> bytes:

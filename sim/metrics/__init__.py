@@ -3,6 +3,7 @@
 from sim.metrics.allocation import JCT_PARTS, OTHERS, allocation_series, jct_parts
 from sim.metrics.hetero import fairness, isolated_s, note_families, note_series, quantiles, ratios, type_shares, type_use
 from sim.metrics.jobs import SIZE_CLASSES, Window, change_histogram, group_summary, jct_cdf, job_table, measured, outcome_counts, size_class
+from sim.metrics.predictions import Accuracy, accuracy, predicted
 from sim.metrics.resources import resource_hours, resource_series, resource_share
 from sim.metrics.series import capacity_series, fragmentation_series, littles_law, presence, queue_series, utilisation_series
 from sim.metrics.steps import Steps, bins_for, integral, reduce_frame, reduce_steps
@@ -14,9 +15,11 @@ __all__ = [
     "JCT_PARTS",
     "OTHERS",
     "SIZE_CLASSES",
+    "Accuracy",
     "Steps",
     "Usage",
     "Window",
+    "accuracy",
     "allocation_series",
     "arrivals",
     "bins_for",
@@ -41,6 +44,7 @@ __all__ = [
     "note_families",
     "note_series",
     "outcome_counts",
+    "predicted",
     "presence",
     "quantiles",
     "queue_series",

@@ -69,29 +69,26 @@ def resource_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `t_s` and for cpus and mem_gb each `held_*`, `used_*` (mean over each segment) and `there_*` (inf where a node's size is not stated). Steps: a row holds
-        until the next. Empty where the use of nothing is known.
+        `t_s` and for cpus and mem_gb each `held_*`, `used_*` (mean over each segment) and, where it is stated of all nodes, `there_*`. Steps: a row holds until
+        the next. Empty where the use of nothing is known.
     """
     held = _held(result, cluster)
-    columns = [f"{kind}_{name}" for name in RESOURCES for kind in ("held", "used", "there")]
     if not np.isfinite(held[[f"used_{name}" for name in RESOURCES]].to_numpy(np.float64)).any():
-        return pd.DataFrame({name: np.zeros(0) for name in ("t_s", *columns)})
+        return pd.DataFrame({"t_s": np.zeros(0)})
     segment = held["segment"].to_numpy(np.int64)
     begin, end = (result.segments[name].to_numpy(np.float64)[segment] for name in ("t0", "t1"))
     node, down, up = downtimes(result, cluster)
-    times = np.concatenate(([0.0], begin, end, down, up))
-    nothing, changes = np.zeros(len(begin)), []
+    changes: dict[str, Floats] = {}
     for name in RESOURCES:
+        for column, source in ((f"held_{name}", name), (f"used_{name}", f"used_{name}")):
+            amount = np.nan_to_num(held[source].to_numpy(np.float64))
+            changes[column] = np.concatenate(([0.0], amount, -amount, np.zeros(2 * len(node))))
         there = np.array([getattr(one, name) for one in cluster.nodes], np.float64)
-        finite = bool(np.isfinite(there).all())
-        lost = there[node] if finite else np.zeros(len(node))
-        for column in (name, f"used_{name}"):
-            amount = np.nan_to_num(held[column].to_numpy(np.float64))
-            changes.append(np.concatenate(([0.0], amount, -amount, np.zeros(2 * len(node)))))
-        changes.append(np.concatenate(([there.sum() if finite else np.inf], nothing, nothing, -lost, lost)))
-    t, values = accumulate(times, changes)
+        if np.isfinite(there).all():
+            changes[f"there_{name}"] = np.concatenate(([there.sum()], np.zeros(2 * len(begin)), -there[node], there[node]))
+    t, values = accumulate(np.concatenate(([0.0], begin, end, down, up)), list(changes.values()))
     inside = t <= result.end_s
-    frame = pd.DataFrame({"t_s": t[inside], **{name: np.maximum(value[inside], 0.0) for name, value in zip(columns, values, strict=True)}})
+    frame = pd.DataFrame({"t_s": t[inside], **{name: np.maximum(value[inside], 0.0) for name, value in zip(changes, values, strict=True)}})
     return frame if frame["t_s"].iloc[-1] >= result.end_s else pd.concat([frame, frame.iloc[-1:].assign(t_s=result.end_s)], ignore_index=True)
 
 

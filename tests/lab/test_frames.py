@@ -23,4 +23,4 @@ def test_a_page_with_six_policies_and_three_types_stays_within_its_points(scenar
     # Bands, a lower and an upper line, are drawn for at most three.
     banded = 3 * (per_policy + 2 * len(frames["queue"]) + 2 * len(frames["utilisation"])) + len(frames["capacity"]) + allocation
     assert banded <= 32_000
-    assert set(frames) == {*SERIES, "allocation", "cdf", "parts"}
+    assert set(frames) == {*SERIES, "resources", "allocation", "cdf", "parts"}

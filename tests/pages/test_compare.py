@@ -9,7 +9,9 @@ from streamlit.testing.v1 import AppTest
 
 from charts.theme import NEUTRAL
 from lab import outcomes, start
-from lab.front import Cluster, Progress, Spec, Study
+from lab.front import Cluster, Progress, Scenario, Spec, Study
+from lab.scenario import TraceSpec
+from lab.sources import load_source
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
 from ui import state
 
@@ -224,3 +226,30 @@ def opened(app: AppTest, key: str) -> None:
     app.session_state[key] = True
     app.run()
     sound(app)
+
+
+def test_a_cluster_without_gpus_shows_cores_memory_and_why_jobs_failed(visit: Open, pool: FakePool) -> None:
+    source = load_source(TraceSpec("made:dlrover:jobs=60"))
+    assert source.cluster is not None
+    base = Scenario(TraceSpec("made:dlrover:jobs=60"), source.cluster, Spec("fifo"), Spec("parameter_server"), faults=Spec.of("faults", retries=2))
+    study = Study(base, (Spec("fifo"), Spec("easy")))
+    finish(pool, study)
+    app = visit("compare", study)
+    said = texts(app)
+    assert "150 nodes without GPUs" in said
+    assert "ran out of memory" in said
+    assert "CPU used of held" in said
+    assert "GPUs busy" not in said
+    assert {chart.key for chart in app.get("plotly_chart")} == {"timeline", "cdf", "parts", "resources"}
+    assert len(drawn(app, "timeline")["data"]) == 2  # who waits, under two policies
+    app.segmented_control(key="behind_resource").set_value("Memory").run()
+    sound(app)
+    assert "memory" in drawn(app, "resources")["layout"]["title"]["text"]
+
+
+def test_believed_sizes_are_drawn_against_true_ones(visit: Open, tiny: Study, pool: FakePool) -> None:
+    noisy = replace(tiny, base=replace(tiny.base, belief=Spec.of("noisy", sigma=1.0)))
+    finish(pool, noisy)
+    app = visit("compare", noisy)
+    assert "predictions" in {chart.key for chart in app.get("plotly_chart")}
+    assert re.search(r"SRTF: [0-9.]+ % of sizes within a factor of 2, half of them within [0-9.]+", texts(app).replace("\\", ""))

@@ -1,0 +1,108 @@
+"""The part of the Compare page on what is behind the numbers: believed against true sizes, and cores and memory held and used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pandas as pd
+import streamlit as st
+
+import charts
+from lab import behind, outcomes
+from lab.behind import Behind
+from lab.front import TrainyardError, load_trace
+from lab.outcomes import Report, Shown
+from ui import server, tables, words
+
+_SIZES: Final = "Believed sizes"
+_RESOURCES: Final = "Cores and memory"
+_OF: Final = {"Cores": ("cpus", "cores"), "Memory": ("mem_gb", "GB")}
+
+
+@st.fragment
+def draw(said: Report, shown: Shown, look: tables.Look) -> None:
+    """Draw one of the figures, which the user chooses; nothing where sizes were told truly, or not asked for, and no use is known."""
+    try:
+        found = _found(shown.mark, shown)
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return
+    views: dict[str, Callable[[Report, Behind, tables.Look], None]] = {}
+    if found.resources:
+        views[_RESOURCES] = _resources
+    if found.points:
+        views[_SIZES] = _sizes
+    if not views:
+        return
+    st.subheader("Behind the numbers", anchor=False)
+    name = next(iter(views))
+    if len(views) > 1:
+        name = st.segmented_control("What is behind them", list(views), default=name, required=True, key="behind_view", label_visibility="collapsed")
+    views[name](said, found, look)
+
+
+def _sizes(said: Report, found: Behind, look: tables.Look) -> None:
+    title = st.selectbox("Policy", list(found.points), key="behind_policy", width=320)
+    points = found.points[title]
+    figure = charts.predictions(points, look.style[title][0], "How well was it told how long jobs take?")
+    near = found.accuracy[title]
+    alt = f"Believed over true ideal run times of {words.plural(len(points), 'job')} under {title}, logarithmic. {_told(title, near.near, near.median_factor)}"
+    st.plotly_chart(figure, key="predictions", config=charts.image_config("trainyard-predictions"), alt=alt)
+    some = "" if len(points) == near.jobs else f" Drawn: {words.count(len(points))} of {words.plural(near.jobs, 'job')}, of all sizes."
+    told = " ".join(_told(name, one.near, one.median_factor) for name, one in found.accuracy.items())
+    st.caption(words.plain(f"{told} Sizes as the policy was first told them, as run times alone at the best size on the fastest GPU type.{some}"))
+    with st.expander("Data", key="data/predictions", on_change="rerun") as box:
+        if box.open:
+            rows = [
+                {"Policy": name, "Jobs": one.jobs, "Within a factor of 2": words.share(one.near), "Median factor": words.factor(one.median_factor)}
+                for name, one in found.accuracy.items()
+            ]
+            st.dataframe(pd.DataFrame(rows), hide_index=True)
+            st.dataframe(points[list(_POINTS)].rename(columns=_POINTS), hide_index=True)
+
+
+def _told(title: str, near: float, factor: float) -> str:
+    return f"{title}: {words.share(near)} of sizes within a factor of 2, half of them within {words.factor(factor)}."
+
+
+def _resources(said: Report, found: Behind, look: tables.Look) -> None:
+    what = st.segmented_control("Which", list(_OF), default="Cores", required=True, key="behind_resource", label_visibility="collapsed")
+    name, unit = _OF[what]
+    frames = {title: found.resources[title] for title in list(look.style)[: outcomes.MOST_SHOWN] if title in found.resources}
+    axis = charts.TimeAxis(0.0, max(said.end_s, 1.0))
+    figure = charts.resources(frames, look.style, (name, unit), axis, f"How much of the {what.lower()} that jobs hold do they use?")
+    metric = "cpus_used" if name == "cpus" else "mem_used"
+    values = said.table[(said.table["metric"] == metric).to_numpy()]
+    told = "; ".join(f"{row['label']} {words.share(float(row['value']))}" for row in values.to_dict("records"))
+    alt = f"{what} held and used over time, one row per policy. Used of held: {told or 'not known'}."
+    st.plotly_chart(figure, key="resources", config=charts.image_config("trainyard-resources"), alt=alt)
+    st.caption(words.plain(f"Used of held: {told or 'not known'}. {_HELD}"))
+    _data(frames)
+
+
+def _data(frames: Mapping[str, pd.DataFrame]) -> None:
+    with st.expander("Data", key="data/resources", on_change="rerun") as box:
+        if box.open:
+            rows = pd.concat([frame.assign(policy=title) for title, frame in frames.items()], ignore_index=True)
+            st.dataframe(rows[[column for column in _COLUMNS if column in rows]].rename(columns=_COLUMNS), hide_index=True)
+
+
+@st.cache_resource(max_entries=24, show_spinner=False)
+def _found(mark: str, _shown: Shown) -> Behind:
+    del mark
+    return behind.behind(_shown, load_trace(_shown.study.base.trace, server.store()))
+
+
+_HELD: Final = "Held is what jobs asked for and got. What they use is said by the performance model, as a mean of every period of constant size."
+_POINTS: Final = {"job_id": "Job", "ideal_s": "True (s)", "believed_s": "Believed (s)"}
+_COLUMNS: Final = {
+    "policy": "Policy",
+    "t_s": "Seconds since the first submission",
+    "held_cpus": "Cores held",
+    "used_cpus": "Cores used",
+    "there_cpus": "Cores there",
+    "held_mem_gb": "GB held",
+    "used_mem_gb": "GB used",
+    "there_mem_gb": "GB there",
+}
