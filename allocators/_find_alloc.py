@@ -179,7 +179,7 @@ class FindAlloc:
 
 def _seat(grant: Grant | None, demand: Demand) -> Spots:
     """Return where a job is, if it is there as one gang of the size that it asks for; a gang of another kind has been left by another policy."""
-    if grant is None or len(grant.gangs) != 1 or grant.gangs[0].servers is not None:
+    if grant is None or len(grant.gangs) != 1 or (grant.gangs[0].servers is None) != (demand.servers is None):
         return ()
     workers = grant.gangs[0].workers
     return spots_of(grant.gangs[0]) if sum(workers.count) == demand.replicas and workers.gpus == demand.gpus else ()

@@ -173,7 +173,8 @@ class Rounds:
     def __init__(self, round_s: float) -> None:
         self.sites = Sites()
         self.paces = Paces(self.sites)
-        self._clock, self._aside = Clock(round_s), Aside(Placer("fewest", "fastest", False))
+        self._place = Placer("fewest", "fastest", False)
+        self._clock, self._aside = Clock(round_s), Aside(self._place)
 
     def plan(self, view: View, decide: Decide) -> Plan:
         """Decide a round if one begins now; jobs without GPUs start at any time.
@@ -194,7 +195,7 @@ class Rounds:
         paces = self.paces.of(view, jobs.ids.tolist())
         runs = paces.max(axis=1, initial=0.0) > 0
         target, notes = decide(view, Jobs(*(column[runs] for column in jobs)), paces[runs], free) if runs.any() else ({}, {})
-        changes = _settled(view, jobs, target) | self._aside.start(view)
+        changes = _settled(view, jobs, target, self._place) | self._aside.start(view)
         self._clock.begin(view.now_s, goes_on=_goes_on(view, changes))
         return Plan(changes, wake_at_s=self._clock.ends_s, notes=notes)
 
@@ -207,16 +208,36 @@ def _lifted(view: View, jobs: Jobs) -> Free:
     return Free.of(view)
 
 
-def _settled(view: View, jobs: Jobs, target: Mapping[JobId, Grant]) -> dict[JobId, Grant | None]:
-    """Return the changes that lead to the target after `_lifted`."""
+def _settled(view: View, jobs: Jobs, target: Mapping[JobId, Grant], place: Placer) -> dict[JobId, Grant | None]:
+    """Return the changes that lead to the target after `_lifted`; parameter servers go where the workers of all leave room for them."""
     grants, changes = view.grants, dict[JobId, Grant | None]()
+    for job, grant in target.items():
+        for workers in [grant] if view.demand(job).servers is None else [_of(gang.workers) for gang in grant.gangs]:
+            view.room.take(workers)
     for job in jobs.ids.tolist():
-        grant = target.get(job)
-        if grant is not None:
-            view.room.take(grant)
-        if grant != grants.get(job):
-            changes[job] = grant
+        found, servers = target.get(job), view.demand(job).servers
+        if found is not None and servers is not None:
+            found = _with_servers(view, servers, found, grants.get(job), place)
+        if found != grants.get(job):
+            changes[job] = found
     return changes
+
+
+def _with_servers(view: View, servers: Demand, grant: Grant, held: Grant | None, place: Placer) -> Grant | None:
+    """Return the same workers with servers: those that the job has beside them, or others; copies without servers are given up."""
+    room = view.room
+    if held is not None and [gang.workers for gang in held.gangs] == [gang.workers for gang in grant.gangs]:
+        parts = [gang.servers for gang in held.gangs if gang.servers is not None]
+        if len(parts) == 1 and all(room.replicas_that_fit(node, servers) >= count for node, count in zip(*parts[0][:2], strict=True)):
+            room.take(_of(parts[0]))
+            return held
+    found = [place.with_servers(view, servers, _of(gang.workers)) for gang in grant.gangs]
+    gangs = tuple(alone.gangs[0] for alone in found if alone is not None)
+    return Grant(gangs, grant.tuning) if gangs else None
+
+
+def _of(part: Part) -> Grant:
+    return Grant((Gang(part),))
 
 
 def _goes_on(view: View, changes: Mapping[JobId, Grant | None]) -> bool:
@@ -231,9 +252,11 @@ def shape(types: int, gpus: Mapping[int, int], nodes: int) -> Shape:
 
 
 def gang_of(demand: Demand, spots: Iterable[Spot]) -> Gang:
-    """Return a gang on these nodes, in order of their numbers."""
+    """Return a gang on these nodes, in order of their numbers; until its parameter servers are placed they count as if they were all on the first."""
     nodes, count = zip(*sorted(spots), strict=True)
-    return Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb))
+    servers = demand.servers
+    beside = None if servers is None else Part(nodes[:1], (servers.replicas,), servers.gpus, servers.cpus, servers.mem_gb)
+    return Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb), beside)
 
 
 def spots_of(gang: Gang) -> Spots:

@@ -21,6 +21,7 @@ from sim.contract import Allocator, ParamInfo, Plan, Spec, View, parameters
 from sim.faults import Faults
 from sim.overheads import Overheads
 from sim.perf.batch import Batch
+from sim.perf.parameter_server import ParameterServer
 from sim.perf.profiled import Profiled
 from sim.perf.scaling import PowerLaw
 from sim.result import RunResult
@@ -29,6 +30,7 @@ from sim.trace import Trace
 
 CLAIRVOYANT = {"remaining_work", "rates"}
 RESTARTS = Overheads(restart_s=60)
+STRAGGLING = Conditions(ParameterServer(slow="3:0:inf:0.6;5:20000:60000:0.5"), overheads=Overheads(restart_s=60, overlap_s=40, overlap_pause_s=20))
 COPIES_COST = Profiled(stand_in="relative", efficiency=0.7)
 TYPES = (GpuType("mid", 1.0, 0.9), GpuType("slow", 0.5, 1.0), GpuType("fast", 2.0, 6.0))
 
@@ -86,6 +88,7 @@ def scenarios() -> tuple[Scenario, ...]:
         Scenario("failing", Trace.of(plain), groups((4, 8, "mid", inf, ())), Conditions(faults=Faults(mtbf_h=30, mttr_h=3), seed=3)),
         Scenario("elastic", Trace.of(elastic(6)), groups((4, 8, "mid", inf, ())), Conditions(PowerLaw(), overheads=RESTARTS)),
         Scenario("batched", Trace.of(batched(7)), three, Conditions(Batch(), overheads=RESTARTS)),
+        Scenario("staffed", Trace.of(staffed(9)), Cluster.parse("3x4:v100/24c/96g,5x0:cpu/32c/128g"), STRAGGLING),
         Scenario("measured", Trace.of(measured(8)), Cluster.parse("2x4:v100,2x4:p100,1x4:k80"), Conditions(COPIES_COST, overheads=RESTARTS)),
     )
 
@@ -103,6 +106,32 @@ def measured(seed: int) -> pd.DataFrame:
     rng = np.random.default_rng([seed, 1])
     deadline_s = np.where(frame.index % 3 == 0, frame["submit_time_s"] + 10 * frame["duration_s"], np.nan)
     return frame.assign(model=rng.choice(["ResNet-18", "ResNet-50", "LM", "Transformer"], len(frame)), batch_size=np.nan, deadline_s=deadline_s)
+
+
+def staffed(seed: int) -> pd.DataFrame:
+    """Jobs of workers and parameter servers, some on GPUs and in step, most on cores and each worker at its own pace, and runs of few scenarios."""
+    frame = jobs(seed, 45, (0, 0, 0, 1, 2, 4), 1800, 500)
+    frame["submit_time_s"] += np.where(frame.index >= 30, 100_000, 0)  # the rest a day later
+    rng = np.random.default_rng([seed, 1])
+    kind, count = rng.integers(0, 4, len(frame)), len(frame)
+    on_gpus = frame["num_gpus"].to_numpy() > 0
+    workers = np.where(on_gpus, frame["num_gpus"], 2 * kind + 2).astype(float)
+    servers = np.where(on_gpus, rng.integers(1, 3, count), np.where(frame.index % 9 == 0, 0, 1 + kind)).astype(float)
+    return frame.assign(
+        name=np.array(["ads", "feed", "news", "video"])[kind],
+        model=np.where(on_gpus, "resnet50", np.array(["wide_deep", "deepfm", "xdeepfm"])[rng.integers(0, 3, count)]),
+        batch_size=np.where(on_gpus, 64.0, 512 * workers),
+        asynchronous=np.where(on_gpus, 0.0, 1.0),
+        workers=workers,
+        servers=servers,
+        worker_cpus=np.where(on_gpus, 1.0, rng.integers(2, 5, count)),
+        worker_mem_gb=6.0,
+        server_cpus=4.0,
+        server_mem_gb=np.where(kind == 3, 30.0, 10.0),
+        worker_mem_need_gb=4.0,
+        server_mem_need_gb=np.where(kind == 3, 20.0, 5.0) * servers,
+        server_mem_growth_gb=np.where(kind == 3, 8.0, 0.0) * servers,
+    )
 
 
 def batched(seed: int) -> pd.DataFrame:

@@ -1,0 +1,122 @@
+"""Allocators inside one that resizes jobs: what it did to running and to waiting jobs, they take in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from allocators import make
+from allocators._inside import Inside, SubView
+from allocators.placement import Placer
+from allocators.srtf import Srtf
+from sim.contract import Cadence, Demand, Grant, JobId, Plan, Spec, View
+from sim.perf.model import Rate
+from sim.result import RunResult
+from sim.simulator import Simulator
+from tests.allocators.test_backlog import Plain
+from tests.allocators.test_srtf import beats, remaining
+from tests.allocators.walk import Compared, Situation, Walk, clusters, gantt, placer, situations, trace_of
+from tests.sim.scripted import CARD, Bends, Conditions
+
+ANY_SIZE = Bends(lambda *_: Rate(1.0))
+
+
+@dataclass
+class Meddles:
+    """Takes a replica from a job at some calls, and tells the allocator inside half a second later."""
+
+    inner: Any
+    chosen: Callable[[View, int], JobId | None]
+    meddled: int = 0
+    _calls: int = 0
+    _demands: dict[JobId, Demand] = field(default_factory=dict)
+    cadence = Cadence()
+    card = CARD
+
+    def __post_init__(self) -> None:
+        self.needs = self.inner.needs
+        self._inside = Inside(self.inner)
+
+    def allocate(self, view: View) -> Plan:
+        self._inside.hear(view.delta)
+        self._calls += 1
+        job = self.chosen(view, self._calls)
+        if job is None:
+            sub = SubView(view, self._inside.news())
+            sub.demand = self._demand(view)
+            return self._inside.ask(sub)
+        self.meddled += 1
+        demand = self._demand(view)(job)
+        self._demands[job] = demand._replace(replicas=demand.replicas - 1)
+        self._inside.resize(job)
+        changes: dict[JobId, Grant | None] = {job: smaller(view.grants[job])} if job in view.grants else {}
+        return Plan(changes, wake_at_s=min(view.now_s + 0.5, self._inside.wake_at_s))
+
+    def _demand(self, view: View) -> Callable[[JobId], Demand]:
+        whole = view.demand
+        return lambda job: self._demands[job] if job in self._demands else whole(job)
+
+
+def smaller(grant: Grant) -> Grant:
+    (gang,) = grant.gangs
+    nodes, count = gang.workers[:2]
+    last = count[-1] - 1
+    part = gang.workers._replace(nodes=nodes if last else nodes[:-1], count=(*count[:-1], last) if last else count[:-1])
+    return grant._replace(gangs=(gang._replace(workers=part),))
+
+
+def once(at_call: int, job: JobId) -> Callable[[View, int], JobId | None]:
+    return lambda view, call: job if call == at_call else None
+
+
+def run(rows: list[tuple[float, int, float]], inner: str, chosen: Callable[[View, int], JobId | None]) -> RunResult:
+    return Simulator(trace_of(rows), clusters("1x4:a"), Meddles(make(Spec.parse(inner)), chosen), Conditions(perf=ANY_SIZE)).run()
+
+
+INNER = ["fifo", "fifo:head=skip", "sjf", "easy", "srtf", "srtf:head=block", "las", "partition", "partition:inner=easy", "switch", "dlrover"]
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_what_a_running_job_gave_back_is_used_at_once(inner: str) -> None:
+    # Job 1 finds 3 of 4 GPUs taken and needs two; the third call, which the arrival of job 2 brings about, takes one from job 0.
+    result = run([(0, 3, 8), (1, 2, 8), (3, 4, 20)], inner, once(3, 0))
+    assert gantt(result, 0.5).splitlines()[:2] == ["#" * 16, "  " + "....." + "#" * 16]
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_a_waiting_job_that_asks_for_less_starts_when_that_has_room(inner: str) -> None:
+    result = run([(0, 3, 8), (1, 2, 8), (3, 4, 20)], inner, once(3, 1))
+    assert gantt(result, 0.5).splitlines()[:2] == ["#" * 16, "  " + "....." + "#" * 16]
+
+
+def every_third(view: View, call: int) -> JobId | None:
+    """Take turns between running and waiting jobs of more than one GPU."""
+    if call % 3:
+        return None
+    running = [job for job, grant in sorted(view.grants.items()) if sum(grant.gangs[0].workers.count) > 1 and view.one("preemptible", job)]
+    return running[call % len(running)] if running else None
+
+
+@given(situation=situations(simple=True))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_priorities_hold_among_resized_jobs(situation: Situation) -> None:
+    walk = Walk(remaining, beats, placer(situation.params), situation.params["head"])
+    meddles = Meddles(Compared(Srtf(**situation.params), walk), every_third)
+    conditions = replace(situation.conditions, perf=ANY_SIZE)
+    result = Simulator(situation.trace, situation.cluster, cast(Any, meddles), conditions).run()
+    assert set(result.jobs["outcome"]) <= {"completed", "impossible"}
+
+
+@pytest.mark.parametrize("name", ["fifo", "sjf"])
+@given(situation=situations())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_nobody_who_has_room_is_forgotten_among_resized_jobs(name: str, situation: Situation) -> None:
+    params = situation.params
+    place = Placer(params.get("placement", "fewest"), params.get("types", "fastest"), params.get("mix", False))
+    meddles = Meddles(Plain(make(Spec.of(name, **params)), place, params, name == "sjf"), every_third)
+    result = Simulator(situation.trace, situation.cluster, cast(Any, meddles), replace(situation.conditions, perf=ANY_SIZE)).run()
+    assert set(result.jobs["outcome"]) <= {"completed", "impossible"}
