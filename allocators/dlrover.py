@@ -37,6 +37,9 @@ class DLRover:
     the algorithm did, and there are no fewer of them than that takes. Where a cluster has no room for all workers of a plan a job gets those that fit; for
     servers it waits. What cannot fit at all is left as the user asked for it.
 
+    Found with it: speeds are seen without noise, so nearly every further worker counts as a gain, and jobs grow to the 60 that a job may have unless servers
+    are full or it is short; they get faster by that, but wait for servers more and more, so the share of cores in use rises less than was reported.
+
     References
     ----------
     .. [1] Q. Wang et al., "DLRover-RM: Resource Optimization for Deep Recommendation Models Training in the Cloud", PVLDB 17, 2024, arXiv 2304.01468;
