@@ -68,6 +68,7 @@ class DLRover:
     _due: list[tuple[float, JobId]] = field(init=False, repr=False, default_factory=list)
     _shown: dict[JobId, tuple[Grant, Grant]] = field(init=False, repr=False, default_factory=dict)
     _begun: bool = field(init=False, repr=False, default=False)
+    _nameless: int = field(init=False, repr=False, default=-1)
 
     card = Card(
         title="DLRover",
@@ -141,6 +142,8 @@ class DLRover:
 
     def _begin(self, view: View) -> None:
         self._begun = True
+        names = view.names(self.similar)
+        self._nameless = names.index("") if "" in names else -1
         for job, grant in view.grants.items():
             if _sized(view.demand(job)) and _alike(grant):
                 self._starts(job, self._admit(view, job, _config_held(grant)), view.now_s)
@@ -168,7 +171,7 @@ class DLRover:
     def _admit(self, view: View, job: JobId, config: Config | None) -> Case:
         asked = view.demand(job)
         code = int(view.one(self.similar, job))
-        kind = code if view.names(self.similar)[code] else -1 - job  # without an entry a job is like no other
+        kind = code if code != self._nameless else -1 - job  # without an entry a job is like no other
         case = self._cases[job] = Case(asked, config_of(asked), asked, kind)
         self._settle_on(view, case, config or self._created(view, case))
         return case

@@ -297,6 +297,11 @@ def test_the_next_of_its_kind_begins_with_what_the_first_was_seen_to_use() -> No
     assert watch.of(2)[0] == (2000, COLD)
 
 
+def test_without_an_entry_a_job_is_like_no_other() -> None:
+    _, watch = run(toy(50_000, submit_time_s=[0.0, 2000.0, 4000.0], name=["", "", "ads"]))
+    assert watch.of(1)[0] == (2000, COLD)
+
+
 def test_what_failed_teaches_nothing() -> None:
     trace = toy(50_000, submit_time_s=[0.0, 2000.0], server_mem_growth_gb=[5000.0, 0.0])
     _, watch = run(trace, faults=Faults(retries=0))
