@@ -69,19 +69,20 @@ def durations(table: pd.DataFrame, title: str = "How long do jobs run?") -> go.F
 
 
 def heaviest(table: pd.DataFrame, title: str = "Who asks for most?") -> go.Figure:
-    """Draw GPU-hours by user or group, from `name`, `jobs`, `gpu_hours`, the heaviest on top."""
+    """Draw GPU-hours by user or group, from `name`, `jobs`, `gpu_hours` (or `core_hours`), the heaviest on top."""
+    column, unit = ("gpu_hours", "GPU-hours") if "gpu_hours" in table else ("core_hours", "core-hours")
     names = table["name"].astype(str)
     short = [literal(name if len(name) <= 18 else f"{name[:17]}…") for name in names]
     rows = np.arange(len(table))
     bar = {
         "type": "bar",
-        "x": table["gpu_hours"].to_numpy(np.float64),
+        "x": table[column].to_numpy(np.float64),
         "y": rows,
         "orientation": "h",
         "marker": {"color": _JOBS},
         "customdata": table["jobs"].to_numpy(),
         "hovertext": [literal(name) for name in names],
-        "hovertemplate": "%{hovertext}: %{x:,.0f} GPU-hours in %{customdata:,} jobs<extra></extra>",
+        "hovertemplate": f"%{{hovertext}}: %{{x:,.0f}} {unit} in %{{customdata:,}} jobs<extra></extra>",
     }
     y = {"tickvals": rows, "ticktext": short, "range": [len(rows) - 0.5, -0.5], "automargin": True}
-    return figure([bar], title, 40 + 24 * len(table), xaxis={"title": {"text": "GPU-hours"}, "rangemode": "tozero"}, yaxis=y)
+    return figure([bar], title, 40 + 24 * len(table), xaxis={"title": {"text": unit}, "rangemode": "tozero"}, yaxis=y)

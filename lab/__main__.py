@@ -23,6 +23,7 @@ from sim.params import ParamInfo
 from sim.trace import Trace
 
 T = TypeVar("T")
+_LISTS = ("allocators", "formats", "samples", "workloads", "profiles", "models", "beliefs", "checkpoints", "params")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -99,6 +100,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--horizon-s", metavar="S", help="stop at this simulated second")
     parser.add_argument("--scenario", metavar="FILE.json", help="repeat exactly what a page saved")
     parser.add_argument("--set", metavar="path=value", action="append", help="change one value, e.g. faults.mtbf_h=500; repeat for more")
+    parser.add_argument("--checkpoints", metavar="NAME", help="take measured times to save and load, e.g. ddp-flash; see: list checkpoints")
     parser.add_argument("--jobs-out", metavar="DIR", help="write DIR/<label>.csv, one row per job")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
 
@@ -149,8 +151,8 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_list)
-    parser.add_argument("what", choices=("allocators", "formats", "samples", "workloads", "profiles", "models", "beliefs", "params"), help="what to show")
-    parser.add_argument("name", nargs="?", help="for params: an allocator, a model, a made workload, overheads or faults")
+    parser.add_argument("what", choices=_LISTS, help="what to show")
+    parser.add_argument("name", nargs="?", help="for params: an allocator, a model, made:WORKLOAD, overheads or faults")
 
 
 def _generate(args: argparse.Namespace) -> None:
@@ -228,6 +230,7 @@ def _list(args: argparse.Namespace) -> None:
         "workloads": catalog.workloads,
         "models": catalog.perf_models,
         "beliefs": catalog.beliefs,
+        "checkpoints": catalog.checkpoints,
     }
     for choice in lists[args.what]():
         print(f"{choice.name:<14} {choice.title}{': ' + choice.help if choice.help else ''}")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import allocators
 from lab.samples import SAMPLES
+from sim.checkpoints import CHECKPOINTS, SOURCE
 from sim.contract import Card, remarks_of
 from sim.errors import ParameterError
 from sim.faults import Faults
@@ -172,6 +173,29 @@ def faults() -> tuple[ParamInfo, ...]:
     return parameters(Faults)
 
 
+def checkpoints() -> tuple[Choice, ...]:
+    """List measured times of checkpoints."""
+    return tuple(Choice(name, name.replace("-", ", "), f"saved in {one.save_s:g} s, loaded in {one.load_s:g} s; {SOURCE}") for name, one in CHECKPOINTS.items())
+
+
+def checkpoint_values(name: str) -> dict[str, float]:
+    """Return the overheads that measured times of checkpoints stand for: each saving costs ``checkpoint_s``, each restart loads.
+
+    Raises
+    ------
+    ParameterError
+        If nothing of that name was measured.
+    """
+    if name not in CHECKPOINTS:
+        raise ParameterError(f"No checkpoint '{name}' was measured. Choose one of {', '.join(CHECKPOINTS)}.")
+    return {"checkpoint_s": CHECKPOINTS[name].save_s, "restart_s": CHECKPOINTS[name].load_s}
+
+
+def with_servers() -> Spec:
+    """Return the performance model under which jobs have parameter servers, with its defaults."""
+    return next(Spec(name) for name, cls in PERF.items() if cls.staffed)
+
+
 def instance(kind: str, spec: Spec) -> Any:
     """Build what a spec stands for.
 
@@ -217,12 +241,15 @@ def canonical(kind: str, spec: Spec) -> Spec:
 def choice_params(name: str) -> tuple[ParamInfo, ...]:
     """Return the parameters behind any name of the catalogue: an allocator, a model, a made workload, ``overheads`` or ``faults``.
 
+    With ``made:`` in front it is a workload in any case: some are called as the allocator of the same paper.
+
     Raises
     ------
     ParameterError
         If nothing has that name.
     """
-    known: dict[str, type] = {**_SINGLE, **WORKLOADS, **BELIEFS, **PERF, **allocators.REGISTRY}
+    made = {f"made:{workload}": cls for workload, cls in WORKLOADS.items()}
+    known: dict[str, type] = {**_SINGLE, **made, **WORKLOADS, **BELIEFS, **PERF, **allocators.REGISTRY}
     if name not in known:
         raise ParameterError(f"Nothing is called '{name}'. Names with parameters: {', '.join(sorted(known))}.")
     return parameters(known[name])
@@ -246,7 +273,7 @@ def _model_class(perf: Spec) -> type[PerfSpec]:
 
 
 def _model(name: str, cls: type) -> Choice:
-    return Choice(name, name.capitalize(), _first_line(cls), parameters(cls))
+    return Choice(name, name.replace("_", " ").capitalize(), _first_line(cls), parameters(cls))
 
 
 def _first_line(cls: type) -> str:

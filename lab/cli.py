@@ -251,7 +251,9 @@ def _study_of_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
 def _settings(args: argparse.Namespace) -> list[str]:
     seed = [] if args.seed is None else [f"seed={args.seed}"]
     horizon = [] if args.horizon_s is None else [f"horizon_s={args.horizon_s}"]
-    return [*seed, *horizon, *(args.set or ())]
+    # First, so that single values can still be set otherwise.
+    saving = [f"overheads.{name}={value:g}" for name, value in (catalog.checkpoint_values(args.checkpoints) if args.checkpoints else {}).items()]
+    return [*seed, *horizon, *saving, *(args.set or ())]
 
 
 def _own_cluster(source: Source) -> Cluster:

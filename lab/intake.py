@@ -111,14 +111,14 @@ class Profile:
     ----------
     jobs : int
         All of them.
-    days, gpu_hours : float
+    days, gpu_hours, core_hours : float
         From first to last submission; asked for at the recorded durations.
     median_s : float, seconds
         Of the durations.
     arrivals, sizes, durations : DataFrame
         See `sim.metrics`.
     users : DataFrame or None
-        GPU-hours by user, if users are given.
+        GPU-hours by user, core-hours where nobody asks for a GPU, if users are given.
     span_s : float, seconds
         From first to last submission.
     epoch : str
@@ -128,6 +128,7 @@ class Profile:
     jobs: int
     days: float
     gpu_hours: float
+    core_hours: float
     median_s: float
     arrivals: pd.DataFrame
     sizes: pd.DataFrame
@@ -143,6 +144,7 @@ def profile(trace: Trace) -> Profile:
         jobs=len(trace),
         days=trace.span_s / 86_400,
         gpu_hours=trace.gpu_seconds / 3600,
+        core_hours=float((trace.numbers("cpus", 0.0) * trace.numbers("duration_s")).sum()) / 3600,
         median_s=float(trace.frame["duration_s"].median()),
         arrivals=metrics.arrivals(trace),
         sizes=metrics.sizes(trace),

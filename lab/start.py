@@ -70,6 +70,18 @@ def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> St
     return replace(study, base=replace(study.base, trace=trace, cluster=cluster))
 
 
+def with_fitting_model(study: Study, store: Store | None = None) -> Study:
+    """Return the study under a performance model with parameter servers if its jobs have some, and unchanged otherwise.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be loaded.
+    """
+    fits = catalog.instance("perf", study.base.perf).staffed or not load_trace(study.base.trace, store).has("servers")
+    return study if fits else with_model(study, "perf", catalog.with_servers())
+
+
 def _is_ready(cluster: Cluster, trace: TraceSpec, store: Store | None) -> bool:
     """Tell whether a cluster came with its trace or with a sample, so that nobody loses by another one."""
     # The clusters of samples too, because an upload keeps the one that was there.

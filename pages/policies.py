@@ -20,6 +20,7 @@ def body() -> None:
         st.warning(words.plain(str(error)), icon=":material/warning:")
         trace = None
     knobs.scaling(trace)
+    knobs.belief()
     study = state.desk().study
     policy_cards.baseline()
     many = len(study.allocators) - outcomes.MOST_SHOWN

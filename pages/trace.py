@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import streamlit as st
 
 from lab import catalog, intake, machines, start
 from lab.front import TraceSpec, load_source, load_trace
-from ui import account, server, state, trace_charts, upload, words
+from ui import account, made, server, state, trace_charts, upload, words
 from ui.shell import page
 
 
@@ -19,19 +21,23 @@ def body() -> None:
         upload.receive()
     with grid.cell():
         _samples(mine)
+        made.choose(mine)
     upload.fault()
     upload.choices()
     upload.mapping()
     st.divider()
     source = load_source(mine.study.base.trace, server.store())
     account.draw(source.account, mine.taken.get(mine.study.base.trace.source))
+    made.parameters(mine)
     _window(mine)
     trace = load_trace(mine.study.base.trace, server.store())
     facts = intake.profile(trace)
     load = machines.offered_load(trace, mine.study.base.cluster)
+    asked = [f"{facts.gpu_hours:,.0f} GPU-hours"] if facts.gpu_hours else [f"{facts.core_hours:,.0f} core-hours"] if facts.core_hours else []
+    loaded = f" · load {words.factor(load)} of “{words.plain(mine.study.base.cluster.name)}”" if math.isfinite(load) else ""
     st.markdown(
-        f"**{words.plain(trace.name)}** · {words.plural(facts.jobs, 'job')} · {words.time(facts.span_s)} · {facts.gpu_hours:,.0f} GPU-hours · "
-        f"half of the jobs run less than {words.time(facts.median_s)} · load {words.factor(load)} of “{words.plain(mine.study.base.cluster.name)}”"
+        f"**{words.plain(trace.name)}** · {' · '.join([words.plural(facts.jobs, 'job'), words.time(facts.span_s), *asked])} · "
+        f"half of the jobs run less than {words.time(facts.median_s)}{loaded}"
     )
     trace_charts.draw(facts)
     st.page_link("pages/cluster.py", label="Next: the cluster", icon=":material/arrow_forward:")

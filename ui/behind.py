@@ -67,9 +67,11 @@ def _told(title: str, near: float, factor: float) -> str:
 
 
 def _resources(said: Report, found: Behind, look: tables.Look) -> None:
-    what = st.segmented_control("Which", list(_OF), default="Cores", required=True, key="behind_resource", label_visibility="collapsed")
+    known = [one for one, (column, _) in _OF.items() if any(f"used_{column}" in frame for frame in found.resources.values())]
+    what = st.segmented_control("Which", known, default=known[0], required=True, key="behind_resource", label_visibility="collapsed")
     name, unit = _OF[what]
-    frames = {title: found.resources[title] for title in list(look.style)[: outcomes.MOST_SHOWN] if title in found.resources}
+    shown = [title for title in list(look.style)[: outcomes.MOST_SHOWN] if title in found.resources]
+    frames = {title: found.resources[title] for title in shown if f"used_{name}" in found.resources[title]}
     axis = charts.TimeAxis(0.0, max(said.end_s, 1.0))
     figure = charts.resources(frames, look.style, (name, unit), axis, f"How much of the {what.lower()} that jobs hold do they use?")
     metric = "cpus_used" if name == "cpus" else "mem_used"

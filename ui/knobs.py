@@ -1,4 +1,4 @@
-"""What else may differ from the recorded world: restart cost, failures, beliefs and how jobs scale, each a form of its declared parameters."""
+"""What else may differ from the recorded world: restart cost, failures, how jobs scale and what is believed of it, each a form of its declared parameters."""
 
 from __future__ import annotations
 
@@ -30,12 +30,19 @@ def draw() -> None:
     """Draw the forms, folded; an unusable value is said and not taken over."""
     base = state.desk().study.base
     with st.expander("Restart cost and checkpoints", expanded=bool(base.overheads.params)):
+        _measured()
         _single("overheads")
     with st.expander("Failures and repairs", expanded=bool(base.faults.params)):
         _single("faults")
-    with st.expander("What schedulers believe of run times", expanded=base.belief != catalog.canonical("belief", Spec("exact"))):
+    st.page_link("pages/policies.py", label="How fast jobs run, and what schedulers believe of it: with the policies", icon=":material/speed:")
+
+
+def belief() -> None:
+    """Draw what schedulers that ask are told of run times, folded."""
+    now = state.desk().study.base.belief
+    with st.expander("What schedulers believe of run times", expanded=now != catalog.canonical("belief", Spec("exact"))):
         _chosen("belief", "Belief", catalog.beliefs())
-    st.page_link("pages/policies.py", label="How fast jobs run, also at other sizes: with the policies", icon=":material/speed:")
+        st.caption("For the policies below that need a guess at run times; how near it came to the truth is shown with the results.")
 
 
 def scaling(trace: Trace | None) -> None:
@@ -89,6 +96,20 @@ def _assumed(trace: Trace | None) -> None:
         return
     for sentence in sentences:
         st.markdown(f":material/info: {words.plain(sentence)}")
+
+
+def _measured() -> None:
+    """Draw the measured times of checkpoints, which fill the form below."""
+    by_name = {choice.name: choice for choice in catalog.checkpoints()}
+    name = st.selectbox("Fill in measured times", list(by_name), None, key=state.widget("checkpoints"), format_func=lambda one: by_name[one].title, width=320)
+    if name is None:
+        return
+    mine = state.desk()
+    before = mine.study.base.overheads
+    made = catalog.canonical("overheads", Spec.of(before.name, **{**before.values, **catalog.checkpoint_values(name)}))
+    mine.replace(start.with_model(mine.study, "overheads", made))
+    mine.notice = f"{by_name[name].title}: {by_name[name].help}."
+    st.rerun()
 
 
 def _single(kind: str) -> None:

@@ -17,13 +17,14 @@ def draw(facts: Profile) -> None:
     grid = st.grid(2, min_column_width=420)
     with grid.cell():
         _one(charts.arrivals(facts.arrivals, axis), facts.arrivals, "arrivals", "Jobs per hour over time")
-    with grid.cell():
-        _one(charts.sizes(facts.sizes), facts.sizes, "gpu-demand", "Share of jobs and of GPU-hours by GPUs asked for")
+    if facts.gpu_hours:
+        with grid.cell():
+            _one(charts.sizes(facts.sizes), facts.sizes, "gpu-demand", "Share of jobs and of GPU-hours by GPUs asked for")
     with grid.cell():
         _one(charts.durations(facts.durations), facts.durations, "durations", "Jobs by recorded run time, logarithmic")
     if facts.users is not None:
         with grid.cell():
-            _one(charts.heaviest(facts.users), facts.users, "users", "GPU-hours by user")
+            _one(charts.heaviest(facts.users), facts.users, "users", "Hours of GPUs, or of cores, by user")
 
 
 def _one(figure: Any, data: pd.DataFrame, name: str, alt: str) -> None:

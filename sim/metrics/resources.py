@@ -69,17 +69,18 @@ def resource_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `t_s` and for cpus and mem_gb each `held_*`, `used_*` (mean over each segment) and, where it is stated of all nodes, `there_*`. Steps: a row holds until
-        the next. Empty where the use of nothing is known.
+        `t_s` and for cpus and mem_gb each, where the use is known of any job, `held_*`, `used_*` (mean over each segment) and, where it is stated of all nodes,
+        `there_*`. Steps: a row holds until the next. Empty where nothing is known.
     """
     held = _held(result, cluster)
-    if not np.isfinite(held[[f"used_{name}" for name in RESOURCES]].to_numpy(np.float64)).any():
+    known = [name for name in RESOURCES if np.isfinite(held[f"used_{name}"].to_numpy(np.float64)).any()]
+    if not known:
         return pd.DataFrame({"t_s": np.zeros(0)})
     segment = held["segment"].to_numpy(np.int64)
     begin, end = (result.segments[name].to_numpy(np.float64)[segment] for name in ("t0", "t1"))
     node, down, up = downtimes(result, cluster)
     changes: dict[str, Floats] = {}
-    for name in RESOURCES:
+    for name in known:
         for column, source in ((f"held_{name}", name), (f"used_{name}", f"used_{name}")):
             amount = np.nan_to_num(held[source].to_numpy(np.float64))
             changes[column] = np.concatenate(([0.0], amount, -amount, np.zeros(2 * len(node))))

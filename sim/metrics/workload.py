@@ -90,7 +90,7 @@ def heaviest(trace: Trace, by: str = "user", most: int = 15) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `name`, `jobs`, `gpu_hours`, most GPU-hours first. Jobs that name nobody are "not given".
+        `name`, `jobs`, `gpu_hours`, most GPU-hours first; `core_hours` instead where nobody asks for a GPU. Jobs that name nobody are "not given".
 
     Raises
     ------
@@ -100,20 +100,21 @@ def heaviest(trace: Trace, by: str = "user", most: int = 15) -> pd.DataFrame:
     if not trace.has(by):
         raise ParameterError(f"{trace.name}: no job has a {by}, so there is nothing to show by {by}. Map a column to it when importing.")
     names = trace.texts(by, "not given")
-    hours = trace.frame["num_gpus"].to_numpy() * trace.numbers("duration_s") / _HOUR_S
+    asked, unit = (trace.numbers("num_gpus"), "gpu_hours") if trace.gpu_seconds else (trace.numbers("cpus", 0.0), "core_hours")
+    hours = asked * trace.numbers("duration_s") / _HOUR_S
     codes = np.asarray(names.codes)
     table = pd.DataFrame(
         {
             "name": np.asarray(names.categories, dtype=object),
             "jobs": np.bincount(codes, minlength=len(names.categories)),
-            "gpu_hours": np.bincount(codes, hours, minlength=len(names.categories)),
+            unit: np.bincount(codes, hours, minlength=len(names.categories)),
         }
     )
-    table = table[table["jobs"] > 0].sort_values(["gpu_hours", "jobs"], ascending=False, kind="stable", ignore_index=True)
+    table = table[table["jobs"] > 0].sort_values([unit, "jobs"], ascending=False, kind="stable", ignore_index=True)
     rest = table.iloc[most:]
     if rest.empty:
         return table
-    others = pd.DataFrame({"name": [f"{len(rest)} others"], "jobs": [rest["jobs"].sum()], "gpu_hours": [rest["gpu_hours"].sum()]})
+    others = pd.DataFrame({"name": [f"{len(rest)} others"], "jobs": [rest["jobs"].sum()], unit: [rest[unit].sum()]})
     return pd.concat([table.iloc[:most], others], ignore_index=True)
 
 

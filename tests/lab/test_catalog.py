@@ -84,3 +84,11 @@ def test_parameters_by_name() -> None:
     assert catalog.choice_params("faults") == catalog.faults()
     with pytest.raises(ParameterError, match="Nothing is called 'nobody'"):
         catalog.choice_params("nobody")
+
+
+def test_a_workload_called_like_an_allocator_has_its_own_parameters() -> None:
+    both = {"gavel", "hadar", "aiturbo"}
+    assert both <= {choice.name for choice in catalog.workloads()} & {choice.name for choice in catalog.allocator_choices()}
+    for name in both:
+        assert catalog.choice_params(f"made:{name}") == next(choice.params for choice in catalog.workloads() if choice.name == name)
+        assert catalog.choice_params(name) == catalog.allocator(name).params

@@ -464,3 +464,16 @@ def test_help_is_code_0(capsys: pytest.CaptureFixture[str]) -> None:
             main(arguments)
         assert ended.value.code == 0
         assert "usage: python -m lab" in capsys.readouterr().out
+
+
+def test_measured_times_of_checkpoints_are_listed_and_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "checkpoints"]) == 0
+    assert "ddp-flash" in capsys.readouterr().out
+    runs = []
+    for more in ([], ["--checkpoints", "megatron-nas"], ["--set", "overheads.checkpoint_s=195", "--set", "overheads.restart_s=127"]):
+        assert main(["run", "--trace", "sample:tiny", "--allocator", "las", "--json", *more]) == 0
+        runs.append(json.loads(capsys.readouterr().out)["runs"][0])
+    assert runs[0]["jct_mean_s"] < runs[1]["jct_mean_s"]
+    assert runs[1]["key"] == runs[2]["key"]
+    assert main(["run", "--trace", "sample:tiny", "--allocator", "las", "--checkpoints", "floppy"]) == 2
+    assert "No checkpoint 'floppy' was measured. Choose one of ddp-nas" in capsys.readouterr().err

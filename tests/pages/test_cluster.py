@@ -89,11 +89,17 @@ def test_models_are_forms_of_their_parameters(visit: Open) -> None:
     next(item for item in app.number_input if item.label == "Restart (s)").set_value(45.0).run()
     sound(app)
     assert study_of(app).base.overheads.values == {"restart_s": 45.0}
-    next(item for item in app.selectbox if item.label == "Belief").set_value("noisy").run()
-    next(item for item in app.number_input if item.label == "Sigma").set_value(0.5).run()
-    sound(app)
-    assert study_of(app).base.belief.to_json() == {"name": "noisy", "params": {"sigma": 0.5}}
     assert "Changed" not in texts(app)
+
+
+def test_measured_times_of_checkpoints_fill_the_form_and_keep_the_rest(visit: Open) -> None:
+    app = visit("cluster")
+    next(item for item in app.number_input if item.label == "Start (s)").set_value(7.0).run()
+    next(item for item in app.selectbox if item.label == "Fill in measured times").set_value("ddp-flash").run()
+    sound(app)
+    assert study_of(app).base.overheads.values == {"start_s": 7.0, "checkpoint_s": 2.2, "restart_s": 3.7}
+    assert next(item for item in app.number_input if item.label == "Restart (s)").value == 3.7
+    assert "GPT-2" in texts(app)
 
 
 def test_presets_load(visit: Open) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from lab import start
 from lab.scenario import TraceSpec
 from lab.study import Study
-from tests.pages.conftest import Open, study_of, texts
+from tests.pages.conftest import Open, sound, study_of, texts
 
 
 def test_a_made_workload_from_an_address_is_named_in_words(visit: Open, tiny: Study) -> None:
@@ -16,4 +16,24 @@ def test_a_made_workload_from_an_address_is_named_in_words(visit: Open, tiny: St
     assert "**Made: 40 elastic jobs, 10 per hour, seed 2** · 40 jobs" in shown.replace("\u2060", "").replace("\\", "")
     # Nothing was read, so there is no account of rows; it runs on its own 20 nodes.
     assert "What was read" not in shown
+    assert study_of(app).base.cluster.gpus == 160
+
+
+def test_jobs_with_servers_are_chosen_with_their_machines_and_model(visit: Open) -> None:
+    app = visit("trace")
+    next(item for item in app.selectbox if item.label == "or made jobs").set_value("dlrover").run()
+    sound(app)
+    base = study_of(app).base
+    assert base.trace.source == "made:dlrover"
+    assert (base.cluster.gpus, len(base.cluster.nodes), base.perf.name) == (0, 150, "parameter_server")
+    shown = texts(app)
+    assert "core-hours" in shown
+    assert "GPU-hours" not in shown
+    assert "load" not in shown.split("half of the jobs run less than")[1].split("\n")[0]
+    next(item for item in app.number_input if item.label.startswith("Jobs")).set_value(40)
+    next(item for item in app.button if item.label == "Make them").click().run()
+    sound(app)
+    assert study_of(app).base.trace.source == "made:dlrover:jobs=40"
+    next(item for item in app.selectbox if item.label == "or made jobs").set_value("elastic-nodes").run()
+    sound(app)
     assert study_of(app).base.cluster.gpus == 160

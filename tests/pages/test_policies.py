@@ -177,3 +177,15 @@ def test_every_performance_model_can_be_chosen_and_says_what_it_assumes(visit: O
     assert not app.error
     assert study_of(app).base.perf.name == name
     assert all(words.plain(sentence) in texts(app) for sentence in catalog.assumptions(Spec(name), load_trace(tiny.base.trace)))
+
+
+def test_what_is_believed_is_a_form_with_its_meaning(visit: Open) -> None:
+    app = visit("policies")
+    next(item for item in app.selectbox if item.label == "Belief").set_value("noisy").run()
+    next(item for item in app.number_input if item.label == "Sigma").set_value(0.5).run()
+    sound(app)
+    assert study_of(app).base.belief.to_json() == {"name": "noisy", "params": {"sigma": 0.5}}
+    chosen = next(item for item in app.selectbox if item.label == "Belief")
+    assert [option for option in chosen.options if "_" in option] == []
+    chosen.set_value("per_user").run()
+    assert "median of the jobs of its user" in texts(app)
