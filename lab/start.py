@@ -19,6 +19,8 @@ from sim.params import Spec
 FIRST_SAMPLE: Final = next(iter(SAMPLES))
 FIRST_POLICIES: Final = ("fifo", "easy", "srtf", "recorded")
 """What the first comparison shows: the usual queue, the usual improvement, the shortest-first bound, and what was recorded."""
+RETRIES: Final = 3
+"""As DLRover's job master gives up; without an end, a job that asks for too little memory would be tried for ever."""
 
 
 def sample_study(name: str = FIRST_SAMPLE) -> Study:
@@ -70,16 +72,22 @@ def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> St
     return replace(study, base=replace(study.base, trace=trace, cluster=cluster))
 
 
-def with_fitting_model(study: Study, store: Store | None = None) -> Study:
-    """Return the study under a performance model with parameter servers if its jobs have some, and unchanged otherwise.
+def with_fitting_conditions(study: Study, store: Store | None = None) -> Study:
+    """Return the study under conditions in which its jobs can show what they are made of, and unchanged where they can already.
+
+    Jobs with parameter servers get a performance model that knows those; jobs that may ask for less memory than they need are given up after `RETRIES`.
 
     Raises
     ------
     TrainyardError
         If the trace cannot be loaded.
     """
-    fits = catalog.instance("perf", study.base.perf).staffed or not load_trace(study.base.trace, store).has("servers")
-    return study if fits else with_model(study, "perf", catalog.with_servers())
+    trace, faults = load_trace(study.base.trace, store), study.base.faults
+    if trace.has("servers") and not catalog.instance("perf", study.base.perf).staffed:
+        study = with_model(study, "perf", catalog.with_servers())
+    if (trace.has("worker_mem_need_gb") or trace.has("server_mem_need_gb")) and catalog.instance("faults", faults).retries < 0:
+        study = with_model(study, "faults", Spec.of(faults.name, **{**faults.values, "retries": RETRIES}))
+    return study
 
 
 def _is_ready(cluster: Cluster, trace: TraceSpec, store: Store | None) -> bool:

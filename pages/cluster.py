@@ -40,7 +40,10 @@ def _totals(cluster: Cluster) -> None:
     with grid.cell():
         st.metric("GPUs", f"{total.gpus:,}")
     with grid.cell():
-        st.metric("V100-equivalents", f"{total.equivalents:,.0f}", help="GPUs weighted by the relative speed of their type.")
+        if not total.gpus:
+            st.metric("CPU cores", words.count(sum(node.cpus for node in cluster.nodes)))
+        else:
+            st.metric("V100-equivalents", f"{total.equivalents:,.0f}", help="GPUs weighted by the relative speed of their type.")
     with grid.cell():
         st.metric("USD per hour", words.money(total.price_per_hour), help="All nodes, for comparison only until you enter your own prices.")
 

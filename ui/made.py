@@ -38,11 +38,13 @@ def parameters(mine: state.Desk) -> None:
 def _take(mine: state.Desk, chosen: Spec) -> None:
     try:
         study = start.with_trace(mine.study, TraceSpec(f"{MADE}{chosen}"), server.store())
-        study = start.with_fitting_model(study, server.store())
+        study = start.with_fitting_conditions(study, server.store())
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
     if study != mine.study:
+        if study.base.faults != mine.study.base.faults:
+            mine.notice = f"Some of these jobs ask for less memory than they need: they are given up after {start.RETRIES} retries (Cluster page, failures)."
         mine.replace(study)
         mine.upload = None
         st.rerun()

@@ -26,7 +26,9 @@ def test_jobs_with_servers_are_chosen_with_their_machines_and_model(visit: Open)
     base = study_of(app).base
     assert base.trace.source == "made:dlrover"
     assert (base.cluster.gpus, len(base.cluster.nodes), base.perf.name) == (0, 150, "parameter_server")
+    assert base.faults.values == {"retries": 3}
     shown = texts(app)
+    assert "given up after 3 retries" in shown
     assert "core-hours" in shown
     assert "GPU-hours" not in shown
     assert "load" not in shown.split("half of the jobs run less than")[1].split("\n")[0]
