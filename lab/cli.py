@@ -52,6 +52,8 @@ RUN_KEYS: Final = (
     "queue_p95_s",
     "wait_mean_s",
     "makespan_s",
+    "believed_near",
+    "believed_factor",
     "utilisation",
     "cpus_held",
     "cpus_used",

@@ -8,6 +8,7 @@ import numpy as np
 
 from sim.cluster import Cluster
 from sim.metrics.jobs import Mask, Window, completed, failed_by, measured, outcome_counts, waits
+from sim.metrics.predictions import accuracy
 from sim.metrics.resources import resource_hours, resource_share
 from sim.metrics.steps import Floats
 from sim.metrics.usage import Usage, capacity_gpu_s, cost_cluster_usd
@@ -21,7 +22,7 @@ NUMBERS: Final = (
     *("jct_mean_s", "jct_p50_s", "jct_p95_s", "jct_p99_s"),
     *("queue_mean_s", "queue_p50_s", "queue_p95_s", "queue_p99_s"),
     *("wait_mean_s", "wait_p50_s", "wait_p95_s", "wait_p99_s"),
-    *("makespan_s", "efficiency"),
+    *("makespan_s", "efficiency", "believed_near", "believed_factor"),
     *("utilisation", "utilisation_productive", "utilisation_to_end", "utilisation_from_s", "utilisation_to_s"),
     *("held_gpu_s", "overflow_gpu_s", "paused_gpu_s", "lost_gpu_s", "cost_held_usd", "cost_held_per_job_usd", "cost_cluster_usd"),
     *("cpus_held", "mem_held", "cpus_used", "mem_used"),
@@ -62,6 +63,7 @@ def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window |
     - cpus_held, mem_held = share of the cluster's cores and memory held, in the window of the utilisation; cpus_used, mem_used = core-hours and GB-hours used /
       held, of the whole run, where the use is known; see `sim.metrics.resources`.
     - restarts = preemptions + evictions + relaunches. lost_work_s = sum over jobs of lost work / work x `ideal_s`: comparable across models.
+    - believed_near, believed_factor = how near first believed sizes came to the truth, see `sim.metrics.predictions.accuracy`.
     - utilisation = GPU-seconds held / integral of GPU capacity, from the first to the last submission that counts: the same window for every policy.
       If all jobs come at one instant there is no such window, and it runs to the end. `utilisation_from_s`, `utilisation_to_s` say which it was.
     - utilisation_to_end = the same from the first submission to the end of the run.
@@ -70,6 +72,7 @@ def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window |
     - The overflow node of a recorded schedule counts in `overflow_gpu_s` only.
     """
     mask = measured(result, measure)
+    told = accuracy(result.jobs, mask)
     return {
         "jobs": int(mask.sum()),
         **outcome_counts(result, mask),
@@ -78,6 +81,8 @@ def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window |
         "failed_by": failed_by(result, mask),
         **_times(result, mask),
         "efficiency": _efficiency(result, trace, mask),
+        "believed_near": told.near,
+        "believed_factor": told.median_factor,
         **_use(result, cluster, mask),
         **_resources(result, cluster, mask),
         **_events(result, mask),

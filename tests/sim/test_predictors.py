@@ -14,8 +14,11 @@ from allocators import make
 from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.errors import ParameterError
+from sim.generate.made import workload
 from sim.overheads import Overheads
 from sim.perf import trained
+from sim.perf.belief import Unknown
+from sim.perf.parameter_server import ParameterServer
 from sim.perf.predictors import LearnedBelief, PerUser
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
@@ -212,6 +215,28 @@ def test_no_decision_depends_on_what_has_not_ended_yet(policy: str, longer: int,
     early = [result.segments.loc[result.segments["t0"] <= at_s, ["job", "t0", "gpus"]].sort_values(["t0", "job"]).to_numpy() for result in (before, after)]
     assert np.array_equal(*early)
     assert run(trace).digest() == before.digest()
+
+
+@pytest.mark.parametrize("of", [PerUser(least=3), Boosting(rounds=20, least=10)])
+def test_nor_where_the_allocator_asks_what_can_be_told(of: Any) -> None:
+    made = workload("aiturbo:jobs=120,seed=3")
+    frame = made.make().frame
+    trace = Trace.of(frame.assign(user=[f"user{at % 5}" for at in range(120)]))
+
+    def run(jobs: Trace, belief: Any) -> RunResult:
+        return Simulator(jobs, made.machines(), make(Spec("aiturbo")), Conditions(ParameterServer(), belief=belief)).run()
+
+    before = run(trace, of)
+    at_s = float(trace.numbers("submit_time_s")[80])
+    later = trace.numbers("submit_time_s") > at_s
+    durations = trace.numbers("duration_s").copy()
+    durations[later] = durations[later][::-1]
+    after = run(Trace.of(trace.frame.assign(duration_s=durations)), of)
+    assert (before.jobs["finish_s"].to_numpy() <= at_s).sum() > 20
+    early = [result.segments.loc[result.segments["t0"] <= at_s, ["job", "t0", "gpus"]].sort_values(["t0", "job"]).to_numpy() for result in (before, after)]
+    assert np.array_equal(*early)
+    # It makes use of what can be told.
+    assert before.segments["t0"].tolist() != run(trace, Unknown()).segments["t0"].tolist()
 
 
 def test_predictions_are_in_the_unit_of_the_rate() -> None:
