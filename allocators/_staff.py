@@ -36,11 +36,21 @@ class Staff:
         self._place, self._most_servers = place, most_servers
         self._demands: dict[tuple[int, Size, float], Demand] = {}
         self._rates: dict[JobId, Floats] = {}
+        self._on_cpus: dict[JobId, bool] = {}
 
     def forget(self, jobs: Iterable[JobId]) -> None:
         """Drop what is known of jobs that are gone."""
         for job in jobs:
             self._rates.pop(job, None)
+            self._on_cpus.pop(job, None)
+
+    def runs_on_cpus(self, view: View, job: JobId) -> bool:
+        """Tell whether a job with GPU workers is believed to run on CPU workers at all; under most performance models none does."""
+        known = self._on_cpus.get(job)
+        if known is None:
+            shape = Shape((0,) * len(view.cluster.types), kind="cpu", workers=view.demand(job).replicas)
+            known = self._on_cpus[job] = bool(view.belief.rates(np.array([job]), [shape])[0, 0] > 0)
+        return known
 
     def demand(self, asked: Demand, size: Size, cores: float = 0.0) -> Demand:
         """Return what a job asks for at another size; always the same object.

@@ -158,7 +158,7 @@ class AITurbo:
     def _wishes(self, view: View, job: JobId) -> tuple[Demand, ...]:
         asked, size = view.demand(job), self._size(view, job)
         first = self._staff.demand(asked, size)
-        if not self.cpu_workers or not asked.gpus:
+        if not self.cpu_workers or not asked.gpus or not self._staff.runs_on_cpus(view, job):
             return (first,)
         return first, self._staff.demand(asked, size, self.worker_cores)
 

@@ -88,7 +88,7 @@ def scenarios() -> tuple[Scenario, ...]:
         Scenario("failing", Trace.of(plain), groups((4, 8, "mid", inf, ())), Conditions(faults=Faults(mtbf_h=30, mttr_h=3), seed=3)),
         Scenario("elastic", Trace.of(elastic(6)), groups((4, 8, "mid", inf, ())), Conditions(PowerLaw(), overheads=RESTARTS)),
         Scenario("batched", Trace.of(batched(7)), three, Conditions(Batch(), overheads=RESTARTS)),
-        Scenario("staffed", Trace.of(staffed(9)), Cluster.parse("3x4:v100/24c/96g,5x0:cpu/32c/128g"), STRAGGLING),
+        Scenario("staffed", Trace.of(staffed(9)), Cluster.parse("1x4:v100/24c/96g,5x0:cpu/32c/128g"), STRAGGLING),
         Scenario("measured", Trace.of(measured(8)), Cluster.parse("2x4:v100,2x4:p100,1x4:k80"), Conditions(COPIES_COST, overheads=RESTARTS)),
     )
 
@@ -109,7 +109,7 @@ def measured(seed: int) -> pd.DataFrame:
 
 
 def staffed(seed: int) -> pd.DataFrame:
-    """Jobs of workers and parameter servers, some on GPUs and in step, most on cores and each worker at its own pace, and runs of few scenarios."""
+    """Jobs of workers and parameter servers, some on GPUs and in step, most on cores and each worker at its own pace; one server has room for all memory."""
     frame = jobs(seed, 45, (0, 0, 0, 1, 2, 4), 1800, 500)
     frame["submit_time_s"] += np.where(frame.index >= 30, 100_000, 0)  # the rest a day later
     rng = np.random.default_rng([seed, 1])
@@ -129,8 +129,8 @@ def staffed(seed: int) -> pd.DataFrame:
         server_cpus=4.0,
         server_mem_gb=np.where(kind == 3, 30.0, 10.0),
         worker_mem_need_gb=4.0,
-        server_mem_need_gb=np.where(kind == 3, 20.0, 5.0) * servers,
-        server_mem_growth_gb=np.where(kind == 3, 8.0, 0.0) * servers,
+        server_mem_need_gb=np.where(kind == 3, 20.0, 5.0),
+        server_mem_growth_gb=np.where(kind == 3, 8.0, 0.0),
     )
 
 
