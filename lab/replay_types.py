@@ -13,7 +13,7 @@ Kind = Literal["ratio", "difference", "value"]
 
 KINDS: Final = ("ratio", "difference", "value")
 CERTAINTIES: Final = ("read in the abstract", "read in code or notebooks", "from memory", "our reading", "expected (prototype)")
-BANDS: Final = ("published ± 20 %", "published ± 5 %", "authors' code", "prototype", "direction")
+BANDS: Final = ("published ± 20 %", "published ± 5 %", "around published", "authors' code", "prototype", "direction")
 """Where a band comes from; docs/reference/replays.md says what each means."""
 MARGINS: Final = {"published ± 20 %": 0.2, "published ± 5 %": 0.05}
 

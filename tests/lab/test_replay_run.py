@@ -198,6 +198,24 @@ DIRECTIONS = {
         "jct_mean_s asrpt/spwf_few at load=1.5": (1, 2),
         "jct_mean_s asrpt_skip/asrpt at load=1.5": (0.4, 0.95),
     },
+    "dlrover-hot-ps": {"jct_mean_s nothing": (1970, 1990), "jct_mean_s stop": (1740, 1770), "jct_mean_s seamless": (1410, 1440)},
+    "dlrover-production": {
+        "jct_p50_s dlrover/manual": (0.4, 0.9),
+        "completion_rate dlrover-manual": (0.05, 0.3),
+        "cpus_used dlrover-manual": (0.01, 0.15),
+        "mem_used dlrover-manual": (0.3, 0.55),
+        "cpus_used tuned-manual": (0.05, 0.2),
+        "lost_work_s dlrover/manual": (0, 0.1),
+    },
+    # Of 24 workers and 8 servers, or 8 workers and 2 servers, one is slow: in shards only its own share of the work is missed.
+    "dlrover-stragglers": {
+        "jct_mean_s wd_fixed at wd_worker=0.587": (2750, 2770),
+        "jct_mean_s wd_shards at wd_worker=0.587": (1620 * 24 / 23.587 - 1, 1620 * 24 / 23.587 + 1),
+        "jct_mean_s wd_auto at wd_server=0.1004": (1980, 2100),
+        "jct_mean_s xd_shards at xd_worker=0.433": (6240 * 8 / 7.433 - 1, 6240 * 8 / 7.433 + 1),
+        "jct_mean_s xd_auto at xd_server=0.292": (6500, 6700),
+        "jct_mean_s xd_grown": (3000, 5000),
+    },
     # The rate at which nothing queues: beyond it a run takes half a minute.
     "gavel-jct": {"jct_mean_s las/gavel at per_h=4": (1.15, 1.7), "jct_mean_s allox/gavel at per_h=4": (0.8, 1.2)},
     "gavel-makespan": {
