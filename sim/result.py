@@ -60,7 +60,7 @@ class RunResult:
         submit_s, first_start_s (NaN = never), finish_s (NaN = never), gpus, outcome (category of `OUTCOMES`), preemptions (stopped or changed by a plan),
         evictions (outage, interruption, OOM), relaunches (interruptions of one replica that the job survived), held_s (time with a grant), paused_s (of it
         without progress), served_gpu_s, work, ideal_s (alone at its best size on the fastest type, without pauses), believed_s (the same for the size that
-        was first believed; NaN = nobody asked), lost_work.
+        was first believed, or replaced a stand-in; NaN = nobody asked), lost_work.
     segments : DataFrame, one row per job and period of constant grant and rate
         job, t0, t1, gpus, rate (work per second after the pause), paused_s, batch (-1 = none), ended (category of `ENDINGS`).
     placements : DataFrame, the only source for where and on which type

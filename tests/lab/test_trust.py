@@ -54,7 +54,7 @@ def result_of(spells: list[tuple[int, float, float, int, int]], overflow: int | 
     segments = pd.DataFrame([(job, t0, t1) for job, t0, t1, _, _ in spells], columns=["job", "t0", "t1"])
     placements = pd.DataFrame([(at, node, gpus, 1) for at, (*_, node, gpus) in enumerate(spells)], columns=["segment", "node", "count", "gpus"])
     empty = pd.DataFrame()
-    return RunResult(empty, segments, placements, empty, empty, empty, 100.0, overflow=overflow)
+    return RunResult(empty, segments, placements, empty, empty, empty, empty, empty, 100.0, overflow=overflow)
 
 
 def test_overflow_intervals() -> None:
