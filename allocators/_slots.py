@@ -173,7 +173,7 @@ class Rounds:
     def __init__(self, round_s: float) -> None:
         self.sites = Sites()
         self.paces = Paces(self.sites)
-        self._place = Placer("fewest", "fastest", False)
+        self._round_s, self._place = round_s, Placer("fewest", "fastest", False)
         self._clock, self._aside = Clock(round_s), Aside(self._place)
 
     def plan(self, view: View, decide: Decide) -> Plan:
@@ -189,7 +189,7 @@ class Rounds:
         self.paces.forget(view.delta.finished)
         self._aside.feed(view)
         if not self._clock.is_due(view, self._aside):
-            return Plan(self._aside.start(view), wake_at_s=self._clock.ends_s)
+            return Plan(self._aside.start(view), wake_at_s=self._next_s(view))
         jobs = Jobs.of(view)
         free = _lifted(view, jobs)
         paces = self.paces.of(view, jobs.ids.tolist())
@@ -197,7 +197,11 @@ class Rounds:
         target, notes = decide(view, Jobs(*(column[runs] for column in jobs)), paces[runs], free) if runs.any() else ({}, {})
         changes = _settled(view, jobs, target, self._place) | self._aside.start(view)
         self._clock.begin(view.now_s, goes_on=_goes_on(view, changes))
-        return Plan(changes, wake_at_s=self._clock.ends_s, notes=notes)
+        return Plan(changes, wake_at_s=self._next_s(view), notes=notes)
+
+    def _next_s(self, view: View) -> float:
+        # A job without GPUs that loses its nodes is no news, so while one runs it is looked after once a round, even if there are no rounds.
+        return min(self._clock.ends_s, view.now_s + self._round_s if self._aside.running else inf)
 
 
 def _lifted(view: View, jobs: Jobs) -> Free:
