@@ -1,4 +1,4 @@
-"""Nine scenarios whose summaries are kept for every registered allocator, and how they are computed and compared."""
+"""Ten scenarios whose summaries are kept for every registered allocator, and how they are computed and compared."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from sim.cluster import Cluster
 from sim.conditions import Conditions, Measure
 from sim.contract import Spec
 from sim.faults import Faults
+from sim.generate.made import workload
 from sim.metrics import summary
 from sim.overheads import Overheads
 from sim.perf.belief import Noisy, Unknown
+from sim.perf.parameter_server import ParameterServer
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import PowerLaw
 from sim.result import RESULTS_VERSION
@@ -26,6 +28,7 @@ from tests.properties.runs import busy_trace, mixed_cluster, rough
 HERE: Final = Path(__file__).parent
 MEASURED_ON_THIS_MACHINE: Final = ("cpu_s", "wall_s", "allocate_s", "decision_ms_mean", "decision_ms_max", "peak_rss_mb")
 
+STAFFED: Final = workload("dlrover:jobs=60,scenarios=12,nodes=60,seed=20")
 Scenario = Callable[[], tuple[Trace, Cluster, Conditions]]
 SCENARIOS: Final[dict[str, Scenario]] = {
     "plain": lambda: (busy_trace(250, 11), Cluster.parse("4x8:v100"), Conditions()),
@@ -44,6 +47,15 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Conditions(belief=Noisy(1.0), overheads=Overheads(latency_s=20, latency_per_job_s=0.1), faults=Faults(outages="0:600:1500;3:900:1000")),
     ),
     "elastic": lambda: (busy_trace(150, 19), Cluster.parse("4x8:v100"), Conditions(perf=PowerLaw(), overheads=Overheads(restart_s=30))),
+    "staffed": lambda: (
+        STAFFED.make(),
+        STAFFED.machines(),
+        Conditions(
+            ParameterServer(),
+            overheads=Overheads(restart_s=600, overlap_s=120, overlap_pause_s=60, relaunch_s=60),
+            faults=Faults(retries=3, interruptions_per_node_h=0.01),
+        ),
+    ),
     "window": lambda: (busy_trace(250, 18), Cluster.parse("3x8:v100"), Conditions(measure=Measure(500.0, 2000.0), stop="measured", horizon_s=20_000.0)),
 }
 
