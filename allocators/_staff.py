@@ -77,7 +77,7 @@ class Staff:
         return known
 
     def range(self, view: View, job: JobId) -> tuple[Size, Size]:
-        """Return the smallest and the largest size of a job."""
+        """Return the smallest and the largest size of a job; never with fewer servers than it asks for if it says what memory they need."""
         demand = view.demand(job)
         if demand.gpus:
             least, most = max(1, int(view.one("min_gpus", job)) // demand.gpus), max(demand.replicas, int(view.one("max_gpus", job)) // demand.gpus)
@@ -85,7 +85,8 @@ class Staff:
             least, most = 1, _GROWTH * demand.replicas
         if demand.servers is None:
             return Size(least, 0), Size(most, 0)
-        return Size(least, 1), Size(most, max(self._most_servers, demand.servers.replicas))
+        asked = demand.servers.replicas
+        return Size(least, asked if demand.servers.mem_gb else 1), Size(most, max(self._most_servers, asked))
 
     def learn(self, view: View, jobs: Iterable[JobId]) -> None:
         """Ask for the rates of jobs at every size; once for each."""

@@ -119,9 +119,10 @@ def staffed(seed: int) -> pd.DataFrame:
     servers = np.where(on_gpus, rng.integers(1, 3, count), np.where(frame.index % 9 == 0, 0, 1 + kind)).astype(float)
     return frame.assign(
         name=np.array(["ads", "feed", "news", "video"])[kind],
-        model=np.where(on_gpus, "resnet50", np.array(["wide_deep", "deepfm", "xdeepfm"])[rng.integers(0, 3, count)]),
+        model=np.where(on_gpus, np.where(kind > 1, "vgg", "resnet50"), np.array(["wide_deep", "deepfm", "xdeepfm"])[rng.integers(0, 3, count)]),
         batch_size=np.where(on_gpus, 64.0, 512 * workers),
         asynchronous=np.where(on_gpus, 0.0, 1.0),
+        min_gpus=np.where(on_gpus & (kind == 3), workers, np.nan),
         workers=workers,
         servers=servers,
         worker_cpus=np.where(on_gpus, 1.0, rng.integers(2, 5, count)),
