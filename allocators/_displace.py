@@ -73,7 +73,7 @@ class _Walk:
     def _come(self, job: JobId) -> None:
         wishes = self._wants(job)
         old = self._view.grants.get(job)
-        if old is not None and any(matches(old, wish) and _takes(self._view, old, wish) for wish in wishes):
+        if old is not None and any(matches(old, wish) and takes(self._view, old, wish) for wish in wishes):
             self._holding[job] = old
             del self.changes[job]
             return
@@ -119,7 +119,7 @@ def _same(part: Part, demand: Demand | None) -> bool:
     return (sum(part.count), part.gpus, part.cpus, part.mem_gb) == (demand.replicas, demand.gpus, demand.cpus, demand.mem_gb)
 
 
-def _takes(view: View, grant: Grant, demand: Demand) -> bool:
+def takes(view: View, grant: Grant, demand: Demand) -> bool:
     """Reserve a grant if there is still room for it, role by role."""
     room, (workers, servers) = view.room, grant.gangs[0]
     if not _has_room(view, workers, demand):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from allocators._clock import Aside
+from allocators._displace import takes
 from allocators._rounds import NONE, Bools, Contest, Roster
 from allocators.placement import Placer
 from sim.contract import Demand, Floats, Gang, Grant, Ints, JobId, Part, Shape, View
@@ -296,8 +297,7 @@ class Seats:
         pools, held = self._kinds.ways(view, demand)[column], self._held.get(place)
         if not view.room.gpus_free(pools):
             return None
-        if held is not None and self.on[place] == column and _still_fits(view, demand, held):
-            view.room.take(held)
+        if held is not None and self.on[place] == column and takes(view, held, demand):
             return held
         return self._place.within(view, demand, pools)
 
@@ -321,8 +321,3 @@ class Seats:
 
 def _each_one(nodes: list[int], demand: Demand) -> Grant:
     return Grant((Gang(Part(tuple(sorted(nodes)), (1,) * len(nodes), 1, demand.cpus, demand.mem_gb)),))
-
-
-def _still_fits(view: View, demand: Demand, held: Grant) -> bool:
-    workers, _ = held.gangs[0]
-    return all(view.room.replicas_that_fit(node, demand) >= count for node, count in zip(workers.nodes, workers.count, strict=True))
