@@ -145,6 +145,8 @@ def number(measure: Measure, value: float) -> str:
     if measure.kind == "ratio":
         return f"× {_short(value)}"
     text = _value(measure.metric, abs(value))
+    if measure.kind == "difference" and text.endswith("%"):
+        text = f"{text[:-1].rstrip()} points"
     return f"{'−' if value < 0 else '+' if measure.kind == 'difference' else ''}{text}"
 
 

@@ -10,7 +10,7 @@ import pytest
 from lab.leaving import Leaving
 from lab.replay import load
 from lab.replay_report import Cell, Numbers, Pooled, ReplayReport, Row
-from lab.replay_types import BASE
+from lab.replay_types import BASE, Measure
 from ui import replay_report
 from ui.replays import Runs
 
@@ -219,3 +219,8 @@ def test_bounds_and_changes_are_no_claims_of_a_curve() -> None:
     claim = replay_report._claim(replay, replay.axis("jobs"), ratio)
     assert claim is not None
     assert (claim.at, claim.value) == (1, 0.5)
+
+
+def test_differences_of_shares_are_points() -> None:
+    assert replay_report.number(Measure("completion_rate", "a", "b", "difference"), 0.162) == "+16.2 points"
+    assert replay_report.number(Measure("completion_rate", "a", kind="value"), 0.162).endswith("%")
