@@ -93,7 +93,9 @@ class Stage:
             outcome[ids.ids()] = UNFINISHED
         outcome[self.submit_s > end_s] = UNFINISHED
         frames, gpus = self.record.frames(), self.trace.frame["num_gpus"].to_numpy()
-        sizes = self._work, self.belief.believed(), self._model.fastest()
+        # Who does not read sizes was never told any.
+        believed = self.belief.believed() if "remaining_work" in self._needs else np.full(len(self._work), np.nan)
+        sizes = self._work, believed, self._model.fastest()
         jobs = job_frame(self.columns, frames["segments"], self.submit_s, gpus, sizes)
         return RunResult(
             jobs=jobs,

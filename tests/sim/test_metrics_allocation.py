@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -90,7 +91,7 @@ def test_a_hundred_thousand_segments_are_a_thousand_points() -> None:
     base = run_of([Job(0, 1, 0, 1e6)] * 10, [Held(0, 0, 1, 1)], 1e6)
     begin = np.sort(rng.uniform(0, 9e5, count))
     segments = pd.DataFrame({"job": rng.integers(0, 10, count), "t0": begin, "t1": begin + rng.exponential(5e4, count), "gpus": rng.integers(1, 64, count)})
-    result = RunResult(base.jobs, segments, base.placements, base.decisions, base.notes, base.outages, 1e6)
+    result = replace(base, segments=segments, end_s=1e6)
     frame = allocation_series(result)
     assert len(frame) == 1000
     widths = np.diff(frame["t_s"].to_numpy())
