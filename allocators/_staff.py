@@ -100,10 +100,6 @@ class Staff:
             for row, job in enumerate(some):
                 self._rates[job] = rates[row, columns[job]].reshape(most[job].workers, -1)
 
-    def rates(self, job: JobId) -> Floats:
-        """Return the believed work per second of a job that was learnt: an array of shape (workers, servers), from 1 each; one column without servers."""
-        return self._rates[job]
-
     def rate(self, job: JobId, size: Size) -> float:
         """Return one of these."""
         return float(self._rates[job][size.workers - 1, max(size.servers - 1, 0)])

@@ -23,7 +23,7 @@ class AITurbo:
     -----
     A job of W workers and P servers that runs at rate v holds S = ``delta`` x GPUs + cores, and still needs C = (remaining work / v) x S. Every ``interval_s``
     each job whose size the belief can tell looks at one worker or one server more, and at one less; the best of these moves is made if it lowers C. A job
-    also looks when its size can be told for the first time. All others keep the size they asked for.
+    also looks at the first decision at which its size can be told. All others keep the size they asked for.
 
     All jobs are ranked by attained service (the integral of S over the time they held it), those that can be told also by C, both ascending and stretched to
     the same range. The score of a job that can be told is the sum, of any other twice its first rank. ``thresholds`` on the score make a feedback queue of
@@ -61,7 +61,7 @@ class AITurbo:
         title="AITurbo",
         what="Resizes jobs to where they need least in all, and runs first who has received and still needs little; on CPUs where GPUs are short.",
         cost="Long jobs whose size can be told wait for short ones, and are stopped and resized often.",
-        limits="One move per job and interval. Knows no deadlines. Restarts on CPUs are dearer than it counts.",
+        limits="One move per job and interval. Knows no deadlines. Restarts on CPUs are dearer than it counts. GPU jobs never start where there are no GPUs.",
         source="Zhao et al., AITurbo, HPDC 2021; code of its follow-up",
         certainty="our reading of the benefit order, of the weights and of CPU workers at run time; interval, thresholds and delta as published",
         goals=("short waits", "elastic", "heterogeneous"),
@@ -157,10 +157,14 @@ class AITurbo:
 
     def _wishes(self, view: View, job: JobId) -> tuple[Demand, ...]:
         asked, size = view.demand(job), self._size(view, job)
-        first = self._staff.demand(asked, size)
-        if not self.cpu_workers or not asked.gpus or not self._staff.runs_on_cpus(view, job):
-            return (first,)
-        return first, self._staff.demand(asked, size, self.worker_cores)
+        own = size_of(asked)
+        wishes = [self._staff.demand(asked, size)]
+        if size.workers > own.workers or size.servers > own.servers:
+            # What a job has grown to may never fit, for the way nodes are cut: then what it asked for, where that is free.
+            wishes.append(self._staff.demand(asked, own))
+        if self.cpu_workers and asked.gpus and self._staff.runs_on_cpus(view, job):
+            wishes.append(self._staff.demand(asked, size, self.worker_cores))
+        return tuple(wishes)
 
     def _forget(self, finished: tuple[JobId, ...]) -> None:
         self._staff.forget(finished)

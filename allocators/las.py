@@ -115,7 +115,8 @@ class Las:
     behind those that wait already. A demoted job that runs stands before the waiting jobs of its new queue. Jobs without GPUs attain nothing and stay in the
     first queue. With a knob and costly restarts, limits must allow for far more than one restart: large gangs could else take turns for ever without progress.
 
-    ``servers = gpu`` is how the follow-up of AITurbo ran Tiresias (MaoZzzzz/Aiturbo-vGPU): every parameter server holds a GPU, which counts as service.
+    ``servers = gpu`` is how the follow-up of AITurbo ran Tiresias (MaoZzzzz/Aiturbo-vGPU): every parameter server holds a GPU, which counts as service. Jobs
+    for which there are then too few GPUs are refused.
 
     References
     ----------
@@ -166,7 +167,10 @@ class Las:
     def allocate(self, view: View, /) -> Plan:
         """Start what is best, and stop what must go for it."""
         if self.servers == "gpu":
-            view = self._with_servers_on_gpus(view)
+            return self._with_servers_on_gpus(view)
+        return self._decide(view)
+
+    def _decide(self, view: View) -> Plan:
         order, contest = self._order, self._contest
         self._demote(view)
         contest.feed(view)
@@ -178,10 +182,19 @@ class Las:
             return Plan(changes) if changes else EMPTY
         return Plan(changes, wake_at_s=self._next_s())
 
-    def _with_servers_on_gpus(self, view: View) -> View:
+    def _with_servers_on_gpus(self, view: View) -> Plan:
         inside = SubView(view, view.delta)
         inside.demand = lambda job: self._moved(view.demand(job))
-        return cast("View", inside)
+        hopeless = frozenset(job for job in view.delta.arrived if self._is_too_large(view, inside.demand(job)))
+        if not hopeless:
+            return self._decide(cast("View", inside))
+        inside.delta = view.delta._replace(arrived=tuple(job for job in view.delta.arrived if job not in hopeless))
+        return self._decide(cast("View", inside))._replace(refuse=hopeless)
+
+    @staticmethod
+    def _is_too_large(view: View, demand: Demand) -> bool:
+        pools = view.room.pools
+        return gpus_of(demand) > sum([view.cluster.nodes[node].gpus for at in demand.pools for node in pools[at].nodes])
 
     def _moved(self, demand: Demand) -> Demand:
         known = self._on_gpus.get(id(demand))

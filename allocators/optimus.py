@@ -154,7 +154,9 @@ def _turn(view: View, job: JobId, size: Size) -> tuple[int, JobId]:
 
 def _in_service(view: View) -> Amount:
     """Return what all nodes in service have together."""
-    nodes = [node for node, gpus in zip(view.cluster.nodes, view.capacity.tolist(), strict=True) if gpus or not node.gpus]
+    used = {node for grant in view.grants.values() for part in grant.gangs[0] if part is not None for node in part.nodes}
+    there = zip(view.cluster.nodes, view.capacity.tolist(), view.free_cpus.tolist(), strict=True)
+    nodes = [node for at, (node, gpus, cpus) in enumerate(there) if gpus or (not node.gpus and (cpus or at in used))]
     return float(sum([node.gpus for node in nodes])), sum([node.cpus for node in nodes]), sum([node.mem_gb for node in nodes])
 
 

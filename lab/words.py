@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_CAUSES: Final = {"oom": "a {role} ran out of memory", "interruption": "interrupted", "outage": "its node went down"}
+_CAUSES: Final = {"oom": "out of memory ({role})", "interruption": "interrupted", "outage": "its node went down"}
 
 
 def plural(number: int, noun: str) -> str:

@@ -114,8 +114,17 @@ class Demands:
         return right_type and (not home or not pool.partitions or home in pool.partitions)
 
     def _fits(self, demand: Demand, *, mixed: bool) -> bool:
-        # Roles are looked at one by one: what does not fit together although each role does waits for ever, and the end of the run says so.
-        return self._holds(demand, mixed=mixed) and (demand.servers is None or self._holds(demand.servers, mixed=mixed))
+        if demand.servers is None:
+            return self._holds(demand, mixed=mixed)
+        return self._holds(demand, mixed=mixed) and self._holds(demand.servers, mixed=mixed) and self._suffices(demand, demand.servers)
+
+    def _suffices(self, workers: Demand, servers: Demand) -> bool:
+        # Only sums: roles that do not fit together for the way nodes are cut wait for ever, and the end of the run says so.
+        nodes = [self._cluster.nodes[node] for at in {*workers.pools, *servers.pools} for node in self._pools[at].nodes]
+        return all(
+            sum([role.replicas * getattr(role, what) for role in (workers, servers)]) <= sum([getattr(node, what) for node in nodes]) + 1e-6
+            for what in ("cpus", "mem_gb")
+        )
 
     def _holds(self, demand: Demand, *, mixed: bool) -> bool:
         most: dict[int, float] = {}

@@ -265,7 +265,9 @@ class ParameterServerModel:
         count, spec = float(sum(workers.count)), self._spec
         compute_s, exchange_s, rest_s, samples = self._step(job, gang, count)
         slow = self._stragglers.speeds(workers.nodes, now_s) if spec.slow_role != "server" else [HEALTHY] * len(workers.nodes)
-        serving = self._stragglers.speeds(servers.nodes, now_s) if servers and spec.slow_role != "worker" else [HEALTHY]
+        serving = [HEALTHY] * len(servers.nodes) if servers else [HEALTHY]
+        if servers and spec.slow_role != "worker":
+            serving = self._stragglers.speeds(servers.nodes, now_s)
         exchange_s /= min(serving)
         types = [self._machines.node_speed[node] if workers.gpus else 1.0 for node in workers.nodes]
         times = [(compute_s / kind + exchange_s + rest_s) / speed for kind, speed in zip(types, slow, strict=True)]

@@ -139,3 +139,12 @@ def test_everything_is_completed_with_exact_beliefs_too() -> None:
     rows = [(float(at * 20), int(rng.integers(1, 5)), int(rng.integers(1, 3)), float(rng.integers(1, 60))) for at in range(60)]
     result = run(AITurbo(interval_s=100.0), staffed(rows), "2x4:v100/60c", Overheads(restart_s=5.0), belief=Exact())
     assert (result.jobs["outcome"] == "completed").all()
+
+
+def test_a_job_that_has_grown_beyond_what_fits_starts_as_it_asked() -> None:
+    # Two nodes of 4 GPUs and 12 cores: 4 workers leave 8 cores on each, room for one server of 5. A third server would pay, and would never fit.
+    trace = staffed([(0, 6, 1, 100), (10, 8, 2, 100)], min_gpus=[6, 8])
+    result = run(AITurbo(cpu_workers=False, hysteresis=False), trace, "2x4:v100/12c")
+    assert need(8, 3) < need(8, 2)
+    assert (result.jobs["outcome"] == "completed").all()
+    assert [row[3:5] for row in sizes(result) if row[0] == 1] == [(8, 2)]

@@ -13,6 +13,8 @@ from sim.contract import JobId, ParameterError, View
 from sim.faults import Faults
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
+from tests.allocators.staffed import run as run_staffed
+from tests.allocators.staffed import staffed
 from tests.allocators.walk import After, Compared, Situation, Walk, clusters, compare, gantt, placer, situations, trace_of
 
 LIMITS = (24.0, 80.0)
@@ -221,3 +223,14 @@ def test_it_wakes_itself_only_when_that_can_change_something() -> None:
     assert run([(0, 1, 20), (1, 1, 20)], "1x2:a").decisions["t"].tolist() == [0.0, 1.0, 20.0]
     # Job 1 waits in the first queue: one wake-up at 4, when job 0 leaves it. None at 12, when it leaves the second, where nobody waits.
     assert run([(0, 1, 20), (1, 1, 2)], "1x1:a").decisions["t"].tolist() == [0.0, 1.0, 4.0, 6.0]
+
+
+def test_servers_on_gpus_hold_gpus_and_count_as_service() -> None:
+    # Four GPUs. Two workers and two servers take all of them, so that the second job waits; three servers never fit.
+    trace = staffed([(0, 2, 2, 10), (0, 1, 1, 1), (0, 2, 3, 1)])
+    on_cores = run_staffed(Las(), trace, "1x4:v100/100c")
+    on_gpus = run_staffed(Las(servers="gpu"), trace, "1x4:v100/100c")
+    assert on_cores.jobs["first_start_s"].tolist()[:2] == [0, 0]
+    assert on_gpus.jobs["first_start_s"].tolist()[:2] == [0, 50]
+    assert on_gpus.jobs["served_gpu_s"][0] == 200
+    assert on_gpus.jobs["outcome"].tolist() == ["completed", "completed", "refused"]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators.optimus import GROW_ONLY, Optimus
+from sim.faults import Faults
 from sim.overheads import Overheads
 from tests.allocators.staffed import run, sizes, staffed, step_s
 
@@ -88,3 +89,11 @@ def test_who_must_not_be_stopped_keeps_what_it_has() -> None:
     result = run(Optimus(interval_s=50.0), staffed([(0, 1, 1, 200), (10, 1, 1, 200)], preemptible=[0.0, 1.0]))
     assert result.jobs["preemptions"][0] == 0
     assert (result.jobs["outcome"] == "completed").all()
+
+
+def test_nodes_without_gpus_that_are_out_are_not_divided() -> None:
+    # Thirteen cores beside the GPUs, forty on a node that is away until 400: room for two servers, then for more.
+    result = run(Optimus(interval_s=100.0), staffed([(0, 1, 1, 200)], max_gpus=[8.0]), "1x8:v100/13c,1x0:cpu/40c", faults=Faults(outages="1:0:400"))
+    held = {row[1]: row[4] for row in sizes(result)}
+    assert held[0] == 2
+    assert max(held.values()) > 2

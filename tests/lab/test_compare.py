@@ -243,4 +243,4 @@ def test_metrics_that_say_nothing_are_left_out_and_failures_are_told_apart() -> 
     one = outcome_of("B", (5.0, nan), **quiet | {"completion_rate": 0.5, "evictions": 3})
     assert {"completion_rate", "evictions"} <= set(table([outcome_of("A", (10.0, 2.0), **quiet), one])["metric"])
     failed = outcome_of("A", (1.0,), (2.0,), failed_by={"oom server": 2, "interruption worker": 1, "interruption server": 3, "outage worker": 1})
-    assert counts([failed])["why"].tolist() == ["8 interrupted, 4 a server ran out of memory, 2 its node went down"]
+    assert counts([failed])["why"].tolist() == ["8 interrupted, 4 out of memory (server), 2 its node went down"]

@@ -140,3 +140,11 @@ def test_a_job_that_may_shrink_keeps_its_workers_whole() -> None:
         found = Demands(jobs((0, 8, 1)), machines, pools_of(machines), roles=Roles(*columns))
         assert found.of(0)[:2] == (4, 2)
         assert found.impossible(np.array([2.0]), mixed=False).tolist() == [hopeless]
+
+
+def test_roles_that_exceed_the_cores_of_all_nodes_together_are_impossible() -> None:
+    cluster = Cluster.parse("1x0:cpu/40c")
+    asked = [np.array([float(value)] * 2) for value in (4, 2, 8, 0, 16, 0)]
+    asked[0][1] = 1  # 4 x 8 + 2 x 16 = 64 cores, and 1 x 8 + 32 = 40
+    demands = Demands(jobs((0, 0, 1.0), (0, 0, 1.0)), cluster, pools_of(cluster), roles=Roles(*asked))
+    assert demands.impossible(mixed=False).tolist() == [True, False]

@@ -566,3 +566,11 @@ def test_a_thousand_jobs_at_all_sizes_are_quick() -> None:
         truth.rates(np.arange(1000), shapes)
         took.append(time.process_time() - begun)
     assert min(took) < 0.1, took
+
+
+@pytest.mark.parametrize("role", ["both", "worker", "server"])
+def test_servers_on_several_nodes_are_seen_one_by_one_whoever_is_slow(role: str) -> None:
+    trace = jobs((0, 0, 100.0), workers=[2], servers=[2], model=["dlrover"])
+    model = ParameterServer(slow="1:0:inf:0.5", slow_role=role).bind(trace, Cluster.parse("3x0:cpu/64c"))
+    grant = Grant((Gang(Part((0,), (2,), 0, 8.0), Part((1, 2), (1, 1), 0, 5.0)),))
+    assert model.telemetry(0, grant, 0.0, 0.0).speed["server"] == ((1.0, 1.0) if role == "worker" else (0.5, 1.0))
