@@ -56,7 +56,7 @@ class Speeds:
             if most is None:
                 most = [(kind, self._sites.most(self._view, demand, kind)) for kind in self._sites.nodes(self._view, demand)]
                 verdicts[id(demand)] = most
-            found.append(not any(gpus >= demand.replicas or (gpus and self.of(kind, gpus)[0][at] > 0) for kind, gpus in most))
+            found.append(not any(fit >= demand.replicas or (fit and self.of(kind, fit * demand.gpus)[0][at] > 0) for kind, fit in most))
         return found
 
 
@@ -155,10 +155,10 @@ class Deal:
         if self._wide[at]:
             others = [(self._free.fit(other, demand), other) for other in self._sites.nodes(self._view, demand)[kind] if other != node]
             return tuple(greedily([(fit, node), *sorted(others, key=lambda fit: (-fit[0], fit[1]))], demand.replicas)) if fit else ()
-        speeds, sizes = self._speeds.of(kind, fit) if fit else (self._given, self._number)
+        speeds, sizes = self._speeds.of(kind, fit * demand.gpus) if fit else (self._given, self._number)
         if not fit or not speeds[at]:
             return ()
-        spots = ((node, int(sizes[at])),)
+        spots = ((node, int(sizes[at]) // demand.gpus),)
         return spots if self._fill or not self._number[at] or self._is_faster(at, spots) else ()
 
     def _is_faster(self, at: int, spots: Spots) -> bool:
@@ -167,9 +167,9 @@ class Deal:
         return self._view.belief.rate(job, after) > self._view.belief.rate(job, before)
 
     def _enter(self, at: int, spots: Spots) -> None:
-        kind = self._kinds[spots[0][0]]
-        speed = self._paces[at, kind] if self._wide[at] else self._speeds.of(kind, self._free.fit(spots[0][0], self._demands[at]))[0][at]
-        self._free.take(self._demands[at], spots)
+        kind, demand = self._kinds[spots[0][0]], self._demands[at]
+        speed = self._paces[at, kind] if self._wide[at] else self._speeds.of(kind, self._free.fit(spots[0][0], demand) * demand.gpus)[0][at]
+        self._free.take(demand, spots)
         self._given[at] += speed
         self._number[at] += 1
         self.copies.setdefault(self._ids[at], []).append(spots)

@@ -72,7 +72,7 @@ class Market:
 
     def peers(self, demand: Demand) -> Ints:
         """Return the jobs that ask for as many GPUs."""
-        return self._peers[demand.replicas]
+        return self._peers[demand.replicas * demand.gpus]
 
     def utility(self, at: int, wait_s: float, pace: float) -> float:
         """Return what it is worth to run a job at this pace from so many seconds on."""
@@ -93,12 +93,12 @@ class Market:
         steps, taken = self.steps(node), self.capacity[node] - free
         return steps[taken + 1] - steps[taken] if free else float(self.prices[1][self.types[node]])
 
-    def cost(self, free: Free, spots: Spots) -> float:
-        """Return what GPUs cost, each dearer than the one before it."""
+    def cost(self, free: Free, spots: Spots, gpus: int) -> float:
+        """Return what replicas of so many GPUs each cost, every GPU dearer than the one before it."""
         total = 0.0
         for node, count in spots:
             steps, taken = self.steps(node), self.capacity[node] - free.gpus[node]
-            total += steps[taken + count] - steps[taken]
+            total += steps[taken + count * gpus] - steps[taken]
         return total
 
 
@@ -148,10 +148,10 @@ class FindAlloc:
             held: dict[int, int] = {}
             for node, count in spots:
                 kind = market.types[node]
-                held[kind] = held.get(kind, 0) + count
+                held[kind] = held.get(kind, 0) + count * demand.gpus
             pace = self.pace.of(view, job, peers, tuple(held.items()), len(spots))
             if pace > 0:
-                payoff = market.utility(at, 0.0 if stays else self._overhead_s, pace) - market.cost(free, spots)
+                payoff = market.utility(at, 0.0 if stays else self._overhead_s, pace) - market.cost(free, spots, demand.gpus)
                 if best is None or payoff > best.payoff + _TIE * abs(best.payoff):
                     best = Choice(at, spots, payoff)
         return best if best is not None and (anyhow or best.payoff > 0) else None

@@ -93,7 +93,7 @@ class Kinds:
     def _whole(self, grant: Grant, demand: Demand) -> int:
         workers, servers = grant.gangs[0]
         size = (sum(workers.count), workers.gpus, workers.cpus, workers.mem_gb)
-        if len(grant.gangs) > 1 or servers is not None or size != (demand.replicas, demand.gpus, demand.cpus, demand.mem_gb):
+        if len(grant.gangs) > 1 or (servers is None) != (demand.servers is None) or size != (demand.replicas, demand.gpus, demand.cpus, demand.mem_gb):
             return NONE
         columns = {self._column_of_node[node] if node < len(self._column_of_node) else NONE for node in workers.nodes}
         return columns.pop() if len(columns) == 1 else NONE

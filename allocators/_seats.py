@@ -31,7 +31,7 @@ class Seats:
         known = self._resized.get(key)
         if known is None:
             admitted = tuple(at for at in demand.pools if at in area.pools)
-            known = demand._replace(replicas=gpus, gpus=1, pools=admitted)
+            known = demand._replace(replicas=gpus // demand.gpus, pools=admitted)
             self._resized[key] = known = self._by_node(view, known, area) if self._whole else known
         return known
 
@@ -40,8 +40,9 @@ class Seats:
         node = self.demand(view, demand, area.per_node, area)
         nodes = [at for pool in node.pools for at in view.room.pools[pool].nodes]
         if self._whole:
-            return sum([capacity_for(view, at, node) >= area.unit for at in nodes if view.cluster.nodes[at].gpus == area.unit])
-        return sum([capacity_for(view, at, node) for at in nodes])
+            whole = [at for at in nodes if view.cluster.nodes[at].gpus == area.unit]
+            return sum([capacity_for(view, at, node) * node.gpus >= area.unit for at in whole])
+        return sum([capacity_for(view, at, node) * node.gpus for at in nodes])
 
     def free(self, room: Room, area: Area) -> int:
         """Return how many units of an area nobody uses."""
@@ -59,17 +60,17 @@ class Seats:
 
     def shrink(self, view: View, demand: Demand, grant: Grant, units: int, area: Area) -> Grant | None:
         """Give a job back all but so many units on nodes of its own; None, and nothing given back, if it would not fit even there."""
-        room, gpus, servers = view.room, units * area.unit, grant.gangs[0].servers
-        resized = self.demand(view, demand, gpus, area)
+        room, servers = view.room, grant.gangs[0].servers
+        resized = self.demand(view, demand, units * area.unit, area)
         room.give(grant)
-        own = {node: fit for node, held in gpus_by_node(grant).items() if (fit := min(held, room.replicas_that_fit(node, resized)))}
+        own = {node: fit for node, held in gpus_by_node(grant).items() if (fit := min(held // resized.gpus, room.replicas_that_fit(node, resized)))}
         whole = _take_whole(room, resized, area.unit, sorted(own), servers) if self._whole else None
         if whole is not None:
             return whole
-        if sum(own.values()) < gpus:
+        if sum(own.values()) < resized.replicas:
             room.take(grant)
             return None
-        return _reserve(room, resized, _fewest(own, gpus), servers)
+        return _reserve(room, resized, _fewest(own, resized.replicas), servers)
 
     def grow(self, view: View, demand: Demand, grant: Grant, sizes: Iterable[int], area: Area) -> Grant | None:
         """Place a job anew in the first of these sizes for which its own and the free room suffice; None, and nothing given back, if there is none."""
@@ -86,8 +87,8 @@ class Seats:
         # Who asked for one GPU with half the cores of a node does not ask for eight times that when it is given the node.
         nodes = [view.cluster.nodes[at] for pool in demand.pools for at in view.room.pools[pool].nodes]
         able = [node for node in nodes if node.gpus == area.unit and node.cpus >= demand.cpus and node.mem_gb >= demand.mem_gb]
-        cpus = min([demand.cpus, *(node.cpus / area.unit for node in able)])
-        return demand._replace(cpus=cpus, mem_gb=min([demand.mem_gb, *(node.mem_gb / area.unit for node in able)]))
+        cpus = min([demand.cpus, *(node.cpus / area.unit * demand.gpus for node in able)])
+        return demand._replace(cpus=cpus, mem_gb=min([demand.mem_gb, *(node.mem_gb / area.unit * demand.gpus for node in able)]))
 
 
 def gpus_by_node(grant: Grant) -> dict[int, int]:
@@ -112,10 +113,11 @@ def _unused(room: Room, pools: Iterable[int], area: Area) -> Iterator[int]:
 
 def _take_whole(room: Room, demand: Demand, unit: int, candidates: Iterable[int], servers: Part | None = None) -> Grant | None:
     """Reserve the first of these nodes that are unused, all of each, or nothing if they are too few."""
-    missing, spots = demand.replicas // unit, dict[int, int]()
+    fit, spots = unit // demand.gpus, dict[int, int]()
+    missing = demand.replicas // fit
     for node in candidates:
-        if node not in spots and room.replicas_that_fit(node, demand) >= unit:
-            spots[node] = unit
+        if node not in spots and room.replicas_that_fit(node, demand) >= fit:
+            spots[node] = fit
             missing -= 1
             if not missing:
                 return _reserve(room, demand, spots, servers)
@@ -123,14 +125,14 @@ def _take_whole(room: Room, demand: Demand, unit: int, candidates: Iterable[int]
 
 
 def _fewest(own: Mapping[int, int], need: int) -> dict[int, int]:
-    """Choose from the GPUs of these nodes so many, on as few nodes as possible; what is left over comes from the node with the least to spare."""
+    """Choose from the replicas on these nodes so many, on as few nodes as possible; what is left over comes from the node with the least to spare."""
     spots: dict[int, int] = {}
-    left = sorted((-gpus, node) for node, gpus in own.items())
+    left = sorted((-fit, node) for node, fit in own.items())
     while need:
-        rest = [(gpus, node) for gpus, node in left if -gpus >= need]
-        gpus, node = max(rest, key=lambda item: (item[0], -item[1])) if rest else left[0]
-        left.remove((gpus, node))
-        spots[node] = min(-gpus, need)
+        rest = [(fit, node) for fit, node in left if -fit >= need]
+        fit, node = max(rest, key=lambda item: (item[0], -item[1])) if rest else left[0]
+        left.remove((fit, node))
+        spots[node] = min(-fit, need)
         need -= spots[node]
     return spots
 

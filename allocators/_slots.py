@@ -147,7 +147,7 @@ class Paces:
     def _ask(self, view: View, jobs: list[JobId]) -> None:
         demand, types = view.demand(jobs[0]), len(view.cluster.types)
         kinds = sorted(self._sites.nodes(view, demand))
-        shapes = [shape(types, {kind: demand.replicas}, self._sites.fewest(view, demand, kind)) for kind in kinds]
+        shapes = [shape(types, {kind: demand.replicas * demand.gpus}, self._sites.fewest(view, demand, kind)) for kind in kinds]
         rows = np.zeros((len(jobs), types))
         rows[:, kinds] = view.belief.rates(np.array(jobs), shapes)
         self._rows |= dict(zip(jobs, rows, strict=True))

@@ -198,7 +198,7 @@ class Gavel:
         roster, ids = self._roster, self._aside.others(view.active.ids)
         new = roster.align(ids)
         if len(new):
-            roster.gangs[new] = [view.demand(job).replicas for job in ids[new].tolist()]
+            roster.gangs[new] = [demand.replicas * demand.gpus for demand in map(view.demand, ids[new].tolist())]
             roster.rates[new] = kinds.rates(view, ids[new], roster.gangs[new], look=self._wishes.looks)
 
     def _is_old(self, view: View) -> bool:
