@@ -19,6 +19,14 @@ STANDSTILL: Final = (
     "{} of the jobs will never be done: again and again they get no further, as turns are no longer than pauses, stops lose all, or their speed is 0. "
     "Lower restart_s, let stopped jobs keep their work, or decide less often"
 )
+ROOMLESS: Final = "{} of the jobs can never start: nodes fail and are repaired again and again, but there is never room for any that the allocator would start"
+_RARE: Final = 256
+"""Decisions in a row without effect while nothing runs, after which a standstill is for want of room."""
+
+
+def standstill(jobs: int, idle: int) -> str:
+    """Return the sentence for so many jobs that get no further, after so many decisions in a row without effect while nothing ran."""
+    return (ROOMLESS if idle >= _RARE else STANDSTILL).format(jobs)
 
 
 def never_done(trace: Trace, job: JobId, evictions: float, cause: str) -> str:

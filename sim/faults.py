@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from math import inf
@@ -69,7 +70,7 @@ class Faults:
 
 
 class Outages:
-    """Takes nodes out of service and back, as SimPy processes; a node out for two reasons returns when both are over.
+    """Takes nodes out of service and back, as SimPy processes; a node out for two reasons returns when both are over, and who is gone for good fails no more.
 
     Parameters
     ----------
@@ -82,29 +83,31 @@ class Outages:
     def __init__(self, env: simpy.Environment, down: Callable[[int, str], None], up: Callable[[int], None]) -> None:
         self._env, self._down, self._up = env, down, up
         self._reasons: dict[int, int] = {}
-        self._returns = 0
+        self._repairs: Counter[int] = Counter()  # of each node, under way
+        self._dated_returns: Counter[int] = Counter()  # of each node, to come
+        self._gone: set[int] = set()  # nodes that never come back
         self.last_known_s = 0.0
         """Latest instant known by now at which a node goes or comes, but for random failures."""
 
     @property
     def repairs_pending(self) -> bool:
         """Whether a node that is out now will come back, or a planned one will appear."""
-        return self._returns > 0
+        return any(node not in self._gone for returns in (self._repairs, self._dated_returns) for node in +returns)
 
     def start(self, faults: Faults, cluster: Cluster, seed: int) -> None:
         """Start all processes; changes dated at or before 0 act at once."""
         for node, start, end in faults.given(cluster):
             self._env.process(self._given(node, start, end))
-            self._know(end)
+            self._know(start if end == inf else end)
         absent_first: dict[int, bool] = {}
         for change in sorted(cluster.changes, key=lambda change: change.at_s):
             for node in change.nodes:
                 if change.at_s <= 0:
                     absent_first[node] = not change.present
-        for node in (node for node, absent in sorted(absent_first.items()) if absent):
-            self._stop(node, "absent")
         later = [change for change in sorted(cluster.changes, key=lambda change: change.at_s) if change.at_s > 0]
-        self._returns += sum(change.present for change in later)
+        self._dated_returns.update(node for change in later if change.present for node in change.nodes)
+        for node in (node for node, absent in sorted(absent_first.items()) if absent):
+            self._absent(node)
         if later:
             self._know(later[-1].at_s)
             self._env.process(self._dated(later, dict(absent_first)))
@@ -114,33 +117,44 @@ class Outages:
 
     def _given(self, node: int, start: float, end: float) -> Generator[Any, None, None]:
         yield self._at(start)
+        if end == inf:
+            self._gone.add(node)
+            self._stop(node, "outage")
+            return
         self._stop(node, "outage")
-        self._returns += 1
+        self._repairs[node] += 1
         yield self._at(end)
-        self._returns -= 1
+        self._repairs[node] -= 1
         self._resume(node)
 
     def _random(self, node: int, faults: Faults, rng: np.random.Generator) -> Generator[Any, None, None]:
         while True:
             yield self._at(self._env.now + rng.exponential(faults.mtbf_h * 3600))
+            if node in self._gone:
+                return  # else the clock would go on for ever although nothing can happen
             self._stop(node, "outage")
-            self._returns += 1
+            self._repairs[node] += 1
             repaired_s = self._env.now + rng.exponential(faults.mttr_h * 3600)
             self._know(repaired_s)
             yield self._at(repaired_s)
-            self._returns -= 1
+            self._repairs[node] -= 1
             self._resume(node)
 
     def _dated(self, changes: list[Any], absent: dict[int, bool]) -> Generator[Any, None, None]:
         for change in changes:
             yield self._at(change.at_s)
-            self._returns -= change.present
+            self._dated_returns.subtract(change.nodes if change.present else ())
             for node in change.nodes:
                 if change.present and absent.get(node, False):
                     self._resume(node)
                 elif not change.present and not absent.get(node, False):
-                    self._stop(node, "absent")
+                    self._absent(node)
                 absent[node] = not change.present
+
+    def _absent(self, node: int) -> None:
+        if not self._dated_returns[node]:
+            self._gone.add(node)
+        self._stop(node, "absent")
 
     def _know(self, at_s: float) -> None:
         self.last_known_s = max(self.last_known_s, at_s)

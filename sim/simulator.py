@@ -20,7 +20,7 @@ from simpy.core import StopSimulation
 from sim.cluster import Cluster
 from sim.conditions import ENDS, Conditions, Measure
 from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan, remarks_of
-from sim.endings import ENDLESS, HOPELESS, MOTIONLESS, PATIENCE, STANDSTILL, STUCK, impossible_plan, never_done
+from sim.endings import ENDLESS, HOPELESS, MOTIONLESS, PATIENCE, STUCK, impossible_plan, never_done, standstill
 from sim.errors import ContractError, InfeasiblePlan, ParameterError
 from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM, Next
 from sim.faults import Outages
@@ -305,7 +305,7 @@ class Simulator:
             self._progress(Progress(self._settled, len(self.trace), self._env.now, self.trace.span_s))
         seen = self._beats, self._settled, self._env.now
         if self._arrivals_over and self._stage.standstill.found(*seen, lambda: max(self._outages.last_known_s, planned_until_s(self._env))):
-            self._end(STANDSTILL.format(len(self._waiting) + len(self._running)))
+            self._end(standstill(len(self._waiting) + len(self._running), self._idle))
 
     def _give_up_if_stuck(self) -> None:
         self._idle += 1

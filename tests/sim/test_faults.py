@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 
 from sim.cluster import Change, Cluster, NodeGroup
+from sim.contract import Cadence
+from sim.endings import ROOMLESS, STUCK
 from sim.errors import ParameterError
 from sim.faults import Faults
 from sim.overheads import Overheads
@@ -50,6 +52,49 @@ class TestGiven:
     def test_an_outage_that_never_ends(self) -> None:
         result = run(jobs((0, 1, 50)), TWO, Script({0: {0: on(1)}}), faults=Faults(outages="0:2:inf"))
         assert np.isnan(outages(result)[0][2])
+
+
+class TestForGood:
+    """Nodes that never come back: waiting for them ends."""
+
+    @pytest.mark.parametrize("mtbf_h", [0, 50])
+    def test_the_only_node(self, mtbf_h: float) -> None:
+        faults = Faults(outages="0:2000:inf", mtbf_h=mtbf_h)
+        result = run(jobs((0, 1, 5000)), "1x1:v100", Greedy(), faults=faults)
+        assert result.end_s == 2000
+        assert result.reason == STUCK.format(1)
+        assert result.jobs["held_s"].tolist() == [2000]
+        assert [row[:2] for row in outages(result)] == [(0, 2000)]
+
+    @pytest.mark.parametrize("cadence", [Cadence(), Cadence(on_capacity=False), Cadence(every_s=600, on_capacity=False)])
+    def test_who_is_being_repaired_then(self, cadence: Cadence) -> None:
+        # With seed 0 it fails at 8897 s and is being repaired when it is lost for good: that is no event for the allocator, nor is the end of the repair.
+        faults = Faults(outages="0:20000:inf", mtbf_h=1, mttr_h=100)
+        result = run(jobs((0, 1, 50_000)), "1x1:v100", Greedy(cadence), faults=faults)
+        assert result.reason == STUCK.format(1)
+        assert result.segments["t1"].tolist() == result.outages["t0"].tolist() == [pytest.approx(8896.5, abs=0.1)]
+        assert result.end_s < 1e6
+
+    @pytest.mark.parametrize("at_s", [-1, 20_000])
+    def test_a_dated_removal(self, at_s: float) -> None:
+        cluster = Cluster((NodeGroup(2, 1, "v100"),), changes=(Change(at_s, (0, 1), False),))
+        result = run(jobs((0, 1, 50_000)), cluster, Greedy(), faults=Faults(mtbf_h=1))
+        assert result.reason == STUCK.format(1)
+        assert result.end_s < 1e6
+
+    def test_a_dated_return_is_waited_for_and_the_node_fails_again(self) -> None:
+        cluster = Cluster((NodeGroup(1, 1, "v100"),), changes=(Change(20_000, (0,), False), Change(90_000, (0,), True)))
+        result = run(jobs((0, 1, 50_000)), cluster, Greedy(), Overheads(checkpoint_every_s=600), Faults(mtbf_h=2, mttr_h=0.1))
+        assert result.jobs["outcome"].tolist() == ["completed"]
+        assert result.outages["t0"].max() > 90_000
+
+    def test_others_that_fail_and_return_for_ever(self) -> None:
+        # One of 20 is lost; of the others most are always being repaired.
+        faults = Faults(outages="0:0:inf", mtbf_h=1, mttr_h=10)
+        result = run(jobs((0, 1, 1), (100_000, 20, 5)), "20x1:v100", Greedy(), faults=faults)
+        assert result.jobs["outcome"].tolist() == ["completed", "unfinished"]
+        assert result.reason == ROOMLESS.format(1)
+        assert result.remarks == (f"{ROOMLESS.format(1)}.",)
 
 
 class TestDated:
