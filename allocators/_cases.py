@@ -28,7 +28,10 @@ _SERVERS_EVERY_S = 3600.0
 
 @dataclass(slots=True)
 class Case:
-    """What a job asked for, what it is or will be made of, and what was seen of it; ``due_s`` is when to look at it again."""
+    """What a job asked for, what it is or will be made of, and what was seen of it; ``due_s`` is when to look at it again.
+
+    Until ``stays_s`` none of its replicas is moved for being slow, as there was no better place for them.
+    """
 
     asked: Demand
     config: Config
@@ -45,13 +48,14 @@ class Case:
     watched: Watched = field(default_factory=lambda: Watched([], []))
     suspects: frozenset[int] = frozenset()
     avoid: frozenset[int] = frozenset()
+    stays_s: float = -inf
 
     def begins(self) -> None:
         """Take note that the job starts or moves; what was seen in another place counts no more."""
         self.planned_s = -inf
         self.seen.clear()
         self.memory.clear()
-        self.suspects = frozenset()
+        self.suspects, self.stays_s = frozenset(), -inf
 
     def look(self, speed: float, left: float, telemetry: Telemetry) -> None:
         """Remember what is seen of the running job: work per second, work left, and use of cores and memory."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import inf
 
 from allocators.placement import Placer
 from sim.contract import Demand, Gang, Grant, Part, View
@@ -70,30 +69,16 @@ class Rebuild:
         missing = wanted.replicas - stay
         if not missing:
             return kept
-        fillers = [filler for node in sorted(avoid) for filler in self._filled(view, wanted, node)]
         if beyond is not None:
-            nodes = [node for at in wanted.pools for node in view.room.pools[at].nodes]
+            nodes = [node for at in wanted.pools for node in view.room.pools[at].nodes if node not in avoid]
             missing = min(missing, sum([view.room.replicas_that_fit(node, wanted) for node in nodes]))
         found = None
         if missing and (stay + missing == wanted.replicas or beyond is None or stay + missing > beyond):
-            found = self._place(view, self.interned(wanted._replace(replicas=missing, servers=None)))
-        for filler in fillers:
-            view.room.give(filler)
+            found = self._place(view, self.interned(wanted._replace(replicas=missing, servers=None)), avoid)
         if found is None:
             return None
         taken.append(found)
         return _joined(kept, found.gangs[0].workers)
-
-    def _filled(self, view: View, demand: Demand, node: int) -> list[Grant]:
-        """Reserve a node until no replica fits there, and return what was reserved."""
-        fillers: list[Grant] = []
-        machine = view.cluster.nodes[node]
-        if not ((demand.cpus and machine.cpus < inf) or (demand.mem_gb and machine.mem_gb < inf)):
-            return fillers  # nothing would ever fill it
-        while fit := view.room.replicas_that_fit(node, demand):
-            fillers.append(Grant((Gang(Part((node,), (fit,), demand.gpus, demand.cpus, demand.mem_gb)),)))
-            view.room.take(fillers[-1])
-        return fillers
 
 
 def _kept(part: Part, wanted: Demand, avoid: Collection[int]) -> Part | None:

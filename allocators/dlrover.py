@@ -17,6 +17,7 @@ from sim.contract import EMPTY, Cadence, Card, Demand, Grant, JobId, ParameterEr
 
 _FIRST_LOOK_S = 90.0
 _AGAIN_S = 60.0  # from the suspicion that a replica is slow to the second look
+_STAYS_S = 3600.0  # from a move for which there was no room to the next attempt; our choice
 _PATIENCE_S = 900.0  # waiting for longer, a job asks for less
 
 
@@ -255,10 +256,13 @@ class DLRover:
         telemetry = view.telemetry(job)
         slow = slow_nodes(held, telemetry, self.slow)
         confirmed, case.suspects = slow & case.suspects, slow
-        if confirmed:
-            case.avoid |= confirmed
-            return self._made(view, job, case, held, case.config)
-        if slow:
+        if confirmed and view.now_s >= case.stays_s:
+            known, case.avoid = case.avoid, case.avoid | confirmed
+            found = self._made(view, job, case, held, case.config)
+            if found is None:  # plans must not wait for a better node either
+                case.avoid, case.stays_s = known, view.now_s + _STAYS_S
+            return found
+        if slow and view.now_s >= case.stays_s:
             self._expect(job, case, view.now_s + min(self.look_s, _AGAIN_S))
             return None
         left = view.one("remaining_work", job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -80,16 +80,16 @@ class Placer:
         self._ever: dict[tuple[int, int, int], int] = {}
         self._whole: dict[tuple[int, int], Grant] = {}
 
-    def __call__(self, view: View, demand: Demand) -> Grant | None:
-        """Return a grant of one gang, reserved on ``view.room``, or None if there is no room now."""
+    def __call__(self, view: View, demand: Demand, avoid: Collection[int] = ()) -> Grant | None:
+        """Return a grant of one gang with no worker on nodes to avoid, reserved on ``view.room``, or None if there is no room now."""
         room = view.room
         groups, by_mask = self._ways.get(id(demand)) or self.ways(view, demand)
         for pools in groups:
             if demand.gpus and (room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)) < demand.replicas:
                 continue
-            grant = self._lone(room, demand, pools[0]) if by_mask and self._one_if_it_can and len(pools) == 1 else None
+            grant = self._lone(room, demand, pools[0]) if by_mask and not avoid and self._one_if_it_can and len(pools) == 1 else None
             if grant is None:
-                grant = self._within(view, demand, pools, by_mask=by_mask)
+                grant = self._within(view, demand, pools, avoid, by_mask=by_mask and not avoid)
             if grant is not None:
                 return grant
         return None
@@ -98,7 +98,7 @@ class Placer:
         """Do the same in one of the groups of `ways` only."""
         if demand.gpus and view.room.gpus_free(pools) < demand.replicas:
             return None
-        return self._within(view, demand, pools, by_mask=self.ways(view, demand).by_mask)
+        return self._within(view, demand, pools, (), by_mask=self.ways(view, demand).by_mask)
 
     def _lone(self, room: Room, demand: Demand, pool: int) -> Grant | None:
         # What `_fewest` does for a gang that one node of one pool can hold, without its detours: that is most of them.
@@ -112,9 +112,9 @@ class Placer:
                 return grant
         return None
 
-    def _within(self, view: View, demand: Demand, pools: tuple[int, ...], *, by_mask: bool) -> Grant | None:
+    def _within(self, view: View, demand: Demand, pools: tuple[int, ...], avoid: Collection[int], *, by_mask: bool) -> Grant | None:
         room = view.room
-        spots = self._find(room, pools, demand.replicas) if by_mask else _by_fit(room, pools, demand, self._how)
+        spots = self._find(room, pools, demand.replicas) if by_mask else _by_fit(room, pools, demand, self._how, avoid)
         if spots is None or (self._how == "consolidate" and len(spots) > self._fewest_ever(view, demand, pools)):
             return None
         grant = self._grant(demand, spots)
@@ -325,8 +325,8 @@ _BY_MASK: Final[dict[str, Callable[[Room, Sequence[int], int], list[Spot]]]] = {
 }
 
 
-def _by_fit(room: Room, pools: Sequence[int], demand: Demand, how: str) -> list[Spot] | None:
-    fits = [(fit, node) for node in nodes_with(room, pools, demand.gpus) if (fit := room.replicas_that_fit(node, demand))]
+def _by_fit(room: Room, pools: Sequence[int], demand: Demand, how: str, avoid: Collection[int]) -> list[Spot] | None:
+    fits = [(fit, node) for node in nodes_with(room, pools, demand.gpus) if node not in avoid and (fit := room.replicas_that_fit(node, demand))]
     if sum([fit for fit, _ in fits]) < demand.replicas:
         return None
     if how == "spread":

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 
 from allocators import make
 from allocators._history import COLD, History, Past, Watched, major
+from allocators._rebuild import Rebuild
 from allocators._stages import (
     PRESETS,
     Before,
@@ -24,7 +26,7 @@ from allocators._stages import (
 )
 from allocators.dlrover import DLRover
 from sim.cluster import Cluster
-from sim.contract import Allocator, ParameterError, Plan, Spec, View
+from sim.contract import Allocator, Grant, ParameterError, Plan, Spec, View
 from sim.faults import Faults
 from sim.overheads import Overheads
 from sim.perf.parameter_server import ParameterServer
@@ -352,6 +354,37 @@ def test_a_slow_server_is_replaced(migration: str, runs_on_s: float, pause_s: fl
     result, _ = run(toy(50_000), spec, "6x0:cpu/8c/64g", slow="2:0:inf:0.5")
     slow_s = 150 + runs_on_s
     assert result.jobs.loc[0, "finish_s"] == pytest.approx(slow_s + pause_s + (50_000 - slow_s * 2000 / 97) * 61 / 2000)
+
+
+def test_a_slow_replica_leaves_a_node_that_is_never_full() -> None:
+    # Cores and memory of these nodes are unlimited.
+    result, watch = run(toy(50_000), "dlrover:resize=false", "2x4:v100", slow="0:0:inf:0.5")
+    assert [at_s for at_s, _ in watch.of()] == [0, 150]
+    assert [set(result.placements.loc[result.placements["segment"] == at, "node"]) for at in (0, result.placements["segment"].max())] == [{0}, {1}]
+
+
+@pytest.mark.parametrize("cluster", ["1x4:v100", "1x0:cpu/64c/256g", "1x4:v100,1x0:cpu/4c/9g"])
+def test_without_a_better_node_nothing_moves_and_it_is_rarely_tried(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, rebuild = [], Rebuild.__call__
+
+    def counted(self: Rebuild, view: View, *what: Any, **how: Any) -> Grant | None:
+        tried.append(view.now_s)
+        return rebuild(self, view, *what, **how)
+
+    monkeypatch.setattr(Rebuild, "__call__", counted)
+    result, watch = run(toy(200_000), "dlrover:resize=false", cluster, slow="0:0:inf:0.5")
+    assert len(watch.of()) == 1
+    assert tried[0] == 150
+    assert 2 <= len(tried) <= 1 + result.end_s / 3600
+    assert min(after - before for before, after in pairwise(tried)) >= 3600
+
+
+def test_without_a_better_node_plans_go_on() -> None:
+    result, watch = run(toy(200_000), "dlrover", "1x4:v100", slow="0:0:inf:0.5")
+    assert watch.of()[0] == (0, COLD)
+    assert watch.of()[1][0] == 450  # after the two looks for which a slow replica is looked at
+    assert watch.of()[1][1].workers > 1
+    assert result.jobs.loc[0, "outcome"] == "completed"
 
 
 def test_without_shards_the_slowest_is_waited_for_and_interruptions_hit_the_job() -> None:

@@ -204,3 +204,14 @@ def test_any_placement_finds_room_where_there_is_some(free: list[int], asked: in
         assert len(found) == next(nodes for nodes in range(1, 5) if sum(largest[:nodes]) >= asked)
     if found is not None and how == "consolidate":
         assert len(found) <= -(-asked // 4)
+
+
+@pytest.mark.parametrize("how", PLACEMENTS)
+@pytest.mark.parametrize("asked", [gpus(1), gpus(5), Demand(3, 0, 0.0, 0.0, (0,)), Demand(3, 0, 2.0, 0.0, (0,))])
+def test_nodes_to_avoid_are_left_out(how: str, asked: Demand) -> None:
+    placer, view = Placer(how, "fastest", mix=False), view_of(FOUR)
+    found = spots(placer(view, asked, {0, 2}))
+    assert found is not None
+    assert set(found) <= {1, 3}
+    assert placer(view_of(FOUR), asked, {0, 1, 2, 3}) is None
+    assert set(spots(placer(view_of(FOUR), asked)) or ()) - {1, 3}
