@@ -109,13 +109,14 @@ def measured(seed: int) -> pd.DataFrame:
 
 
 def staffed(seed: int) -> pd.DataFrame:
-    """Jobs of workers and parameter servers, some on GPUs and in step, most on cores and each worker at its own pace; one server has room for all memory."""
+    """Jobs of workers and parameter servers, some on one or two GPUs each and in step, most on cores and each worker at its own pace; one server has room for all memory."""
     frame = jobs(seed, 45, (0, 0, 0, 1, 2, 4), 1800, 500)
     frame["submit_time_s"] += np.where(frame.index >= 30, 100_000, 0)  # the rest a day later
     rng = np.random.default_rng([seed, 1])
     kind, count = rng.integers(0, 4, len(frame)), len(frame)
     on_gpus = frame["num_gpus"].to_numpy() > 0
-    workers = np.where(on_gpus, frame["num_gpus"], 2 * kind + 2).astype(float)
+    gpus = np.where((frame["num_gpus"] == 4) & (kind == 1), 2, 1)  # of a worker
+    workers = np.where(on_gpus, frame["num_gpus"] / gpus, 2 * kind + 2).astype(float)
     servers = np.where(on_gpus, rng.integers(1, 3, count), np.where(frame.index % 9 == 0, 0, 1 + kind)).astype(float)
     return frame.assign(
         name=np.array(["ads", "feed", "news", "video"])[kind],

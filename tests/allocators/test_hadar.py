@@ -147,9 +147,10 @@ def test_costs_of_the_motivating_example() -> None:
     least = min(80 / horizon_s / (4 * 320 * 3), 30 / horizon_s / (4 * 120 * 2), 50 / horizon_s / (4 * 200 * 2))
     assert market.prices == (pytest.approx([least] * 3), pytest.approx([0.5] * 3))
     free = Free([2, 3, 1], None, None)
-    assert market.cost(free, ((0, 2),)) == pytest.approx(least + sqrt(least * 0.5))
-    assert market.cost(free, ((0, 1), (1, 2))) == pytest.approx(2 * least + least * (0.5 / least) ** (1 / 3))
-    assert market.cost(Free([2, 1, 1], None, None), ((1, 1),)) == pytest.approx(least * (0.5 / least) ** (2 / 3))
+    assert market.cost(free, ((0, 2),), 1) == pytest.approx(least + sqrt(least * 0.5))
+    assert market.cost(free, ((0, 1),), 2) == market.cost(free, ((0, 2),), 1)
+    assert market.cost(free, ((0, 1), (1, 2)), 1) == pytest.approx(2 * least + least * (0.5 / least) ** (1 / 3))
+    assert market.cost(Free([2, 1, 1], None, None), ((1, 1),), 1) == pytest.approx(least * (0.5 / least) ** (2 / 3))
     assert market.price(2, 0) == pytest.approx(0.5)
 
 
