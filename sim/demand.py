@@ -70,7 +70,7 @@ class Demands:
         self.of: Callable[[int], Demand] = self._by_job.__getitem__
         """Job -> its demand."""
 
-    def impossible(self, smallest: NDArray[np.float64] | None = None, *, mixed: bool) -> NDArray[np.bool_]:
+    def impossible(self, smallest: NDArray[np.float64] | None = None, *, mixed: bool, apart: bool = False) -> NDArray[np.bool_]:
         """Tell for each job whether even the empty cluster, with every node present, cannot hold it.
 
         Parameters
@@ -79,8 +79,10 @@ class Demands:
             GPUs on which a job could still run, where that is less than it asks for.
         mixed : bool
             Whether one gang may span GPU types.
+        apart : bool
+            Whether the allocator sizes workers and servers itself, so that what a job asks for need not fit together.
         """
-        verdicts = np.array([not self._fits(demand, mixed=mixed) for demand in self._unique], bool)
+        verdicts = np.array([not self._fits(demand, mixed=mixed, apart=apart) for demand in self._unique], bool)
         found = np.asarray(verdicts[self._codes], bool)
         if smallest is None:
             return found
@@ -88,7 +90,7 @@ class Demands:
             demand = self._by_job[job]
             fewest = max(1, ceil(smallest[job] / demand.gpus)) if demand.gpus else demand.replicas
             if fewest < demand.replicas:
-                found[job] = not self._fits(demand._replace(replicas=fewest), mixed=mixed)
+                found[job] = not self._fits(demand._replace(replicas=fewest), mixed=mixed, apart=apart)
         return found
 
     def _plain(self, gpus: float, cpus: float, mem_gb: float, own: _Own) -> Demand:
@@ -113,10 +115,11 @@ class Demands:
         right_type = not gpus or (kind != "" and (allowed is None or kind in allowed))
         return right_type and (not home or not pool.partitions or home in pool.partitions)
 
-    def _fits(self, demand: Demand, *, mixed: bool) -> bool:
-        if demand.servers is None:
+    def _fits(self, demand: Demand, *, mixed: bool, apart: bool) -> bool:
+        servers = demand.servers
+        if servers is None:
             return self._holds(demand, mixed=mixed)
-        return self._holds(demand, mixed=mixed) and self._holds(demand.servers, mixed=mixed) and self._suffices(demand, demand.servers)
+        return self._holds(demand, mixed=mixed) and self._holds(servers, mixed=mixed) and (apart or self._suffices(demand, servers))
 
     def _suffices(self, workers: Demand, servers: Demand) -> bool:
         # Only sums: roles that do not fit together for the way nodes are cut wait for ever, and the end of the run says so.

@@ -148,3 +148,4 @@ def test_roles_that_exceed_the_cores_of_all_nodes_together_are_impossible() -> N
     asked[0][1] = 1  # 4 x 8 + 2 x 16 = 64 cores, and 1 x 8 + 32 = 40
     demands = Demands(jobs((0, 0, 1.0), (0, 0, 1.0)), cluster, pools_of(cluster), roles=Roles(*asked))
     assert demands.impossible(mixed=False).tolist() == [True, False]
+    assert demands.impossible(mixed=False, apart=True).tolist() == [False, False]
