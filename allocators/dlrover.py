@@ -31,9 +31,9 @@ class DLRover:
     worker and as many servers as its like have used, or, as the first of its kind, with 4 servers of 12 cores and 16 GB. 90 s after its start the first plan
     for workers follows (WORKER_INITIAL), then one for servers (PS_INITIAL), then further ones for workers at least ``plan_s`` apart, and for servers that are
     short of cores or memory at least an hour apart (PS_RUNNING). Who runs out of memory comes back with more; who waits for 15 minutes asks for half of it.
-    A replica that is slow at two looks moves to another node. All rules and thresholds are those of the code [1]_.
+    A replica that is slow at two looks moves to another node. Rules and thresholds are those of the code [1]_.
 
-    Our reading: replicas of a role are alike, so the rules for uneven servers never apply, and the size of new workers goes for all where these are the
+    Our reading: replicas of a role are alike, so the rules for uneven servers, and for the first worker alone after an OOM, never apply, and the size of new workers goes for all where these are the
     majority, else for none. Cores are whole. The first plan for servers divides the memory that all will need at the end among them, as the first version of
     the algorithm did, and there are no fewer of them than that takes. Where a cluster has no room for all workers of a plan a job gets those that fit; for
     servers it waits. What cannot fit at all is left as the user asked for it. A slow replica for which there is no other node stays, for an hour at least.
