@@ -33,10 +33,11 @@ class DLRover:
     short of cores or memory at least an hour apart (PS_RUNNING). Who runs out of memory comes back with more; who waits for 15 minutes asks for half of it.
     A replica that is slow at two looks moves to another node. Rules and thresholds are those of the code [1]_.
 
-    Our reading: replicas of a role are alike, so the rules for uneven servers, and for the first worker alone after an OOM, never apply, and the size of new workers goes for all where these are the
-    majority, else for none. Cores are whole. The first plan for servers divides the memory that all will need at the end among them, as the first version of
-    the algorithm did, and there are no fewer of them than that takes. Where a cluster has no room for all workers of a plan a job gets those that fit; for
-    servers it waits. What cannot fit at all is left as the user asked for it. A slow replica for which there is no other node stays, for an hour at least.
+    Our reading: replicas of a role are alike, so the rules for uneven servers, and for the first worker alone after an OOM, never apply, and the size of new
+    workers goes for all where these are the majority, else for none. Cores are whole. The first plan for servers divides the memory that all will need at the
+    end among them, as the first version of the algorithm did, and there are no fewer of them than that takes. Where a cluster has no room for all workers of
+    a plan a job gets those that fit; for servers it waits. What cannot fit at all is left as the user asked for it. A slow replica for which there is no
+    other node stays, for an hour at least.
 
     Found with it: speeds are seen without noise, so nearly every further worker counts as a gain, and jobs grow to the 60 that a job may have unless servers
     are full or it is short; they get faster by that, but wait for servers more and more, so the share of cores in use rises less than was reported.
