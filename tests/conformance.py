@@ -109,7 +109,7 @@ def measured(seed: int) -> pd.DataFrame:
 
 
 def staffed(seed: int) -> pd.DataFrame:
-    """Jobs of workers and parameter servers, some on one or two GPUs each and in step, most on cores and each worker at its own pace; one server has room for all memory."""
+    """Jobs of workers and parameter servers, some on one or two GPUs each and in step, most on cores at their own pace; one server has room for all memory."""
     frame = jobs(seed, 45, (0, 0, 0, 1, 2, 4), 1800, 500)
     frame["submit_time_s"] += np.where(frame.index >= 30, 100_000, 0)  # the rest a day later
     rng = np.random.default_rng([seed, 1])
