@@ -106,9 +106,10 @@ class RunResult:
     timing: Timing = field(default_factory=Timing)
 
     def digest(self) -> str:
-        """Return a hash of every byte of the result but `timing`."""
+        """Return a hash of every byte of what happened: all but `timing`, `remarks`, and what was believed of sizes."""
+        happened = self.jobs.drop(columns="believed_s", errors="ignore")
         mix = hashlib.blake2b(repr((self.end_s, self.reason, self.voided, self.overflow)).encode(), digest_size=16)
-        for frame in (self.jobs, self.segments, self.placements, self.decisions, self.notes, self.outages, self.failures, self.usage):
+        for frame in (happened, self.segments, self.placements, self.decisions, self.notes, self.outages, self.failures, self.usage):
             for column in frame.columns:
                 values = frame[column]
                 mix.update(f"{column}:{values.dtype}:{len(values)}".encode())

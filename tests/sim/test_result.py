@@ -45,7 +45,8 @@ def test_every_column_of_every_frame_counts(frame: str) -> None:
             changed[column] = "other"
         else:
             changed[column] = changed[column].fillna(0) + 1
-        assert replace(result, **{frame: changed}).digest() != result.digest(), column
+        believed = column == "believed_s"  # what was thought is no part of what happened
+        assert (replace(result, **{frame: changed}).digest() == result.digest()) is believed, column
     assert replace(result, **{frame: table.iloc[:-1]}).digest() != result.digest()
 
 
