@@ -24,11 +24,35 @@ NUMBERS: Final = ("num_gpus", "batch_size")
 GROWTH: Final = 1.5
 """Trained again when so many times as many jobs have finished: often at first, when every job tells much, and a dozen times in a thousand jobs."""
 _BLOCK: Final = 256
-_LEAST: Final = "So many jobs must have finished before it is trained; until then medians."
 
 
 @dataclass(frozen=True)
-class Forest:
+class _Regression:
+    """What all predictors that are trained have in common."""
+
+    least: int = param(20, unit="jobs", low=2, high=1_000_000, help="So many jobs must have finished before it is trained; until then medians.")
+    latest: int = param(10_000, unit="jobs", low=2, high=1_000_000, help="Trained on so many of the jobs that finished last.")
+    guess_s: float = param(3600.0, unit="s", low=1, high=1e7, help="Believed ideal run time before anything has finished.")
+
+    def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> LearnedBelief:
+        """Bind to jobs and speeds; of sizes only those of finished jobs are looked at.
+
+        Raises
+        ------
+        ParameterError
+            If scikit-learn is not installed.
+        """
+        if find_spec("sklearn") is None:
+            name = type(self).__name__.lower()
+            raise ParameterError(f"{name}: predicting sizes needs the package scikit-learn, which is not installed. Run pip install scikit-learn.")
+        return LearnedBelief(model, transitions, len(trace), Trained(self, trace, self._regressor, seed))
+
+    def _regressor(self, state: int) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Forest(_Regression):
     """A random forest predicts sizes from user, name, model, GPUs and batch size, trained on the jobs finished before each decision.
 
     Notes
@@ -45,20 +69,6 @@ class Forest:
     """
 
     trees: int = param(50, low=1, high=1000, help="Number of trees.")
-    least: int = param(20, unit="jobs", low=2, high=1_000_000, help=_LEAST)
-    latest: int = param(10_000, unit="jobs", low=2, high=1_000_000, help="Trained on so many of the jobs that finished last.")
-    guess_s: float = param(3600.0, unit="s", low=1, high=1e7, help="Believed ideal run time before anything has finished.")
-
-    def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> LearnedBelief:
-        """Bind to jobs and speeds; of sizes only those of finished jobs are looked at.
-
-        Raises
-        ------
-        ParameterError
-            If scikit-learn is not installed.
-        """
-        _installed("forest")
-        return LearnedBelief(model, transitions, len(trace), Trained(self, trace, self._regressor, seed))
 
     def _regressor(self, state: int) -> Any:
         from sklearn.ensemble import RandomForestRegressor  # noqa: PLC0415 - takes seconds to import, and few ask for it
@@ -67,7 +77,7 @@ class Forest:
 
 
 @dataclass(frozen=True)
-class Boosting:
+class Boosting(_Regression):
     """Gradient boosting predicts sizes from user, name, model, GPUs and batch size, trained on the jobs finished before each decision.
 
     Notes
@@ -78,20 +88,6 @@ class Boosting:
     rounds: int = param(200, low=1, high=5000, help="Number of trees, one after the other.")
     depth: int = param(5, low=1, high=20, help="Levels of each tree.")
     rate: float = param(0.1, low=0.001, high=1, help="How much each tree counts.")
-    least: int = param(20, unit="jobs", low=2, high=1_000_000, help=_LEAST)
-    latest: int = param(10_000, unit="jobs", low=2, high=1_000_000, help="Trained on so many of the jobs that finished last.")
-    guess_s: float = param(3600.0, unit="s", low=1, high=1e7, help="Believed ideal run time before anything has finished.")
-
-    def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> LearnedBelief:
-        """Bind to jobs and speeds; of sizes only those of finished jobs are looked at.
-
-        Raises
-        ------
-        ParameterError
-            If scikit-learn is not installed.
-        """
-        _installed("boosting")
-        return LearnedBelief(model, transitions, len(trace), Trained(self, trace, self._regressor, seed))
 
     def _regressor(self, state: int) -> Any:
         # The histogram variant is many times slower where other processes want the cores, and no better on tables of this size.
@@ -105,7 +101,7 @@ class Trained:
 
     Parameters
     ----------
-    spec : Forest or Boosting
+    spec : a regression
         How many jobs it learns from, and the guess before that.
     trace : Trace
         Where users, names, models and GPUs come from.
@@ -115,7 +111,7 @@ class Trained:
         Where that state comes from.
     """
 
-    def __init__(self, spec: Forest | Boosting, trace: Trace, regressor: Callable[[int], Any], seed: int) -> None:
+    def __init__(self, spec: _Regression, trace: Trace, regressor: Callable[[int], Any], seed: int) -> None:
         self._spec, self._regressor = spec, regressor
         self._features = np.column_stack([*(numbered(trace, column) for column in TEXTS), *(trace.numbers(column, -1.0) for column in NUMBERS)]).astype(
             np.float32
@@ -156,8 +152,3 @@ class Trained:
     def trained(self, jobs: Sequence[JobId], logs_s: Sequence[float]) -> Any:
         """Return a regressor that has seen these jobs."""
         return self._regressor(self._state).fit(self._features[jobs], np.array(logs_s))
-
-
-def _installed(name: str) -> None:
-    if find_spec("sklearn") is None:
-        raise ParameterError(f"{name}: predicting sizes needs the package scikit-learn, which is not installed. Run pip install scikit-learn.")
