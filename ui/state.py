@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,9 @@ RESULT: Final = "r"
 """Parameter of the address: the study whose results are shown, where it is another one."""
 GOING: Final = "go"
 """Parameter of the address: there while something runs, so that a reload takes the runs up again."""
+FROM: Final = "t0"
+TO: Final = "t1"
+"""Parameters of the address: the window of time that Compare and Explore look at, in seconds since the first submission."""
 _DESK: Final = "desk"
 
 
@@ -63,6 +67,8 @@ class Desk:
         The last file dropped on the Trace page.
     taken : dict
         Source of a trace -> every row that this session left out or altered when it read it.
+    window : (float, float) or None, seconds
+        The part of the runs that Compare and Explore look at; None = all of it.
     notice : str
         One sentence to show once, at the top of the next page.
     settled : int
@@ -78,6 +84,7 @@ class Desk:
     edition: int = 0
     upload: Upload | None = None
     taken: dict[str, Taken] = field(default_factory=dict)
+    window: tuple[float, float] | None = None
     notice: str = ""
     settled: int = 0
     drawn_s: float = 0.0
@@ -164,6 +171,7 @@ def open_desk() -> Desk:
     """Return what this session works with; a new session begins with the address, or else with the first sample."""
     if _DESK not in st.session_state:
         st.session_state[_DESK] = made = _from_address(st.query_params.get(SCENARIO, ""), st.query_params.get(RESULT, ""))
+        made.window = _window(st.query_params.get(FROM, ""), st.query_params.get(TO, ""))
         if GOING in st.query_params and made.shown == made.study and not made.notice:
             made.run()
     server.seat(desk().watcher)
@@ -178,6 +186,8 @@ def address() -> dict[str, str]:
         wanted[RESULT] = mine.shown.pack()
     if mine.live:
         wanted[GOING] = "1"
+    if mine.window is not None:
+        wanted |= {FROM: f"{mine.window[0]:.0f}", TO: f"{mine.window[1]:.0f}"}
     return wanted
 
 
@@ -197,7 +207,7 @@ def write_address() -> None:
     of a visit comes before that script and makes one entry; and where scripts are not allowed, Back needs one press more for each change.
     """
     now = st.query_params.to_dict()
-    wanted = {name: text for name, text in now.items() if name not in (SCENARIO, RESULT, GOING)} | address()
+    wanted = {name: text for name, text in now.items() if name not in (SCENARIO, RESULT, GOING, FROM, TO)} | address()
     if wanted != now:
         st.query_params.from_dict(wanted)
 
@@ -259,6 +269,15 @@ def _from_address(scenario: str, result: str) -> Desk:
         return _without_address(scenario, str(error))
     # Without any result there is nothing to show, and the page offers to run.
     return Desk(study, shown=shown if any(found.entries) or result or GOING in st.query_params else None)
+
+
+def _window(t0: str, t1: str) -> tuple[float, float] | None:
+    """Read a window from the address; one that is none is left out, because the whole run is a good answer to it."""
+    try:
+        first, last = float(t0), float(t1)
+    except ValueError:
+        return None
+    return (first, last) if 0 <= first < last < math.inf else None
 
 
 def _without_address(scenario: str, sentence: str) -> Desk:

@@ -1,0 +1,64 @@
+"""A chart on a page: its finding in words for those who cannot see it, its numbers as a table and a file, its picture as PNG or SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+import charts
+from lab import outcomes
+from ui import words
+
+MOST_ROWS: Final = 500
+"""Rows of a table that are sent to the browser."""
+FORMATS: Final = ("png", "svg")
+_FORMAT: Final = "image_format"
+
+
+def draw(figure: Any, name: str, alt: str, data: Callable[[], pd.DataFrame] | None = None, **options: Any) -> Any:
+    """Draw a chart with its data folded below.
+
+    Parameters
+    ----------
+    figure : Figure
+        What `charts` made.
+    name : str
+        Key of the element, and with "trainyard-" in front the name of its files.
+    alt : str
+        The finding as a sentence.
+    data : callable or None
+        Makes the table when somebody opens it: columns named as a reader wants them. None = a table beside the chart says the same.
+    **options
+        For `st.plotly_chart`, e.g. ``on_select``.
+
+    Returns
+    -------
+    Any
+        What `st.plotly_chart` returns.
+    """
+    file = f"trainyard-{name.replace('/', '-')}"
+    config = charts.image_config(file)
+    config["toImageButtonOptions"]["format"] = st.session_state.get(_FORMAT, FORMATS[0])
+    found = st.plotly_chart(figure, key=name, config=config, alt=alt, **options)
+    if data is not None:
+        with st.expander("Data", key=f"data/{name}", on_change="rerun") as box:
+            if box.open:
+                table(data(), file)
+    return found
+
+
+def table(rows: pd.DataFrame, file: str) -> None:
+    """Draw the beginning of a table, and offer the whole of it as CSV."""
+    st.dataframe(rows.head(MOST_ROWS), hide_index=True)
+    if len(rows) > MOST_ROWS:
+        st.caption(f"{MOST_ROWS} of {words.plural(len(rows), 'row')} are shown; the file holds all.")
+    csv = outcomes.safe_csv(rows).encode()
+    st.download_button("CSV", csv, f"{file}.csv", "text/csv", key=f"csv/{file}", on_click="ignore", icon=":material/download:", type="tertiary")
+
+
+def choose_format() -> None:
+    """Draw the choice of what the camera above each chart saves."""
+    st.segmented_control("Camera saves", FORMATS, default=FORMATS[0], required=True, format_func=str.upper, key=_FORMAT)
