@@ -22,12 +22,12 @@ from lab.store import FRAMES, Entry, Store
 from lab.study import Study
 from lab.trust import Trust, recorded_overflow, trust
 from lab.words import plural
-from sim.metrics import Usage, job_table, measured
+from sim.metrics import Usage, measured
 from sim.params import Spec
 from sim.result import RunResult
 from sim.trace import Trace
 
-__all__ = ["MOST_SHOWN", "Report", "Shown", "all_jobs", "differences", "gather", "keys", "measured_jobs", "report", "safe_csv", "titles"]
+__all__ = ["MOST_SHOWN", "Report", "Shown", "differences", "gather", "keys", "measured_jobs", "report", "safe_csv", "titles"]
 BEYOND: Final = "used GPUs this cluster does not have"
 """Remark beside a recorded schedule that does not fit on the cluster."""
 _FORMULA: Final = r"[=+\-@\t\r]"
@@ -208,24 +208,6 @@ def report(shown: Shown, store: Store) -> Report | None:
         epoch=trace.epoch,
         facts=_facts(shown.study, len(trace)),
     )
-
-
-def all_jobs(shown: Shown, store: Store) -> pd.DataFrame:
-    """Return one row per policy, repeat and job, for export.
-
-    Raises
-    ------
-    TrainyardError
-        If a stored result was removed meanwhile.
-    """
-    trace = load_trace(shown.study.base.trace, store)
-    parts = [
-        job_table(entry.result(), trace, None).assign(policy=shown.titles[at], seed=shown.study.base.seed + turn)
-        for at in shown.places
-        for turn, entry in enumerate(shown.entries[at])
-    ]
-    table = pd.concat(parts, ignore_index=True)
-    return table[["policy", "seed", *(name for name in table.columns if name not in ("policy", "seed"))]]
 
 
 def measured_jobs(jobs: pd.DataFrame, study: Study) -> Mask:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from lab.outcomes import Shown
-from ui import behind, comparison, gpu_types, profiles, state, words
+from ui import behind, comparison, exports, gpu_types, profiles, state, words
 from ui.shell import page
 
 
@@ -34,7 +34,7 @@ def body() -> None:
     behind.draw(said, shown, look)
     gpu_types.draw(said, shown, look)
     comparison.trust(said)
-    comparison.exports(said, shown)
+    exports.draw(said, shown)
 
 
 def _nothing(mine: state.Desk) -> None:

@@ -111,15 +111,6 @@ def trust(said: Report) -> None:
         st.caption("Absolute error of the wait (first start − submission) against the recorded one, by GPUs asked for.")
 
 
-def exports(said: Report, shown: Shown) -> None:
-    """Draw the downloads; the large ones are made when they are asked for."""
-    with st.container(horizontal=True):
-        st.download_button("Table (CSV)", lambda: _table_csv(said), "trainyard-metrics.csv", "text/csv", on_click="ignore", icon=":material/download:")
-        st.download_button("Jobs (CSV)", lambda: _jobs_csv(shown), "trainyard-jobs.csv", "text/csv", on_click="ignore", icon=":material/download:")
-        st.download_button("Jobs (Parquet)", lambda: _jobs_parquet(shown), "trainyard-jobs.parquet", on_click="ignore", icon=":material/download:")
-    st.caption("Charts: use the camera above each. In CSV files, text that begins with = + - or @ has an apostrophe in front, for spreadsheets.")
-
-
 def look(shown: Shown) -> tables.Look:
     """Return how the policies of a study are drawn: by their place in it, so that one that comes later changes no colour."""
     baseline = shown.titles[shown.study.baseline]
@@ -170,19 +161,6 @@ def _ends(said: Report) -> None:
 
 def _alt(said: Report, gpus: int) -> str:
     return f"Jobs waiting{', GPUs busy and utilisation by GPU type' if gpus else ''} over time for {', '.join(said.labels)}. {said.headline}"
-
-
-def _table_csv(said: Report) -> bytes:
-    return outcomes.safe_csv(tables.wide(said.table)).encode()
-
-
-def _jobs_csv(shown: Shown) -> bytes:
-    return outcomes.safe_csv(outcomes.all_jobs(shown, server.store())).encode()
-
-
-def _jobs_parquet(shown: Shown) -> bytes:
-    data: bytes = outcomes.all_jobs(shown, server.store()).to_parquet(index=False)
-    return data
 
 
 _TRUST: Final[dict[str, Any]] = {

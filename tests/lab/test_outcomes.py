@@ -72,9 +72,6 @@ def test_a_complete_study(study: Study, store: Store) -> None:
     assert set(said.frames) == {"queue", "utilisation", "capacity", "cdf", "allocation"}
     assert said.left_out == dict.fromkeys(said.labels, 0)
     assert said.facts == "12 jobs · 8 GPUs · one run each · same trace and seed, compared job by job"
-    jobs = outcomes.all_jobs(shown, store)
-    assert len(jobs) == 12 * len(said.labels)
-    assert list(jobs.columns[:2]) == ["policy", "seed"]
 
 
 def test_parts_and_allocation_belong_to_the_numbers_of_the_table(study: Study, store: Store) -> None:
