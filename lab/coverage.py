@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from lab import machines
 from lab.profiles import resolved
-from lab.scenario import TraceSpec
 from lab.sources import Source, load_source
 from lab.store import Store
 from lab.study import Study
@@ -114,7 +113,7 @@ def without_unmeasured(study: Study, store: Store) -> Study:
     # Seconds count from the first submission, which may be another one now.
     dropped = _unmeasured(study.base.perf, source.trace, study.base.cluster, store)
     moved_s = float(source.trace.numbers("submit_time_s")[~dropped][0])
-    trace = TraceSpec(f"store:{digest}", from_s=max(spec.from_s - moved_s, 0.0), to_s=spec.to_s - moved_s, load=spec.load)
+    trace = replace(spec, source=f"store:{digest}", fmt="", read=(), from_s=max(spec.from_s - moved_s, 0.0), to_s=spec.to_s - moved_s)
     return replace(study, base=replace(study.base, trace=trace))
 
 

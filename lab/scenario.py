@@ -26,6 +26,8 @@ READY: Final = ("sample:", "store:", MADE)
 """Beginnings of sources that are no file, so that there is nothing to read."""
 STOPS: Final = ("drained", "horizon", "measured")
 _READ: Final = {"zone": None, "cpu_jobs": "drop", "unfinished": "drop", "since": "submit", "mapping": (), "time_unit": "s", "duration_unit": "s"}
+_LATER: Final = ("every_user", "sample", "sample_seed", "anonymise")
+"""Changes of a trace that are written only where they are made, so that the keys of all other scenarios stay what they are."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,14 @@ class TraceSpec:
         Jobs submitted in [from_s, to_s), counted from the first submission of the source.
     load : float, relative
         Arrivals are compressed in time by this factor; 1 = as recorded.
+    every_user : int
+        Of the users with jobs in the window, one in so many is kept, with all jobs; 1 = all of them.
+    sample : int
+        So many jobs are drawn at random from those that are left; 0 = all of them.
+    sample_seed : int
+        Another number draws other users and other jobs.
+    anonymise : bool
+        Users are called "user 1", "user 2", ... in the order of their first submission.
     """
 
     source: str = "sample:week"
@@ -53,12 +63,24 @@ class TraceSpec:
     from_s: float = 0.0
     to_s: float = math.inf
     load: float = 1.0
+    every_user: int = 1
+    sample: int = 0
+    sample_seed: int = 0
+    anonymise: bool = False
 
     def __post_init__(self) -> None:
         """Check and bring into canonical form."""
         object.__setattr__(self, "read", _read_options(dict(self.read)))
         for name in ("from_s", "to_s", "load"):
             object.__setattr__(self, name, number(f"trace.{name}", getattr(self, name)))
+        for name in ("every_user", "sample", "sample_seed"):
+            object.__setattr__(self, name, whole(f"trace.{name}", getattr(self, name)))
+        if self.every_user < 1:
+            raise ParameterError("trace.every_user = 0 keeps nobody. Use 1 for all users, 2 for every second one.")
+        if not isinstance(self.anonymise, bool):
+            raise ParameterError(f"trace.anonymise = {self.anonymise} is neither true nor false.")
+        if not self.thinned:
+            object.__setattr__(self, "sample_seed", 0)
         if not self.source:
             raise ParameterError("The scenario names no trace. Choose a sample or a file.")
         if self.source.startswith(MADE):
@@ -76,12 +98,22 @@ class TraceSpec:
     @property
     def unchanged(self) -> bool:
         """Whether the whole source is taken as recorded."""
-        return self.from_s <= 0 and math.isinf(self.to_s) and self.load == 1.0
+        return self.from_s <= 0 and math.isinf(self.to_s) and self.load == 1.0 and not self.thinned and not self.anonymise
+
+    @property
+    def thinned(self) -> bool:
+        """Whether only some of the jobs in the window are taken."""
+        return self.every_user > 1 or self.sample > 0
+
+    def changes(self) -> dict[str, Any]:
+        """Return what is done to the source, as plain values: window and load, and of the rest what differs from its default."""
+        rest = {name: value for name in _LATER if (value := getattr(self, name)) != getattr(TraceSpec, name)}
+        return {"from_s": self.from_s, "to_s": finite(self.to_s), "load": self.load, **rest}
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; an open end is null."""
         read = {key: (dict(value) if key == "mapping" else value) for key, value in self.read}
-        return {"source": self.source, "fmt": self.fmt, "read": read, "from_s": self.from_s, "to_s": finite(self.to_s), "load": self.load}
+        return {"source": self.source, "fmt": self.fmt, "read": read, **self.changes()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> TraceSpec:
@@ -215,7 +247,7 @@ class Scenario:
         Made of everything but names and the place of the trace, with the content hashes of trace and cluster and `RESULTS_VERSION`.
         """
         body = self.to_json() | {"cluster": self.cluster.digest, "results_version": RESULTS_VERSION}
-        body["trace"] = {"digest": trace_digest} | {key: body["trace"][key] for key in ("from_s", "to_s", "load")}
+        body["trace"] = {"digest": trace_digest} | self.trace.changes()
         del body["name"]
         return hashlib.blake2b(canonical_json(body).encode(), digest_size=16).hexdigest()
 

@@ -10,6 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+import pandas as pd
+
+from lab import thinning
 from lab.samples import load_sample
 from lab.scenario import MADE, TraceSpec
 from lab.store import Store
@@ -118,19 +121,19 @@ def load_trace(spec: TraceSpec, store: Store | None = None) -> Trace:
 
 
 def changed(trace: Trace, spec: TraceSpec) -> Trace:
-    """Cut the window out of a trace and compress its arrivals.
+    """Cut the window out of a trace, thin out its users and jobs, compress its arrivals, and rename its users, in this order.
 
     Raises
     ------
     TraceError
-        If no job was submitted in the window.
+        If no job was submitted in the window, or users are wanted of a trace that names none.
 
     Notes
     -----
     Submissions are divided by the load, so the same work arrives in less time; deadlines keep their distance from the submission. Recorded starts and ends
-    belong to the load at which they happened, so they are left out when it is changed.
+    belong to the load at which they happened, so they are left out when it is changed, and when jobs are left out.
     """
-    return trace if spec.unchanged else _changed(trace, spec.from_s, spec.to_s, spec.load)
+    return trace if spec.unchanged else _changed(trace, TraceSpec(**{"source": "any", **spec.changes(), "to_s": spec.to_s}))
 
 
 def check_measure(trace: Trace, measure: Measure) -> None:
@@ -150,19 +153,36 @@ def check_measure(trace: Trace, measure: Measure) -> None:
 
 
 @lru_cache(maxsize=8)
-def _changed(trace: Trace, from_s: float, to_s: float, load: float) -> Trace:
+def _changed(trace: Trace, spec: TraceSpec) -> Trace:
     submit = trace.frame["submit_time_s"]
-    frame = trace.frame[(submit >= from_s) & (submit < to_s)]
+    frame = trace.frame[(submit >= spec.from_s) & (submit < spec.to_s)]
     if frame.empty:
-        end = "the end" if math.isinf(to_s) else f"{to_s:g} s"
-        raise TraceError(f"{trace.name}: no job was submitted between {from_s:g} s and {end}; the last came at {trace.span_s:g} s. Choose another window.")
-    if load != 1.0:
-        moved = frame["submit_time_s"] / load
+        end = "the end" if math.isinf(spec.to_s) else f"{spec.to_s:g} s"
+        raise TraceError(f"{trace.name}: no job was submitted between {spec.from_s:g} s and {end}; the last came at {trace.span_s:g} s. Choose another window.")
+    jobs = len(frame)
+    frame = _thinned(frame, spec, trace)
+    if spec.load != 1.0 or len(frame) < jobs:
         frame = frame.drop(columns=[column for column in _HISTORY if column in frame])
+    if spec.load != 1.0:
+        moved = frame["submit_time_s"] / spec.load
         if "deadline_s" in frame:
             frame = frame.assign(deadline_s=frame["deadline_s"] - frame["submit_time_s"] + moved)
         frame = frame.assign(submit_time_s=moved)
+    if spec.anonymise and "user" in frame:
+        frame = frame.assign(user=thinning.renamed(frame["user"]))
     return Trace.of(frame.reset_index(drop=True), name=trace.name, epoch=trace.epoch)
+
+
+def _thinned(frame: pd.DataFrame, spec: TraceSpec, trace: Trace) -> pd.DataFrame:
+    if spec.every_user > 1:
+        if not trace.has("user"):
+            raise TraceError(
+                f"{trace.name}: the trace names no users, so every {spec.every_user}. of them cannot be taken. Take a random sample of jobs instead."
+            )
+        frame = frame[thinning.kept_users(frame["user"], spec.every_user, spec.sample_seed)]
+    if 0 < spec.sample < len(frame):
+        frame = frame[thinning.kept_jobs(frame["job_id"], spec.sample, spec.sample_seed)]
+    return frame
 
 
 @lru_cache(maxsize=8)
