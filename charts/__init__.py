@@ -7,6 +7,7 @@ from charts.cluster import racks
 from charts.hetero import fairness_cdf, note_colours, note_lines, type_cost, type_shares, type_use
 from charts.jct import change_histogram, dumbbell, jct_cdf
 from charts.over_time import Row, busy_row, fragmentation_row, linked_rows, timeline, type_row, waiting_row
+from charts.overview import overview
 from charts.replay import Claim, published_vs_simulated, ratio_curve
 from charts.scaling import speedup_figure
 from charts.theme import image_config, policy_style, type_style
@@ -33,6 +34,7 @@ __all__ = [
     "linked_rows",
     "note_colours",
     "note_lines",
+    "overview",
     "policy_style",
     "predictions",
     "published_vs_simulated",

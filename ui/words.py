@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from typing import Final
 
 from lab.trust import duration
 from lab.words import plural
 
-__all__ = ["MISSING", "change", "count", "factor", "money", "plain", "plural", "share", "time"]
+__all__ = ["MISSING", "change", "count", "factor", "instant", "money", "plain", "plural", "share", "time"]
 
 MISSING: Final = "–"
 _JOINER: Final = "\u2060"
@@ -24,6 +25,14 @@ _BEGIN: Final = re.compile(r"^(?:[#+=-]|\d+(?=[.)]))")
 def time(seconds: float) -> str:
     """Return seconds in the unit a person would use."""
     return duration(seconds) if math.isfinite(seconds) else MISSING
+
+
+def instant(t_s: float, epoch: str = "") -> str:
+    """Return an instant of a run, in seconds since its begin: "day 3 14:20", or on the calendar if it is known when that was."""
+    if epoch:
+        return f"{datetime.fromisoformat(epoch) + timedelta(seconds=t_s):%Y-%m-%d %H:%M}"
+    minutes = int(t_s // 60)
+    return f"day {minutes // 1440 + 1} {minutes // 60 % 24:02d}:{minutes % 60:02d}"
 
 
 def share(value: float) -> str:
