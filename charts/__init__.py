@@ -10,7 +10,7 @@ from charts.over_time import Row, busy_row, fragmentation_row, linked_rows, time
 from charts.overview import overview
 from charts.replay import Claim, published_vs_simulated, ratio_curve
 from charts.scaling import speedup_figure
-from charts.theme import image_config, policy_style, type_style
+from charts.theme import image_config, policy_style, type_style, visible
 from charts.workload import arrivals, durations, heaviest, sizes
 
 __all__ = [
@@ -49,5 +49,6 @@ __all__ = [
     "type_shares",
     "type_style",
     "type_use",
+    "visible",
     "waiting_row",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -23,6 +24,9 @@ TYPE_COLOURS: Final = ("#44AA99", "#DDCC77", "#AA4499", "#88CCEE", "#999933", "#
 """Paul Tol's muted palette, its darkest two replaced: GPU types never share a colour with a policy."""
 TEXT_PX: Final = 14
 LINE_PX: Final = 2
+MOST_CHARACTERS: Final = 80
+"""Of one name in a figure."""
+_UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _TITLE_CHARACTERS: Final = 78
 _NARROW_PX: Final = 380
 """What a legend has of a window of 800 px beside the sidebar."""
@@ -65,9 +69,21 @@ def faded(colour: str, share: float) -> str:
     return f"rgba({red}, {green}, {blue}, {share:g})"
 
 
+def visible(text: str, most: int = MOST_CHARACTERS) -> str:
+    """Return a text from outside on one line, with everything in it to be seen, and no longer than `most` characters.
+
+    Notes
+    -----
+    Control characters become their pictures (NUL: ␀). Marks that turn the direction of writing, and what is no character, become �: they would make a name
+    look like another one, or turn the words around it.
+    """
+    line = _UNSEEN.sub(lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "�", " ".join(text.split()))
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
 def literal(text: str) -> str:
     """Return a name from outside such that Plotly shows it as it is: it would take HTML for markup, and ``%{`` in a hover label for a variable."""
-    return html.escape(text, quote=False).replace("%{", "%&#123;")
+    return html.escape(visible(text), quote=False).replace("%{", "%&#123;")
 
 
 def image_config(name: str) -> dict[str, Any]:
