@@ -65,6 +65,13 @@ class AITurbo:
         source="Zhao et al., AITurbo, HPDC 2021; code of its follow-up",
         certainty="our reading of the benefit order, of the weights and of CPU workers at run time; interval, thresholds and delta as published",
         goals=("short waits", "elastic", "heterogeneous"),
+        how=(
+            "At intervals each job whose need can be told gets or gives one worker or server, if that lowers what it still needs.",
+            "All jobs are ranked by the service that they have received, those that can be told also by what they still need.",
+            "The two ranks are added; limits on the sum make a feedback queue of levels.",
+            "The levels are served in order; who does not fit is passed over, and stopped if it ran.",
+            "If there are no GPUs for a job but cores, its workers run on CPUs.",
+        ),
     )
 
     def __post_init__(self) -> None:

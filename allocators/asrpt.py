@@ -87,6 +87,13 @@ class Asrpt:
         source="Luo, Liu, Lee, Shroff, INFOCOM 2025, arXiv 2501.05563",
         certainty="our reading: of the paper we know abstract and outline; strict order, theta and tau are our choice",
         goals=("short waits",),
+        how=(
+            "A job's work is its GPUs times its predicted run time on the fewest servers.",
+            "An imagined machine, as strong as all GPUs together, always serves the job with the least work left.",
+            "Jobs queue in the order in which they complete there; the first of the queue starts when it has room.",
+            "A gang that communicates much waits for few servers, for a part of its predicted run time; others fill fragments.",
+            "A running job is never stopped.",
+        ),
     )
 
     def __post_init__(self) -> None:

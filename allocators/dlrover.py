@@ -80,6 +80,13 @@ class DLRover:
         source="Wang et al., DLRover-RM, PVLDB 17 (2024), arXiv 2304.01468; code of the project",
         certainty="our reading of its code: replicas of a role are alike, and one cluster instead of a limit for each job; thresholds as published",
         goals=("elastic",),
+        how=(
+            "A job with parameter servers begins small: one worker, and as many servers as its like have used.",
+            "Soon after its start follow a plan for workers, from what was seen of it, and one for servers.",
+            "Further plans follow minutes apart, where they promise speed or where cores or memory are short.",
+            "Who runs out of memory comes back with more; a slow replica moves to another node.",
+            "Which jobs run, and where, is decided by the allocator inside.",
+        ),
     )
 
     def __post_init__(self) -> None:

@@ -64,6 +64,13 @@ class DpElastic:
         certainty="our reading: the optimizer follows the patent's claims and the description of an independent implementation (Apache-2.0); how speed-ups are "
         "estimated, what happens after outages, and several GPU types are ours",
         goals=("elastic", "short waits"),
+        how=(
+            "At every interval at which something has changed, sizes are chosen anew.",
+            "Waiting jobs are admitted in order of submission as long as the smallest sizes of all fit together.",
+            "For each job and number of GPUs, the batch size that runs fastest is looked up.",
+            "A dynamic program divides the GPUs so that the sum of all speed-ups is the greatest.",
+            "A running job may change its size and batch, but is never stopped for another.",
+        ),
     )
 
     def __post_init__(self) -> None:

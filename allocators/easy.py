@@ -59,6 +59,13 @@ class Easy:
         source="D. Lifka, The ANL/IBM SP Scheduling System, JSSPP 1995",
         certainty="exact on one GPU type with whole counts; our reading on mixed clusters and where cores or memory are limited",
         goals=("short waits", "baseline"),
+        how=(
+            "Jobs start in order of submission while there is room.",
+            "For the first one without room, the expected ends of running jobs tell when it can start: its shadow time.",
+            "GPUs that will be left over even then are extra.",
+            "A job further back starts now if it ends by the shadow time, or takes extra GPUs only.",
+            "A running job is never stopped.",
+        ),
     )
 
     def __post_init__(self) -> None:

@@ -36,6 +36,13 @@ class Fifo:
         source="Folklore; YARN-CS of papers, and WCS-SubTime with head = skip",
         certainty="exact",
         goals=("baseline",),
+        how=(
+            "Jobs queue in the order in which they were submitted.",
+            "The first of the queue is looked at whenever a job arrives or ends, or nodes come back.",
+            "If its whole gang has room it starts, and the next one is looked at.",
+            "If not, all behind it wait too, even those that would fit; head = skip lets them pass.",
+            "A running job is never stopped.",
+        ),
     )
 
     def __post_init__(self) -> None:

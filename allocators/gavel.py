@@ -114,6 +114,13 @@ class Gavel:
         certainty="exact for rounds and objectives, which follow the public code; our reading of which of several equally good shares its solvers choose, "
         "and of what it leaves open: outages, jobs that must not be stopped, AlloX with gangs",
         goals=("heterogeneous", "fairness"),
+        how=(
+            "For each job a share of time on every GPU type is computed, so that the objective is met as well as it can be.",
+            "The shares are computed again after jobs or GPUs came or went, but not too soon after the last time.",
+            "Time is cut into rounds; in each, type by type, jobs are ranked by their share over the time that they have had.",
+            "Who ranks first and fits runs for the round; who wins on the type that it is on stays where it is.",
+            "GPUs that a job leaves within a round are idle until the round ends.",
+        ),
     )
 
     def __post_init__(self) -> None:

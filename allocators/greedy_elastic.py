@@ -65,6 +65,12 @@ class GreedyElastic:
         source="Benchmark in Hu et al., An Optimal Resource Allocator of Elastic Training, arXiv 2109.03389 (2021)",
         certainty="our reading: the abstract says no more than that its benchmark is greedy; three plausible rules",
         goals=("elastic", "baseline"),
+        how=(
+            "Every few minutes waiting jobs start at their smallest size, in order of submission.",
+            "The first that does not fit holds up those behind it.",
+            "While GPUs are idle, the job that gains most speed per GPU gets its next larger size.",
+            "In the sticky variant no job ever shrinks; in the others the largest give GPUs back to those that wait.",
+        ),
     )
 
     def __post_init__(self) -> None:

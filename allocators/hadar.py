@@ -82,6 +82,13 @@ class Hadar:
         source="Sultana et al., Hadar, IPDPS 2024; Sultana et al., arXiv 2503.10918",
         certainty="our reading of prices, utilities and walk, since only the abstracts were at hand; candidates, beam, filling and horizon are ours",
         goals=("heterogeneous",),
+        how=(
+            "Time is cut into rounds; in each, who runs where is decided anew.",
+            "A GPU has a price, which rises as more GPUs of its type are taken on its server.",
+            "Jobs are walked by what an early finish is worth to them per GPU, the worthiest first.",
+            "Each takes the GPUs, even of several types, on which that worth exceeds their prices the most; where none does, it is skipped.",
+            "Skipped jobs may still get GPUs that would be idle; a job keeps its GPUs if others are no better.",
+        ),
     )
 
     def __post_init__(self) -> None:

@@ -53,6 +53,12 @@ class HadarE:
         source="Sultana et al., arXiv 2503.10918",
         certainty="our reading of how nodes are given to jobs, since only the abstract was at hand; gangs of several GPUs and ties are ours",
         goals=("heterogeneous",),
+        how=(
+            "Time is cut into rounds; in each, the nodes are dealt out anew, the fastest type first.",
+            "A node goes to the job that has the most time left at the speed it has been given so far.",
+            "So every job has a node before any has two; each further node holds a copy of the job.",
+            "Copies train at the same time and are joined once a round.",
+        ),
     )
 
     def __post_init__(self) -> None:

@@ -148,6 +148,13 @@ class Las:
         source="Gu et al., Tiresias, NSDI 2019; the authors' simulator",
         certainty="our reading of the order within a queue and of who is stopped; limits and knob as published",
         goals=("short waits", "fairness"),
+        how=(
+            "A job's attained service is its GPUs times the seconds for which it held them.",
+            "Every job begins in the first queue, and moves down one when its service reaches the limit of its queue.",
+            "The queues are served in order; within one, running jobs stand before waiting ones.",
+            "A job is stopped only for one of a better queue: the latest started of the last queue first, as few as needed.",
+            "Nobody is asked for run times.",
+        ),
     )
 
     def __post_init__(self) -> None:

@@ -90,6 +90,13 @@ class MipElastic:
         source="Hu et al., An Optimal Resource Allocator of Elastic Training for Deep Learning Jobs on Cloud, arXiv 2109.03389; US 2024/0086249 A1",
         certainty="our reading: a reconstruction from the abstract; the paper's program is not known to us",
         goals=("elastic", "short waits"),
+        how=(
+            "Every few minutes all jobs are looked at together, running and waiting.",
+            "For each job and size: the share of its remaining work done within the look-ahead, less the pause where the size changes.",
+            "Sizes are chosen so that the sum of these shares is the greatest that the GPUs allow.",
+            "A running job gets one of its sizes, a waiting one may get none.",
+            "Then places are found; jobs whose size changes are stopped and restarted.",
+        ),
     )
 
     def __post_init__(self) -> None:

@@ -65,6 +65,13 @@ class Optimus:
         source="Peng et al., Optimus, EuroSys 2018; the authors' simulator",
         certainty="exact in the division; our reading of what happens when nodes do not suffice for it",
         goals=("short waits", "elastic"),
+        how=(
+            "At intervals the cluster is divided anew: first one worker and one parameter server for each job, in order of arrival.",
+            "Then that worker or server is added by which a remaining time falls most for the share of the cluster that it takes.",
+            "This goes on until nothing helps any more, or nothing fits.",
+            "Places are found for jobs that shrink, then for those that grow, then for those that start.",
+            "Between two divisions nothing starts.",
+        ),
     )
 
     def __post_init__(self) -> None:

@@ -38,6 +38,12 @@ class Recorded:
         source="The trace",
         certainty="exact",
         goals=("baseline",),
+        how=(
+            "Every job starts when the trace says that it started.",
+            "It goes to the GPU type on which it was recorded, if that has room.",
+            "Where the described cluster has no room, the whole job runs on an overflow node, which is counted.",
+            "When it ends follows from its duration and the performance model.",
+        ),
     )
 
     def __post_init__(self) -> None:

@@ -48,6 +48,12 @@ class Sjf:
         "of the paper on A-SRPT, by size, and with head = skip its WCS-Duration and WCS-Workload",
         certainty="exact; which rules those four names stand for is our reading",
         goals=("short waits", "baseline"),
+        how=(
+            "Waiting jobs stand in order of their believed run time, the shortest first.",
+            "The run time is asked when a job begins to wait, at the size that it asks for.",
+            "From the front, each job starts if its whole gang has room; the first without room holds up the rest.",
+            "A running job is never stopped, however short a newcomer is.",
+        ),
     )
 
     def __post_init__(self) -> None:

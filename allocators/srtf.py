@@ -107,6 +107,13 @@ class Srtf:
         source="Schrage, Operations Research 16 (1968), for one machine",
         certainty="exact for one GPU; for gangs our reading: worst first, as few as needed",
         goals=("short waits",),
+        how=(
+            "All jobs, waiting and running, stand in order of the time that they are believed to need from now.",
+            "From the front, each gets its GPUs if its whole gang fits beside those before it.",
+            "A running job is stopped only for one that needs strictly less time and has no room otherwise.",
+            "Those that need most are stopped first, and as few as needed.",
+            "What they leave over is offered to the next in order.",
+        ),
     )
 
     def __post_init__(self) -> None:

@@ -59,6 +59,12 @@ class Partition:
         source="Static quotas of Philly and Helios, partitions of Slurm",
         certainty="exact",
         goals=("baseline",),
+        how=(
+            "A job may use the nodes of its virtual cluster or partition, and those that belong to none.",
+            "Each part has an allocator of its own, which sees nothing of the others.",
+            "It is asked exactly when it would be asked if it were alone.",
+            "GPUs that nobody uses in one part are not lent to another.",
+        ),
     )
 
     def assemble(self, make: Make) -> None:
@@ -249,6 +255,12 @@ class Switch:
         source="Ours",
         certainty="exact",
         goals=("baseline",),
+        how=(
+            "Up to a given instant the first allocator decides, as if it were alone.",
+            "Then the second one takes over; to it every waiting job has just arrived.",
+            "Running jobs go on until it decides otherwise.",
+            "Nothing but the jobs is carried over.",
+        ),
     )
 
     def assemble(self, make: Make) -> None:

@@ -149,6 +149,8 @@ class Card:
         "exact" where the rule is fully published, else "our reading" and of what.
     goals : tuple of str
         Of "short waits", "fairness", "deadlines", "heterogeneous", "elastic", "baseline".
+    how : tuple of str
+        How it decides under its defaults, in three to five short sentences.
     """
 
     title: str
@@ -158,6 +160,7 @@ class Card:
     source: str
     certainty: str
     goals: tuple[str, ...] = ()
+    how: tuple[str, ...] = ()
 
 
 class Allocator(Protocol):
