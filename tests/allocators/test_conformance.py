@@ -51,6 +51,11 @@ def test_card_and_needs(name: str) -> None:
     assert card.title
     assert card.source
     assert card.certainty.startswith(("exact", "our reading"))
+    assert 3 <= len(card.how) <= 5
+    for line in card.how:
+        assert line[0].isupper()
+        assert line.endswith(".")
+        assert len(line) <= 130
     assert set(card.goals) <= GOALS
     assert allocator.needs <= NEEDS
     assert isinstance(allocator.cadence, Cadence)
