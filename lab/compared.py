@@ -65,3 +65,5 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("cost_held_per_job_usd", "Cost per job", "USD", "lower", "GPU-hours held at the price of their nodes, mean over completed jobs.", 0.0),
     Metric("cost_cluster_usd", "Cost of the cluster", "USD", "lower", "Price of all nodes from the first submission to the end.", 0.0),
 )
+SLOWER: Final = Metric("slower", "Jobs slower", "1", "", "Share of the jobs that take longer than under the baseline.")
+"""Of a comparison only, not of a run."""

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 import pandas as pd
 
-from lab.compared import METRICS, Metric
+from lab.compared import METRICS, SLOWER, Metric
 from ui import words
 
-SLOWER: Final = Metric("slower", "Jobs slower", "1", "", "Share of the jobs that take longer than under the baseline.")
 MAIN: Final = (
     *("jct_mean_s", "jct_p95_s", "queue_mean_s", "queue_p95_s", "completion_rate"),
     *("utilisation", "cpus_used", "mem_used", "slower", "cost_held_per_job_usd"),
