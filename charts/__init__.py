@@ -2,10 +2,12 @@
 
 from charts.allocation import PARTS, allocation, decomposition
 from charts.axes import TimeAxis, duration_text
+from charts.bars import life, node_jobs
 from charts.behind import predictions, resources
 from charts.cluster import racks
 from charts.hetero import fairness_cdf, note_colours, note_lines, type_cost, type_shares, type_use
 from charts.jct import change_histogram, dumbbell, jct_cdf
+from charts.occupancy import Grid, instant_strip, label_px, left_out, occupancy, row_labels
 from charts.over_time import Row, busy_row, fragmentation_row, linked_rows, timeline, type_row, waiting_row
 from charts.overview import overview
 from charts.replay import Claim, published_vs_simulated, ratio_curve
@@ -16,6 +18,7 @@ from charts.workload import arrivals, durations, heaviest, sizes
 __all__ = [
     "PARTS",
     "Claim",
+    "Grid",
     "Row",
     "TimeAxis",
     "allocation",
@@ -30,10 +33,16 @@ __all__ = [
     "fragmentation_row",
     "heaviest",
     "image_config",
+    "instant_strip",
     "jct_cdf",
+    "label_px",
+    "left_out",
+    "life",
     "linked_rows",
+    "node_jobs",
     "note_colours",
     "note_lines",
+    "occupancy",
     "overview",
     "policy_style",
     "predictions",
@@ -41,6 +50,7 @@ __all__ = [
     "racks",
     "ratio_curve",
     "resources",
+    "row_labels",
     "sizes",
     "speedup_figure",
     "timeline",
