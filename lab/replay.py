@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import allocators
+from lab import parsing
 from lab.document import number, whole
 from lab.replay_bounds import BOUNDS
 from lab.replay_types import BANDS, BASE, CERTAINTIES, KINDS, MARGINS, Arm, Axis, Bound, Claim, Measure, Paper, Point, Replay
@@ -67,25 +68,25 @@ def read_replay(path: Path) -> Replay:
 
 
 def _replay(data: Mapping[str, Any], name: str) -> Replay:
-    known = _table("replay", data, (*(item.name for item in fields(Replay)), "axis_seeds"), optional=("axes", "axis_seeds", "bounds", "budget", "run_s"))
+    known = parsing.table("replay", data, (*(item.name for item in fields(Replay)), "axis_seeds"), optional=("axes", "axis_seeds", "bounds", "budget", "run_s"))
     for key in ("name", "title", "claim", "known", "reading", "explain", "budget"):
-        known[key] = _text(key, known.get(key, ""))
+        known[key] = parsing.text(key, known.get(key, ""))
     known["paper"] = _paper(known["paper"])
-    known["arms"] = tuple(_arm(name, one) for name, one in _mapping("arms", known["arms"]).items())
-    known["bounds"] = tuple(_bound(name, one, known["arms"]) for name, one in _mapping("bounds", known.get("bounds", {})).items())
+    known["arms"] = tuple(_arm(name, one) for name, one in parsing.mapping("arms", known["arms"]).items())
+    known["bounds"] = tuple(_bound(name, one, known["arms"]) for name, one in parsing.mapping("bounds", known.get("bounds", {})).items())
     arm_names = tuple(arm.name for arm in (*known["arms"], *known["bounds"]))
-    _distinct("arms and bounds", arm_names)
+    parsing.distinct("arms and bounds", arm_names)
     known["run_s"] = number("run_s", known.get("run_s", 0.0))
     known["seeds"] = _seeds("seeds", known["seeds"])
     spare = _seeds("axis_seeds", known.pop("axis_seeds", known["seeds"]))
-    known["axes"] = tuple(_axis(one, arm_names, spare) for one in _list("axes", known.get("axes", [])))
-    _distinct("axes", [axis.name for axis in known["axes"]])
-    known["claims"] = tuple(_claim(one, arm_names, known["axes"]) for one in _list("claims", known["claims"]))
+    known["axes"] = tuple(_axis(one, arm_names, spare) for one in parsing.listed("axes", known.get("axes", [])))
+    parsing.distinct("axes", [axis.name for axis in known["axes"]])
+    known["claims"] = tuple(_claim(one, arm_names, known["axes"]) for one in parsing.listed("claims", known["claims"]))
     known["base"] = _base(known["base"])
     replay = Replay(**known)
     if replay.name != name:
         raise ParameterError(f"its name is '{replay.name}', but that of the file is '{name}'.")
-    _distinct("claims", [claim.text for claim in replay.claims])
+    parsing.distinct("claims", [claim.text for claim in replay.claims])
     if not replay.claims:
         raise ParameterError("there is no claim. Add at least one.")
     _within_bounds(replay)
@@ -112,28 +113,28 @@ def _build_all(replay: Replay) -> None:
 
 
 def _base(data: Any) -> Scenario:
-    given = _mapping("base", data)
+    given = parsing.mapping("base", data)
     # Which allocator stands here plays no part: every arm names its own.
     return Scenario.from_json({**given, "allocator": next(iter(allocators.REGISTRY))})
 
 
 def _paper(data: Any) -> Paper:
-    known = _table("paper", data, [item.name for item in fields(Paper)])
-    texts = {key: _text(f"paper.{key}", known[key]) for key in ("title", "authors", "venue", "link")}
+    known = parsing.table("paper", data, [item.name for item in fields(Paper)])
+    texts = {key: parsing.text(f"paper.{key}", known[key]) for key in ("title", "authors", "venue", "link")}
     return Paper(**texts, year=whole("paper.year", known["year"]))
 
 
 def _arm(name: str, data: Any) -> Arm:
-    known = _table(f"arm {name}", data, ("title", "set"))
-    arm = Arm(name, _text("title", known["title"]), _changes(f"arm {name}", known["set"]))
+    known = parsing.table(f"arm {name}", data, ("title", "set"))
+    arm = Arm(name, parsing.text("title", known["title"]), parsing.changes(f"arm {name}", known["set"]))
     if not any(change.startswith("allocator=") for change in arm.set):
         raise ParameterError(f"arm {name} names no allocator. Begin its 'set' with allocator=NAME.")
     return arm
 
 
 def _bound(name: str, data: Any, arms: Sequence[Arm]) -> Bound:
-    known = _table(f"bound {name}", data, ("title", "of", "by"))
-    title, of, by = (_text(f"bound {name}: {key}", known[key]) for key in ("title", "of", "by"))
+    known = parsing.table(f"bound {name}", data, ("title", "of", "by"))
+    title, of, by = (parsing.text(f"bound {name}: {key}", known[key]) for key in ("title", "of", "by"))
     arm = next((arm for arm in arms if arm.name == of), None)
     if arm is None:
         raise ParameterError(f"bound {name}: there is no arm '{of}'. There are: {', '.join(arm.name for arm in arms)}.")
@@ -144,30 +145,30 @@ def _bound(name: str, data: Any, arms: Sequence[Arm]) -> Bound:
 
 def _axis(data: Any, arms: Sequence[str], spare: int) -> Axis:
     keys = ("name", "title", "unit", "values", "path", "sets", "fixed", "only", "claimed", "measures", "seeds", "where")
-    known = _table("axis", data, keys, optional=("unit", "path", "sets", "fixed", "only", "claimed", "seeds", "where"))
-    name = _text("axis.name", known["name"])
+    known = parsing.table("axis", data, keys, optional=("unit", "path", "sets", "fixed", "only", "claimed", "seeds", "where"))
+    name = parsing.text("axis.name", known["name"])
     where = f"axis {name}"
-    values = _numbers(f"{where}: values", known["values"])
+    values = parsing.numbers(f"{where}: values", known["values"])
     if list(values) != sorted(set(values)) or not values:
         raise ParameterError(f"{where}: its values must ascend.")
-    claimed = _numbers(f"{where}: claimed", known.get("claimed", []))
+    claimed = parsing.numbers(f"{where}: claimed", known.get("claimed", []))
     if missing := [value for value in claimed if value not in values]:
         raise ParameterError(f"{where}: {missing[0]:g} is claimed, but none of its values.")
-    only = tuple(_text(f"{where}: only", one) for one in _list(f"{where}: only", known.get("only", list(arms))))
+    only = tuple(parsing.text(f"{where}: only", one) for one in parsing.listed(f"{where}: only", known.get("only", list(arms))))
     if strange := [one for one in only if one not in arms]:
         raise ParameterError(f"{where}: there is no arm '{strange[0]}'. There are: {', '.join(arms)}.")
     return Axis(
         name,
-        _text(f"{where}: title", known["title"]),
-        _text(f"{where}: unit", known.get("unit", "")),
+        parsing.text(f"{where}: title", known["title"]),
+        parsing.text(f"{where}: unit", known.get("unit", "")),
         values,
-        _changes(where, known.get("fixed", [])),
+        parsing.changes(where, known.get("fixed", [])),
         _axis_changes(where, known, values),
         only,
         claimed,
-        tuple(_measure(where, one, arms) for one in _list(f"{where}: measures", known["measures"])),
+        tuple(_measure(where, one, arms) for one in parsing.listed(f"{where}: measures", known["measures"])),
         _seeds(f"{where}: seeds", known.get("seeds", spare)),
-        _text(f"{where}: where", known.get("where", "")),
+        parsing.text(f"{where}: where", known.get("where", "")),
     )
 
 
@@ -176,23 +177,23 @@ def _axis_changes(where: str, known: Mapping[str, Any], values: Sequence[float])
     if ("path" in known) == ("sets" in known):
         raise ParameterError(f"{where}: give either 'path', which takes each value, or 'sets', a list of changes per value.")
     if "path" in known:
-        return tuple((f"{_text(f'{where}: path', known['path'])}={value:.12g}",) for value in values)
-    sets = _list(f"{where}: sets", known["sets"])
+        return tuple((f"{parsing.text(f'{where}: path', known['path'])}={value:.12g}",) for value in values)
+    sets = parsing.listed(f"{where}: sets", known["sets"])
     if len(sets) != len(values):
         raise ParameterError(f"{where}: {len(values)} values want as many lists in 'sets', not {len(sets)}.")
-    return tuple(_changes(where, one) for one in sets)
+    return tuple(parsing.changes(where, one) for one in sets)
 
 
 def _claim(data: Any, arms: Sequence[str], axes: Sequence[Axis]) -> Claim:
     compared = ("metric", "arm", "against", "kind", "title")
     keys = (*compared, "at", "from", "published", "published_text", "band", "band_from", "certainty")
-    known = _table("claim", data, keys, optional=set(keys) - {"metric", "arm", "certainty"})
+    known = parsing.table("claim", data, keys, optional=set(keys) - {"metric", "arm", "certainty"})
     measure = _measure("claim", {key: known[key] for key in compared if key in known}, arms)
     where = f"claim {measure.text}"
     if known["certainty"] not in CERTAINTIES:
         raise ParameterError(f"{where}: certainty = {known['certainty']} is not one of {', '.join(CERTAINTIES)}.")
     published = number(f"{where}: published", known["published"]) if "published" in known else None
-    text = _text(f"{where}: published_text", known.get("published_text", ""))
+    text = parsing.text(f"{where}: published_text", known.get("published_text", ""))
     if published is not None and not text:
         raise ParameterError(f"{where}: a published figure needs its words, published_text.")
     at = _at(where, known.get("at", {}), axes)
@@ -207,7 +208,7 @@ def _band(where: str, known: Mapping[str, Any], published: float | None) -> tupl
     """Return a band that says where it comes from; one that says it lies around the published figure must do so."""
     if "band" not in known:
         return None
-    band = _numbers(f"{where}: band", known["band"])
+    band = parsing.numbers(f"{where}: band", known["band"])
     if len(band) != 2 or band[0] > band[1]:
         raise ParameterError(f"{where}: its band is not [low, high].")
     source = known.get("band_from")
@@ -222,7 +223,7 @@ def _band(where: str, known: Mapping[str, Any], published: float | None) -> tupl
 
 
 def _at(where: str, data: Any, axes: Sequence[Axis]) -> Point:
-    pairs = list(_mapping(f"{where}: at", data).items())
+    pairs = list(parsing.mapping(f"{where}: at", data).items())
     if not pairs:
         return BASE
     known = {axis.name: axis for axis in axes}
@@ -233,8 +234,10 @@ def _at(where: str, data: Any, axes: Sequence[Axis]) -> Point:
 
 
 def _measure(where: str, data: Any, arms: Sequence[str]) -> Measure:
-    known = _table(f"measure of {where}", data, [item.name for item in fields(Measure)], optional=[i.name for i in fields(Measure) if i.default is not MISSING])
-    measure = Measure(**{key: _text(f"{where}: {key}", value) for key, value in known.items()})  # type: ignore[arg-type]
+    known = parsing.table(
+        f"measure of {where}", data, [item.name for item in fields(Measure)], optional=[i.name for i in fields(Measure) if i.default is not MISSING]
+    )
+    measure = Measure(**{key: parsing.text(f"{where}: {key}", value) for key, value in known.items()})  # type: ignore[arg-type]
     if measure.metric not in NUMBERS:
         raise ParameterError(f"{where}: there is no metric '{measure.metric}'. There are: {', '.join(NUMBERS)}.")
     if measure.kind not in KINDS:
@@ -246,55 +249,8 @@ def _measure(where: str, data: Any, arms: Sequence[str]) -> Measure:
     return measure
 
 
-def _changes(where: str, data: Any) -> tuple[str, ...]:
-    changes = tuple(_text(f"{where}: set", one) for one in _list(f"{where}: set", data))
-    for change in changes:
-        if not all(part.strip() for part in change.partition("=")[:2]):
-            raise ParameterError(f"{where}: '{change}' is not of the form path=value.")
-    return changes
-
-
-def _table(what: str, data: Any, keys: Sequence[str], optional: Collection[str] = ()) -> dict[str, Any]:
-    """Return a table that has these keys and no others."""
-    known = dict(_mapping(what, data))
-    for key in known:
-        if key not in keys:
-            raise ParameterError(f"the {what} has no setting '{key}'. It has: {', '.join(keys)}.")
-    for key in keys:
-        if key not in known and key not in optional:
-            raise ParameterError(f"the {what} has no '{key}'. Add it.")
-    return known
-
-
-def _mapping(what: str, data: Any) -> Mapping[str, Any]:
-    if not isinstance(data, Mapping):
-        raise ParameterError(f"{what} is not a table but {str(data)[:60]!r}.")
-    return data
-
-
-def _list(what: str, data: Any) -> list[Any]:
-    if not isinstance(data, list):
-        raise ParameterError(f"{what} is not a list but {str(data)[:60]!r}.")
-    return data
-
-
-def _text(what: str, data: Any) -> str:
-    if not isinstance(data, str):
-        raise ParameterError(f"{what} is not text but {str(data)[:60]!r}.")
-    return data.strip()
-
-
-def _numbers(what: str, data: Any) -> tuple[float, ...]:
-    return tuple(number(what, one) for one in _list(what, data))
-
-
 def _seeds(what: str, data: Any) -> int:
     made = whole(what, data)
     if not 1 <= made <= MOST_SEEDS:
         raise ParameterError(f"{what} = {made} is outside 1 to {MOST_SEEDS}.")
     return made
-
-
-def _distinct(what: str, found: Sequence[str]) -> None:
-    if twice := [one for one in found if found.count(one) > 1]:
-        raise ParameterError(f"{what}: {twice[0]} comes twice.")
