@@ -29,7 +29,7 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
     Raises
     ------
     ParameterError
-        If the text is no JSON, no table, or nested too deeply.
+        If the text is no JSON, no table, nested too deeply, or holds what no text can hold.
     """
     deep = f"{name}: this JSON holds more than {DEEPEST} tables or lists inside one another. Use a file that Save wrote."
     try:
@@ -42,6 +42,10 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
         raise ParameterError(f"{name}: this JSON holds no table of settings. Use a file that Save wrote.")
     if _too_deep(data):
         raise ParameterError(deep)
+    try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ParameterError(f"{name}: a text in this JSON holds half of a character, which cannot be shown. Use a file that Save wrote.") from error
     return data
 
 

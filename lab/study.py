@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -98,6 +99,15 @@ class Study:
             raise ParameterError(_NONE)
         base = Scenario.from_json({**known.pop("base"), "allocator": specs[0]})
         return cls(base, specs, **known)
+
+    def named(self, name: str) -> Study:
+        """Return the study under another name, which changes no result."""
+        return replace(self, base=replace(self.base, name=name))
+
+    @property
+    def digest(self) -> str:
+        """The id that is shown beside a saved scenario: a hash of everything but the name."""
+        return hashlib.blake2b(self.named("").canonical().encode(), digest_size=8).hexdigest()
 
     def canonical(self) -> str:
         """Return the JSON text that is the same for equal studies, byte for byte."""

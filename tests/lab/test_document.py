@@ -81,3 +81,8 @@ def test_unknown_setting_is_named_with_the_known_ones() -> None:
 
 def test_fifty_tables_inside_one_another_are_read() -> None:
     assert parse_json('{"a":' * 50 + "1" + "}" * 50, "f.json")["a"]
+
+
+def test_half_a_character_is_refused() -> None:
+    with pytest.raises(ParameterError, match="half of a character"):
+        parse_json('{"name": "\\ud800"}', "mine.json")
