@@ -1,4 +1,4 @@
-"""What finished jobs of each kind were seen to use, and what the next of that kind begins with."""
+"""What finished jobs of each kind were seen to use, or a new one is believed to, and what it begins with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from allocators._stages import MOST_CORES, MOST_GB, MOST_SERVERS, SPARE, Config, Seen, for_memory, tenths
+from sim.contract import Resources
 
 COLD: Final = Config(1, 12.0, 16.0, 4, 12.0, 16.0)
 """What the first job of a kind begins with."""
@@ -64,25 +65,38 @@ class History:
         self._kinds.setdefault(kind, []).append(past)
 
     def first(self, kind: int, now_s: float) -> Config:
-        """Return what a job of a kind begins with: a single worker, and servers for all that its like have used."""
+        """Return what a job of a kind begins with."""
         known = [past for past in self._kinds.get(kind, ()) if past.finish_s >= now_s - self._days * _DAY_S]
         if not known:
             return COLD
         self._kinds[kind] = known
-        cpus = min(ceil(max(past.server_cpus for past in known) - 1e-9) + 4.0, MOST_CORES)
-        total = 1.5 * major([past.all_cpus for past in known])
-        all_gb = max(past.all_gb for past in known)
-        servers = max(ceil(total / cpus - 1e-9), for_memory(all_gb), 1)
-        if servers > MOST_SERVERS:
-            servers, cpus = MOST_SERVERS, min(float(ceil(total / MOST_SERVERS - 1e-9)), MOST_CORES)
-        return Config(
-            1,
-            min(max(COLD.worker_cpus, float(ceil(max(past.worker_cpus for past in known) - 1e-9))), MOST_CORES),
-            tenths(min(max(COLD.worker_gb, 1.5 * max(past.worker_gb for past in known)), MOST_GB)),
-            servers,
-            cpus,
-            tenths(min(SPARE * max(*(past.server_gb for past in known), all_gb / servers), MOST_GB)),
-        )
+        return begins(known)
+
+
+def believed(told: Resources | None, servers: int) -> Config:
+    """Return what a job begins with that is believed to use so much of so many servers, as if one like it had been seen to."""
+    if told is None:
+        return COLD
+    cpus, gb = told.server_cpus, told.server_gb
+    return begins([Past(0.0, cpus * servers, cpus, gb, gb * servers, told.worker_cpus, told.worker_gb)])
+
+
+def begins(known: Sequence[Past]) -> Config:
+    """Return a single worker, and servers for all that these have used."""
+    cpus = min(ceil(max(past.server_cpus for past in known) - 1e-9) + 4.0, MOST_CORES)
+    total = 1.5 * major([past.all_cpus for past in known])
+    all_gb = max(past.all_gb for past in known)
+    servers = max(ceil(total / cpus - 1e-9), for_memory(all_gb), 1)
+    if servers > MOST_SERVERS:
+        servers, cpus = MOST_SERVERS, min(float(ceil(total / MOST_SERVERS - 1e-9)), MOST_CORES)
+    return Config(
+        1,
+        min(max(COLD.worker_cpus, float(ceil(max(past.worker_cpus for past in known) - 1e-9))), MOST_CORES),
+        tenths(min(max(COLD.worker_gb, 1.5 * max(past.worker_gb for past in known)), MOST_GB)),
+        servers,
+        cpus,
+        tenths(min(SPARE * max(*(past.server_gb for past in known), all_gb / servers), MOST_GB)),
+    )
 
 
 def major(values: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from math import inf
 
 from allocators._cases import Case, Stages, slow_nodes
-from allocators._history import History
+from allocators._history import History, believed
 from allocators._inside import Inside, Make, SubView
 from allocators._rebuild import Rebuild, fit_together
 from allocators._stages import MOST_CORES, MOST_GB, PRESETS, Config, after_oom, config_of, demand_of, halved
@@ -52,6 +52,7 @@ class DLRover:
     brain: bool = param(True, help="Whether jobs are planned with what is known of their like; else within a limit, from what is seen of themselves.")
     preset: str = param("code", choices=tuple(PRESETS), help="Thresholds: the defaults in the code, or those that are shipped with it.")
     similar: str = param("name", choices=("name", "user", "model"), help="Which jobs are alike: those with the same entry in this column.")
+    history: str = param("own", choices=("own", "belief"), help="Whether jobs begin with what their like were seen to use, or with what the belief says.")
     history_days: float = param(7.0, unit="days", low=0.01, high=3650, help="For how long a finished job is remembered.")
     limit_cores: float = param(0.0, unit="cores", low=0, high=1e6, help="With brain = false, cores of a job in all; 0 = as many as it asks for.")
     limit_gb: float = param(0.0, unit="GB", low=0, high=1e7, help="With brain = false, memory of a job in all; 0 = as much as it asks for.")
@@ -116,7 +117,8 @@ class DLRover:
     @property
     def needs(self) -> frozenset[str]:
         """What the allocator inside needs, measurements, and work left."""
-        return self._built().allocator.needs | {"servers", "telemetry", "remaining_work"}
+        more = {"resources"} if self.history == "belief" else set()
+        return self._built().allocator.needs | more | {"servers", "telemetry", "remaining_work"}
 
     def allocate(self, view: View, /) -> Plan:
         """Look at the jobs that are due, then ask the one inside."""
@@ -182,15 +184,17 @@ class DLRover:
         code = int(view.one(self.similar, job))
         kind = code if code != self._nameless else -1 - job  # without an entry a job is like no other
         case = self._cases[job] = Case(asked, config_of(asked), asked, kind)
-        self._settle_on(view, case, config or self._created(view, case))
+        self._settle_on(view, case, config or self._created(view, job, case))
         return case
 
-    def _created(self, view: View, case: Case) -> Config:
+    def _created(self, view: View, job: JobId, case: Case) -> Config:
         """Return what a job begins with."""
         asked = config_of(case.asked)
         if not self.resize:
             return asked
-        if self.brain:
+        if self.brain and self.history == "belief":
+            first = believed(view.belief.resources(job), asked.servers)
+        elif self.brain:
             first = self._history.first(case.kind, view.now_s)
         else:
             cores, gb = self._limit(case)

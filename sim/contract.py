@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 from sim.errors import ContractError, ParameterError, SolverError
 from sim.grants import Delta, Demand, Eviction, Gang, Grant, JobId, Part, Pool, Shape, Tuning
 from sim.params import ParamInfo, Spec, build, param, parameters
-from sim.seen import Belief, Floats, Ints, JobTable, Room, Telemetry, View
+from sim.seen import Belief, Floats, Ints, JobTable, Resources, Room, Telemetry, View
 
 __all__ = [
     "EMPTY",
@@ -40,6 +40,7 @@ __all__ = [
     "Part",
     "Plan",
     "Pool",
+    "Resources",
     "Room",
     "Shape",
     "SolverError",
@@ -59,6 +60,7 @@ NEEDS: Final = frozenset(
         "remaining_work",
         "rates",
         "pause",
+        "resources",
         "telemetry",
         "scaling",
         "profile",
@@ -72,10 +74,10 @@ NEEDS: Final = frozenset(
 )
 """What an allocator may declare in `needs`; a view answers nothing of this kind to one that has not.
 
-``remaining_work``, ``rates`` and ``pause`` open the belief; ``telemetry`` the measurements of running jobs; ``scaling`` says that jobs must be resizable,
-``profile`` that a measured performance profile must exist; ``servers`` that jobs must be made of workers and parameter servers; ``recorded_start`` opens the
-trace's own start times (column ``recorded_start_s``); ``overflow`` asks for an unpriced extra node. ``mixed`` says that one gang may span GPU types; without
-it a job that fits no single type is impossible.
+``remaining_work``, ``rates``, ``pause`` and ``resources`` open the belief; ``telemetry`` the measurements of running jobs; ``scaling`` says that jobs must be
+resizable, ``profile`` that a measured performance profile must exist; ``servers`` that jobs must be made of workers and parameter servers;
+``recorded_start`` opens the trace's own start times (column ``recorded_start_s``); ``overflow`` asks for an unpriced extra
+node. ``mixed`` says that one gang may span GPU types; without it a job that fits no single type is impossible.
 ``confined_by_vc`` and ``confined_by_partition`` restrict every job to the nodes of its virtual cluster or partition, and to nodes that belong to none.
 """
 

@@ -53,6 +53,15 @@ class Telemetry(NamedTuple):
     speed: Mapping[str, tuple[float, ...]]
 
 
+class Resources(NamedTuple):
+    """Cores and GB that a job will use at most: of each worker, and of each server if it has as many as it asks for; 0 = none, or memory not modelled."""
+
+    worker_cpus: float
+    worker_gb: float
+    server_cpus: float
+    server_gb: float
+
+
 class JobTable(Protocol):
     """Columns of a set of jobs, gathered when touched, read-only, in order of job id, valid only during `Allocator.allocate`.
 
@@ -135,6 +144,10 @@ class Belief(Protocol):
 
     def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
         """Return the believed seconds without progress that a change would cost."""
+        ...
+
+    def resources(self, job: JobId) -> Resources | None:
+        """Return what a job is believed to use by now, whatever its user asked for; None = nothing can be told yet. Needs "resources"."""
         ...
 
 

@@ -76,7 +76,7 @@ class Simulator:
         self._progress = progress
         self._stage = stage = Stage(trace, cluster, self.conditions, frozenset(allocator.needs))
         self._waiting, self._running, self._columns, self._room = stage.waiting, stage.running, stage.columns, stage.room
-        self._execution, self._view, self._observe, self._note_decision = stage.execution, stage.view, stage.belief.observe, stage.record.decision
+        self._execution, self._view, self._observe, self._note_decision = stage.execution, stage.view, stage.observe, stage.record.decision
         self._impossible = stage.impossible.tobytes()
         self._measured = stage.measured.tobytes() if self.conditions.stop == "measured" else None
         self._settled, self._to_settle = 0, int(stage.measured.sum()) if self._measured else len(trace)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from math import inf
 
 import numpy as np
@@ -16,7 +17,9 @@ from sim.demand import Demands, narrowed, pools_of
 from sim.errors import ContractError, ParameterError
 from sim.execution import Execution
 from sim.ledger import FreeRoom, Ledger
+from sim.perf.belief import BoundBelief
 from sim.perf.model import Fitting, Staffed
+from sim.perf.resources import BoundResources, Noted, Told, true_resources
 from sim.record import OPEN, UNFINISHED, Record, job_frame
 from sim.result import RunResult, Timing
 from sim.standstill import Standstill
@@ -75,9 +78,14 @@ class Stage:
         preemptible = trace.numbers("preemptible", float(overheads.on_preempt != "forbidden")) > 0
         self.execution = Execution(self.columns, self.ledger, self.record, demands, model, conditions, preemptible)
         self.belief = conditions.belief.bind(model, trace, overheads.at_once(), conditions.seed)
+        self.observe: Callable[[JobId, float], None] = self.belief.observe
+        self._resources = Noted(Told(), None)
+        if "resources" in needs:
+            resources = conditions.belief.bind_resources(model, trace, conditions.seed)
+            self.observe, self._resources = _both(self.belief, resources), Noted(resources, true_resources(model))
         jobs = Jobs(trace, self.columns, self._work, limits, preemptible, self.belief, needs)
         self.view = view = LiveView(jobs, self.waiting, self.running, self.room, demands)
-        view.grants, view.cluster, view.belief = self.ledger.grants, cluster, GatedBelief(self.belief, needs)
+        view.grants, view.cluster, view.belief = self.ledger.grants, cluster, GatedBelief(self.belief, self._resources, needs)
         view.rng = np.random.default_rng([conditions.seed, ALLOCATOR_STREAM])
         view.telemetry = self._telemetry
         gpus = np.maximum(trace.numbers("num_gpus"), 1.0)
@@ -103,7 +111,7 @@ class Stage:
             end_s=end_s,
             reason=reason,
             voided=voided,
-            remarks=remarks,
+            remarks=(*remarks, *self._resources.remarks()),
             overflow=self.room.overflow,
             timing=Timing(*timing, peak_rss_mb=_peak_rss_mb()),
         )
@@ -112,6 +120,14 @@ class Stage:
         if "telemetry" not in self._needs:
             raise ContractError("the allocator reads telemetry but does not declare it in its needs")
         return self._model.telemetry(job, self.ledger.grants[job], self.view.done_one(job), self.view.now_s)
+
+
+def _both(belief: BoundBelief, resources: BoundResources) -> Callable[[JobId, float], None]:
+    def observe(job: JobId, finish_s: float) -> None:
+        belief.observe(job, finish_s)
+        resources.observe(job)
+
+    return observe
 
 
 def _check_ending(conditions: Conditions, measured: int) -> None:

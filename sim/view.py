@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.columns import Columns, IdSet
-from sim.contract import Belief, Delta, Demand, Floats, Grant, Ints, JobId, Shape, Telemetry
+from sim.contract import Belief, Delta, Demand, Floats, Grant, Ints, JobId, Resources, Shape, Telemetry
 from sim.errors import ContractError
 from sim.trace import Trace
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sim.ledger import FreeRoom
     from sim.perf.belief import BoundBelief
     from sim.perf.model import Limits
+    from sim.perf.resources import Noted
 
 # Name in a table -> (column of the trace, value where nothing is given).
 PUBLIC_NUMBERS: Final[dict[str, tuple[str, float]]] = {
@@ -186,8 +187,8 @@ class Table:
 class GatedBelief:
     """The belief, as far as the allocator declared that it uses it."""
 
-    def __init__(self, belief: Belief, needs: frozenset[str]) -> None:
-        self._belief, self._needs = belief, needs
+    def __init__(self, belief: BoundBelief, resources: Noted, needs: frozenset[str]) -> None:
+        self._belief, self._resources, self._needs = belief, resources, needs
 
     def rate(self, job: JobId, grant: Grant) -> float:
         """See `sim.contract.Belief`."""
@@ -203,6 +204,11 @@ class GatedBelief:
         """See `sim.contract.Belief`."""
         self._check("pause")
         return self._belief.pause_s(job, old, new)
+
+    def resources(self, job: JobId) -> Resources | None:
+        """See `sim.contract.Belief`."""
+        self._check("resources")
+        return self._resources.of(job)
 
     def _check(self, need: str) -> None:
         if need not in self._needs:

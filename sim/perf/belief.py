@@ -1,4 +1,4 @@
-"""What an allocator may think of sizes and speeds: exact, noisy, biased or unknown. Prediction error is a knob, not a code path."""
+"""What an allocator may think of sizes, speeds and resources: exact, noisy, biased or unknown. Prediction error is a knob, not a code path."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sim.contract import Floats, Grant, Ints, JobId, Shape
 from sim.overheads import Transitions
 from sim.params import param
 from sim.perf.model import PerfModel
+from sim.perf.resources import BoundResources, Told, distorted, noise, true_resources
 from sim.trace import Trace
 
 BELIEF_STREAM = 3
@@ -73,6 +74,10 @@ class BeliefSpec(Protocol):
         """
         ...
 
+    def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> BoundResources:
+        """Bind what it says of cores and memory; see `bind`."""
+        ...
+
 
 @dataclass(frozen=True)
 class Exact:
@@ -83,23 +88,33 @@ class Exact:
         del seed
         return SizedBelief(model, transitions, model.work().copy(), _told_after(trace))
 
+    def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> Told:
+        """Tell what jobs really use."""
+        del trace, seed
+        return Told(true_resources(model))
+
 
 @dataclass(frozen=True)
 class Noisy:
-    """Believed size = true size x a log-normal factor of median 1, drawn once per (seed, job)."""
+    """Believed size = true size x a log-normal factor of median 1, drawn once per (seed, job); so are cores and memory, each with a factor of its own."""
 
     sigma: float = param(0.3, low=0, high=5, help="Standard deviation of the natural logarithm of the factor.")
 
     def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> SizedBelief:
         """Bind to the truth, with the noise of this seed."""
         work = model.work()
-        noise = np.random.default_rng([seed, BELIEF_STREAM]).standard_normal(len(work))
-        return SizedBelief(model, transitions, work * np.exp(self.sigma * noise), _told_after(trace))
+        drawn = np.random.default_rng([seed, BELIEF_STREAM]).standard_normal(len(work))
+        return SizedBelief(model, transitions, work * np.exp(self.sigma * drawn), _told_after(trace))
+
+    def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> Told:
+        """Tell what jobs use, with the noise of this seed."""
+        del trace
+        return distorted(model, lambda shape: np.exp(self.sigma * noise(seed, shape)))
 
 
 @dataclass(frozen=True)
 class Biased:
-    """Believed size = true size x one factor: every job is over- or underestimated alike."""
+    """Believed size = true size x one factor, and so for cores and memory: every job is over- or underestimated alike."""
 
     factor: float = param(1.5, low=0.001, high=1000, help="Believed size over true size.")
 
@@ -108,10 +123,15 @@ class Biased:
         del seed
         return SizedBelief(model, transitions, model.work() * self.factor, _told_after(trace))
 
+    def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> Told:
+        """Tell a multiple of what jobs use."""
+        del trace, seed
+        return distorted(model, lambda _: self.factor)
+
 
 @dataclass(frozen=True)
 class Unknown:
-    """Nothing is known of sizes: every job is believed equally long until it has proved longer."""
+    """Nothing is known of sizes, cores and memory: every job is believed equally long until it has proved longer."""
 
     guess_s: float = param(3600.0, unit="s", low=1, high=1e7, help="Believed run time of every job on the GPUs it asks for.")
 
@@ -120,6 +140,11 @@ class Unknown:
         del seed
         guesses = self.guess_s * (model.work() / trace.numbers("duration_s"))
         return SizedBelief(model, transitions, guesses, np.full(len(trace), np.inf))
+
+    def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> Told:
+        """Tell nothing."""
+        del model, trace, seed
+        return Told()
 
 
 def _told_after(trace: Trace) -> Floats:

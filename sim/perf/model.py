@@ -117,6 +117,15 @@ class Staffed(Protocol):
 
 
 @runtime_checkable
+class Needing(Protocol):
+    """A performance model that knows which cores and memory jobs of workers and servers are going to use; an optional part of `PerfModel`."""
+
+    def resources(self) -> Floats:
+        """Return the columns of `sim.contract.Resources`, of shape (jobs, 4), for as many replicas as each job asks for, all healthy, to its end."""
+        ...
+
+
+@runtime_checkable
 class Using(Protocol):
     """A performance model that knows what jobs use of what they hold; an optional part of `PerfModel`."""
 

@@ -145,6 +145,24 @@ class ParameterServerModel:
         """Return what each job asks for."""
         return self._asked.roles
 
+    def resources(self) -> Floats:
+        """Return cores in use on the reference type, and GB at the end, of each worker and each server; where no need is stated, the GB asked for."""
+        groups, roles = self._groups, self._asked.roles
+        row, crew = self._crew(np.arange(len(groups.row)), groups.workers[:, None], groups.servers[:, None])
+        step, has = self._steps.step(row, crew), roles.servers > 0
+        whole_s = step.compute_s + step.exchange_s + step.rest_s
+        worker, server = ((part / whole_s)[self._group, 0] for part in (step.compute_s, step.exchange_s))
+        worker_gb, *server_gb = self._needs
+        each_gb = sum(server_gb) / np.maximum(roles.servers, 1.0)
+        return np.column_stack(
+            (
+                worker * roles.worker_cpus,
+                np.where(worker_gb > 0, worker_gb, roles.worker_mem_gb),
+                np.where(has, server * roles.server_cpus, 0.0),
+                np.where(has, np.where(each_gb > 0, each_gb, roles.server_mem_gb), 0.0),
+            )
+        )
+
     def fastest(self) -> Floats:
         """Return samples per second with the best numbers of workers, up to `grow` times as asked, and of servers, if any, on the fastest type."""
         groups = self._groups

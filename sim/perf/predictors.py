@@ -1,4 +1,4 @@
-"""Beliefs that learn sizes from the jobs that have finished so far: what they share, and the simplest, the median of each user."""
+"""Beliefs that learn sizes and resources from the jobs that have finished so far: what they share, and the simplest, the median of each user."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from sim.overheads import Transitions
 from sim.params import param
 from sim.perf.belief import SizedBelief
 from sim.perf.model import PerfModel
+from sim.perf.resources import BoundResources, learnt
 from sim.trace import Trace
 
 
 class Predictor(Protocol):
-    """Predicts the ideal run times of jobs, as natural logarithms of seconds, from those of finished ones."""
+    """Predicts one quantity of jobs, as its natural logarithm, from those of finished ones: the ideal run time in seconds, cores or GB of a replica."""
 
-    def learn(self, job: JobId, log_s: float) -> None:
+    def learn(self, job: JobId, value: float) -> None:
         """Take in a finished job."""
         ...
 
@@ -93,7 +94,7 @@ class LearnedBelief(SizedBelief):
 
 @dataclass(frozen=True)
 class PerUser:
-    """A job is believed as long as the median of the jobs of its user that have finished; no jobs of this user yet: of all jobs.
+    """A job is believed as long, and to use as much, as the median of the jobs of its user that have finished; no jobs of this user yet: of all jobs.
 
     Notes
     -----
@@ -109,6 +110,11 @@ class PerUser:
         del seed
         return LearnedBelief(model, transitions, len(trace), Medians(trace, self.least, self.guess_s))
 
+    def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> BoundResources:
+        """Bind to what finished jobs have used."""
+        del seed
+        return learnt(model, lambda: Medians(trace, self.least))
+
 
 class Medians:
     """The medians of finished jobs, of each user and of all: a `Predictor`.
@@ -119,20 +125,20 @@ class Medians:
         Where users come from.
     least : int
         Finished jobs of a user from which on their own median is taken.
-    guess_s : float, seconds
+    guess : float
         What is predicted before anything has finished.
     """
 
-    def __init__(self, trace: Trace, least: int, guess_s: float) -> None:
+    def __init__(self, trace: Trace, least: int, guess: float = 1.0) -> None:
         self._user: list[int] = numbered(trace, "user").tolist()
-        self._least, self._guess = least, log(guess_s)
+        self._least, self._guess = least, log(guess)
         self._all: list[float] = []
         self._own: dict[int, list[float]] = {}
 
-    def learn(self, job: JobId, log_s: float) -> None:
+    def learn(self, job: JobId, value: float) -> None:
         """Take in a finished job."""
-        insort(self._all, log_s)
-        insort(self._own.setdefault(self._user[job], []), log_s)
+        insort(self._all, value)
+        insort(self._own.setdefault(self._user[job], []), value)
 
     def can_tell(self, job: JobId) -> bool:
         """Tell whether enough jobs of the same user have finished."""

@@ -1,4 +1,4 @@
-"""Sizes predicted by regression, a random forest or gradient boosting, from who submitted what, trained on the jobs that have finished so far."""
+"""Sizes and resources predicted by regression, a random forest or gradient boosting, from who submitted what, trained on the jobs that have finished so far."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from sim.params import param
 from sim.perf.belief import BELIEF_STREAM
 from sim.perf.model import PerfModel
 from sim.perf.predictors import LearnedBelief, Medians, numbered
+from sim.perf.resources import BoundResources, learnt
 from sim.trace import Trace
 
 TEXTS: Final = ("user", "name", "model")
 NUMBERS: Final = ("num_gpus", "batch_size")
+ASKED: Final = (*NUMBERS, "workers", "servers", "worker_cpus", "server_cpus", "worker_mem_gb", "server_mem_gb")
+"""What resources are predicted from, besides texts."""
 GROWTH: Final = 1.5
 """Trained again when so many times as many jobs have finished: often at first, when every job tells much, and a dozen times in a thousand jobs."""
 _BLOCK: Final = 256
@@ -46,6 +49,10 @@ class _Regression:
             name = type(self).__name__.lower()
             raise ParameterError(f"{name}: predicting sizes needs the package scikit-learn, which is not installed. Run pip install scikit-learn.")
         return LearnedBelief(model, transitions, len(trace), Trained(self, trace, self._regressor, seed))
+
+    def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> BoundResources:
+        """Bind to what finished jobs have used, and what those and others ask for."""
+        return learnt(model, lambda: Trained(self, trace, self._regressor, seed, ASKED))
 
     def _regressor(self, state: int) -> Any:
         raise NotImplementedError
@@ -109,11 +116,13 @@ class Trained:
         State of its random numbers -> an untrained regressor of scikit-learn.
     seed : int
         Where that state comes from.
+    numbers : sequence of str
+        Numeric columns that it reads, besides texts.
     """
 
-    def __init__(self, spec: _Regression, trace: Trace, regressor: Callable[[int], Any], seed: int) -> None:
+    def __init__(self, spec: _Regression, trace: Trace, regressor: Callable[[int], Any], seed: int, numbers: Sequence[str] = NUMBERS) -> None:
         self._spec, self._regressor = spec, regressor
-        self._features = np.column_stack([*(numbered(trace, column) for column in TEXTS), *(trace.numbers(column, -1.0) for column in NUMBERS)]).astype(
+        self._features = np.column_stack([*(numbered(trace, column) for column in TEXTS), *(trace.numbers(column, -1.0) for column in numbers)]).astype(
             np.float32
         )
         self._state = int(np.random.default_rng([seed, BELIEF_STREAM]).integers(2**31))
@@ -124,11 +133,11 @@ class Trained:
         self._trained: Any = None
         self._ahead: dict[JobId, float] = {}
 
-    def learn(self, job: JobId, log_s: float) -> None:
+    def learn(self, job: JobId, value: float) -> None:
         """Take in a finished job; every now and then train anew."""
-        self._before.learn(job, log_s)
+        self._before.learn(job, value)
         self._finished.append(job)
-        self._logs.append(log_s)
+        self._logs.append(value)
         if len(self._finished) >= self._next:
             self._next = ceil(len(self._finished) * GROWTH)
             self._trained = self.trained(self._finished[-self._spec.latest :], self._logs[-self._spec.latest :])
@@ -149,6 +158,6 @@ class Trained:
             self._ahead.update(zip(ids, self._trained.predict(self._features[job : job + _BLOCK]).tolist(), strict=True))
         return self._ahead[job]
 
-    def trained(self, jobs: Sequence[JobId], logs_s: Sequence[float]) -> Any:
+    def trained(self, jobs: Sequence[JobId], logs: Sequence[float]) -> Any:
         """Return a regressor that has seen these jobs."""
-        return self._regressor(self._state).fit(self._features[jobs], np.array(logs_s))
+        return self._regressor(self._state).fit(self._features[jobs], np.array(logs))

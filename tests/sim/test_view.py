@@ -138,6 +138,7 @@ def test_the_future_is_no_column(column: str) -> None:
         ("rates", lambda view: view.belief.rates(view.running.ids, [Shape((1,))])),
         ("pause", lambda view: view.belief.pause_s(0, None, on(0))),
         ("telemetry", lambda view: view.telemetry(0)),
+        ("resources", lambda view: view.belief.resources(0) or "nothing told"),
     ],
 )
 def test_what_was_not_declared_is_not_shown(need: str, read: Callable[[View], Any]) -> None:
