@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
 _CAUSES: Final = {"oom": "out of memory ({role})", "interruption": "interrupted", "outage": "its node went down"}
@@ -29,3 +31,52 @@ def why_failed(failed_by: Mapping[str, int]) -> str:
         sentence = _CAUSES[cause].format(role=role)
         told[sentence] = told.get(sentence, 0) + jobs
     return ", ".join(f"{jobs:,} {sentence}" for sentence, jobs in sorted(told.items(), key=lambda item: -item[1]))
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How instants of a run are written.
+
+    Parameters
+    ----------
+    epoch : str
+        ISO instant of second 0: the calendar is shown. "" = days since the first submission, day 1 being the first.
+    seconds : bool
+        Whether seconds are shown: for runs of minutes.
+    """
+
+    epoch: str = ""
+    seconds: bool = False
+
+    def at(self, t_s: float) -> str:
+        """Return an instant: "day 3 14:20" or "2017-10-05 14:20"."""
+        return " ".join(self._parts(t_s))
+
+    def after(self, t_s: float, before_s: float) -> str:
+        """Return an instant without its day, if that is the day of the one named before."""
+        day, time = self._parts(t_s)
+        return time if day == self._parts(before_s)[0] else f"{day} {time}"
+
+    def _parts(self, t_s: float) -> tuple[str, str]:
+        whole = timedelta(seconds=round(t_s, 3))  # rounding errors must not fall back into the minute before
+        pattern = "%H:%M:%S" if self.seconds else "%H:%M"
+        if self.epoch:
+            instant = datetime.fromisoformat(self.epoch) + whole
+            return f"{instant:%Y-%m-%d}", f"{instant:{pattern}}"
+        return f"day {whole.days + 1}", f"{datetime(1, 1, 1) + timedelta(seconds=whole.seconds):{pattern}}"
+
+
+def length(seconds: float) -> str:
+    """Return a duration in hours and minutes: "45 s", "1 min 30 s", "38 min", "2 h 38 min", "3 days 4 h"."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s" if seconds >= 10 or seconds == round(seconds) else f"{seconds:.1f} s"
+    if seconds < 600:
+        return _two(round(seconds), 60, ("min", "s"))
+    if seconds < 48 * 3600:
+        return _two(round(seconds / 60), 60, ("h", "min"))
+    return _two(round(seconds / 3600), 24, ("days", "h"))
+
+
+def _two(number: int, size: int, units: tuple[str, str]) -> str:
+    whole, rest = divmod(number, size)
+    return " ".join(f"{value:,} {unit}" for value, unit in zip((whole, rest), units, strict=True) if value)
