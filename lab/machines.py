@@ -16,7 +16,7 @@ from lab.scenario import TraceSpec
 from lab.sources import load_source
 from lab.words import counted, plural
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
-from sim.demand import Demands, narrowed, pools_of
+from sim.demand import GANG, SERVERS, TOGETHER, WORKERS, Demands, narrowed, pools_of
 from sim.errors import ClusterError
 from sim.metrics import node_table
 from sim.perf import PerfSpec
@@ -210,6 +210,14 @@ def totals(cluster: Cluster) -> Totals:
     return Totals(len(cluster.nodes), cluster.gpus, weighted, cluster.price_per_hour, shapes)
 
 
+_LACKS: Final = {
+    GANG: "a gang of that size on GPUs of one type on which it runs",
+    WORKERS: "the cores and memory that come with their GPUs or workers",
+    SERVERS: "the cores and memory of their parameter servers",
+    TOGETHER: "their workers and parameter servers together",
+}
+
+
 class Hopeless(NamedTuple):
     """Jobs that even the empty cluster cannot hold.
 
@@ -221,6 +229,8 @@ class Hopeless(NamedTuple):
         More of them at the size they ask for: only a policy that resizes can start those.
     first : DataFrame
         The first of both, their demands in the columns of the trace.
+    causes : mapping of int
+        Why the former cannot be held, see `sim.demand.Demands.obstacles` -> how many of them.
     types : tuple of str
         What is to be said of GPU types of the trace that mean nothing here.
     """
@@ -228,17 +238,14 @@ class Hopeless(NamedTuple):
     jobs: int
     unless_resized: int
     first: pd.DataFrame
+    causes: Mapping[str, int]
     types: tuple[str, ...] = ()
 
     def sentences(self) -> tuple[str, ...]:
         """Return it in words, for before a run."""
-        said = []
-        if self.jobs:
-            said.append(
-                f"{plural(self.jobs, 'job')} can never start: even the empty cluster has no room for a gang of that size on GPUs of one type on which it "
-                "runs, or no nodes with the cores and memory of its workers and servers. They are counted as impossible and stop nobody; add nodes, or leave "
-                "them."
-            )
+        said = [f"{plural(jobs, 'job')} can never start: even the empty cluster has no room for {_LACKS[why]}." for why, jobs in self.causes.items()]
+        if said:
+            said[-1] += " They are counted as impossible and stop nobody; add nodes, or leave them."
         if self.unless_resized:
             more = "more" if self.jobs else "can never start at the size asked for"
             said.append(f"{plural(self.unless_resized, 'job')} {more}: only a policy that resizes jobs can start them, on fewer GPUs.")
@@ -268,11 +275,12 @@ def impossible(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> 
     placeable = narrowed(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace
     demands = Demands(placeable, cluster, pools_of(cluster), roles=model.roles() if isinstance(model, Staffed) else None)
     asked = demands.impossible(mixed=False)
-    mask = demands.impossible(model.limits().min_gpus, mixed=False) if model is not None else asked
+    why = demands.obstacles(None if model is None else model.limits().min_gpus, mixed=False)
     columns = [name for name in ("job_id", "num_gpus", "gpu_types_allowed", *_ASKED, "user") if name in trace.frame]
-    never = int(np.count_nonzero(mask))
+    causes = {cause: jobs for cause in _LACKS if (jobs := int(np.count_nonzero(why == cause)))}
+    never = sum(causes.values())
     types = absent_types(trace, cluster) if isinstance(perf, Profiled) else (*absent_types(trace, cluster), *_types_without_speed(trace, cluster))
-    return Hopeless(never, int(np.count_nonzero(asked)) - never, trace.frame.loc[asked, columns].head(_SHOWN_JOBS), types)
+    return Hopeless(never, int(np.count_nonzero(asked)) - never, trace.frame.loc[asked, columns].head(_SHOWN_JOBS), causes, types)
 
 
 def absent_types(trace: Trace, cluster: Cluster) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ class _Own(NamedTuple):
     home: str
 
 
+GANG, WORKERS, SERVERS, TOGETHER = "gang", "workers", "servers", "together"
+"""Why the empty cluster cannot hold a job: for its GPUs, cores and memory of its workers or of its servers, or for what both have in common."""
 NOWHERE: Final = "-"
 """What stands in ``gpu_types_allowed`` of a job that fits on no type: the name of none."""
 
@@ -71,7 +73,11 @@ class Demands:
         """Job -> its demand."""
 
     def impossible(self, smallest: NDArray[np.float64] | None = None, *, mixed: bool, apart: bool = False) -> NDArray[np.bool_]:
-        """Tell for each job whether even the empty cluster, with every node present, cannot hold it.
+        """Tell for each job whether even the empty cluster, with every node present, cannot hold it; see `obstacles`."""
+        return np.asarray(self.obstacles(smallest, mixed=mixed, apart=apart) != "", np.bool_)
+
+    def obstacles(self, smallest: NDArray[np.float64] | None = None, *, mixed: bool, apart: bool = False) -> NDArray[np.str_]:
+        """Return why even the empty cluster, with every node present, cannot hold each job: `GANG`, `WORKERS`, `SERVERS` or `TOGETHER`; "" = it can.
 
         Parameters
         ----------
@@ -82,15 +88,14 @@ class Demands:
         apart : bool
             Whether the allocator sizes workers and servers itself, so that what a job asks for need not fit together.
         """
-        verdicts = np.array([not self._fits(demand, mixed=mixed, apart=apart) for demand in self._unique], bool)
-        found = np.asarray(verdicts[self._codes], bool)
+        found = np.array([self._obstacle(demand, mixed=mixed, apart=apart) for demand in self._unique], "U8")[self._codes]
         if smallest is None:
             return found
-        for job in np.flatnonzero(found):
+        for job in np.flatnonzero(found != ""):
             demand = self._by_job[job]
             fewest = max(1, ceil(smallest[job] / demand.gpus)) if demand.gpus else demand.replicas
             if fewest < demand.replicas:
-                found[job] = not self._fits(demand._replace(replicas=fewest), mixed=mixed, apart=apart)
+                found[job] = self._obstacle(demand._replace(replicas=fewest), mixed=mixed, apart=apart)
         return found
 
     def _plain(self, gpus: float, cpus: float, mem_gb: float, own: _Own) -> Demand:
@@ -115,11 +120,15 @@ class Demands:
         right_type = not gpus or (kind != "" and (allowed is None or kind in allowed))
         return right_type and (not home or not pool.partitions or home in pool.partitions)
 
-    def _fits(self, demand: Demand, *, mixed: bool, apart: bool) -> bool:
+    def _obstacle(self, demand: Demand, *, mixed: bool, apart: bool) -> str:
         servers = demand.servers
+        if not self._holds(demand, mixed=mixed):
+            return WORKERS if not demand.gpus or self._holds(demand._replace(cpus=0.0, mem_gb=0.0), mixed=mixed) else GANG
         if servers is None:
-            return self._holds(demand, mixed=mixed)
-        return self._holds(demand, mixed=mixed) and self._holds(servers, mixed=mixed) and (apart or self._suffices(demand, servers))
+            return ""
+        if not self._holds(servers, mixed=mixed):
+            return SERVERS
+        return "" if apart or self._suffices(demand, servers) else TOGETHER
 
     def _suffices(self, workers: Demand, servers: Demand) -> bool:
         # Only sums: roles that do not fit together for the way nodes are cut wait for ever, and the end of the run says so.

@@ -122,11 +122,36 @@ def test_workers_and_servers_that_no_node_can_hold_are_told_before_the_run() -> 
     small = Cluster((NodeGroup(2, 0, cpus=16, mem_gb=32),))
     found = machines.impossible(trace(num_gpus=[0, 0], workers=[1, 1], servers=[1, 1], server_mem_gb=[32, 33]), small, ParameterServer())
     assert (found.jobs, found.first[["job_id", "server_mem_gb"]].to_numpy().tolist()) == (1, [["b", 33]])
-    assert found.sentences() == (
-        "1 job can never start: even the empty cluster has no room for a gang of that size on GPUs of one type on which it runs, or no nodes with the cores "
-        "and memory of its workers and servers. They are counted as impossible and stop nobody; add nodes, or leave them.",
-    )
+    assert found.sentences() == (f"1 job {_NEVER} the cores and memory of their parameter servers. {_WAY_OUT}",)
     assert machines.impossible(trace(num_gpus=[0, 1]), small, ParameterServer()).jobs == 1
+
+
+_NEVER = "can never start: even the empty cluster has no room for"
+_WAY_OUT = "They are counted as impossible and stop nobody; add nodes, or leave them."
+
+
+def test_each_cause_is_a_sentence_of_its_own() -> None:
+    # Two nodes of 4 GPUs, 16 cores and 32 GB. A worker has a core of its own, a server 5.
+    mixed = Cluster((NodeGroup(2, 4, "v100", cpus=16, mem_gb=32),))
+    columns: dict[str, list[float]] = {
+        "num_gpus": [1, 9, 8, 2, 2, 2, 0],
+        "worker_cpus": [1, 1, 5, 1, 1, 1, 17],
+        "worker_mem_gb": [0, 0, 0, 0, 0, 20, 0],
+        "servers": [1, 0, 0, 7, 2, 2, 0],
+        "server_mem_gb": [0, 0, 0, 0, 33, 20, 0],
+    }
+    jobs = pd.DataFrame({"job_id": list("abcdefg"), "submit_time_s": 0.0, "duration_s": 9.0, **columns})
+    found = machines.impossible(Trace.of(jobs), mixed, ParameterServer(shrink=1.0))
+    assert (found.jobs, found.first["job_id"].tolist()) == (6, list("bcdefg"))
+    assert found.sentences() == (
+        f"1 job {_NEVER} a gang of that size on GPUs of one type on which it runs.",
+        f"2 jobs {_NEVER} the cores and memory that come with their GPUs or workers.",
+        f"2 jobs {_NEVER} the cores and memory of their parameter servers.",
+        f"1 job {_NEVER} their workers and parameter servers together. {_WAY_OUT}",
+    )
+    assert machines.impossible(Trace.of(jobs.iloc[:2]), mixed, ParameterServer(shrink=1.0)).sentences() == (
+        f"1 job {_NEVER} a gang of that size on GPUs of one type on which it runs. {_WAY_OUT}",
+    )
 
 
 def test_load_is_work_over_room() -> None:
