@@ -156,8 +156,9 @@ def _account(given: Any) -> dict[str, Any]:
         for item in items if isinstance(items, list) else [None]:
             if key != "reasons":
                 texts.append(item)
+            elif isinstance(item, dict) and set(item) == {"action", "reason", "rows"} and isinstance(item["rows"], int):
+                texts += [item["action"], item["reason"]]
             else:
-                right = isinstance(item, dict) and set(item) == {"action", "reason", "rows"} and isinstance(item["rows"], int)
-                texts += [item["action"], item["reason"]] if right else [None]
+                texts.append(None)
     sound = all(isinstance(text, str) for text in texts) and all(isinstance(known.get(key), int) for key in numbers)
     return known if sound else {}

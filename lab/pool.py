@@ -18,8 +18,9 @@ from typing import Any, Final, Literal
 from pebble import ProcessExpired, ProcessPool
 
 from lab import worker
+from lab.estimate import Costs
 from lab.leaving import Leaving
-from lab.run import key_of, run_to_store
+from lab.run import key_of, rerun_to_store, run_to_store
 from lab.scenario import Scenario
 from lab.store import Entry, Store
 from sim.errors import TrainyardError
@@ -46,6 +47,7 @@ class _Run:
     future: Future[str] | None = None
     row: int = 0
     attempts: int = 0
+    again: bool = False
     fault: BaseException | None = None
     finished: threading.Event = field(default_factory=threading.Event)
 
@@ -148,33 +150,37 @@ class Pool:
     time_limit_s : float or None, seconds
         A run that takes longer is stopped.
     most_waiting : int
-        Runs that may wait at once.
+        Runs that may wait at once; three tenths of them for one watcher, so that none fills the queue alone.
 
     Attributes
     ----------
     leaving : Leaving
         Sessions that have gone: what only they watch is cancelled after a while.
+    costs : Costs
+        What runs have taken on this machine.
     """
 
     def __init__(
-        self, store: Store, *, workers: int | None = None, work: worker.Work = run_to_store, time_limit_s: float | None = None, most_waiting: int = 500
+        self, store: Store, *, workers: int | None = None, work: worker.Work = run_to_store, time_limit_s: float | None = None, most_waiting: int = 1000
     ) -> None:
         self.store = store
         self.workers = workers or cores()
         self._work, self._time_limit_s, self._most_waiting = work, time_limit_s, most_waiting
+        self._most_each = max(most_waiting * 3 // 10, 1)
         self._lock = threading.RLock()
         self._tickets = itertools.count(1)
         self._waiting: list[_Run] = []
         self._active: list[_Run] = []
+        self.costs = Costs()
         self.leaving = Leaving()
-        self.leaving.then(self._left)
+        self.leaving.then(self.stop)
         self._context = multiprocessing.get_context("spawn")
         self._rows = self.workers * _SPARE_ROWS
         self._board: MutableSequence[float] = self._context.RawArray(ctypes.c_double, self._rows * worker.FIELDS)  # type: ignore[assignment]
         self._closed = False
         self._processes = self._start()
 
-    def submit(self, scenario: Scenario, watcher: str = "") -> Job:
+    def submit(self, scenario: Scenario, watcher: str = "", *, again: bool = False) -> Job:
         """Queue a scenario; join the run if an equal one is under way; be done at once if its result is stored.
 
         Parameters
@@ -183,17 +189,19 @@ class Pool:
             What to run.
         watcher : str
             Who asks; the queue is fair between watchers.
+        again : bool
+            Run it even if its result is stored.
 
         Raises
         ------
         TrainyardError
-            If the trace cannot be found, or the queue is full.
+            If the trace cannot be found, or the queue is full, or the watcher's share of it.
         """
         key = key_of(scenario, self.store)
         with self._lock:
             run = next((known for known in (*self._active, *self._waiting) if known.key == key), None)
             if run is None:
-                run = self._new_run(key, scenario)
+                run = self._new_run(key, scenario, watcher, again)
             job = Job(self, run, watcher)
             run.watchers.append(job)
             self._dispatch()
@@ -224,6 +232,19 @@ class Pool:
                 self._settle(run, "cancelled")
             elif run.future is not None:
                 run.future.cancel()
+
+    def watchers(self, source: str) -> set[str]:
+        """Return who waits for runs of a trace; `source` is that of its `TraceSpec`."""
+        with self._lock:
+            return {job.watcher for run in (*self._waiting, *self._active) if run.scenario.trace.source == source for job in run.watchers}
+
+    def stop(self, watcher: str, source: str = "") -> None:
+        """Let a watcher no longer wait for any of its runs; with a source, for those of this trace only."""
+        with self._lock:
+            jobs = [job for run in (*self._waiting, *self._active) for job in run.watchers if job.watcher == watcher]
+        for job in jobs:
+            if source in ("", job.scenario.trace.source):
+                self.detach(job)
 
     @property
     def running(self) -> int:
@@ -265,14 +286,17 @@ class Pool:
         processes.schedule(worker.ready)
         return processes
 
-    def _new_run(self, key: str, scenario: Scenario) -> _Run:
-        run = _Run(key, scenario, next(self._tickets))
+    def _new_run(self, key: str, scenario: Scenario, watcher: str, again: bool) -> _Run:
+        run = _Run(key, scenario, next(self._tickets), again=again)
         if self._closed:
             raise PoolFullError("The server is shutting down. Run again when it is back.")
-        if self.store.has(key):
+        own = sum(any(job.watcher == watcher for job in known.watchers) for known in self._waiting)
+        if not again and self.store.has(key):
             self._settle(run, "done")
         elif len(self._waiting) >= self._most_waiting:
             raise PoolFullError(f"{self._most_waiting} runs are waiting already. Cancel some, or try again in a few minutes.")
+        elif own >= self._most_each:
+            raise PoolFullError(f"{own} of your runs are waiting already, and others want their turn. Choose fewer repeats or fewer policies.")
         else:
             self._waiting.append(run)
         return run
@@ -294,7 +318,7 @@ class Pool:
             self._waiting.remove(run)
             self._active.append(run)
             run.row, run.attempts = run.ticket % self._rows, run.attempts + 1
-            args = (self._work, run.scenario.to_json(), str(self.store.root), run.row, run.ticket)
+            args = (rerun_to_store if run.again else self._work, run.scenario.to_json(), str(self.store.root), run.row, run.ticket)
             run.future = self._schedule(args)
             run.future.add_done_callback(lambda future, run=run: self._finished(run, future))  # type: ignore[misc]
 
@@ -329,17 +353,13 @@ class Pool:
             if fault is not None and not isinstance(fault, TrainyardError):
                 _LOG.error("A run failed: %s", run.scenario.canonical(), exc_info=fault)
             run.fault = fault
+            if fault is None and (entry := self.store.get(run.key)) is not None:
+                self.costs.note(entry)
             self._settle(run, "done" if fault is None else "failed")
 
     def _settle(self, run: _Run, state: State) -> None:
         run.state = state
         run.finished.set()
-
-    def _left(self, watcher: str) -> None:
-        with self._lock:
-            jobs = [job for run in (*self._waiting, *self._active) for job in run.watchers if job.watcher == watcher]
-        for job in jobs:
-            self.detach(job)
 
 
 def cores() -> int:

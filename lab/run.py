@@ -13,7 +13,7 @@ from lab import catalog, profiles
 from lab.frames import chart_frames, type_frames
 from lab.scenario import Scenario
 from lab.sources import check_measure, load_trace, source_digest
-from lab.store import Entry, Store
+from lab.store import Entry, Store, StoreError
 from sim import metrics
 from sim.errors import ParameterError
 from sim.result import RESULTS_VERSION, RunResult
@@ -113,8 +113,28 @@ def run_to_store(document: Mapping[str, Any], root: str, progress: Callable[[Pro
     if store.has(key):
         return key
     trace = load_trace(scenario.trace, store)
-    result = run(scenario, trace=trace, store=store, progress=progress)
+    keep(store, key, scenario, run(scenario, trace=trace, store=store, progress=progress), trace)
+    return key
+
+
+def rerun_to_store(document: Mapping[str, Any], root: str, progress: Callable[[Progress], None] | None = None) -> str:
+    """Run a scenario again although its result is kept: an equal one changes nothing; parameters and errors as for `run_to_store`.
+
+    Raises
+    ------
+    StoreError
+        If the result is another one than the one that was kept; the new one is kept then.
+    """
+    scenario, store = Scenario.from_json(document), Store(Path(root))
+    key = key_of(scenario, store)
+    trace = load_trace(scenario.trace, store)
+    result, before = run(scenario, trace=trace, store=store, progress=progress), store.get(key)
+    changed = before is not None and before.provenance["digest"] != result.digest()
+    if changed:
+        store.delete(key)
     keep(store, key, scenario, result, trace)
+    if changed:
+        raise StoreError("The run came out otherwise than the stored result, which is replaced. Report it with the scenario file: equal runs must be equal.")
     return key
 
 

@@ -205,7 +205,16 @@ def _complete(fmt: str, jobs: int) -> Mapping[str, Any]:
 
 def _stored(digest: str, store: Store) -> Source:
     about = store.trace_info(digest)
+    if about is None:
+        # Deleted: what was read of it before must not live on in this process.
+        forget()
     return Source(_stored_trace(digest, str(store.root)), about.account if about else {})
+
+
+def forget() -> None:
+    """Let go of the uploads that are kept in memory."""
+    _stored_trace.cache_clear()
+    _changed.cache_clear()
 
 
 @lru_cache(maxsize=4)

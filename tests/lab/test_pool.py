@@ -263,3 +263,29 @@ def test_sentences() -> None:
     assert "time limit" in sentence(TimeoutError())
     assert "ended unexpectedly, twice" in sentence(BrokenProcessPool())
     assert cores() >= 1
+
+
+def test_no_watcher_fills_the_queue_alone(store: Store, named: Callable[..., Scenario]) -> None:
+    small = Pool(store, workers=1, work=act, most_waiting=10)
+    try:
+        greedy = [small.submit(named("sleep 60", turn), watcher="greedy") for turn in range(4)]
+        with pytest.raises(PoolFullError, match="3 of your runs are waiting already"):
+            small.submit(named("sleep 60", 4), watcher="greedy")
+        assert small.submit(named("sleep 60", 5), watcher="modest").place == 1
+        assert [job.place for job in greedy] == [0, 2, 3, 4]
+    finally:
+        small.close()
+
+
+def test_a_stored_scenario_is_run_again_on_request(tmp_path: Path, scenario: Scenario) -> None:
+    fresh = Pool(Store(tmp_path), workers=1)
+    try:
+        assert fresh.submit(scenario).wait(30)
+        first = fresh.submit(scenario).entry()
+        again = fresh.submit(scenario, again=True)
+        assert first is not None
+        assert not again.settled
+        assert again.wait(30)
+        assert (again.state, again.entry()) == ("done", first)
+    finally:
+        fresh.close()

@@ -13,10 +13,10 @@ import pytest
 from lab import worker
 from lab.frames import SERIES, chart_frames, series
 from lab.pool import Pool
-from lab.run import key_of, run, run_to_store, stored, summarise, versions
+from lab.run import key_of, rerun_to_store, run, run_to_store, stored, summarise, versions
 from lab.scenario import Scenario, TraceSpec
 from lab.sources import load_trace
-from lab.store import Store
+from lab.store import Store, StoreError
 from sim.cluster import Cluster
 from sim.errors import ParameterError, TraceError
 from sim.metrics import queue_series
@@ -185,3 +185,19 @@ def test_worker_starts_cold_without_its_sample(monkeypatch: pytest.MonkeyPatch, 
             worker.start([0.0] * worker.FIELDS)
         assert f"starts cold: {fault}" in caplog.text
     assert multiprocessing.parent_process() is None
+
+
+def test_a_result_that_comes_out_otherwise_is_replaced_and_said(scenario: Scenario, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    key = run_to_store(scenario.to_json(), str(tmp_path))
+    right = store.get(key)
+    assert right is not None
+    assert rerun_to_store(scenario.to_json(), str(tmp_path)) == key
+    assert store.get(key) == right
+    manifest = right.folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(right.provenance["digest"], "0" * 32))
+    with pytest.raises(StoreError, match="came out otherwise"):
+        rerun_to_store(scenario.to_json(), str(tmp_path))
+    mended = store.get(key)
+    assert mended is not None
+    assert mended.provenance["digest"] == right.provenance["digest"]
