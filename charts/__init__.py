@@ -5,9 +5,10 @@ from charts.axes import TimeAxis, duration_text
 from charts.bars import life, node_jobs
 from charts.behind import predictions, resources
 from charts.cluster import racks
+from charts.decides import example
 from charts.hetero import fairness_cdf, note_colours, note_lines, type_cost, type_shares, type_use
 from charts.jct import change_histogram, dumbbell, jct_cdf
-from charts.occupancy import Grid, instant_strip, label_px, left_out, occupancy, row_labels
+from charts.occupancy import Grid, down_spells, instant_strip, label_px, left_out, occupancy, row_labels, thinned
 from charts.over_time import Row, busy_row, fragmentation_row, linked_rows, timeline, type_row, waiting_row
 from charts.overview import overview
 from charts.replay import Claim, published_vs_simulated, ratio_curve
@@ -26,9 +27,11 @@ __all__ = [
     "busy_row",
     "change_histogram",
     "decomposition",
+    "down_spells",
     "dumbbell",
     "duration_text",
     "durations",
+    "example",
     "fairness_cdf",
     "fragmentation_row",
     "heaviest",
@@ -53,6 +56,7 @@ __all__ = [
     "row_labels",
     "sizes",
     "speedup_figure",
+    "thinned",
     "timeline",
     "type_cost",
     "type_row",

@@ -10,12 +10,13 @@ import streamlit as st
 from lab import catalog, outcomes, start, turns
 from lab.catalog import Choice
 from lab.front import Spec, TrainyardError
-from ui import forms, knobs, state, words
+from ui import decides, forms, knobs, state, words
 
 _NEEDS: Final[Mapping[str, str]] = {
     "remaining_work": "a guess at run times",
     "rates": "speed per GPU type",
     "pause": "the cost of a restart",
+    "resources": "a guess at cores and memory",
     "telemetry": "measurements of running jobs",
     "scaling": "jobs that can be resized",
     "profile": "measured profiles of models",
@@ -55,7 +56,7 @@ def card(choice: Choice) -> None:
         if about is not None:
             st.markdown(f"{about.what} {about.cost}")
             needs = ", ".join(text for need, text in _NEEDS.items() if need in choice.needs) or "nothing beyond the queue"
-            st.caption(f"Needs {needs}. {about.limits}  \n{about.source}; {about.certainty}.")
+            st.caption(f"Needs {needs}. {about.limits}")
         for remark in choice.remarks:
             st.caption(f":material/info: {words.plain(remark)}")
         # Variants may say the same.
@@ -68,6 +69,9 @@ def card(choice: Choice) -> None:
             _variant(choice, at, number, len(places))
         if places and choice.params and st.button("Add a variant", key=f"add/{choice.name}", icon=":material/add:", type="tertiary"):
             _set([*mine.study.allocators, Spec(choice.name)], mine.study.baseline)
+        decides.draw(choice)
+        if seen := decides.solve_time(choice.name):
+            st.caption(f":material/timer: {seen}")
 
 
 def _way_out(choice: Choice) -> None:

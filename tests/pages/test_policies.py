@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import catalog
-from lab.front import Spec, Study, load_trace
-from tests.pages.conftest import Open, sound, study_of, texts
+from lab import catalog, decides
+from lab.front import Spec, Study, TrainyardError, load_trace
+from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
 from ui import state, words
 
 
@@ -23,7 +23,44 @@ def test_every_policy_of_the_registry_has_a_card(visit: Open) -> None:
         assert f"**{choice.title}**" in labels
         assert choice.card is not None
         assert choice.card.what in texts(app)
-        assert choice.card.certainty in texts(app)
+        assert choice.card.certainty[1:] in texts(app)
+
+
+@pytest.mark.parametrize("name", [choice.name for choice in catalog.allocator_choices()][:3])
+def test_how_a_policy_decides_is_told_and_drawn_when_somebody_looks(visit: Open, tiny: Study, name: str) -> None:
+    app = visit("policies", tiny)
+    card = catalog.allocator(name).card
+    assert card is not None
+    assert card.how[0] not in texts(app)
+    assert not app.get("plotly_chart")
+    opened(app, f"how/{name}")
+    assert words.plain(card.how[0]) in texts(app)
+    assert "Jobs are done after" in texts(app)
+    assert len(app.get("plotly_chart")) == 1
+
+
+def test_a_policy_that_cannot_run_the_example_says_why(visit: Open, tiny: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(name: str) -> None:
+        raise TrainyardError(f"{name} needs <more>.")
+
+    monkeypatch.setattr(decides, "picture", fails)
+    app = opened(visit("policies", tiny), "how/fifo")
+    assert "There is no picture: fifo needs \\<more\\>." in texts(app)
+
+
+def test_the_time_of_decisions_of_the_results_shown_is_on_the_cards(visit: Open, pool: FakePool, tiny: Study) -> None:
+    finish(pool, tiny)
+    app = visit("policies", tiny)
+    assert texts(app).count("Decisions took") == len(tiny.allocators)
+    assert "Decisions took" not in texts(visit("policies", replace(tiny, base=replace(tiny.base, seed=5))))
+
+
+def opened(app: AppTest, key: str) -> AppTest:
+    """Unfold what computes only when it is open."""
+    app.session_state[key] = True
+    app.run()
+    sound(app)
+    return app
 
 
 def test_choosing_and_leaving_out(visit: Open, tiny: Study) -> None:
