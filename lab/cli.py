@@ -15,8 +15,9 @@ from typing import Any, Final, TextIO
 import pandas as pd
 
 from lab import catalog, coverage, machines, profiles, turns
-from lab.compare import Outcome, headline
+from lab.compare import Outcome
 from lab.document import parse_json
+from lab.headline import headline
 from lab.machines import cluster_from_file
 from lab.profiles import RELATIVE
 from lab.run import run, summarise

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lab import words
 from lab.compared import METRICS, Goal, Metric
 from sim.errors import ParameterError
+from sim.metrics import change_histogram
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -24,7 +25,8 @@ CLEAR: Final = 0.01
 """Without repeats a relative difference below this is not called one."""
 _RESAMPLES: Final = 2000
 _LEVEL: Final = (2.5, 97.5)
-_FEWEST_REPEATS: Final = 3
+FEWEST_REPEATS: Final = 3
+"""Fewer say nothing of chance."""
 
 
 _PER_JOB: Final[Mapping[str, tuple[str, float | None]]] = {
@@ -126,6 +128,31 @@ class Paired:
     after_s: Floats
 
 
+@dataclass(frozen=True, eq=False)
+class Change:
+    """How completion times changed job by job, of one policy against the baseline.
+
+    Parameters
+    ----------
+    jobs : int
+        Jobs completed under both, over all repeats.
+    slower, faster : float
+        Share of them, 0 to 1; the rest takes as long as before.
+    histogram : DataFrame
+        Of the jobs that did change, see `sim.metrics.change_histogram`.
+    """
+
+    jobs: int
+    slower: float
+    faster: float
+    histogram: pd.DataFrame
+
+    @property
+    def same(self) -> float:
+        """Share of jobs whose completion time is the same."""
+        return max(1.0 - self.slower - self.faster, 0.0)
+
+
 def paired(base: Outcome, other: Outcome) -> Paired:
     """Compare completion times job by job, same seed with same seed.
 
@@ -143,7 +170,7 @@ def paired(base: Outcome, other: Outcome) -> Paired:
         only += [int((base.done(turn) & ~both).sum()), int((other.done(turn) & ~both).sum())]
         before.append(_of_jobs(base, turn, "jct")[both])
         after.append(_of_jobs(other, turn, "jct")[both])
-    change = _ratio([float(x.sum()) for x in before], [float(x.sum()) for x in after])
+    change = ratio([float(x.sum()) for x in before], [float(x.sum()) for x in after])
     old, new = np.concatenate(before), np.concatenate(after)
     count = max(len(old), 1)
     slower, faster = float((new > old + SAME_S).sum() / count), float((new < old - SAME_S).sum() / count)
@@ -191,6 +218,17 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     return frame
 
 
+def changes(outcomes: Sequence[Outcome], baseline: int = 0) -> dict[str, Change]:
+    """Return who wins and who loses under every policy but the baseline, job by job; policies that completed none of the same jobs are left out."""
+    found = {other.label: paired(outcomes[baseline], other) for at, other in enumerate(outcomes) if at != baseline}
+    return {label: _change(pair) for label, pair in found.items() if pair.both}
+
+
+def _change(pair: Paired) -> Change:
+    differ = np.abs(pair.after_s - pair.before_s) > SAME_S
+    return Change(pair.both, pair.slower, pair.faster, change_histogram(np.maximum(pair.before_s[differ], SAME_S), np.maximum(pair.after_s[differ], SAME_S)))
+
+
 def counts(outcomes: Sequence[Outcome]) -> pd.DataFrame:
     """Return how many jobs ended how, one row per policy, summed over repeats, and `why` those failed that did: what stands beside every mean."""
     rows = []
@@ -207,34 +245,12 @@ def not_common(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
     base, told = outcomes[baseline], []
     for outcome in outcomes:
         pair = paired(base, outcome)
-        parts = [f"{_jobs(pair.only_base)} not completed under {outcome.label}"] if pair.only_base else []
-        parts += [f"{_jobs(pair.only_other)} not completed under {base.label} but under {outcome.label}"] if pair.only_other else []
+        parts = [f"{jobs_text(pair.only_base)} not completed under {outcome.label}"] if pair.only_base else []
+        parts += [f"{jobs_text(pair.only_other)} not completed under {base.label} but under {outcome.label}"] if pair.only_other else []
         told += parts
     if not told:
         return ""
     return f"{'; '.join(told)}; differences use the jobs that both completed. Who completes fewer jobs than another is not marked as best."
-
-
-def headline(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
-    """Return the sentence above the table: the largest clear effect on the mean JCT, then what it costs; it never says "best".
-
-    Notes
-    -----
-    The largest clear reduction; if there is none, the largest clear increase; if there is none either, "No clear difference." Recorded schedules are no
-    candidates: they are history.
-    """
-    base = outcomes[baseline]
-    found = [(paired(base, other), other) for at, other in enumerate(outcomes) if at != baseline and not other.replays]
-    clear = [(pair, other) for pair, other in found if pair.both and pair.change.clear]
-    if not found:
-        return _nobody(outcomes, base)
-    if not clear:
-        return "No clear difference."
-    pair, other = min(clear, key=lambda item: item[0].change.value)
-    if pair.change.value >= 0:
-        pair, other = max(clear, key=lambda item: item[0].change.value)
-    verb = "cuts" if pair.change.value < 0 else "raises"
-    return f"{other.label} {verb} mean JCT by {percent(abs(pair.change.value))} against {base.label}; {_cost(pair)}."
 
 
 def percent(share: float) -> str:
@@ -242,23 +258,8 @@ def percent(share: float) -> str:
     return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
-def _cost(pair: Paired) -> str:
-    if pair.only_base > pair.only_other:
-        missing = pair.only_base - pair.only_other
-        return f"{_jobs(missing)} fewer complete{'s' if missing == 1 else ''}"
-    if pair.change.value >= 0:
-        return f"{percent(pair.faster)} of jobs get faster"
-    return f"{percent(pair.slower)} of jobs get slower" if pair.slower else "no job gets slower"
-
-
-def _nobody(outcomes: Sequence[Outcome], base: Outcome) -> str:
-    """Return the headline where no policy is a candidate."""
-    if len(outcomes) == 1:
-        return f"{base.label} alone: add another policy to compare."
-    return f"{base.label} stands beside the recorded schedule only: add another policy to see which is faster."
-
-
-def _jobs(number: int) -> str:
+def jobs_text(number: int) -> str:
+    """Return a number of jobs in words."""
     return f"{number:,} job{'' if number == 1 else 's'}"
 
 
@@ -294,7 +295,7 @@ def _paired_change(base: Outcome, other: Outcome, metric: str) -> Interval:
             continue
         values = [_of_jobs(outcome, turn, kind)[both] for turn, both in enumerate(common)]
         sides.append([_statistic(one, percentile) for one in values])
-    return _ratio(*sides)
+    return ratio(*sides)
 
 
 def _statistic(values: Floats, percentile: float | None) -> float:
@@ -303,13 +304,13 @@ def _statistic(values: Floats, percentile: float | None) -> float:
     return float(np.percentile(values, percentile)) if len(values) else 0.0
 
 
-def _ratio(base: Sequence[float], other: Sequence[float]) -> Interval:
+def ratio(base: Sequence[float], other: Sequence[float]) -> Interval:
     """Return pooled other / pooled base - 1, with an interval from resampling the repeats in pairs."""
     old, new = np.asarray(base, np.float64), np.asarray(other, np.float64)
     if not np.isfinite(old).all() or not np.isfinite(new).all() or old.sum() == 0:
         return Interval(float("nan"))
     value = float(new.sum() / old.sum() - 1.0)
-    differ = len(old) >= _FEWEST_REPEATS and (np.ptp(old) > 0 or np.ptp(new) > 0)
+    differ = len(old) >= FEWEST_REPEATS and (np.ptp(old) > 0 or np.ptp(new) > 0)
     if not differ or (old <= 0).any():
         return Interval(value)
     pick = np.random.default_rng(0).integers(0, len(old), (_RESAMPLES, len(old)))
@@ -328,7 +329,7 @@ def _row(outcome: Outcome, base: Outcome, metric: Metric) -> dict[str, object]:
     elif metric.name in _PER_JOB:
         change = _paired_change(base, outcome, metric.name)
     else:
-        change = _ratio(_numbers(base, metric.name), values)
+        change = ratio(_numbers(base, metric.name), values)
     line = _line(outcome.label, metric.name, float(np.mean(values)), change, metric.better)
     dropped = metric.name not in _PER_JOB and outcome.completed < base.completed
     if (line["verdict"] == "better" and (outcome.overflow or dropped)) or (line["verdict"] == "worse" and base.overflow):

@@ -21,6 +21,7 @@ SERIES: Final[Mapping[str, Callable[[RunResult, Cluster], pd.DataFrame]]] = {
     "queue": lambda result, cluster: metrics.queue_series(result),
     "utilisation": metrics.utilisation_series,
     "capacity": metrics.capacity_series,
+    "states": metrics.state_series,
 }
 """Name of a step series -> function; each frame has ``t_s`` and its values, a row holding until the next."""
 MOST_SHOWN: Final = 6
@@ -61,8 +62,8 @@ def series(name: str, result: RunResult, cluster: Cluster, window: tuple[float, 
 def chart_frames(result: RunResult, cluster: Cluster, measure: Measure) -> dict[str, pd.DataFrame]:
     """Return what the first view of a result draws: the series of `SERIES` and ``resources`` over the whole run, ``allocation``, ``cdf`` and ``parts``."""
     # Frames are kept per run, before anybody knows how many policies a page will show: so for the most. Per policy one line waits, one is busy, one per
-    # GPU type, one its capacity; and the capacity above all. Bands are drawn for few policies only, which makes fewer lines than that.
-    bins = metrics.bins_for(MOST_SHOWN * (3 + len(cluster.types)) + 1)
+    # GPU type, one its capacity, one what is fragmented; and the capacity above all. Bands are drawn for few policies only, which makes fewer lines than that.
+    bins = metrics.bins_for(MOST_SHOWN * (4 + len(cluster.types)) + 1)
     frames = {name: series(name, result, cluster, bins=bins) for name in SERIES}
     used = metrics.resource_series(result, cluster)
     return frames | {

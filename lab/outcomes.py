@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 
 from lab import catalog, compare, profiles
-from lab.compare import Floats, Mask, Outcome
+from lab.compare import Change, Floats, Mask, Outcome
 from lab.frames import MOST_SHOWN
+from lab.headline import GOALS, headline
 from lab.run import key_of
 from lab.samples import SAMPLES
 from lab.scenario import MADE
@@ -30,6 +31,7 @@ from sim.trace import Trace
 __all__ = ["MOST_SHOWN", "Report", "Shown", "differences", "gather", "keys", "measured_jobs", "report", "safe_csv", "titles"]
 BEYOND: Final = "used GPUs this cluster does not have"
 """Remark beside a recorded schedule that does not fit on the cluster."""
+_KINDS: Final = ("queue", "utilisation", "capacity", "states", "cdf", "allocation")
 _FORMULA: Final = r"[=+\-@\t\r]"
 
 
@@ -79,10 +81,14 @@ class Report:
         Titles of the complete policies, in order.
     baseline : str
         Title of the baseline, "" while it is not complete: then nothing is said about differences.
-    headline : str
-        One sentence.
+    headlines : mapping of str
+        Key of `lab.headline.GOALS` -> one sentence; goals of which nothing is known are not there.
     table : DataFrame
         See `lab.compare.table`.
+    changes : mapping
+        Title of a policy other than the baseline -> who wins and who loses under it.
+    certainty : str
+        Whether there are intervals, and why not; "" = nothing is compared.
     counts : DataFrame
         How many jobs ended how, see `lab.compare.counts`.
     trust : Trust or None
@@ -96,7 +102,7 @@ class Report:
     not_common : str
         Which policies did not complete the same jobs as the baseline, see `lab.compare.not_common`; "" = all did.
     frames : mapping
-        Kind ("queue", "utilisation", "capacity", "cdf", "allocation") -> title -> reduced frame of the first repeat.
+        Kind ("queue", "utilisation", "capacity", "states", "cdf", "allocation") -> title -> reduced frame of the first repeat.
     parts : DataFrame
         What the mean completion time of each policy consists of, see `sim.metrics.jct_parts`: one row per policy, means over its repeats; `policy` first.
     job_ids : mapping of str
@@ -113,8 +119,10 @@ class Report:
 
     labels: tuple[str, ...]
     baseline: str
-    headline: str
+    headlines: Mapping[str, str]
     table: pd.DataFrame
+    changes: Mapping[str, Change]
+    certainty: str
     counts: pd.DataFrame
     trust: Trust | None
     overflow: str
@@ -128,6 +136,11 @@ class Report:
     end_s: float
     epoch: str
     facts: str
+
+    @property
+    def headline(self) -> str:
+        """The sentence on the first goal."""
+        return next(iter(self.headlines.values()))
 
 
 def titles(specs: Sequence[Spec]) -> tuple[str, ...]:
@@ -178,7 +191,7 @@ def report(shown: Shown, store: Store) -> Report | None:
     places = shown.places
     if not places:
         return None
-    outcomes = [_outcome(shown, at) for at in places]
+    outcomes = [outcome(shown, at) for at in places]
     based = shown.study.baseline in places
     base = places.index(shown.study.baseline) if based else 0
     table = compare.table(outcomes, base)
@@ -188,12 +201,14 @@ def report(shown: Shown, store: Store) -> Report | None:
     trace = load_trace(shown.study.base.trace, store)
     firsts = {shown.titles[at]: shown.entries[at][0] for at in places}
     counts = compare.counts(outcomes)
-    frames = {kind: {title: entry.chart(kind) for title, entry in firsts.items()} for kind in ("queue", "utilisation", "capacity", "cdf", "allocation")}
+    frames = {kind: {title: entry.chart(kind) for title, entry in firsts.items()} for kind in _KINDS}
     return Report(
         labels=tuple(firsts),
         baseline=shown.titles[shown.study.baseline] if based else "",
-        headline=compare.headline(outcomes, base) if based else f"{shown.titles[shown.study.baseline]} is not complete, so nothing is compared yet.",
+        headlines=_headlines(outcomes, base, table) if based else _not_yet(shown),
         table=table,
+        changes=compare.changes(outcomes, base) if based else {},
+        certainty=_certainty(shown.study.repeats, table) if len(outcomes) > 1 and based else "",
         counts=counts,
         trust=trust(trace, outcomes),
         remarks=_remarks(outcomes, firsts),
@@ -267,7 +282,14 @@ def _source_name(source: str, store: Store | None) -> str:
     return about.name if about is not None else "an upload" if kind == "store" else Path(source).name
 
 
-def _outcome(shown: Shown, at: int) -> Outcome:
+def outcome(shown: Shown, at: int) -> Outcome:
+    """Return what a complete policy of a study gave.
+
+    Raises
+    ------
+    StoreError
+        If a stored result was removed meanwhile.
+    """
     entries = shown.entries[at]
     replays = "recorded_start" in catalog.allocator(shown.study.allocators[at]).needs
     jobs = tuple(entry.jobs() for entry in entries)
@@ -280,6 +302,28 @@ def _outcome(shown: Shown, at: int) -> Outcome:
         measured=tuple(measured_jobs(frame, shown.study) for frame in jobs),
         costs_usd=lru_cache(maxsize=None)(lambda turn: _costs(entries[turn], shown.study)),
     )
+
+
+def _headlines(outcomes: Sequence[Outcome], base: int, table: pd.DataFrame) -> dict[str, str]:
+    known = set(table.loc[table["value"].notna(), "metric"])
+    return {goal: headline(outcomes, base, goal, table) for goal in GOALS if goal in known} or {next(iter(GOALS)): headline(outcomes, base, rows=table)}
+
+
+def _not_yet(shown: Shown) -> dict[str, str]:
+    return {next(iter(GOALS)): f"{shown.titles[shown.study.baseline]} is not complete, so nothing is compared yet."}
+
+
+def _certainty(repeats: int, table: pd.DataFrame) -> str:
+    if repeats == 1:
+        return (
+            "One run each, so there are no intervals: under fixed jobs a policy without chance has none. "
+            "Where sizes, failures or decisions are drawn at random, three repeats or more (in the sidebar) say how much that matters."
+        )
+    if table["low"].notna().any():
+        return f"± is half of the 95 % interval, from {repeats} repeats with other seeds."
+    if repeats < compare.FEWEST_REPEATS:
+        return f"{repeats} repeats are too few for intervals; {compare.FEWEST_REPEATS} give them."
+    return "All repeats gave the same numbers, because nothing here is drawn at random: so there are no intervals."
 
 
 def _parts(shown: Shown) -> pd.DataFrame:

@@ -6,12 +6,14 @@ from sim.metrics.jobs import SIZE_CLASSES, Window, change_histogram, group_summa
 from sim.metrics.predictions import Accuracy, accuracy, predicted
 from sim.metrics.resources import resource_hours, resource_series, resource_share
 from sim.metrics.series import capacity_series, fragmentation_series, littles_law, presence, queue_series, utilisation_series
+from sim.metrics.states import GPU_STATES, state_series
 from sim.metrics.steps import Steps, bins_for, integral, reduce_frame, reduce_steps
 from sim.metrics.summary import summary
 from sim.metrics.usage import Usage, capacity_gpu_s, cost_cluster_usd, downtimes
 from sim.metrics.workload import arrivals, durations, heaviest, node_table, sizes
 
 __all__ = [
+    "GPU_STATES",
     "JCT_PARTS",
     "OTHERS",
     "SIZE_CLASSES",
@@ -56,6 +58,7 @@ __all__ = [
     "resource_share",
     "size_class",
     "sizes",
+    "state_series",
     "summary",
     "type_shares",
     "type_use",

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lab.compare import Outcome, counts, headline, not_common, paired, percent, table
+from lab.compare import Outcome, changes, counts, not_common, paired, percent, table
 from lab.compared import METRICS
 from sim.errors import ParameterError
 
@@ -200,36 +200,6 @@ def test_counts_add_up_over_repeats() -> None:
     assert frame.iloc[0].to_dict() == {"label": "A", "jobs": 4, "completed": 3, "failed": 0, "impossible": 0, "refused": 0, "unfinished": 1, "why": ""}
 
 
-@pytest.mark.parametrize(
-    ("others", "expected"),
-    [
-        ([("B", (5.9, 6.1, 6.0, 5.6))], "B cuts mean JCT by 41 % against A; no job gets slower."),
-        ([("B", (5.0, 5.0, 5.0, 11.0))], "B cuts mean JCT by 35 % against A; 25 % of jobs get slower."),
-        ([("B", (9.0, 9.0, 9.0, 9.0)), ("C", (8.0, 8.0, 8.0, 8.0))], "C cuts mean JCT by 20 % against A; no job gets slower."),
-        ([("B", (20.0, 20.0, 20.0, 5.0)), ("C", (11.0, 11.0, 11.0, 11.0))], "B raises mean JCT by 62 % against A; 25 % of jobs get faster."),
-        ([("B", (30.0, 30.0, 30.0, 30.0)), ("C", (9.0, 9.0, 9.0, 9.0))], "C cuts mean JCT by 10 % against A; no job gets slower."),
-        ([("B", (10.01, 10.0, 10.0, 10.0))], "No clear difference."),
-        ([("B", (5.0, 5.0, 5.0, float("nan")))], "B cuts mean JCT by 50 % against A; 1 job fewer completes."),
-        ([("B", (float("nan"),) * 4)], "No clear difference."),
-        ([], "A alone: add another policy to compare."),
-    ],
-)
-def test_headline(others: list[tuple[str, tuple[float, ...]]], expected: str) -> None:
-    made = headline([outcome_of("A", (10.0, 10.0, 10.0, 10.0)), *(outcome_of(label, jct) for label, jct in others)])
-    assert made == expected
-    assert "best" not in made.lower()
-
-
-def test_headline_wants_an_interval_clear_of_zero() -> None:
-    base = outcome_of("A", (10.0,), (20.0,), (40.0,), (80.0,))
-    assert headline([base, outcome_of("C", (20.0,), (10.0,), (40.0,), (60.0,))]) == "No clear difference."
-
-
-def test_headline_never_praises_the_recording() -> None:
-    said = headline([outcome_of("A", (10.0,)), outcome_of("history", (1.0,), replays=True)])
-    assert said == "A stands beside the recorded schedule only: add another policy to see which is faster."
-
-
 @pytest.mark.parametrize(("share", "text"), [(0.0, "0 %"), (0.001, "less than 1 %"), (0.009, "1 %"), (0.41, "41 %"), (1.0, "100 %")])
 def test_percent(share: float, text: str) -> None:
     assert percent(share) == text
@@ -244,3 +214,14 @@ def test_metrics_that_say_nothing_are_left_out_and_failures_are_told_apart() -> 
     assert {"completion_rate", "evictions"} <= set(table([outcome_of("A", (10.0, 2.0), **quiet), one])["metric"])
     failed = outcome_of("A", (1.0,), (2.0,), failed_by={"oom server": 2, "interruption worker": 1, "interruption server": 3, "outage worker": 1})
     assert counts([failed])["why"].tolist() == ["8 interrupted, 4 out of memory (server), 2 its node went down"]
+
+
+def test_changes_count_who_wins_and_who_loses_and_leave_the_unchanged_out_of_the_histogram() -> None:
+    found = changes([outcome_of("A", (10.0, 10.0, 10.0, 10.0)), outcome_of("B", (5.0, 10.0, 40.0, 10.0005)), outcome_of("C", (float("nan"),) * 4)])
+    assert list(found) == ["B"]
+    assert (found["B"].jobs, found["B"].faster, found["B"].same, found["B"].slower) == (4, 0.25, 0.5, 0.25)
+    told = found["B"].histogram
+    assert told["jobs"].sum() == 2
+    # Half as long and four times as long.
+    assert [(row.low <= ratio < row.high) for ratio, row in zip((0.5, 4.0), told[told["jobs"] > 0].itertuples(), strict=True)] == [True, False]
+    assert told["high"].iloc[-1] == 4.0

@@ -5,6 +5,7 @@ from dataclasses import replace
 from lab.frames import MOST_SHOWN, SERIES, chart_frames
 from lab.run import run
 from lab.scenario import Scenario, TraceSpec
+from lab.windowed import strip
 from sim.cluster import Cluster
 
 
@@ -14,13 +15,14 @@ def test_a_page_with_six_policies_and_three_types_stays_within_its_points(scenar
     types = len(week.cluster.types)
     assert types == 3
     assert len(frames["utilisation"]) > 500
-    # As `charts.timeline` draws them: waiting, busy, one line per type, the capacity; and the capacity above all.
-    per_policy = len(frames["queue"]) + (1 + types) * len(frames["utilisation"]) + len(frames["capacity"]) + len(frames["cdf"])
-    # Of one policy the jobs that hold its GPUs, under its capacity.
-    allocation = frames["allocation"].drop(columns="t_s").size + len(frames["capacity"])
+    # As `charts.timeline` draws them: waiting, busy, fragmented, one line per type, the capacity; and the capacity above all.
+    linked = len(frames["queue"]) + (1 + types) * len(frames["utilisation"]) + len(frames["states"]) + len(frames["capacity"])
+    per_policy = linked + len(frames["cdf"]) + len(strip(frames["queue"], 172_800.0))
+    # Of one policy the jobs that hold its GPUs, under its capacity; and GPUs busy behind the strip.
+    allocation = frames["allocation"].drop(columns="t_s").size + len(frames["capacity"]) + 200
     assert MOST_SHOWN * per_policy + len(frames["capacity"]) + allocation <= 32_000
     assert len(frames["allocation"]) <= 500
     # Bands, a lower and an upper line, are drawn for at most three.
-    banded = 3 * (per_policy + 2 * len(frames["queue"]) + 2 * len(frames["utilisation"])) + len(frames["capacity"]) + allocation
+    banded = 3 * (per_policy + 2 * (len(frames["queue"]) + len(frames["utilisation"]) + len(frames["states"]))) + len(frames["capacity"]) + allocation
     assert banded <= 32_000
     assert set(frames) == {*SERIES, "resources", "allocation", "cdf", "parts"}

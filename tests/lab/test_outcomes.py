@@ -69,7 +69,7 @@ def test_a_complete_study(study: Study, store: Store) -> None:
     assert said.labels == shown.titles
     assert said.baseline == shown.titles[0]
     assert said.trust is not None
-    assert set(said.frames) == {"queue", "utilisation", "capacity", "cdf", "allocation"}
+    assert set(said.frames) == {"queue", "utilisation", "capacity", "states", "cdf", "allocation"}
     assert said.left_out == dict.fromkeys(said.labels, 0)
     assert said.facts == "12 jobs · 8 GPUs · one run each · same trace and seed, compared job by job"
 
