@@ -1,4 +1,4 @@
-"""The command line: ``python -m lab run | replay | generate | convert | list``; bad input ends with exit code 2 and one sentence."""
+"""The command line: ``python -m lab run | replay | report | generate | convert | list``; bad input ends with exit code 2 and one sentence."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+import report
 from lab import catalog
 from lab.cli import UsageError, cluster_of, command_run, trace_spec
 from lab.replay_cli import add_replay
+from lab.report_cli import add_report
 from lab.samples import write_sample, write_trace
 from lab.scenario import MADE, READY, TraceSpec
 from lab.sources import FILE_LIMIT_MB, load_source
@@ -73,9 +75,10 @@ def _say(sentence: str, code: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m lab", description="What would another scheduler have done? The app's core without a browser.", allow_abbrev=False)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="run | replay | generate | convert | list")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="run | replay | report | generate | convert | list")
     _add_run(commands.add_parser("run", help="simulate a trace under one or more allocators", allow_abbrev=False))
     add_replay(commands.add_parser("replay", help="repeat the published comparison of a paper", allow_abbrev=False))
+    _add_report(commands.add_parser("report", help="write one HTML file with everything on a scenario", allow_abbrev=False))
     _add_generate(commands.add_parser("generate", help="make a look-alike workload, or a sample again", allow_abbrev=False))
     _add_convert(commands.add_parser("convert", help="write any trace in the native schema", allow_abbrev=False))
     _add_list(commands.add_parser("list", help="show what can be chosen", allow_abbrev=False))
@@ -126,6 +129,11 @@ def _megabytes(text: str) -> float:
     if not 0.001 <= size <= 1e6:
         raise argparse.ArgumentTypeError(f"{text} is not a number of MB from 0.001 to 1000000")
     return size
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    add_report(parser, lambda shown, store, created: report.html(shown, store, created=created))
+    _add_reading(parser)
 
 
 def _add_generate(parser: argparse.ArgumentParser) -> None:
