@@ -2,7 +2,7 @@
 
 from charts.allocation import PARTS, allocation, decomposition
 from charts.axes import TimeAxis, duration_text
-from charts.bars import life, node_jobs
+from charts.bars import MOST_SPELLS, life, node_jobs
 from charts.behind import predictions, resources
 from charts.cluster import racks
 from charts.decides import example
@@ -13,10 +13,11 @@ from charts.over_time import Row, busy_row, fragmentation_row, linked_rows, time
 from charts.overview import overview
 from charts.replay import Claim, published_vs_simulated, ratio_curve
 from charts.scaling import speedup_figure
-from charts.theme import image_config, policy_style, type_style, visible
+from charts.theme import image_config, literal, policy_style, type_style, visible
 from charts.workload import arrivals, durations, heaviest, sizes
 
 __all__ = [
+    "MOST_SPELLS",
     "PARTS",
     "Claim",
     "Grid",
@@ -42,6 +43,7 @@ __all__ = [
     "left_out",
     "life",
     "linked_rows",
+    "literal",
     "node_jobs",
     "note_colours",
     "note_lines",

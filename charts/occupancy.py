@@ -115,6 +115,23 @@ def widened(x: TimeAxis) -> dict[str, Any]:
     return axis | {"range": [begin, end + GUTTER * (end - begin)]}
 
 
+def thinned(grids: Sequence[Grid]) -> list[Grid]:
+    """Return grids of together at most `MOST_CELLS` cells: neighbouring bins become one, with their mean."""
+    cells = sum(grid.share.size for grid in grids)
+    bins = grids[0].share.shape[1]
+    each = next((count for count in range(1, bins) if bins % count == 0 and cells <= MOST_CELLS * count), bins)
+    return [Grid(grid.label, _coarser(grid.share, each), _coarser(grid.down, each)) for grid in grids]
+
+
+def _coarser(cells: Matrix, each: int) -> Matrix:
+    return cells if each == 1 else cells.reshape(len(cells), -1, each).mean(axis=2, dtype=np.float32)
+
+
+def down_spells(grid: Grid) -> int:
+    """Return how many spells of being down a grid has."""
+    return len(spells(grid.down))
+
+
 def left_out(grids: Sequence[Grid]) -> int:
     """Return how many spells of being down are too many to be hatched."""
     return sum(max(len(spells(grid.down)) - MOST_DOWN, 0) for grid in grids)

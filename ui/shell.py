@@ -13,8 +13,18 @@ import streamlit as st
 from lab.front import TrainyardError
 from ui import sidebar, state, words
 
-PAGES: Final = {"start": "Start", "trace": "Trace", "cluster": "Cluster", "policies": "Policies", "compare": "Compare", "learn": "Learn"}
+PAGES: Final = {
+    "start": "Start",
+    "trace": "Trace",
+    "cluster": "Cluster",
+    "policies": "Policies",
+    "compare": "Compare",
+    "explore": "Explore",
+    "learn": "Learn",
+}
 """Name of a file in pages/ -> what the navigation shows, in the order of work."""
+RESULTS: Final = ("compare", "explore")
+"""Pages that show what came out, and offer to run where nothing did."""
 TARGET: Final = "page"
 """Parameter of the address: where app.py shall go at once."""
 _STYLE: Final = Path(__file__).with_name("style.css")
@@ -49,8 +59,9 @@ def main() -> None:
         mine.notice = ""
     name = chosen.url_path or first
     parts = [chosen.run, lambda: _sidebar(name)]
-    # The sidebar comes last, because it tells what the forms of a page have made of the study. Compare has none, and would draw charts before its Run is seen.
-    for part in reversed(parts) if name == "compare" else parts:
+    # The sidebar comes last, because it tells what the forms of a page have made of the study. Pages of results have none, and would draw charts before its
+    # Run is seen.
+    for part in reversed(parts) if name in RESULTS else parts:
         guarded(part)
     state.write_address()
     mine.drawn_s = time.monotonic()

@@ -1,0 +1,43 @@
+"""Explore: what happened, machine by machine, instant by instant, job by job, and why jobs waited."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui import comparison, explore, explore_job, explore_moment, explore_node, explore_view, overview, state, states
+from ui.shell import page
+
+_TITLE = "What happened, and why?"
+_ABOUT = "This page will show which machines were in use and when, who waited at any instant, and for each job what became of it and why it waited."
+
+
+def body() -> None:
+    """Draw the page."""
+    mine = state.desk()
+    explore_view.keep()
+    if mine.shown is None:
+        states.nothing(mine, _TITLE, _ABOUT)
+        return
+    shown = state.gather(mine.shown)
+    states.stale(mine)
+    states.troubles(mine, shown)
+    said = comparison.report(shown.mark, shown)
+    if said is None:
+        states.waiting(mine, _TITLE)
+        return
+    look = comparison.look(shown)
+    st.title(_TITLE, anchor=False)
+    chosen = explore.policies(shown)
+    states.pending(mine, shown)
+    overview.choose_axis(said)
+    window = overview.draw(said, look, "explore")
+    scene = explore_view.scene(said, look, shown, chosen, window)
+    left_px = explore.occupancy(scene)
+    explore_moment.draw(scene, left_px)
+    explore_node.draw(scene)
+    explore_job.draw(scene)
+    st.page_link("pages/compare.py", label="Compare the policies", icon=":material/arrow_back:")
+
+
+if __name__ == "__main__":
+    page("explore", body)
