@@ -1,20 +1,23 @@
-"""What can be taken away: the table, the rows of every run as CSV or Parquet; each is made when it is asked for."""
+"""What can be taken away: a report, the table, the rows of every run as CSV or Parquet; each is made when it is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 import pandas as pd
 import streamlit as st
 
+import report
 from lab import exports, outcomes
 from lab.front import Store
 from lab.outcomes import Report, Shown
-from ui import figure, server, tables, words
+from ui import figure, server, state, tables, words
 
 _ROWS: Final[Mapping[str, Callable[[Shown, Store], pd.DataFrame]]] = {"jobs": exports.jobs, "segments": exports.segments, "decisions": exports.decisions}
 """Frame of a run -> what is made of it for other programs."""
+_REPORT: Final = "trainyard-report.html"
 _ICON: Final = ":material/download:"
 
 
@@ -22,11 +25,22 @@ def draw(said: Report, shown: Shown) -> None:
     """Draw the downloads."""
     st.subheader("Take it with you", anchor=False)
     with st.container(horizontal=True):
+        st.download_button("Report (HTML)", lambda: _html(shown), _REPORT, "text/html", key="report_here", on_click="ignore", icon=":material/description:")
         st.download_button("Table (CSV)", lambda: _csv(tables.wide(said.table)), "trainyard-metrics.csv", "text/csv", on_click="ignore", icon=_ICON)
         for name in _ROWS:
             _rows(shown, name)
     st.caption(words.plain(_ABOUT))
     figure.choose_format()
+
+
+def report_button(mine: state.Desk) -> None:
+    """Draw the download of the report on what is shown, for the sidebar; it cannot be pressed while there is nothing to report."""
+    shown = state.gather(mine.shown) if mine.shown is not None else None
+    ready = shown if shown is not None and shown.places else None
+    reason = None if ready else "There is no complete result yet. Run the scenario first."
+    made = (lambda: _html(ready)) if ready else b""
+    icon = ":material/description:"
+    st.download_button("Report", made, _REPORT, "text/html", key="report", help=reason, disabled=not ready, icon=icon, on_click="ignore", width="stretch")
 
 
 def _rows(shown: Shown, name: str) -> None:
@@ -42,6 +56,10 @@ def _made(shown: Shown, name: str) -> pd.DataFrame:
     return _ROWS[name](shown, server.store())
 
 
+def _html(shown: Shown) -> bytes:
+    return report.html(shown, server.store(), created=datetime.now(UTC)).encode()
+
+
 def _csv(table: pd.DataFrame) -> bytes:
     return outcomes.safe_csv(table).encode()
 
@@ -52,6 +70,7 @@ def _parquet(table: pd.DataFrame) -> bytes:
 
 
 _ABOUT: Final = (
+    "The report is one file with all figures, which opens without a network. "
     "Jobs: one row each. Segments: periods of constant size and rate, with the nodes. Decisions: calls of the allocator, with its notes. "
     "In CSV files, text that begins with = + - or @ has an apostrophe in front, for spreadsheets; Parquet holds it as it is."
 )

@@ -9,7 +9,7 @@ import streamlit as st
 
 from lab import machines, outcomes
 from lab.front import Study, TrainyardError, load_trace
-from ui import profiles, progress, server, state, words
+from ui import exports, profiles, progress, server, state, words
 
 FILE: Final = "trainyard-scenario.json"
 _MOST_SEED: Final = 2**31 - 1
@@ -27,6 +27,7 @@ def draw(page: str) -> None:
     progress.watch()
     _status(mine)
     _keep(mine.study)
+    exports.report_button(mine)
 
 
 def _trace(study: Study) -> None:
@@ -63,8 +64,8 @@ def _seed(mine: state.Desk) -> None:
 
 def _run(mine: state.Desk, page: str) -> None:
     differs = mine.shown is None or bool(mine.stale) or not _complete(mine)
-    # Of all buttons in sight one is primary: on Start the sample, on Learn the replay, on Compare without any result the one in the page.
-    elsewhere = page in ("start", "learn") or (page == "compare" and mine.shown is None)
+    # Of all buttons in sight one is primary: on Start the sample, on Learn the replay, on Compare and Explore without any result the one in the page.
+    elsewhere = page in ("start", "learn") or (page in ("compare", "explore") and mine.shown is None)
     primary = differs and not elsewhere and not mine.live
     stopped = profiles.stopped(mine.study)
     kind: Literal["primary", "secondary"] = "primary" if primary and stopped is None else "secondary"
