@@ -247,7 +247,8 @@ def _means(held: tuple[Ints, Floats, Floats, Floats], window: tuple[float, float
     length = rows * (bins + 1)
     part = np.bincount(cell, change * left, minlength=length).reshape(rows, bins + 1)
     whole = np.bincount(cell + 1, change, minlength=length + 1)[:length].reshape(rows, bins + 1)
-    return np.asarray((part + np.cumsum(whole, axis=1))[:, :bins])
+    # Without any change both counts are whole numbers.
+    return np.asarray((part + np.cumsum(whole, axis=1))[:, :bins], np.float64)
 
 
 def _joined(job: Ints, t0: Floats, t1: Floats, amount: Floats) -> pd.DataFrame:
