@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 
 import pandas as pd
 
-from lab import catalog, coverage, machines, profiles, turns
+from lab import before, catalog, coverage, profiles
 from lab.compare import Outcome
 from lab.document import parse_json
 from lab.headline import headline
@@ -104,7 +104,8 @@ def command_run(args: argparse.Namespace) -> None:
     trace = changed(source.trace, study.base.trace)
     check_measure(trace, study.base.measure)
     names = _run_labels(study)
-    said = _remarks_before(study, trace)
+    said = before.remarks(study, trace)
+    sys.stderr.writelines(f"{sentence}\n" for sentence in said)
     folder = _folder(args.jobs_out) if args.jobs_out else None
     done = []
     for label, scenario in names:
@@ -117,21 +118,6 @@ def command_run(args: argparse.Namespace) -> None:
     sys.stdout.write(text + "\n")
     after = [f"{one.label}: {sentence}" for one in done for sentence in one.result.remarks]
     sys.stderr.writelines(f"{sentence}\n" for sentence in after if sentence not in said)
-
-
-def _remarks_before(study: Study, trace: Trace) -> list[str]:
-    """Refuse what cannot run here; say what will run differently, and which jobs never will."""
-    choices = [catalog.allocator(spec, trace, study.base.perf) for spec in study.allocators]
-    for choice in choices:
-        if choice.reason:
-            raise ParameterError(f"{choice.name} cannot run here: {choice.reason}")
-    said = [f"{label}: {sentence}" for label, choice in zip(study.labels, choices, strict=True) for sentence in choice.remarks]
-    for label, spec in zip(study.labels, study.allocators, strict=True):
-        said += [f"{label}: {sentence}" for sentence in turns.warnings(spec, study.base.overheads)]
-    if not profiles.is_profiled(study.base.perf):  # what a profile cannot hold has been said, with the ways out
-        said += machines.impossible(trace, study.base.cluster, catalog.instance("perf", study.base.perf)).sentences()
-    sys.stderr.writelines(f"{sentence}\n" for sentence in said)
-    return said
 
 
 def _measured(args: argparse.Namespace, study: Study, source: Source) -> Source:
