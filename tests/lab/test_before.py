@@ -26,7 +26,7 @@ def trace(**columns: Any) -> Trace:
     """Two jobs that have enough, one whose worker has too little, and one whose servers have when it ends."""
     row = {"submit_time_s": 0.0, "num_gpus": 0, "duration_s": 60.0, "workers": 1.0, "servers": 2.0, "worker_mem_gb": 8.0, "server_mem_gb": 8.0}
     needs = {"worker_mem_need_gb": [8.0, 2.0, 8.1, 2.0], "server_mem_need_gb": [8.0, 8.0, 8.0, 12.0], "server_mem_growth_gb": [8.0, 0.0, 0.0, 4.1]}
-    return Trace.of(pd.DataFrame(row | needs | columns), index=range(4)).assign(job_id=list("abcd")))
+    return Trace.of(pd.DataFrame(row | needs | columns, index=range(4)).assign(job_id=list("abcd")))
 
 
 def study(perf: str = "parameter_server", faults: str = "faults", policy: str = "fifo") -> Study:
