@@ -9,7 +9,6 @@ from typing import Any, Final
 import pandas as pd
 
 import charts
-from charts.theme import literal
 from lab import behind, gpu_types, outcomes, readable
 from lab.front import Trace
 from lab.outcomes import Report, Shown
@@ -97,19 +96,35 @@ def figures(scene: Scene) -> list[Drawn]:
     StoreError
         If a stored result was removed meanwhile.
     """
-    return [_timeline(scene), _jct(scene), _parts(scene), *_allocations(scene), *_behind(scene), *_types(scene)]
+    return [*_timeline(scene), _jct(scene), *_winners(scene), _parts(scene), *_allocations(scene), *_behind(scene), *_types(scene)]
 
 
-def _timeline(scene: Scene) -> Drawn:
-    queue, busy, capacity = scene.of("queue"), scene.of("utilisation"), scene.of("capacity")
-    gpus = scene.cluster.gpus
-    title = "Who waits, and how busy are the GPUs?" if gpus else "Who waits?"
-    types = scene.types if gpus else {}
-    figure = charts.timeline(queue, busy if gpus else {}, (scene.style, types), scene.axis, capacity=capacity if gpus else None, title=title)
-    data = _stacked(queue, {"t_s": _TIME, "waiting": "Jobs waiting"})
-    most = "; ".join(f"{name} {frame['waiting'].max():,.0f}" for name, frame in queue.items())
-    alt = f"Jobs waiting{', GPUs busy and utilisation by GPU type' if gpus else ''} over time. Most jobs waiting: {most}."
-    return Drawn("timeline", figure, alt, data)
+def _timeline(scene: Scene) -> Iterator[Drawn]:
+    kinds = ("queue", "utilisation", "capacity", "states") if scene.cluster.gpus else ("queue",)
+    frames = {kind: scene.of(kind) for kind in kinds}
+    title = "Who waits, and how busy are the GPUs?" if scene.cluster.gpus else "Who waits?"
+    figure = charts.timeline(frames, (scene.style, scene.types), scene.axis, title=title)
+    most = "; ".join(f"{name} {frame['waiting'].max():,.0f}" for name, frame in frames["queue"].items())
+    alt = f"Jobs waiting{', GPUs busy and utilisation by GPU type' if scene.cluster.gpus else ''} over time. Most jobs waiting: {most}."
+    yield Drawn("timeline", figure, alt, _stacked(frames["queue"], {"t_s": _TIME, "waiting": "Jobs waiting"}))
+    if scene.cluster.gpus:
+        rows = [charts.state_row(name, frame, scene.axis) for name, frame in frames["states"].items()]
+        idle = "; ".join(f"{name} {frame['fragmented'].max():,.0f}" for name, frame in frames["states"].items())
+        note = "; ".join(f"{state.name}: {state.meaning}" for state in charts.STATES)
+        data = _stacked(frames["states"], {"t_s": _TIME} | {state.column: f"GPUs {state.name}" for state in charts.STATES})
+        alt = f"What the GPUs do over time, stacked, one row per policy. Most GPUs free on partly used nodes: {idle}."
+        yield Drawn("states", charts.linked_rows(rows, scene.axis, "What do the GPUs do?"), alt, data, f"{note[0].upper()}{note[1:]}.")
+
+
+def _winners(scene: Scene) -> Iterator[Drawn]:
+    for at, (title, change) in enumerate(scene.said.changes.items()):
+        if title in scene.style and len(change.histogram):
+            shares = (change.faster, change.same, change.slower)
+            question = f"Who wins and who loses under {charts.literal(title)}, against {charts.literal(scene.said.baseline)}?"
+            figure = charts.winners(change.histogram, shares, scene.style[title][0], question)
+            told = f"{readable.share(change.faster)} are done sooner under {title} than under {scene.said.baseline}, {readable.share(change.slower)} later"
+            data = change.histogram.rename(columns={"low": "From (times as long)", "high": "To (times as long)", "jobs": "Jobs"})
+            yield Drawn(f"winners-{at + 1}", figure, f"Of {plural(change.jobs, 'job')} completed under both, {told}.", data)
 
 
 def _jct(scene: Scene) -> Drawn:
@@ -141,7 +156,7 @@ def _allocations(scene: Scene) -> Iterator[Drawn]:
         return
     ids, capacity = scene.said.job_ids, scene.of("capacity")
     for at, (title, series) in enumerate(scene.of("allocation").items()):
-        figure = charts.allocation(series, scene.axis, ids, capacity[title], f"Which jobs hold the GPUs under {literal(title)}?")
+        figure = charts.allocation(series, scene.axis, ids, capacity[title], f"Which jobs hold the GPUs under {charts.literal(title)}?")
         named = ", ".join(charts.visible(ids[name]) for name in series.columns if name in ids)
         alt = f"GPUs per job over time under {title}, stacked. The jobs with the most GPU-hours: {named}."
         yield Drawn(f"allocation-{at + 1}", figure, alt, series.rename(columns={"t_s": _TIME, "others": "Other jobs"} | dict(ids)))
@@ -193,7 +208,7 @@ def _shares(scene: Scene, table: pd.DataFrame, types: tuple[str, ...], of: tuple
     at, title = of
     whole = table[(table["kind"] == "all").to_numpy()]
     told = ", ".join(f"{name} {readable.share(float(whole[name].iloc[0]))}" for name in types) if len(whole) else "nobody held a GPU"
-    figure = charts.type_shares(table, {name: scene.types[name] for name in types}, f"Who gets which GPUs under {literal(title)}?")
+    figure = charts.type_shares(table, {name: scene.types[name] for name in types}, f"Who gets which GPUs under {charts.literal(title)}?")
     columns = {"kind": "By", "group": "Group", "jobs": "Jobs", "gpu_h": "GPU-hours"} | {name: f"{name} (share)" for name in types}
     data = table.assign(gpu_h=table["gpu_s"] / 3600)[list(columns)].rename(columns=columns)
     return Drawn(f"type-shares-{at + 1}", figure, f"Share of GPU-hours by GPU type under {title}. All jobs: {told}.", data)

@@ -49,7 +49,7 @@ def html(shown: Shown, store: Store, *, created: datetime) -> str:
     parts = [
         f"<header><h1>{text(said.headline)}</h1>{paragraph(said.facts)}",
         paragraph(f"Without a result, so not shown: {', '.join(missing)}." if missing else "", "note"),
-        "</header>",
+        f"{sections.goals(said)}</header>",
         sections.comparison(said, {title: _swatch(*look) for title, look in scene.style.items()}),
         section("Figures", "".join(_figure(one) for one in drawn)),
         sections.belief(said),

@@ -11,6 +11,7 @@ from charts import visible
 from lab import catalog, machines, readable
 from lab.compared import METRICS, SLOWER, Metric
 from lab.front import SAMPLES, Spec, Store, load_source
+from lab.headline import GOALS
 from lab.outcomes import Report, Shown
 from lab.words import plural
 from report.pieces import described, folded, listed, paragraph, section, table, text, verbatim
@@ -44,15 +45,11 @@ def comparison(said: Report, swatches: Mapping[str, str]) -> str:
     metrics = [metric for metric in _ALL if any((label, metric.name) in cells for label in said.labels)]
     head = ["Metric", *(f"{label} (baseline)" if label == said.baseline else label for label in said.labels)]
     rows = [[_metric(metric), *(_value(cells.get((label, metric.name)), metric) for label in said.labels)] for metric in metrics]
-    against = f"Differences against {said.baseline}, over the jobs completed under both{_ranges(said)}. " if said.baseline else ""
+    sure = "Ranges are 95 % intervals over the repeats." if said.table["low"].notna().any() else said.certainty
+    against = f"Differences against {said.baseline}, over the jobs completed under both. {sure} " if said.baseline else ""
     keys = " ".join(f'<span class="key">{swatch}{text(label)}</span>' for label, swatch in swatches.items())
     notes = paragraph(f"{against}Underlined: the lowest or highest value where they differ.", "note") + paragraph(said.not_common, "note")
     return section("Policies side by side", f'<p class="note">{keys}</p>{table(head, rows, "numbers")}{notes}') + section("How jobs ended", _ends(said))
-
-
-def _ranges(said: Report) -> str:
-    known = said.table["low"].notna().any()
-    return "; ranges are 95 % intervals over the repeats" if known else "; without an interval, because that needs repeats that differ"
 
 
 def _metric(metric: Metric) -> str:
@@ -196,6 +193,12 @@ def repeat(shown: Shown) -> str:
 def limits() -> str:
     """Return what the model leaves out."""
     return section("Limits of the model", listed(LIMITS))
+
+
+def goals(said: Report) -> str:
+    """Return the sentences on the other goals."""
+    others = [f"{GOALS[goal]}: {sentence}" for goal, sentence in said.headlines.items()][1:]
+    return folded("The same question for other goals", listed([f"{one[0].upper()}{one[1:]}" for one in others])) if others else ""
 
 
 def title(said: Report) -> str:
