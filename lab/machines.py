@@ -11,8 +11,10 @@ import numpy as np
 import pandas as pd
 
 from lab.document import parse_json
+from lab.node_lists import Imported, from_table
 from lab.samples import SAMPLES
 from lab.scenario import TraceSpec
+from lab.slurm_nodes import from_slurm, from_slurm_json, is_slurm
 from lab.sources import load_source
 from lab.words import counted, plural
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
@@ -173,15 +175,16 @@ def presets(trace: Trace | None = None) -> tuple[Preset, ...]:
     return (*found, Preset(uniform.name, "16 nodes of 8 H100 in racks of 4.", uniform))
 
 
-def cluster_from_file(name: str, content: bytes, epoch: str = "") -> Cluster:
-    """Read a cluster file: a description, alone or within a scenario, or a table of virtual clusters.
+def import_cluster(name: str, content: bytes, epoch: str = "") -> Imported:
+    """Read a cluster file of any kind that is known; its content decides, but that the suffix ``.json`` tells JSON from text.
 
     Parameters
     ----------
     name : str
-        Of the file; the suffix ``.json`` tells a description from a table.
+        Of the file.
     content : bytes
-        What it holds.
+        A description of ours, alone or within a scenario; Slurm's slurm.conf, or what ``scontrol show node`` prints, as text or JSON; or a table: of nodes
+        one by one or of kinds of nodes, or of virtual clusters and their sizes.
     epoch : str
         Instant of second 0 of the trace, for a table of daily sizes; "" = midnight of its first day.
 
@@ -190,10 +193,26 @@ def cluster_from_file(name: str, content: bytes, epoch: str = "") -> Cluster:
     TrainyardError
         If it cannot be read.
     """
-    if not name.lower().endswith(".json"):
-        return cluster_from_vc_config(content, epoch=epoch, name=name)
-    data = parse_json(content.decode("utf-8-sig", "replace"), name)
-    return Cluster.from_json(data["cluster"] if "groups" not in data and isinstance(data.get("cluster"), dict) else data)
+    text = content.decode("utf-8-sig", "replace")
+    if name.lower().endswith(".json"):
+        data = parse_json(text, name)
+        if isinstance(data.get("nodes"), list):
+            return from_slurm_json(data, name)
+        return Imported(Cluster.from_json(data["cluster"] if "groups" not in data and isinstance(data.get("cluster"), dict) else data))
+    if is_slurm(text):
+        return from_slurm(text, name)
+    return from_table(content, name) or Imported(cluster_from_vc_config(content, epoch=epoch, name=name))
+
+
+def cluster_from_file(name: str, content: bytes, epoch: str = "") -> Cluster:
+    """Return the cluster of a file, as `import_cluster` reads it.
+
+    Raises
+    ------
+    TrainyardError
+        If it cannot be read.
+    """
+    return import_cluster(name, content, epoch).cluster
 
 
 def with_prices(cluster: Cluster, prices: Prices) -> Cluster:
