@@ -30,7 +30,7 @@ def _node(scene: Scene) -> None:
         st.caption("The nodes of this cluster have no GPUs, so there are no bars to draw; the table of jobs below says where each of them ran.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        node = view.choice(st.selectbox, "Node", list(sizes), view.NODE, next(iter(sizes)), width=300)
+        node = view.choice(st.selectbox, "Node", list(sizes), view.NODE, next(iter(sizes)), format_func=charts.visible, width=300)
         title = _policy(scene)
     found = _bars(scene.keys[title], node, scene.window, scene.books[title])
     # A click is kept under the key of a figure, so every picture has its own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,6 +17,10 @@ MOST_ROWS: Final = 500
 """Rows of a table that are sent to the browser."""
 FORMATS: Final = ("png", "svg")
 _FORMAT: Final = "image_format"
+_ALT: Final = 2000
+_CELL: Final = 200
+"""Characters that are shown."""
+_NOT_IN_FILES: Final = re.compile(r"[^A-Za-z0-9.-]+")
 
 
 def draw(figure: Any, name: str, alt: str, data: Callable[[], pd.DataFrame] | None = None, **options: Any) -> Any:
@@ -39,10 +44,10 @@ def draw(figure: Any, name: str, alt: str, data: Callable[[], pd.DataFrame] | No
     Any
         What `st.plotly_chart` returns.
     """
-    file = f"trainyard-{name.replace('/', '-')}"
+    file = f"trainyard-{_NOT_IN_FILES.sub('-', name)[:80]}"
     config = charts.image_config(file)
     config["toImageButtonOptions"]["format"] = st.session_state.get(_FORMAT, FORMATS[0])
-    found = st.plotly_chart(figure, key=name, config=config, alt=alt, **options)
+    found = st.plotly_chart(figure, key=name, config=config, alt=charts.visible(alt, _ALT), **options)
     if data is not None:
         with st.expander("Data", key=f"data/{name}", on_change="rerun") as box:
             if box.open:
@@ -52,11 +57,26 @@ def draw(figure: Any, name: str, alt: str, data: Callable[[], pd.DataFrame] | No
 
 def table(rows: pd.DataFrame, file: str) -> None:
     """Draw the beginning of a table, and offer the whole of it as CSV."""
-    st.dataframe(rows.head(MOST_ROWS), hide_index=True)
+    st.dataframe(readable(rows.head(MOST_ROWS)), hide_index=True)
     if len(rows) > MOST_ROWS:
         st.caption(f"{MOST_ROWS} of {words.plural(len(rows), 'row')} are shown; the file holds all.")
     csv = outcomes.safe_csv(rows).encode()
     st.download_button("CSV", csv, f"{file}.csv", "text/csv", key=f"csv/{file}", on_click="ignore", icon=":material/download:", type="tertiary")
+
+
+def readable(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a table in which names from outside, in cells and in headers, can be read: see `charts.visible`; for showing only, files stay exact."""
+    shown = pd.DataFrame({at: _cells(rows.iloc[:, at]) for at in range(rows.shape[1])}, index=rows.index)
+    titles = [charts.visible(str(name)) for name in rows.columns]
+    # Of long names only the beginnings are left, which may be alike.
+    shown.columns = pd.Index([f"{title} ({at + 1})" if titles.count(title) > 1 else title for at, title in enumerate(titles)])
+    return shown
+
+
+def _cells(values: pd.Series[Any]) -> pd.Series[Any]:
+    if pd.api.types.is_numeric_dtype(values):
+        return values
+    return values.map(lambda value: charts.visible(value, _CELL) if isinstance(value, str) else value)
 
 
 def choose_format() -> None:
