@@ -57,6 +57,15 @@ def admitted(study: Study) -> Study:
     return study
 
 
+def trace_is_gone(study: Study, store: Store) -> bool:
+    """Tell whether the trace is an upload that is not kept here, because its time is over, it was deleted, or it was uploaded elsewhere."""
+    kind, _, digest = study.base.trace.source.partition(":")
+    try:
+        return kind == "store" and store.trace_info(digest) is None
+    except TrainyardError:
+        return True  # no name that the store could have given
+
+
 def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> Study:
     """Return the study on other jobs; samples and made workloads bring their cluster, unless the one that is there was made by the user.
 

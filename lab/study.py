@@ -104,6 +104,10 @@ class Study:
         """Return the study under another name, which changes no result."""
         return replace(self, base=replace(self.base, name=name))
 
+    def matches(self, other: Study) -> bool:
+        """Tell whether another study asks for the same, whatever it is called."""
+        return self == other or self.named("") == other.named("")
+
     @property
     def digest(self) -> str:
         """The id that is shown beside a saved scenario: a hash of everything but the name."""

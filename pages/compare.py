@@ -4,81 +4,52 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab.outcomes import Shown
-from ui import behind, comparison, exports, gpu_types, profiles, state, words
+from lab.outcomes import Report, Shown
+from ui import behind, comparison, exports, gpu_types, over_time, overview, state, states, tables, winners
 from ui.shell import page
+
+_TITLE = "Who wins, and by how much?"
+_ABOUT = "This page will show the policies side by side: a table of metrics, jobs waiting, GPUs busy, and how long jobs take."
 
 
 def body() -> None:
     """Draw the page."""
     mine = state.desk()
     if mine.shown is None:
-        _nothing(mine)
+        states.nothing(mine, _TITLE, _ABOUT)
         return
     shown = state.gather(mine.shown)
-    if mine.stale:
-        changes = f"{words.plural(len(mine.stale), 'change')}: {'; '.join(mine.stale[:6])}"
-        st.info(words.plain(f"Shown: previous scenario ({changes}). Run to update."), icon=":material/history:")
-    _troubles(mine, shown)
+    states.stale(mine)
+    states.troubles(mine, shown)
     said = comparison.report(shown.mark, shown)
     if said is None:
-        _waiting(mine)
+        states.waiting(mine, _TITLE)
         return
     look = comparison.look(shown)
-    comparison.headline(said)
-    comparison.table(said, look)
-    _pending(mine, shown)
-    comparison.figures(said, look.style, mine.shown)
-    comparison.decomposition(said)
-    comparison.allocation(said, mine.shown)
-    behind.draw(said, shown, look)
-    gpu_types.draw(said, shown, look)
+    comparison.answer(said, shown, look)
+    states.pending(mine, shown)
+    overview.choose_axis(said)
+    window = overview.draw(said, look, "compare")
+    over_time.linked(said, shown, look, window)
+    over_time.allocation(said, shown, window)
+    _jobs(said, shown, look)
+    behind.draw(said, shown, look, window)
+    gpu_types.draw(said, shown, look, window)
     comparison.trust(said)
     exports.draw(said, shown)
+    st.page_link("pages/explore.py", label="Explore what happened, machine by machine", icon=":material/arrow_forward:")
 
 
-def _nothing(mine: state.Desk) -> None:
-    st.title("Who wins, and by how much?", anchor=False)
-    st.write("This page will show the policies side by side: a table of metrics, jobs waiting, GPUs busy, and how long jobs take.")
-    st.write("No result yet.")
-    stopped = profiles.stopped(mine.study)
-    for sentence in stopped.sentences if stopped is not None else ():
-        st.warning(words.plain(sentence), icon=":material/warning:")
-    with st.container(horizontal=True):
-        barred = stopped is not None
-        if st.button("Run this scenario", key="run_here", type="primary", icon=":material/play_arrow:", disabled=barred) and not barred:
-            mine.run()
-            st.rerun()
-        st.page_link("pages/trace.py", label="Load a trace", icon=":material/upload_file:")
-
-
-def _waiting(mine: state.Desk) -> None:
-    st.title("Who wins, and by how much?", anchor=False)
-    if not mine.live:
-        st.write("There is no result of this scenario: it was stopped, failed, or was removed from the store. Run it again.")
-        return
-    st.write("Running. Each policy appears as soon as it has finished; the sidebar shows how far they are.")
-    st.skeleton(height=160)
-    st.skeleton(height=360)
-
-
-def _pending(mine: state.Desk, shown: Shown) -> None:
-    if mine.live:
-        barred = state.barred(shown.study)
-        missing = [title for at, title in enumerate(shown.titles) if not shown.complete(at) and title not in barred]
-        st.caption(f":material/hourglass: Still running: {words.plain(', '.join(missing))}.")
-
-
-def _troubles(mine: state.Desk, shown: Shown) -> None:
-    """Say of each policy that has no result why, and leave the others alone."""
-    for title, sentence in state.barred(shown.study).items():
-        st.warning(words.plain(f"{title} cannot run here: {sentence}"), icon=":material/block:")
-    for at, title in enumerate(shown.titles):
-        jobs = [mine.jobs[key] for key in shown.keys[at] if key in mine.jobs]
-        for job in [job for job in jobs if job.state == "failed"][:1]:
-            st.error(words.plain(f"{title}: {job.error}"), icon=":material/error:")
-        if any(job.state == "cancelled" for job in jobs):
-            st.info(f"{words.plain(title)} was stopped, so it is not shown.", icon=":material/stop_circle:")
+def _jobs(said: Report, shown: Shown, look: tables.Look) -> None:
+    """Draw what the policies mean for jobs: how long they take, who wins and loses, and where the time goes."""
+    grid = st.grid(2, min_column_width=420)
+    with grid.cell():
+        comparison.cdf(said, look.style)
+    if said.changes:
+        with grid.cell():
+            winners.changes(said, look)
+    winners.by_group(said, shown, look)
+    comparison.decomposition(said)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import streamlit as st
 
 from lab import start
 from lab.front import SAMPLES
-from ui import scenario_file, state
+from ui import recent, scenario_file, state
 from ui.shell import page
 
 
@@ -17,15 +17,17 @@ def body() -> None:
     _sample()
     _doors()
     scenario_file.opener()
+    recent.draw()
 
 
 def _sample() -> None:
-    sample = SAMPLES[start.FIRST_SAMPLE]
+    sample, study = SAMPLES[start.FIRST_SAMPLE], start.sample_study()
+    ready = all(state.gather(study).entries)
     with st.container(border=True):
-        st.markdown(f"**See it now.** {sample.description} About two seconds.")
+        st.markdown(f"**See it now.** {sample.description} {'Its result is stored here, so it is there at once.' if ready else 'About two seconds.'}")
         if st.button("Run the sample", key="run_sample", type="primary", icon=":material/play_arrow:"):
             mine = state.desk()
-            mine.replace(start.sample_study())
+            mine.replace(study)
             mine.run()
             st.switch_page("pages/compare.py", query_params=state.address())
 
@@ -37,13 +39,13 @@ def _doors() -> None:
         st.write("Slurm `sacct`, Philly, Helios, Microsoft ITP, or any CSV, TSV, Parquet or JSON. The page says what it understood and what it left out.")
         st.page_link("pages/trace.py", label="Load a trace", icon=":material/upload_file:")
     with grid.cell(), st.container(border=True, height="stretch"):
-        st.markdown("**I have a cluster in mind**")
-        st.write("GPU types of different speed and price, racks, partitions, failures, restart cost. Start from a preset and edit a table.")
+        st.markdown("**I must decide what to buy**")
+        st.write("Describe the cluster you have or might buy: GPU types, nodes, prices. Run the same jobs on each, and compare waits and cost per job.")
         st.page_link("pages/cluster.py", label="Describe the cluster", icon=":material/dns:")
     with grid.cell(), st.container(border=True, height="stretch"):
-        st.markdown("**I want to compare schedulers**")
-        st.write("What each does, what it costs, what it needs to know, and where our reading of its paper had to choose.")
-        st.page_link("pages/policies.py", label="Choose policies", icon=":material/rule:")
+        st.markdown("**I am in a class**")
+        st.write("Short exercises, and what papers claim beside what the simulation gives. A link holds the whole scenario, so all see the same.")
+        st.page_link("pages/learn.py", label="Learn", icon=":material/school:")
 
 
 if __name__ == "__main__":

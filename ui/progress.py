@@ -7,8 +7,8 @@ from typing import Final
 
 import streamlit as st
 
-from lab import outcomes
-from lab.front import Job, Scenario
+from lab import estimate, outcomes
+from lab.front import Job, Progress, Scenario
 from ui import state, words
 
 EVERY_S: Final = 0.25
@@ -17,6 +17,8 @@ REDRAW_S: Final = 2.0
 """How long a page stays before another policy is added to it, unless it is the last: drawing takes the cores that the runs need."""
 MOST_WAITING: Final = 6
 """Runs of the queue that are named."""
+_LONG_S: Final = 2 * 86_400
+"""From here on simulated time is told in days."""
 
 
 def watch() -> None:
@@ -53,14 +55,14 @@ def _lines() -> None:
         if job not in waiting:
             # A key of its own, or the next policy would take over the bar and its fill.
             with st.container(key=f"bar/{job.key}"):
-                st.progress(min(max(job.share, 0.0), 1.0), text=_told(job))
+                st.progress(min(max(job.share, 0.0), 1.0), text=_told(mine, job))
     for job in waiting[:MOST_WAITING]:
-        st.caption(_told(job))
+        st.caption(_told(mine, job))
     if len(waiting) > MOST_WAITING:
         st.caption(f"and {words.plural(len(waiting) - MOST_WAITING, 'run')} more")
 
 
-def _told(job: Job) -> str:
+def _told(mine: state.Desk, job: Job) -> str:
     title = words.plain(title_of(job.scenario))
     place = job.place
     if place:
@@ -68,4 +70,16 @@ def _told(job: Job) -> str:
     report = job.progress
     if report is None:
         return f"{title}: starting"
-    return f"{title}: {report.done:,} of {words.plural(report.jobs, 'job')}, {words.time(report.now_s)} simulated"
+    now = (time.monotonic(), job.share)
+    left_s = estimate.seconds_left(mine.began.setdefault(job.key, now), now)
+    left = f", about {words.time(max(left_s, 1.0))} left" if left_s is not None else ""
+    return f"{title}: {100 * job.share:.0f} %, {clock(report)}{left}"
+
+
+def clock(report: Progress) -> str:
+    """Return how far a run is in simulated time."""
+    if report.now_s > report.span_s:
+        return f"{words.time(report.now_s)}, all jobs have come"
+    if report.span_s >= _LONG_S:
+        return f"day {report.now_s / 86_400:.1f} of {report.span_s / 86_400:.1f}"
+    return f"{words.time(report.now_s)} of {words.time(report.span_s)}"

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import atexit
+import logging
 from dataclasses import dataclass
+from typing import Final
 
 import streamlit as st
 
-from lab.front import Pool, Store
+from lab import start
+from lab.front import Pool, Store, TrainyardError
+
+_DAY_S: Final = 86_400.0
+_LOG: Final = logging.getLogger(__name__)
 
 
 @st.cache_resource(show_spinner=False)
 def pool() -> Pool:
     """Return the worker processes of this server; the first call starts them, so that they are warm at the first click."""
-    store = Store()
-    store.expire()
-    made = Pool(store)
+    made = Pool(Store())
     atexit.register(made.close)
     return made
 
@@ -23,6 +27,17 @@ def pool() -> Pool:
 def store() -> Store:
     """Return the store of this server."""
     return pool().store
+
+
+@st.cache_resource(ttl=_DAY_S, show_spinner=False)
+def daily() -> None:
+    """Remove what has been kept for its time, and run the first sample unless its result is kept, so that a first visitor finds it."""
+    store().expire()
+    try:
+        for scenario in start.sample_study().scenarios():
+            pool().submit(scenario, "server")
+    except TrainyardError as error:
+        _LOG.warning("The first sample is not prepared: %s", error)
 
 
 @dataclass(frozen=True, eq=False)

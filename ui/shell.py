@@ -10,8 +10,9 @@ from typing import Final
 
 import streamlit as st
 
+from lab import start
 from lab.front import TrainyardError
-from ui import sidebar, state, words
+from ui import server, sidebar, state, states, words
 
 PAGES: Final = {
     "start": "Start",
@@ -23,8 +24,6 @@ PAGES: Final = {
     "learn": "Learn",
 }
 """Name of a file in pages/ -> what the navigation shows, in the order of work."""
-RESULTS: Final = ("compare", "explore")
-"""Pages that show what came out, and offer to run where nothing did."""
 TARGET: Final = "page"
 """Parameter of the address: where app.py shall go at once."""
 _STYLE: Final = Path(__file__).with_name("style.css")
@@ -43,10 +42,11 @@ _LOG: Final = logging.getLogger(__name__)
 
 def main() -> None:
     """Run the app once: what app.py does."""
-    st.set_page_config(page_title="Trainyard", page_icon=str(_ICON), layout="wide")
+    mine = state.open_desk()
+    named = mine.study.base.name
+    st.set_page_config(page_title=f"{named} · Trainyard" if named else "Trainyard", page_icon=str(_ICON), layout="wide")
     st.html(_STYLE)
     st.html(_ONE_ENTRY_PER_PAGE, unsafe_allow_javascript=True)
-    mine = state.open_desk()
     mine.settled = mine.over
     first = next(iter(PAGES))
     pages = [st.Page(f"pages/{name}.py", title=title, url_path=name, default=name == first) for name, title in PAGES.items()]
@@ -58,12 +58,18 @@ def main() -> None:
         st.error(words.plain(mine.notice), icon=":material/error:")
         mine.notice = ""
     name = chosen.url_path or first
-    parts = [chosen.run, lambda: _sidebar(name)]
+    gone = start.trace_is_gone(mine.study, server.store())
+    if gone and name != "trace":
+        states.trace_gone()
+    # Where there are neither jobs nor results, a page of results has nothing to say.
+    parts = [_nothing if gone and name in sidebar.RESULTS and mine.shown is None else chosen.run, lambda: _sidebar(name)]
     # The sidebar comes last, because it tells what the forms of a page have made of the study. Pages of results have none, and would draw charts before its
     # Run is seen.
-    for part in reversed(parts) if name in RESULTS else parts:
+    for part in reversed(parts) if name in sidebar.RESULTS else parts:
         guarded(part)
     state.write_address()
+    if mine.study.base.name != named:
+        st.rerun()  # for the title of the window
     mine.drawn_s = time.monotonic()
 
 
@@ -89,6 +95,10 @@ def guarded(body: Callable[[], None]) -> None:
     except Exception as error:  # the border of the process: a user never sees a traceback
         _LOG.exception("A fault on the page")
         st.error(f"A fault in Trainyard stopped this part of the page ({type(error).__name__}). The log of the server says more; please report it.")
+
+
+def _nothing() -> None:
+    """Draw no page."""
 
 
 def _sidebar(name: str) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import time
 from typing import Final, Literal
 
 import streamlit as st
 
-from lab import machines, outcomes
-from lab.front import Study, TrainyardError, load_trace
-from ui import exports, profiles, progress, server, state, words
+from lab import estimate, machines, outcomes, start
+from lab.front import Study, TraceSpec, TrainyardError, load_trace
+from lab.outcomes import Shown
+from ui import keep, profiles, progress, recent, server, state, words
 
-FILE: Final = "trainyard-scenario.json"
+RESULTS: Final = ("compare", "explore")
+"""Pages that show what came out, and offer to run where nothing did."""
+_MOST_REPEATS: Final = 50
 _MOST_SEED: Final = 2**31 - 1
 
 
@@ -22,12 +25,15 @@ def draw(page: str) -> None:
     _trace(mine.study)
     _cluster(mine.study)
     _policies(mine.study)
-    _seed(mine)
+    _turns(mine)
+    _size(mine)
     _run(mine, page)
     progress.watch()
     _status(mine)
-    _keep(mine.study)
-    exports.report_button(mine)
+    _undo(mine)
+    keep.draw(mine)
+    if page in RESULTS and mine.shown is not None and _complete(mine):
+        recent.note(mine.shown)
 
 
 def _trace(study: Study) -> None:
@@ -55,17 +61,43 @@ def _policies(study: Study) -> None:
     st.caption(words.plain(", ".join(names)))
 
 
-def _seed(mine: state.Desk) -> None:
-    help_text = "Everything random (failures, noise) follows from it. Equal scenarios with equal seeds give equal results."
-    seed = st.number_input("Seed", 0, _MOST_SEED, mine.study.base.seed, step=1, key=state.widget("seed"), help=help_text)
-    if seed != mine.study.base.seed:
-        mine.edit(state.with_seed(mine.study, int(seed)))
+def _turns(mine: state.Desk) -> None:
+    grid, study = st.columns(2), mine.study
+    with grid[0]:
+        seed = st.number_input("Seed", 0, _MOST_SEED, study.base.seed, step=1, key=state.widget("seed"), help=_SEED)
+    with grid[1]:
+        most = max(_MOST_REPEATS, study.repeats)
+        repeats = st.number_input("Repeats", 1, most, study.repeats, step=1, key=state.widget("repeats"), help=_REPEATS)
+    if (seed, repeats) != (study.base.seed, study.repeats):
+        mine.edit(state.with_turns(study, int(seed), int(repeats)))
+
+
+def _size(mine: state.Desk) -> None:
+    """Say before Run what a large scenario takes, and what could be run instead."""
+    study, pool = mine.study, server.pool()
+    try:
+        told = estimate.estimate(study, pool.store, pool.costs, pool.workers)
+    except TrainyardError:
+        return  # the trace is missing, which is said above
+    if not told.large:
+        return
+    more = "" if told.known else ", more if a policy that has not run here yet solves optimisation problems"
+    of = f"{words.plural(told.jobs, 'job')} in {words.plural(told.runs, 'run')}"
+    st.warning(f"{of}: about {words.time(told.seconds)} and {told.memory_gb:.1f} GB{more}. Run it, or take less:", icon=":material/timer:")
+    span_s = load_trace(study.base.trace, pool.store).span_s
+    with st.container(horizontal=True):
+        for label, spec in estimate.smaller(study.base.trace, told.jobs, span_s).items():
+            st.button(f"Take {label}" if label[0] == "a" else f"Take the {label}", key=f"less/{label}", on_click=_take, args=(mine, spec))
+
+
+def _take(mine: state.Desk, spec: TraceSpec) -> None:
+    mine.replace(start.with_trace(mine.study, spec, server.store()))
 
 
 def _run(mine: state.Desk, page: str) -> None:
     differs = mine.shown is None or bool(mine.stale) or not _complete(mine)
     # Of all buttons in sight one is primary: on Start the sample, on Learn the replay, on Compare and Explore without any result the one in the page.
-    elsewhere = page in ("start", "learn") or (page in ("compare", "explore") and mine.shown is None)
+    elsewhere = page in ("start", "learn") or (page in RESULTS and not mine.stale and not _any_complete(mine))
     primary = differs and not elsewhere and not mine.live
     stopped = profiles.stopped(mine.study)
     kind: Literal["primary", "secondary"] = "primary" if primary and stopped is None else "secondary"
@@ -81,6 +113,10 @@ def _run(mine: state.Desk, page: str) -> None:
         if page == "compare":
             st.rerun()
         st.switch_page("pages/compare.py", query_params=state.address())
+
+
+def _any_complete(mine: state.Desk) -> bool:
+    return mine.shown is not None and bool(state.gather(mine.shown).places)
 
 
 def _complete(mine: state.Desk) -> bool:
@@ -100,19 +136,32 @@ def _status(mine: state.Desk) -> None:
     elif mine.shown is None:
         st.caption(":material/info: Nothing has been run yet.")
     elif _complete(mine):
-        st.caption(":material/check: Up to date.")
+        _up_to_date(mine, state.gather(mine.shown))
     else:
         st.caption(":material/info: Some policies of this scenario have no result.")
 
 
-def _keep(study: Study) -> None:
-    name = json.dumps(study.to_json(), indent=2, sort_keys=True, ensure_ascii=False)
-    st.download_button("Save scenario", name, FILE, "application/json", key="save", icon=":material/download:", on_click="ignore", width="stretch")
-    with st.popover("Share", icon=":material/link:", width="stretch"):
-        st.write("The address of this page holds the scenario. Whoever opens it on this server sees the same.")
-        st.code(state.link(), language=None, wrap_lines=True)
-        if study.base.trace.source.startswith("store:"):
-            st.caption(f"The uploaded trace stays on this server for {server.store().keep_days:g} days; elsewhere its file must be loaded again.")
-    with st.popover("Command", icon=":material/terminal:", width="stretch"):
-        st.write("The saved scenario gives the same numbers without a browser:")
-        st.code(f"python -m lab run --scenario {FILE}", language="bash", wrap_lines=True)
+def _up_to_date(mine: state.Desk, shown: Shown) -> None:
+    entries = [entry for own in shown.entries for entry in own]
+    took = f"computed in {words.time(max(sum(entry.provenance['timing']['wall_s'] for entry in entries), 0.1))}"
+    if any(entry.key in mine.fresh for entry in entries):
+        st.caption(f":material/check: Up to date, {took}.")
+        return
+    age_s = time.time() - max(float(entry.provenance["created_s"]) for entry in entries)
+    st.caption(f":material/check: Up to date. Stored result, {took}, {words.time(age_s)} ago." if entries else ":material/check: Up to date.")
+    if entries and st.button("Run again", key="run_again", icon=":material/refresh:", type="tertiary", help=_AGAIN):
+        mine.run(again=True)
+        st.rerun()
+
+
+def _undo(mine: state.Desk) -> None:
+    if not mine.past:
+        return
+    changes = outcomes.differences(mine.past[-1], mine.study, server.store()) or ["details"]
+    # A callback, because the forms of the page are to show the earlier scenario in this very run.
+    st.button("Undo", key="undo", icon=":material/undo:", type="tertiary", on_click=mine.undo, help=f"Takes back: {words.plain('; '.join(changes[:4]))}")
+
+
+_SEED: Final = "Everything random (failures, noise) follows from it. Equal scenarios with equal seeds give equal results."
+_REPEATS: Final = "Runs of every policy, each with the next seed; Compare then shows intervals. Where nothing is random, all of them are equal."
+_AGAIN: Final = "Equal runs must give equal results: one that comes out otherwise is reported."

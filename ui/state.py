@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -11,7 +12,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from lab import outcomes, start
+from lab import deletion, outcomes, start
 from lab.front import Entry, Job, PoolFullError, Scenario, Study, TrainyardError
 from lab.intake import Taken
 from lab.outcomes import Shown
@@ -20,13 +21,16 @@ from ui import server, words
 SCENARIO: Final = "s"
 """Parameter of the address: the study that the forms show."""
 RESULT: Final = "r"
-"""Parameter of the address: the study whose results are shown, where it is another one."""
+"""Parameter of the address: the study whose results are shown, or `SAME` if it is the one of the forms and has results."""
+SAME: Final = "1"
 GOING: Final = "go"
 """Parameter of the address: there while something runs, so that a reload takes the runs up again."""
 FROM: Final = "t0"
 TO: Final = "t1"
 """Parameters of the address: the window of time that Compare and Explore look at, in seconds since the first submission."""
 _DESK: Final = "desk"
+_MOST_STEPS: Final = 50
+"""Changes that can be taken back."""
 
 
 @dataclass(eq=False)
@@ -75,6 +79,14 @@ class Desk:
         Policies that were over when the page was last drawn.
     drawn_s : float, seconds
         When that was, on the monotonic clock.
+    past : deque of Study
+        What the forms showed before the last changes, the newest last.
+    fresh : set of str
+        Keys of results that were computed for this session, and not found.
+    began : dict
+        Key -> when the first report of a run was seen (seconds on the monotonic clock), and the share that was done then.
+    stopped_s : dict
+        Key -> simulated seconds that a run had reached when it was cancelled.
     """
 
     study: Study
@@ -88,15 +100,40 @@ class Desk:
     notice: str = ""
     settled: int = 0
     drawn_s: float = 0.0
+    past: deque[Study] = field(default_factory=lambda: deque(maxlen=_MOST_STEPS))
+    fresh: set[str] = field(default_factory=set)
+    began: dict[str, tuple[float, float]] = field(default_factory=dict)
+    stopped_s: dict[str, float] = field(default_factory=dict)
 
     def edit(self, study: Study) -> None:
         """Take over what a form of this session made; widgets stay as they are."""
+        if study != self.study:
+            self.past.append(self.study)
         self.study = study
 
     def replace(self, study: Study) -> None:
         """Take over a study from elsewhere (a sample, a file, a preset); all widgets start anew."""
-        self.study = study
+        self.edit(study)
         self.edition += 1
+
+    def open(self, study: Study) -> bool:
+        """Take over a study from elsewhere, and show its results if some are stored; tell whether they are."""
+        self.replace(study)
+        if found := _has_results(study):
+            self.shown = study
+        return found
+
+    def undo(self) -> None:
+        """Take the last change of the scenario back, if there is one."""
+        if self.past:
+            self.study = self.past.pop()
+            self.edition += 1
+
+    def name(self, name: str) -> None:
+        """Call the scenario otherwise, which changes no result and is no change to take back."""
+        if self.shown is not None and self.shown.matches(self.study):
+            self.shown = self.shown.named(name)
+        self.study = self.study.named(name)
 
     @property
     def live(self) -> list[Job]:
@@ -112,12 +149,17 @@ class Desk:
     @property
     def stale(self) -> list[str]:
         """What differs between the study shown and the one being edited, in words; empty = nothing, or nothing is shown."""
-        if self.shown is None or self.shown == self.study:
+        if self.shown is None or self.shown.matches(self.study):
             return []
         return outcomes.differences(self.shown, self.study, server.store()) or ["details"]
 
-    def run(self) -> None:
+    def run(self, *, again: bool = False) -> None:
         """Start what is not stored yet, and show it; runs of the previous study that are still going are stopped.
+
+        Parameters
+        ----------
+        again : bool
+            Start what is stored as well.
 
         Raises
         ------
@@ -128,11 +170,13 @@ class Desk:
         reasons = [start.reason(study, at, pool.store) for at in range(len(study.allocators))]
         before = self.live
         self.shown, self.jobs = study, {}
+        self.fresh, self.began, self.stopped_s = set(), {}, {}
         try:
             for at, scenario in _in_order(study):
                 if not reasons[at]:
-                    job = pool.submit(scenario, self.watcher)
+                    job = pool.submit(scenario, self.watcher, again=again)
                     self.jobs[job.key] = job
+                    self.fresh |= set() if job.settled else {job.key}
         except PoolFullError as error:
             self.notice = str(error)
         for job in reversed(before):
@@ -142,12 +186,14 @@ class Desk:
     def cancel(self) -> None:
         """Stop all runs of this session, those that wait first, so that none of them starts in between."""
         for job in reversed(self.live):
+            if (report := job.progress) is not None:
+                self.stopped_s[job.key] = report.now_s
             job.cancel()
 
 
-def with_seed(study: Study, seed: int) -> Study:
-    """Return the study with another seed."""
-    return replace(study, base=replace(study.base, seed=seed))
+def with_turns(study: Study, seed: int, repeats: int) -> Study:
+    """Return the study with another seed and number of repeats."""
+    return replace(study, base=replace(study.base, seed=seed), repeats=repeats)
 
 
 def _in_order(study: Study) -> list[tuple[int, Scenario]]:
@@ -175,6 +221,7 @@ def open_desk() -> Desk:
         if GOING in st.query_params and made.shown == made.study and not made.notice:
             made.run()
     server.seat(desk().watcher)
+    server.daily()
     return desk()
 
 
@@ -182,8 +229,10 @@ def address() -> dict[str, str]:
     """Return the parameters of the address: the study, and the one shown if it is another."""
     mine = desk()
     wanted = {SCENARIO: mine.study.pack()}
-    if mine.shown is not None and mine.shown != mine.study:
+    if mine.shown is not None and not mine.shown.matches(mine.study):
         wanted[RESULT] = mine.shown.pack()
+    elif mine.shown is not None and _has_results(mine.shown):
+        wanted[RESULT] = SAME
     if mine.live:
         wanted[GOING] = "1"
     if mine.window is not None:
@@ -252,6 +301,26 @@ def _known_entry(key: str) -> Entry:
     return entry
 
 
+def forget_trace(digest: str) -> int:
+    """Delete an upload of this server with all results computed from it; return how many those were.
+
+    Raises
+    ------
+    TrainyardError
+        If another session runs it; then nothing is deleted.
+    """
+    deleted = deletion.delete_trace(digest, server.pool(), desk().watcher)
+    _known_entry.clear()
+    return deleted
+
+
+def _has_results(study: Study) -> bool:
+    try:
+        return any(gather(study).entries)
+    except TrainyardError:
+        return False
+
+
 def say(sentences: Sequence[str]) -> None:
     """Draw each sentence as an error."""
     for sentence in sentences:
@@ -263,7 +332,9 @@ def _from_address(scenario: str, result: str) -> Desk:
         return Desk(start.sample_study())
     try:
         study = start.admitted(Study.unpack(scenario))
-        shown = start.admitted(Study.unpack(result)) if result else study
+        if start.trace_is_gone(study, server.store()):
+            return Desk(study)  # every page says so
+        shown = start.admitted(Study.unpack(result)) if result not in ("", SAME) else study
         found = gather(shown)
     except TrainyardError as error:
         return _without_address(scenario, str(error))

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from typing import Final, Literal
+
 import streamlit as st
 
+from lab import estimate, start
+from lab.front import Job
 from lab.outcomes import Shown
-from ui import profiles, state, words
+from ui import profiles, server, state, words
+
+_MOST_DETAILS: Final = 5000
+"""Characters."""
 
 
 def nothing(mine: state.Desk, title: str, about: str) -> None:
@@ -27,12 +35,35 @@ def nothing(mine: state.Desk, title: str, about: str) -> None:
 def waiting(mine: state.Desk, title: str) -> None:
     """Draw a page while no policy is complete."""
     st.title(title, anchor=False)
-    if not mine.live:
-        st.write("There is no result of this scenario: it was stopped, failed, or was removed from the store. Run it again.")
+    if mine.live:
+        st.write("Running. Each policy appears as soon as it has finished; the sidebar shows how far they are.")
+        st.skeleton(height=160)
+        st.skeleton(height=360)
         return
-    st.write("Running. Each policy appears as soon as it has finished; the sidebar shows how far they are.")
-    st.skeleton(height=160)
-    st.skeleton(height=360)
+    if mine.jobs or mine.shown is None:
+        st.write("No policy is complete, so there is nothing to compare.")
+    else:
+        st.write(f"This link's result is not on this server any more: results are kept for {server.store().keep_days:g} days.")
+    told = estimate.estimate(mine.shown or mine.study, server.store(), server.pool().costs, server.pool().workers)
+    kind: Literal["primary", "secondary"] = "secondary" if mine.stale else "primary"
+    if st.button(f"Run again, about {words.time(max(told.seconds, 1.0))}", key="run_gone", type=kind, icon=":material/play_arrow:"):
+        if mine.shown is not None and not mine.shown.matches(mine.study):
+            mine.replace(mine.shown)
+        mine.run()
+        st.rerun()
+
+
+def trace_gone() -> None:
+    """Say that the jobs of the scenario are not here, and what helps."""
+    days = f"{server.store().keep_days:g} days"
+    st.error(
+        f"The link's trace is not on this server: uploads are kept for {days}, or until somebody deletes them, and do not travel in a link. "
+        "Open the scenario file that contains it, or load the same file again; everything else of the scenario is here.",
+        icon=":material/error:",
+    )
+    with st.container(horizontal=True):
+        st.page_link("pages/start.py", label="Open a scenario file", icon=":material/folder_open:")
+        st.page_link("pages/trace.py", label="Load the trace", icon=":material/upload_file:")
 
 
 def stale(mine: state.Desk) -> None:
@@ -47,7 +78,10 @@ def pending(mine: state.Desk, shown: Shown) -> None:
     if mine.live:
         barred = state.barred(shown.study)
         missing = [title for at, title in enumerate(shown.titles) if not shown.complete(at) and title not in barred]
-        st.caption(f":material/hourglass: Still running: {words.plain(', '.join(missing))}.")
+        if missing:
+            st.caption(f":material/hourglass: Still running: {words.plain(', '.join(missing))}.")
+        else:
+            st.caption(":material/hourglass: Running again. What is shown is the stored result.")
 
 
 def troubles(mine: state.Desk, shown: Shown) -> None:
@@ -55,8 +89,44 @@ def troubles(mine: state.Desk, shown: Shown) -> None:
     for title, sentence in state.barred(shown.study).items():
         st.warning(words.plain(f"{title} cannot run here: {sentence}"), icon=":material/block:")
     for at, title in enumerate(shown.titles):
-        jobs = [mine.jobs[key] for key in shown.keys[at] if key in mine.jobs]
-        for job in [job for job in jobs if job.state == "failed"][:1]:
-            st.error(words.plain(f"{title}: {job.error}"), icon=":material/error:")
-        if any(job.state == "cancelled" for job in jobs):
-            st.info(f"{words.plain(title)} was stopped, so it is not shown.", icon=":material/stop_circle:")
+        failed = [job for job in _jobs(mine, shown, at) if job.state == "failed"]
+        if failed:
+            _failed(mine, title, failed[0])
+    _stopped(mine, shown)
+
+
+def _failed(mine: state.Desk, title: str, job: Job) -> None:
+    """Say which policy failed, when and why; the others live on."""
+    report = job.progress
+    now_s = job.details.get("now_s", report.now_s if report is not None else None)
+    when = f" at {words.instant(now_s)}" if isinstance(now_s, int | float) else ""
+    st.error(words.plain(f"{title} failed{when}: {job.error}"), icon=":material/error:")
+    others = [spec for spec in mine.study.allocators if spec != job.scenario.allocator]
+    if job.details:
+        with st.expander("Details: what the policy saw"):
+            st.code(json.dumps(job.details, indent=2, default=str)[:_MOST_DETAILS], language="json")
+    if others and len(others) < len(mine.study.allocators) and st.button(f"Run without {words.plain(title)}", key=f"others/{job.key}", type="tertiary"):
+        baseline = mine.study.allocators[mine.study.baseline]
+        mine.replace(start.with_policies(mine.study, tuple(others), others.index(baseline) if baseline in others else 0))
+        mine.run()
+        st.rerun()
+
+
+def _stopped(mine: state.Desk, shown: Shown) -> None:
+    """Say what a cancel has ended: when, and which policies are shown all the same."""
+    ended = [at for at in range(len(shown.titles)) if any(job.state == "cancelled" for job in _jobs(mine, shown, at)) and not shown.complete(at)]
+    if not ended:
+        return
+    reached_s = [mine.stopped_s[key] for at in ended for key in shown.keys[at] if key in mine.stopped_s]
+    when = f" at {words.instant(max(reached_s))}" if reached_s else ""
+    complete, missing = [shown.titles[at] for at in shown.places], [shown.titles[at] for at in ended]
+    kept = f"{_listed(complete)} {'is' if len(complete) == 1 else 'are'} complete, " if complete else ""
+    st.info(words.plain(f"Stopped{when}. {kept}{_listed(missing)} {'is' if len(missing) == 1 else 'are'} not shown."), icon=":material/stop_circle:")
+
+
+def _jobs(mine: state.Desk, shown: Shown, at: int) -> list[Job]:
+    return [mine.jobs[key] for key in shown.keys[at] if key in mine.jobs]
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

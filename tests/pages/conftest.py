@@ -11,6 +11,7 @@ from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest, app_test
 
 from lab import start
+from lab.estimate import Costs
 from lab.front import Progress, Scenario, Store, Study, load_trace
 from lab.leaving import Leaving
 from lab.run import keep, key_of, run
@@ -37,6 +38,7 @@ class FakeJob:
     error: str = ""
     progress: Progress | None = None
     place: int = 0
+    details: dict[str, object] = field(default_factory=dict)
 
     @property
     def settled(self) -> bool:
@@ -58,10 +60,12 @@ class FakePool:
     store: Store
     jobs: list[FakeJob] = field(default_factory=list)
     leaving: Leaving = field(default_factory=Leaving)
+    costs: Costs = field(default_factory=Costs)
+    workers: int = 2
 
-    def submit(self, scenario: Scenario, watcher: str = "") -> FakeJob:
+    def submit(self, scenario: Scenario, watcher: str = "", *, again: bool = False) -> FakeJob:
         key = key_of(scenario, self.store)
-        self.jobs.append(FakeJob(scenario, key, "done" if self.store.has(key) else "running"))
+        self.jobs.append(FakeJob(scenario, key, "done" if self.store.has(key) and not again else "running"))
         return self.jobs[-1]
 
 
@@ -69,6 +73,7 @@ class FakePool:
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePool]:
     made = FakePool(Store(tmp_path / "store"))
     monkeypatch.setattr(server, "pool", lambda: made)
+    monkeypatch.setattr(server, "daily", lambda: None)
     monkeypatch.setattr(app_test, "PagesManager", Navigated)
     st.cache_data.clear()
     st.cache_resource.clear()

@@ -72,7 +72,7 @@ def test_results_appear_policy_by_policy(visit: Open, tiny: Study, pool: FakePoo
     first, second = outcomes.titles(tiny.allocators)[:2]
     assert f"Still running: {second}" in texts(app)
     assert first in app.subheader[0].value
-    assert any("6 of 12 jobs" in bar.proto.text for bar in app.get("progress"))
+    assert any("50 %" in bar.proto.text for bar in app.get("progress"))
 
 
 def test_cancel_stops_all_runs_and_says_so(visit: Open, tiny: Study, pool: FakePool) -> None:
@@ -80,7 +80,7 @@ def test_cancel_stops_all_runs_and_says_so(visit: Open, tiny: Study, pool: FakeP
     app.button(key="run_here").click().run()
     app.button(key="cancel").click().run()
     assert {job.state for job in pool.jobs} == {"cancelled"}
-    assert "was stopped" in texts(app)
+    assert "Stopped." in texts(app)
     assert not [button for button in app.button if button.key == "cancel"]
 
 
@@ -93,7 +93,7 @@ def test_a_failed_run_is_one_sentence_and_the_others_stay(visit: Open, tiny: Stu
     pool.jobs[1].state, pool.jobs[1].error = "failed", "It asked for 70 GPUs at 2 days; the cluster has 64."
     app.run()
     sound(app)
-    assert [error.value for error in app.error] == [f"{outcomes.titles(tiny.allocators)[1]}: It asked for 70 GPUs at 2 days; the cluster has 64."]
+    assert [error.value for error in app.error] == [f"{outcomes.titles(tiny.allocators)[1]} failed: It asked for 70 GPUs at 2 days; the cluster has 64."]
     assert len(app.get("plotly_chart")) == 4
 
 
