@@ -98,7 +98,13 @@ def life(spells: Mapping[str, pd.DataFrame], wanted: int, style: Style, x: TimeA
     most = max([wanted, 1, *(int(frame["gpus"].max()) for frame in spells.values() if len(frame))])
     for at, (label, frame) in enumerate(spells.items()):
         number, top = "" if at == 0 else str(at + 1), total - at * (_ROW_PX + _GAP_PX)
-        axis = {"domain": [(top - _ROW_PX) / total, top / total], "anchor": "x", "range": [0, most * 1.05], "nticks": 4, "title": {"text": "GPUs"}}
+        axis = {
+            "domain": [(top - _ROW_PX) / total, top / total],
+            "anchor": "x",
+            "range": [0, most * 1.05],
+            "dtick": max(1, round(most / 4)),
+            "title": {"text": "GPUs"},
+        }
         layout[f"yaxis{number}"] = axis
         drawn = frame.head(MOST_SPELLS)
         traces += [_spells(drawn, state, wanted, x, (label, style[label][0])) | {"yaxis": f"y{number}"} for state in STATES]
@@ -107,7 +113,7 @@ def life(spells: Mapping[str, pd.DataFrame], wanted: int, style: Style, x: TimeA
     time = {"anchor": f"y{len(spells)}" if len(spells) > 1 else "y"} | x.layout()
     # A legend of its own: the marks of the rows have the colours of their policies.
     traces += [_entry(state) for state in STATES]
-    made = figure(traces, title, total, legend_px=48, hovermode="closest", barmode="overlay", dragmode=False, xaxis=time, **layout)
+    made = figure(traces, title, total, legend_px=56, hovermode="closest", barmode="overlay", dragmode=False, xaxis=time, **layout)
     return made.update_layout(legend_traceorder="normal")
 
 

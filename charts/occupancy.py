@@ -29,10 +29,15 @@ _HATCH: Final = "#4A5058"
 _HALF: Final = 0.5
 _ROWS_PX: Final = 560
 _GAP_PX: Final = 34
-_BAND_PX: Final = 46
+_BAND_PX: Final = 66
+_SCALE_PX: Final = 60
+"""Top of the colour scale above the data."""
 _RIGHT_PX: Final = 16
 _LABEL_CHARACTERS: Final = 20
 _CHARACTER_PX: Final = 7.6
+
+
+_SCALE_TITLE: Final[Trace] = {"side": "top", "font": {"size": TEXT_PX}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +110,9 @@ def occupancy(grids: Sequence[Grid], labels: Sequence[str], x: TimeAxis, *, diff
     time = {"anchor": f"y{len(grids)}" if len(grids) > 1 else "y"} | widened(x) | {"showgrid": False}
     drawn = figure(traces, title, total, legend_px=_BAND_PX, hovermode="closest", barmode="overlay", bargap=0.0, xaxis=time, **layout)
     drawn.update_layout(margin={"l": label_px(labels), "r": _RIGHT_PX}, dragmode=False)
+    # Relative to the figure, because a bar relative to the data pushes margins, and the title with them out of sight.
+    below = float(drawn.layout.margin.b) + total + _SCALE_PX
+    drawn.update_traces(selector={"type": "heatmap"}, colorbar={"yref": "container", "y": below / drawn.layout.height, "yanchor": "top"})
     return drawn
 
 
@@ -151,11 +159,13 @@ def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) 
     # A per cent is finer than the eye on this scale, and a byte is a quarter of a float.
     per_cent = np.rint(100 * np.nan_to_num(grid.share))
     scale: Trace = {"zmin": 0, "zmax": 100, "colorscale": "Cividis"}
-    ticks, told = {"tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 % in use"]}, "%{z} % of its GPUs in use"
+    bar: Trace = {"tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"], "title": {"text": "share in use", **_SCALE_TITLE}}
+    told = "%{z} % in use"
     if difference:
         scale = {"zmin": -100, "zmax": 100, "colorscale": _DIVERGING}
-        ticks, told = {"tickvals": [-100, 0, 100], "ticktext": ["−100 points", "0", "+100"]}, "%{z:+d} percentage points"
-    place = {"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "ypad": 6, "xpad": 0}
+        bar = {"tickvals": [-100, 0, 100], "ticktext": ["−100", "0", "+100"], "title": {"text": "percentage points in use", **_SCALE_TITLE}}
+        told = "%{z:+d} percentage points"
+    place = {"orientation": "h", "x": 1, "xanchor": "right", "ypad": 0, "xpad": 18, "ticklabeloverflow": "allow", "outlinewidth": 0}
     return {
         "type": "heatmap",
         "name": literal(grid.label),
@@ -163,7 +173,7 @@ def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) 
         "x0": (edges[0] + edges[1]) / 2,
         "dx": edges[1] - edges[0],
         "y": list(labels),
-        "colorbar": {"thickness": 10, "len": 190, "lenmode": "pixels", "ticklabelposition": "outside top", "tickfont": {"size": TEXT_PX}, **place, **ticks},
+        "colorbar": {"thickness": 10, "len": 200, "lenmode": "pixels", "tickfont": {"size": TEXT_PX}, **place, **bar},
         "hovertemplate": f"%{{y}}<br>{_instant(x)}<br>{told}<extra>{literal(grid.label)}</extra>",
         "hoverongaps": False,
         **scale,

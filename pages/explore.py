@@ -27,15 +27,14 @@ def body() -> None:
         return
     look = comparison.look(shown)
     st.title(_TITLE, anchor=False)
-    chosen = explore.policies(shown)
+    chosen = explore.policies(said, shown)
     states.pending(mine, shown)
-    overview.choose_axis(said)
     window = overview.draw(said, look, "explore")
     scene = explore_view.scene(said, look, shown, chosen, window)
     left_px = explore.occupancy(scene)
     explore_moment.draw(scene, left_px)
-    explore_node.draw(scene)
     explore_job.draw(scene)
+    explore_node.draw(scene)
     st.page_link("pages/compare.py", label="Compare the policies", icon=":material/arrow_back:")
 
 

@@ -12,9 +12,9 @@ import streamlit as st
 import charts
 from lab import explore, explored
 from lab.explore import Book, Occupancy
-from lab.outcomes import Shown
+from lab.outcomes import Report, Shown
 from ui import explore_view as view
-from ui import figure, words
+from ui import figure, overview, words
 from ui.explore_view import Scene
 
 _NAME: Final = "occupancy"
@@ -25,16 +25,20 @@ _USE: Final = "in use"
 _DIFFERENCE: Final = "difference"
 
 
-def policies(shown: Shown) -> list[int]:
+def policies(said: Report, shown: Shown) -> list[int]:
     """Draw the choice of the policy and of the one it is seen against; return their places in the study."""
     titles = {str(at): shown.titles[at] for at in shown.places}
     base = str(shown.study.baseline)
-    first = next((at for at in titles if at != base), base)
-    chosen = view.choice(st.selectbox, "Policy", list(titles), view.POLICY, first, format_func=titles.__getitem__, width=300)
-    others = [view.NOTHING, *(at for at in titles if at != chosen)]
-    named = {view.NOTHING: _ALONE, **titles}
-    usual = base if base in others else view.NOTHING
-    against = view.choice(st.selectbox, "Against", others, view.AGAINST, usual, format_func=named.__getitem__, width=300)
+    first = next((at for at in titles if at != base), next(iter(titles)))
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        chosen = view.choice(st.selectbox, "Policy", list(titles), view.POLICY, first, format_func=titles.__getitem__, width=280)
+        others = [view.NOTHING, *(at for at in titles if at != chosen)]
+        named = {view.NOTHING: _ALONE, **titles}
+        usual = base if base in others else view.NOTHING
+        against = view.choice(st.selectbox, "Against", others, view.AGAINST, usual, format_func=named.__getitem__, width=280)
+        overview.choose_axis(said)
+    if shown.study.repeats > 1:
+        st.caption(f"Of the {shown.study.repeats} repeats the first is shown, with seed {shown.study.base.seed}.")
     return [int(at) for at in (chosen, against) if at != view.NOTHING]
 
 
@@ -72,7 +76,7 @@ def _rows(book: Book) -> tuple[str, str]:
     if by == explore.ROWS_BY[0]:
         return by, ""
     groups = ["", *explore.groups(book, by)]
-    within = view.choice(st.selectbox, "Open one", groups, view.WITHIN, "", format_func=lambda name: name or "none", width=200)
+    within = view.choice(st.selectbox, "Open one", groups, view.WITHIN, "", format_func=lambda name: charts.visible(name) or "none", width=200)
     return (explore.fitting(book, within), within) if within else (by, "")
 
 
@@ -100,7 +104,7 @@ def _clicked(names: Mapping[str, str], *, is_node: bool) -> None:
 def _question(scene: Scene, found: Occupancy, *, differs: bool) -> str:
     unit = f"{found.unit}s"
     if differs:
-        return f"Where do more {unit} work under {' than under '.join(scene.books)}, and where fewer?"
+        return f"{unit} in use: {' minus '.join(scene.books)}"
     return f"Which {unit} are in use, and when?"
 
 

@@ -16,7 +16,6 @@ from ui import explore_view as view
 from ui import figure, words
 from ui.explore_view import Scene
 
-ANCHOR: Final = "job"
 _STATES: Final = {
     "any": "all jobs",
     "waited": "that waited",
@@ -44,28 +43,28 @@ _MOST_TOLD: Final = 40
 
 def draw(scene: Scene) -> None:
     """Draw the part of the page about one job."""
-    st.subheader("One job", anchor=ANCHOR)
+    st.subheader("One job", anchor=view.ANCHOR)
     view.part("job", _job, scene)
 
 
 def _job(scene: Scene) -> None:
-    _pick(scene)
     job = _chosen(scene)
+    # Open while there is nothing to see below it; what is closed is not computed.
+    with st.expander("Choose a job", expanded=job is None, key="explore/choose", icon=":material/search:", on_change="rerun") as box:
+        if box.open:
+            _pick(scene)
     if job is None:
-        st.caption("Choose a job above, in the queue, or among the bars of a node, to see its life and why it waited.")
+        st.caption("Choose a job in the table, in the queue, or among the bars of a node, to see its life and why it waited.")
         return
     with st.container(border=True):
         _life(scene, job)
 
 
 def _chosen(scene: Scene) -> int | None:
-    asked = view.number(view.JOB)
-    if asked is None:
-        return None
-    if asked != int(asked) or not 0 <= asked < len(scene.book.trace):
+    job = view.job(scene.book)
+    if job is None and view.asked(view.JOB):
         st.warning("The address names a job that is not in this trace. Choose another one.", icon=":material/warning:")
-        return None
-    return int(asked)
+    return job
 
 
 def _pick(scene: Scene) -> None:

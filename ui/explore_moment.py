@@ -24,6 +24,7 @@ _STEPPED: Final = "explore_stepped"
 _SLIDER: Final = "explore/instant"
 _STEP: Final = "step"
 _STEPS: Final = {"60": "1 min", "600": "10 min", "3600": "1 h", "21600": "6 h", "86400": "1 day"}
+_RIGHT_PX: Final = 32
 _BINS: Final = 249
 """The strip is drawn anew at every step, so it has fewer points than other figures."""
 _COLUMNS: Final = {"id": "Job", "user": "User", "gpus": "GPUs asked for", "waited_s": "Waited so far", "runs_s": "Runs for", "rank": "In order of submission"}
@@ -42,12 +43,21 @@ def _moment(scene: Scene, left_px: int) -> None:
     queue = {title: _queue(scene.keys[title], scene.window, book) for title, book in scene.books.items()}
     at_s = _stepped(scene, _instant(scene, queue[scene.title]))
     _controls(scene, at_s)
+    _slider(scene, at_s, left_px)
     alt = f"Jobs waiting, with a line at {scene.book.clock.at(at_s)}."
     figure.draw(charts.instant_strip(queue, scene.look.style, scene.axis, at_s, left_px), "instant", alt, lambda: _queue_table(queue))
     found = {title: _found(scene.keys[title], round(at_s), book) for title, book in scene.books.items()}
     for title, moment in found.items():
         st.markdown(f"**{words.plain(title)}**: {words.plain(moment.sentence)}")
     _waiting(scene, found[scene.title])
+    _link(scene)
+
+
+def _link(scene: Scene) -> None:
+    job = view.job(scene.book)
+    if job is not None:
+        name = words.plain(str(scene.book.trace.frame["job_id"].iloc[job]))
+        st.markdown(f"Open: job {name}. [Its life, and why it waited](#{view.ANCHOR})")
 
 
 def _instant(scene: Scene, queue: pd.DataFrame) -> float:
@@ -72,7 +82,7 @@ def _stepped(scene: Scene, at_s: float) -> float:
 
 
 def _controls(scene: Scene, at_s: float) -> None:
-    (t0, t1), unit_s = scene.window, scene.axis.unit[0]
+    t0, t1 = scene.window
     with st.container(horizontal=True, vertical_alignment="bottom"):
         step_s = _step_s(scene)
         st.button("Earlier", key="earlier", icon=":material/chevron_left:", on_click=_go, args=(max(at_s - step_s, t0),), disabled=at_s <= t0)
@@ -87,9 +97,17 @@ def _controls(scene: Scene, at_s: float) -> None:
             st.rerun()
         view.choice(st.selectbox, "Step", _steps(scene), _STEP, _usual_step(scene), format_func=_STEPS.__getitem__, width=120)
         st.markdown(f"**{scene.book.clock.at(at_s)}**")
+
+
+def _slider(scene: Scene, at_s: float, left_px: int) -> None:
+    (t0, t1), unit_s = scene.window, scene.axis.unit[0]
     st.session_state[_SLIDER] = at_s / unit_s
     label = f"Instant, {scene.axis.unit[1]} since the first submission"
-    st.slider(label, t0 / unit_s, t1 / unit_s, step=(t1 - t0) / unit_s / 1000, format="%.2f", key=_SLIDER, on_change=_slid, args=(unit_s,))
+    # Above the strip's time axis, as nearly as pixels beside a share of the width allow.
+    with st.container(horizontal=True, gap=None):
+        st.space(left_px)
+        st.slider(label, t0 / unit_s, t1 / unit_s, step=(t1 - t0) / unit_s / 1000, format="%.2f", key=_SLIDER, on_change=_slid, args=(unit_s,))
+        st.space(_RIGHT_PX)
 
 
 def _steps(scene: Scene) -> list[str]:

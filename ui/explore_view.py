@@ -28,6 +28,8 @@ JOB: Final = "job"
 PARAMETERS: Final = (POLICY, AGAINST, ROWS, WITHIN, SORT, PICTURE, INSTANT, NODE, JOB)
 """Of the address: places of policies in the study, names, seconds since the first submission, and the row of a job in the trace."""
 NOTHING: Final = "-"
+ANCHOR: Final = "job"
+"""Of the part about one job."""
 _KEPT: Final = "explore_view"
 _PICKED: Final = "explore_picked"
 
@@ -124,6 +126,12 @@ def number(name: str) -> float | None:
     except ValueError:
         return None
     return value if abs(value) < 1e12 else None
+
+
+def job(book: Book) -> int | None:
+    """Return the row of the job that is looked at; None if there is none, or the trace has no such row."""
+    found = number(JOB)
+    return int(found) if found is not None and found == int(found) and 0 <= found < len(book.trace) else None
 
 
 def pick_job(job: int) -> None:
