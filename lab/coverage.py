@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lab import machines
+from lab.leave_out import on_the_rest, without
 from lab.profiles import resolved
 from lab.sources import Source, load_source
 from lab.store import Store
@@ -104,17 +105,11 @@ def without_unmeasured(study: Study, store: Store) -> Study:
     TrainyardError
         If the trace cannot be loaded, no job is left, or the store cannot be written.
     """
-    spec = study.base.trace
-    source = load_source(spec, store)
+    source = load_source(study.base.trace, store)
     kept = measured_only(source, study.base.perf, study.base.cluster, store)
     if kept is source:
         return study
-    digest = store.put_trace(kept.trace, kept.account)
-    # Seconds count from the first submission, which may be another one now.
-    dropped = _unmeasured(study.base.perf, source.trace, study.base.cluster, store)
-    moved_s = float(source.trace.numbers("submit_time_s")[~dropped][0])
-    trace = replace(spec, source=f"store:{digest}", fmt="", read=(), from_s=max(spec.from_s - moved_s, 0.0), to_s=spec.to_s - moved_s)
-    return replace(study, base=replace(study.base, trace=trace))
+    return on_the_rest(study, kept, _unmeasured(study.base.perf, source.trace, study.base.cluster, store), store)
 
 
 def measured_only(source: Source, perf: Spec, cluster: Cluster, store: Store | None = None) -> Source:
@@ -132,11 +127,8 @@ def measured_only(source: Source, perf: Spec, cluster: Cluster, store: Store | N
         return source
     if count == len(trace):
         raise ParameterError(f"The profile knows none of the {plural(len(trace), 'job')} of {trace.name}. Let something stand in, or bring another profile.")
-    left = Trace.of(trace.frame[~bad].reset_index(drop=True), name=trace.name, epoch=trace.epoch)
-    reason = {"action": "dropped", "reason": "no throughput was measured of such a job", "rows": count}
-    counts = {"used": len(left), "dropped": source.account.get("dropped", 0) + count, "reasons": [*source.account.get("reasons", ()), reason]}
-    named = {"format": "measured", "title": "only jobs whose throughput was measured", "file": source.account.get("file", trace.name)}
-    return Source(left, {**source.account, **counts, **named})
+    named = {"format": "measured", "title": "only jobs whose throughput was measured"}
+    return without(source, bad, "no throughput was measured of such a job", named)
 
 
 def _unmeasured(perf: Spec, trace: Trace, cluster: Cluster, store: Store | None) -> NDArray[np.bool_]:

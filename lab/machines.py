@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from lab.document import parse_json
 from lab.node_lists import Imported, from_table
@@ -48,30 +49,6 @@ class Preset:
     name: str
     help: str
     cluster: Cluster
-
-
-@dataclass(frozen=True)
-class Prices:
-    """A list of prices, for GPU types that it names.
-
-    Parameters
-    ----------
-    name, help : str
-        What a list shows; help names source and date.
-    usd_per_gpu_hour : mapping of float, USD
-        GPU type -> price of one GPU for an hour.
-    """
-
-    name: str
-    help: str
-    usd_per_gpu_hour: Mapping[str, float]
-
-
-PRICES: Final = (
-    Prices("on demand", "Google Cloud, about 2020, as in the motivation figure of Gavel (OSDI 2020).", {"k80": 0.52, "p100": 1.68, "v100": 2.85}),
-    Prices("spot (preemptible)", "Google Cloud, about 2020, as Gavel's cost policies count (OSDI 2020).", {"k80": 0.135, "p100": 0.43, "v100": 0.74}),
-)
-"""Price lists of the public code of Gavel: stanford-futuredata/gavel at c4fa400, notebooks/figures/motivation and utils.py; it states no day."""
 
 
 @dataclass(frozen=True)
@@ -119,17 +96,9 @@ def group_table(cluster: Cluster) -> pd.DataFrame:
 
 
 def type_table(cluster: Cluster) -> pd.DataFrame:
-    """Return one row per GPU type: gpu_type, speed, price_per_gpu_hour, and whether both are the project's own figures."""
-    rows = [
-        {
-            "gpu_type": kind.name,
-            "speed": float(kind.speed),
-            "price_per_gpu_hour": float(kind.price_per_gpu_hour),
-            "figures": "reference" if KNOWN_TYPES.get(kind.name) == kind else "own",
-        }
-        for kind in cluster.types
-    ]
-    return pd.DataFrame(rows, columns=["gpu_type", "speed", "price_per_gpu_hour", "figures"])
+    """Return one row per GPU type: gpu_type, speed, price_per_gpu_hour."""
+    rows = [(kind.name, float(kind.speed), float(kind.price_per_gpu_hour)) for kind in cluster.types]
+    return pd.DataFrame(rows, columns=["gpu_type", "speed", "price_per_gpu_hour"])
 
 
 def cluster_from_tables(groups: pd.DataFrame, types: pd.DataFrame, before: Cluster) -> Cluster:
@@ -215,12 +184,6 @@ def cluster_from_file(name: str, content: bytes, epoch: str = "") -> Cluster:
     return import_cluster(name, content, epoch).cluster
 
 
-def with_prices(cluster: Cluster, prices: Prices) -> Cluster:
-    """Return the cluster with the prices of a list; types that it does not name, and nodes with a price of their own, keep theirs."""
-    kinds = tuple(replace(kind, price_per_gpu_hour=prices.usd_per_gpu_hour.get(kind.name, kind.price_per_gpu_hour)) for kind in cluster.types)
-    return cluster if kinds == cluster.types else replace(cluster, types=kinds)
-
-
 def totals(cluster: Cluster) -> Totals:
     """Return what a cluster amounts to."""
     speeds = {kind.name: kind.speed for kind in cluster.types}
@@ -250,6 +213,8 @@ class Hopeless(NamedTuple):
         The first of both, their demands in the columns of the trace.
     causes : mapping of int
         Why the former cannot be held, see `sim.demand.Demands.obstacles` -> how many of them.
+    never : array of bool of shape (jobs of the trace,)
+        Who they are.
     types : tuple of str
         What is to be said of GPU types of the trace that mean nothing here.
     """
@@ -258,6 +223,7 @@ class Hopeless(NamedTuple):
     unless_resized: int
     first: pd.DataFrame
     causes: Mapping[str, int]
+    never: NDArray[np.bool_]
     types: tuple[str, ...] = ()
 
     def sentences(self) -> tuple[str, ...]:
@@ -297,9 +263,10 @@ def impossible(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> 
     why = demands.obstacles(None if model is None else model.limits().min_gpus, mixed=False)
     columns = [name for name in ("job_id", "num_gpus", "gpu_types_allowed", *_ASKED, "user") if name in trace.frame]
     causes = {cause: jobs for cause in _LACKS if (jobs := int(np.count_nonzero(why == cause)))}
-    never = sum(causes.values())
+    never = why != ""
+    count = int(np.count_nonzero(never))
     types = absent_types(trace, cluster) if isinstance(perf, Profiled) else (*absent_types(trace, cluster), *_types_without_speed(trace, cluster))
-    return Hopeless(never, int(np.count_nonzero(asked)) - never, trace.frame.loc[asked, columns].head(_SHOWN_JOBS), causes, types)
+    return Hopeless(count, int(np.count_nonzero(asked)) - count, trace.frame.loc[asked, columns].head(_SHOWN_JOBS), causes, never, types)
 
 
 def absent_types(trace: Trace, cluster: Cluster) -> tuple[str, ...]:

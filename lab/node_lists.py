@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from lab.prices import known_like
 from lab.words import plural
-from sim.cluster import KNOWN_TYPES, MOST_NODES, Cluster, GpuType, NodeGroup
+from sim.cluster import MOST_NODES, Cluster, GpuType, NodeGroup
 from sim.errors import ClusterError, TraceError
 from sim.readers.capacity import LARGEST_BYTES
 from sim.readers.format import ReadOptions
@@ -18,7 +19,6 @@ from sim.readers.table import read_table
 
 UNNAMED: Final = "gpu"
 """What GPUs are called of which nobody says what they are."""
-_PART_OF_A_GPU: Final = re.compile(r"\d+g\.\d+gb")
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("name", "node", "nodename", "node_name", "hostname", "sn", "node_id"),
     "nodes": ("nodes", "count"),
@@ -133,12 +133,12 @@ def grouped(machines: Iterable[Machine], name: str, notes: Iterable[str] = ()) -
 def _types(names: Iterable[str]) -> tuple[tuple[GpuType, ...], list[str]]:
     types, remarks = [], []
     for name in names:
-        like = "" if _PART_OF_A_GPU.search(name) else next((known for known in KNOWN_TYPES if re.search(rf"(?<![a-z0-9]){known}(?![0-9])", name)), "")
-        types.append(replace(KNOWN_TYPES[like], name=name) if like else GpuType(name))
-        if not like:
+        like = known_like(name)
+        types.append(replace(like, name=name) if like is not None else GpuType(name))
+        if like is None:
             remarks.append(f"No speed or price is known of the GPU type {name}: speed 1 and price 0 stand in the table until you enter your own.")
-        elif like != name:
-            remarks.append(f"The GPU type {name} has the speed and price of {like}.")
+        elif like.name != name:
+            remarks.append(f"The GPU type {name} has the speed and price of {like.name}.")
     return tuple(types), remarks
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 import charts
-from lab import machines
+from lab import machines, prices
 from lab.front import Cluster, Trace, TrainyardError, load_trace
-from ui import cluster_editor, knobs, profiles, server, state, words
+from ui import cluster_editor, figure, knobs, profiles, server, state, words
 from ui.shell import page
 
 
@@ -43,17 +43,19 @@ def _totals(cluster: Cluster) -> None:
         if not total.gpus:
             st.metric("CPU cores", words.count(sum(node.cpus for node in cluster.nodes)))
         else:
-            st.metric("V100-equivalents", f"{total.equivalents:,.0f}", help="GPUs weighted by the relative speed of their type.")
+            st.metric("V100-equivalents", f"{total.equivalents:,.0f}", help="GPUs weighted by the speed of their type; one V100 counts 1.")
     with grid.cell():
-        st.metric("USD per hour", words.money(total.price_per_hour), help="All nodes, for comparison only until you enter your own prices.")
+        st.metric("USD per hour", words.money(total.price_per_hour), help="All nodes, in service or not.")
+    if foreign := prices.not_own(cluster):
+        named = words.plain(", ".join(foreign))
+        st.caption(f":material/sell: For comparison only: nobody has entered a price of {named} here yet.")
 
 
 def _racks(cluster: Cluster) -> None:
     nodes = machines.nodes(cluster)
     types = charts.type_style([kind.name for kind in cluster.types])
-    figure = charts.racks(nodes, types, "Nodes by rack")
-    alt = f"{words.plural(cluster.gpus, 'GPU')} on {words.plural(len(nodes), 'node')} in {words.plural(nodes['rack'].nunique(), 'rack')}"
-    st.plotly_chart(figure, key="racks", config=charts.image_config("trainyard-racks"), alt=alt)
+    said = f"{words.plural(cluster.gpus, 'GPU')} on {words.plural(len(nodes), 'node')} in {words.plural(nodes['rack'].nunique(), 'rack')}"
+    figure.draw(charts.racks(nodes, types, said), "racks", said, lambda: machines.nodes(cluster))
 
 
 def _fit(trace: Trace, cluster: Cluster) -> None:
@@ -67,14 +69,10 @@ def _fit(trace: Trace, cluster: Cluster) -> None:
     except TrainyardError as error:
         st.warning(words.plain(str(error)), icon=":material/warning:")
         return
-    sentences = found.sentences()
-    if not sentences:
+    if found.sentences():
+        cluster_editor.never(found)
+    else:
         st.caption(f":material/check: Every one of the {words.plural(len(trace), 'job')} fits on the empty cluster.")
-        return
-    st.warning("  \n".join(words.plain(sentence) for sentence in sentences), icon=":material/warning:")
-    if len(found.first):
-        with st.expander(f"Show them ({len(found.first):,} of {found.jobs + found.unless_resized:,})"):
-            st.dataframe(found.first, hide_index=True)
 
 
 if __name__ == "__main__":

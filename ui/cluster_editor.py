@@ -1,4 +1,4 @@
-"""The machines as two tables to edit: node groups, and the speed and price of each GPU type."""
+"""The machines as two tables to edit: node groups, and the speed and price of each GPU type; and the jobs that they can never hold."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, Final
 import pandas as pd
 import streamlit as st
 
-from lab import machines, profiles, start
+from lab import leave_out, machines, profiles, start
 from lab.front import Cluster, Spec, Trace, TrainyardError
+from lab.prices import PRICES, figures_from, with_prices
 from ui import server, state, words
 
 _COLUMN: Final = st.column_config
@@ -23,11 +24,15 @@ _GROUPS: Final[dict[str, Any]] = {
     "memory_gb": _COLUMN.NumberColumn("Memory (GB)", min_value=0, help="Per node; empty = memory is not modelled."),
     "price_per_node_hour": _COLUMN.NumberColumn("USD per node and hour", min_value=0, format="%.2f", help="Empty = GPUs × the price of their type."),
 }
+_FILES: Final = ("json", "csv", "tsv", "conf", "txt", "log")
+_TABLES: Final = (
+    "A CSV has a row per node, or per kind of node with a column nodes; its other columns: gpus, gpu_type, cores, memory_gb, partitions. Or it holds the sizes "
+    "of virtual clusters, as vc_config.csv of Philly or Lucid and the daily cluster_gpu_number.csv of Helios do; those are read as nodes of 8 v100."
+)
 _TYPES: Final[dict[str, Any]] = {
     "gpu_type": _COLUMN.TextColumn("GPU type"),
-    "speed": _COLUMN.NumberColumn("Relative speed", min_value=0.001, format="%.2f", help="Training speed against one V100 = 1."),
+    "speed": _COLUMN.NumberColumn("Speed, V100 = 1", min_value=0.001, format="%.2f", help="Training speed against one V100."),
     "price_per_gpu_hour": _COLUMN.NumberColumn("USD per GPU-hour", min_value=0, format="%.2f"),
-    "figures": _COLUMN.TextColumn("Figures", help="reference = this project's, for comparison only; own = entered by you."),
 }
 
 
@@ -46,12 +51,22 @@ def presets(trace: Trace | None) -> None:
             _take(mine, Cluster.parse(text))
     if chosen is not None:
         st.caption(words.plain(found[chosen].help))
-    with st.expander("Load a cluster file"):
-        file = st.file_uploader("Description (JSON) or sizes of virtual clusters (CSV)", ["json", "csv"], key="cluster_file", max_upload_size=5)
-        st.caption("CSV: vc_config.csv of Philly or Lucid (virtual cluster, nodes), or the daily cluster_gpu_number.csv of Helios, read as nodes of 8 v100.")
-        if file is not None and st.session_state.get("taken_cluster") != file.file_id:
-            st.session_state["taken_cluster"] = file.file_id
-            _take(mine, machines.cluster_from_file(file.name, file.getvalue(), trace.epoch if trace is not None else ""))
+    with st.expander("Import slurm.conf, scontrol or a table"):
+        _import(trace)
+
+
+def _import(trace: Trace | None) -> None:
+    mine = state.desk()
+    file = st.file_uploader("slurm.conf, what scontrol prints, a CSV or a description (JSON)", _FILES, key="cluster_file", max_upload_size=5)
+    st.caption("What your cluster says of itself:")
+    st.code("scontrol show node > nodes.txt", language="bash")
+    st.caption(_TABLES)
+    if file is None or st.session_state.get("taken_cluster") == file.file_id:
+        return
+    st.session_state["taken_cluster"] = file.file_id
+    cluster, notes = machines.import_cluster(file.name, file.getvalue(), trace.epoch if trace is not None else "")
+    mine.notice = " ".join([f"Read {words.plural(len(cluster.nodes), 'node')} with {words.plural(cluster.gpus, 'GPU')} from {file.name}.", *notes])
+    _take(mine, cluster)
 
 
 def tables() -> None:
@@ -83,19 +98,22 @@ def tables() -> None:
         return
     if cluster != mine.study.base.cluster:
         mine.edit(study)
+    if cluster.gpus:
+        with st.expander("Where these figures come from", key="figures_from"):
+            st.markdown("\n".join(f"- {words.plain(line)}" for line in figures_from(cluster)))
 
 
 def prices() -> None:
     """Draw the lists of prices to start from, of those that know a GPU type of the cluster."""
     mine = state.desk()
     types = set(mine.study.base.cluster.type_index)
-    known = {prices.name: prices for prices in machines.PRICES if types & set(prices.usd_per_gpu_hour)}
+    known = {prices.name: prices for prices in PRICES if types & set(prices.usd_per_gpu_hour)}
     if not known:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.selectbox("Prices", list(known), None, key="price_list", placeholder="choose a list of prices", width=320)
         if st.button("Load", key="load_prices", disabled=chosen is None) and chosen is not None:
-            _take(mine, machines.with_prices(mine.study.base.cluster, known[chosen]))
+            _take(mine, with_prices(mine.study.base.cluster, known[chosen]))
     if chosen is not None:
         named = ", ".join(f"{kind} {words.money(usd)}" for kind, usd in known[chosen].usd_per_gpu_hour.items())
         st.caption(words.plain(f"{known[chosen].help} Per GPU-hour: {named}. Other types, and nodes with a price of their own, keep theirs."))
@@ -110,6 +128,22 @@ def fit(trace: Trace, cluster: Cluster, perf: Spec) -> machines.Hopeless:
         If the performance model does not work with these jobs and machines.
     """
     return _fit(f"{trace.digest} {cluster.digest} {perf}", trace, cluster, perf)
+
+
+def never(found: machines.Hopeless) -> None:
+    """Draw who can never start: how many and why, the first of them, and a way to leave them out."""
+    st.warning("  \n".join(words.plain(sentence) for sentence in found.sentences()), icon=":material/warning:")
+    if found.jobs and not found.never.all():
+        label, how = f"Leave out {words.plural(found.jobs, 'job')}", "The others become a trace of their own, which counts those that are left out."
+        if st.button(label, key="leave_out", icon=":material/filter_alt:", help=how):
+            mine = state.desk()
+            study = leave_out.without_impossible(mine.study, server.store())
+            mine.notice = f"Jobs that can never start on {mine.study.base.cluster.name} are left out; the Trace page counts them."
+            mine.replace(study)
+            st.rerun()
+    if len(found.first):
+        with st.expander(f"Show them ({len(found.first):,} of {found.jobs + found.unless_resized:,})"):
+            st.dataframe(found.first, hide_index=True)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
@@ -131,9 +165,7 @@ def _types(cluster: Cluster) -> pd.DataFrame:
     if key not in st.session_state or key not in sources:
         sources.clear()
         sources[key] = machines.type_table(cluster)
-    edited = st.data_editor(sources[key], key=key, hide_index=True, disabled=["gpu_type", "figures"], column_config=_TYPES, alt="GPU types")
-    st.caption("Speeds and prices are for comparison only until you enter your own; sources and dates: docs/reference/gpu-types.md.")
-    return edited
+    return st.data_editor(sources[key], key=key, hide_index=True, disabled=["gpu_type"], column_config=_TYPES, alt="GPU types")
 
 
 def _take(mine: state.Desk, cluster: Cluster) -> None:

@@ -88,10 +88,6 @@ def test_an_empty_speed_is_one_sentence() -> None:
         edited("types", speed=None)
 
 
-def test_own_figures_are_marked() -> None:
-    assert list(machines.type_table(CAMPUS)["figures"]) == ["own", "reference"]
-
-
 def test_totals_weigh_by_speed() -> None:
     total = machines.totals(CAMPUS)
     assert (total.nodes, total.gpus) == (6, 28)
@@ -185,16 +181,3 @@ def test_a_cluster_file_is_a_description_or_a_table_of_virtual_clusters() -> Non
     assert (43_200.0, True) in [(change.at_s, change.present) for change in changes]
     with pytest.raises(ClusterError):
         machines.cluster_from_file("vc.csv", b"vc,node num\nalpha,-2\n")
-
-
-def test_price_lists_change_the_types_they_name_and_nothing_else() -> None:
-    on_demand, preemptible = machines.PRICES
-    cluster = Cluster((NodeGroup(1, 4, "v100"), NodeGroup(1, 2, "k80", price_per_hour=9.0), NodeGroup(1, 8, "a100")), name="three")
-    dear, cheap = machines.with_prices(cluster, on_demand), machines.with_prices(cluster, preemptible)
-    assert {kind.name: kind.price_per_gpu_hour for kind in dear.types} == {"v100": 2.85, "k80": 0.52, "a100": 2.93}
-    assert {kind.name: kind.price_per_gpu_hour for kind in cheap.types} == {"v100": 0.74, "k80": 0.135, "a100": 2.93}
-    assert dear.price_per_hour == pytest.approx(4 * 2.85 + 9.0 + 8 * 2.93)
-    assert [kind.speed for kind in dear.types] == [kind.speed for kind in cluster.types]
-    assert (dear.groups, dear.changes, dear.name) == (cluster.groups, cluster.changes, cluster.name)
-    assert machines.with_prices(CAMPUS, on_demand) is CAMPUS
-    assert all("Gavel" in prices.help and "2020" in prices.help for prices in machines.PRICES)

@@ -138,3 +138,64 @@ def test_a_wrong_cluster_file_is_one_sentence_and_the_cluster_stays(visit: Open)
     app.file_uploader(key="cluster_file").set_value(("vc.json", b"{", "application/json")).run()
     assert len(app.error) == 1
     assert cluster(app) == before
+
+
+def test_jobs_that_can_never_start_are_left_out_with_a_click(visit: Open) -> None:
+    app = visit("cluster")
+    app.text_input(key="cluster_spec").set_value("1x4:v100").run()
+    app.button(key="use_spec").click().run()
+    before = next(warning.value for warning in app.warning if "can never start" in warning.value)
+    app.button(key="leave_out").click().run()
+    sound(app)
+    assert "are left out; the Trace page counts them" in texts(app)
+    assert not [warning for warning in app.warning if "can never start" in warning.value]
+    assert "fits on the empty cluster" in texts(app)
+    app.switch_page("pages/trace.py").run()
+    sound(app)
+    facts = {item.label: int(item.value.replace(",", "")) for item in app.metric}
+    assert facts["Rows read"] == facts["Used"] + facts["Left out"] == 1200
+    assert before.startswith(f"{facts['Left out']} job")
+
+
+SLURM = b"NodeName=gpu[001-016] CPUs=64 RealMemory=524288 Gres=gpu:a100:4(S:0-1)\nNodeName=odd1 Gres=gpu:x9:2\nPartitionName=all Nodes=ALL\n"
+
+
+def test_a_slurm_configuration_becomes_the_cluster_and_says_what_it_assumed(visit: Open) -> None:
+    app = visit("cluster")
+    app.file_uploader(key="cluster_file").set_value(("slurm.conf", SLURM, "text/plain")).run()
+    sound(app)
+    assert [(group.count, group.gpus, group.gpu_type) for group in cluster(app).groups] == [(16, 4, "a100"), (1, 2, "x9")]
+    assert "Read 17 nodes with 66 GPUs from slurm.conf." in texts(app)
+    assert "No speed or price is known of the GPU type x9" in texts(app)
+
+
+@pytest.mark.parametrize("content", [b"NodeName=gpu[001-", b"", b"%PDF-1.4", b"just text\n", b"\x00\x01\x02", b"node,gpus,gpu_type\na,many,v100\n"])
+def test_a_wrong_file_is_exactly_one_sentence(visit: Open, content: bytes) -> None:
+    app = visit("cluster")
+    before = cluster(app)
+    app.file_uploader(key="cluster_file").set_value(("slurm.conf", content, "text/plain")).run()
+    sound(app)
+    assert len(app.error) == 1
+    assert "slurm.conf" in app.error[0].value
+    assert cluster(app) == before
+
+
+def test_prices_are_for_comparison_until_somebody_enters_them(visit: Open) -> None:
+    app = visit("cluster")
+    assert "For comparison only" in texts(app)
+    assert "SkyPilot" in texts(app)
+    count = len(cluster(app).types)
+    edit(app, "types", {"edited_rows": {row: {"price_per_gpu_hour": 1.23} for row in range(count)}})
+    sound(app)
+    assert "For comparison only" not in texts(app)
+    assert texts(app).count("price 1.23, own") == count
+
+
+def test_a_cluster_of_cpu_nodes_alone(visit: Open) -> None:
+    app = visit("cluster")
+    app.text_input(key="cluster_spec").set_value("3x0:cpu/64c/256g").run()
+    app.button(key="use_spec").click().run()
+    sound(app)
+    assert {item.label: item.value for item in app.metric}["CPU cores"] == "192"
+    assert "Where these figures come from" not in [box.label for box in app.expander]
+    assert not [button for button in app.button if button.key == "leave_out"]
