@@ -10,7 +10,7 @@ import streamlit as st
 
 from lab import intake
 from lab.intake import Taken
-from ui import words
+from ui import figure, words
 
 
 def draw(account: Mapping[str, Any], taken: Taken | None) -> None:
@@ -45,13 +45,13 @@ def draw(account: Mapping[str, Any], taken: Taken | None) -> None:
 
 def _reasons(account: Mapping[str, Any], taken: Taken | None) -> None:
     table = pd.DataFrame(account["reasons"]).rename(columns={"action": "what happened", "reason": "why"})
-    st.dataframe(table, hide_index=True, height="content", column_config={"rows": st.column_config.NumberColumn(format="localized")})
+    st.dataframe(figure.readable(table), hide_index=True, height="content", column_config={"rows": st.column_config.NumberColumn(format="localized")})
     if taken is None:
         st.caption("The single rows are known until the page is reloaded; load the file again to see and download them.")
         return
     issues = taken.issues
     with st.expander(f"The first of {words.plural(len(issues), 'row')} left out or altered"):
-        st.dataframe(issues.head(intake.SHOWN_ROWS), hide_index=True, height="content")
+        st.dataframe(figure.readable(issues.head(intake.SHOWN_ROWS)), hide_index=True, height="content")
     st.download_button(
         "Download all of them (CSV)",
         taken.issues_csv,

@@ -8,7 +8,7 @@ import streamlit as st
 
 from lab import catalog, coverage, profiles, start
 from lab.front import Spec, Study, TrainyardError, load_trace
-from ui import forms, server, state, words
+from ui import figure, forms, server, state, words
 
 _SHOWN: Final = 200
 _TABLES: Final = {"simulation": "Gavel's simulator", "physical": "Gavel's own cluster"}
@@ -65,7 +65,7 @@ def findings() -> None:
         ways_out(found, "page")
     if len(found.missing):
         with st.expander(found.heading, expanded=not found.runs):
-            st.dataframe(found.missing.head(_SHOWN), hide_index=True, column_config=_COLUMNS, placeholder="–")
+            st.dataframe(figure.readable(found.missing.head(_SHOWN)), hide_index=True, column_config=_COLUMNS, placeholder="–")
             if len(found.missing) > _SHOWN:
                 st.caption(f"{_SHOWN} of {len(found.missing):,} shown, those of the most jobs.")
 

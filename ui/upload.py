@@ -8,7 +8,7 @@ import streamlit as st
 
 from lab import catalog, intake, start
 from lab.front import TrainyardError
-from ui import server, state, words
+from ui import figure, server, state, words
 
 TYPES: Final = ("csv", "tsv", "txt", "log", "json", "parquet", "gz", "zip")
 ZONES: Final = ("", "UTC", "Europe/Berlin", "Europe/London", "US/Pacific", "US/Eastern", "Asia/Shanghai", "Asia/Tokyo", "Asia/Kolkata", "Australia/Sydney")
@@ -88,7 +88,7 @@ def mapping() -> None:
     if not found.columns or (found.fmt not in ("native", "table", "") and not upload.fault):
         return
     with st.expander("Which column means what", expanded=bool(upload.fault) and bool(found.missing)), st.form("mapping", border=False):
-        st.dataframe(found.head.head(3), hide_index=True, height="content")
+        st.dataframe(figure.readable(found.head.head(3)), hide_index=True, height="content")
         known = dict(upload.choices.get("mapping") or found.mapping)
         made: dict[str, str] = {}
         grid = st.grid(min_column_width=180)
