@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
+from lab import start
 from lab.front import Study, TraceSpec
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
 from ui import state
+from ui.server import daily
 
 
 def test_start_offers_one_primary_button_and_the_first_sample(visit: Open) -> None:
@@ -24,6 +27,31 @@ def test_run_the_sample_submits_every_policy_and_goes_to_compare(visit: Open, po
     assert [job.scenario.allocator for job in pool.jobs] == list(study.allocators)
     assert "Running" in texts(app)
     assert app.button(key="cancel")
+
+
+def test_the_server_prepares_the_sample_and_start_says_so(visit: Open, pool: FakePool) -> None:
+    assert "About two seconds." in texts(visit())
+    old = pool.store.put_trace(start.load_trace(start.sample_study("tiny").base.trace))
+    os.utime(pool.store.root / "traces" / old / "manifest.json", (0, 0))
+    daily()
+    daily()
+    study = start.sample_study()
+    assert [job.scenario for job in pool.jobs] == study.scenarios()
+    assert pool.store.trace_info(old) is None
+    finish(pool, study)
+    app = visit()
+    assert "Its result is stored here, so it is there at once." in texts(app)
+    pool.jobs.clear()
+    app.button(key="run_sample").click().run()
+    sound(app)
+    assert [job.state for job in pool.jobs] == ["done"] * len(study.allocators)
+    assert "Up to date. Stored result" in texts(app)
+
+
+def test_start_has_a_door_for_each_visitor(visit: Open) -> None:
+    app = visit()
+    doors = [link.proto.label for link in app.main.get("page_link")]
+    assert doors == ["Load a trace", "Describe the cluster", "Learn"]
 
 
 def test_a_scenario_file_is_opened(visit: Open, tiny: Study) -> None:

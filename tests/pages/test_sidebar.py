@@ -1,0 +1,139 @@
+"""The scenario beside every page: what can be changed, taken back, kept and passed on there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from lab import bundle, start
+from lab.front import Study
+from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from ui import state
+
+HOSTILE = '"><script>alert(1)</script> **b** \u202e'
+
+
+def labels(app: AppTest) -> list[str]:
+    return [button.proto.label for button in app.sidebar.get("download_button")]
+
+
+def test_repeats_are_part_of_the_scenario(visit: Open, tiny: Study) -> None:
+    app = visit("start", tiny)
+    app.sidebar.number_input[1].set_value(3).run()
+    sound(app)
+    assert study_of(app) == replace(tiny, repeats=3)
+
+
+def test_undo_takes_one_change_back_after_another(visit: Open, tiny: Study) -> None:
+    app = visit("start", tiny)
+    assert not [button for button in app.button if button.key == "undo"]
+    app.sidebar.number_input[0].set_value(5).run()
+    app.sidebar.number_input[1].set_value(3).run()
+    undo = next(button for button in app.sidebar.button if button.key == "undo")
+    assert undo.proto.help == "Takes back: repeats 1 → 3"
+    undo.click().run()
+    assert (study_of(app).base.seed, study_of(app).repeats) == (5, 1)
+    assert [field.value for field in app.sidebar.number_input] == [5, 1]
+    next(button for button in app.sidebar.button if button.key == "undo").click().run()
+    assert study_of(app) == tiny
+    assert not [button for button in app.button if button.key == "undo"]
+
+
+def cluster(app: AppTest) -> None:
+    app.text_input(key="cluster_spec").set_value("3x8:a100").run()
+    app.button(key="use_spec").click().run()
+
+
+def preset(app: AppTest) -> None:
+    box = app.selectbox(key="preset")
+    box.set_value(box.options[-1]).run()
+    app.button(key="load_preset").click().run()
+
+
+def sample(app: AppTest) -> None:
+    next(box for box in app.selectbox if box.label == "or a sample").set_value("week").run()
+
+
+def policy(app: AppTest) -> None:
+    next(box for box in app.checkbox if not box.value and not box.disabled).check().run()
+
+
+@pytest.mark.parametrize(("page", "change"), [("cluster", cluster), ("cluster", preset), ("trace", sample), ("policies", policy)])
+def test_undo_takes_back_what_a_page_did(visit: Open, tiny: Study, page: str, change: Any) -> None:
+    app = visit(page, tiny)
+    change(app)
+    sound(app)
+    assert study_of(app) != tiny
+    next(button for button in app.sidebar.button if button.key == "undo").click().run()
+    sound(app)
+    assert study_of(app) == tiny
+    # Nothing on the page makes the change again.
+    app.run()
+    assert study_of(app) == tiny
+
+
+def test_the_history_is_bounded(tiny: Study) -> None:
+    mine = state.Desk(tiny)
+    for seed in range(1, 61):
+        mine.edit(state.with_turns(tiny, seed, 1))
+    assert len(mine.past) == 50
+    for _ in range(60):
+        mine.undo()
+    assert mine.study.base.seed == 10
+
+
+def test_a_name_goes_into_the_link_and_changes_no_result(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("start", tiny)
+    app.text_input(key=next(box.key for box in app.text_input if box.label == "Name")).set_value(HOSTILE).run()
+    sound(app)
+    assert study_of(app).base.name == HOSTILE.strip()
+    assert "Up to date" in texts(app)
+    assert app.query_params["r"] in ("1", ["1"])
+    app.switch_page("pages/compare.py").run()
+    sound(app)
+    note = next(item.proto.body for item in app.get("html") if "ty-shown" in item.proto.body)
+    assert "<script>alert" not in note
+    assert note.count("<script>") == 1
+
+
+def test_save_offers_the_scenario_and_the_scenario_with_its_jobs(visit: Open, tiny: Study) -> None:
+    app = visit("start", tiny)
+    assert {"Scenario (JSON)", "Scenario and jobs (ZIP)"} <= set(labels(app))
+    assert f"Id {tiny.digest}" in texts(app)
+
+
+def test_an_archive_brings_its_jobs_and_shows_stored_results(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("start")
+    app.file_uploader(key="scenario_file").set_value(("mine.zip", bundle.archive(tiny, pool.store), "application/zip")).run()
+    sound(app)
+    assert study_of(app) == tiny
+    assert "mine.zip is open with 12 jobs" in app.success[0].value
+    assert "Its results are stored here" in app.success[0].value
+    assert "Up to date" in texts(app)
+
+
+def test_a_deleted_trace_goes_with_its_results(visit: Open, tiny: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = pool.store.put_trace(start.load_trace(tiny.base.trace))
+    kept = replace(tiny, base=replace(tiny.base, trace=replace(tiny.base.trace, source=f"store:{digest}")))
+    finish(pool, kept)
+    app = visit("start", kept)
+    assert "Up to date" in texts(app)
+    asked: list[Any] = []
+    monkeypatch.setattr("lab.deletion.delete_trace", lambda *given: asked.append(given) or pool.store.delete_trace(given[0]) or 4)
+    monkeypatch.setattr(state, "desk", lambda: app.session_state[state._DESK])
+    assert state.forget_trace(digest) == 4
+    assert asked == [(digest, pool, app.session_state[state._DESK].watcher)]
+    app.run()
+    assert "The link's trace is not on this server" in app.error[0].value
+
+
+def test_a_study_file_is_written_for_people_too(tiny: Study) -> None:
+    text = bundle.text(tiny)
+    assert json.loads(text) == tiny.to_json()
+    assert text == bundle.text(Study.from_json(json.loads(text)))

@@ -1,0 +1,177 @@
+"""What the pages say in every state that a scenario can be in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from lab import outcomes
+from lab.estimate import Costs
+from lab.front import Progress, Study, Trace, TraceSpec
+from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from ui import state
+
+GONE = TraceSpec("store:" + "0" * 32)
+
+
+def desk(app: AppTest) -> state.Desk:
+    found: state.Desk = app.session_state[state._DESK]
+    return found
+
+
+def primary(app: AppTest) -> list[str]:
+    return [button.label for button in app.button if button.proto.type == "primary"]
+
+
+def started(visit: Open, study: Study) -> AppTest:
+    app = visit("compare", study)
+    return app.button(key="run_here").click().run()
+
+
+def test_waiting_says_the_place_in_the_queue(visit: Open, tiny: Study, pool: FakePool) -> None:
+    app = started(visit, tiny)
+    pool.jobs[0].state, pool.jobs[0].place = "waiting", 2
+    app.run()
+    assert f"{outcomes.titles(tiny.allocators)[0]}: place 2 in the queue" in texts(app)
+    assert app.button(key="cancel")
+    assert primary(app) == []
+
+
+def test_running_says_how_far_and_after_three_seconds_how_long(visit: Open, tiny: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("ui.progress.time.monotonic", lambda: clock[0])
+    app = started(visit, tiny)
+    pool.jobs[0].progress = Progress(3, 12, 1 * 86_400, 7 * 86_400)
+    app.run()
+    assert "25 %, day 1.0 of 7.0" in bar(app)
+    assert "left" not in bar(app)
+    clock[0] = 104.0
+    pool.jobs[0].progress = Progress(6, 12, 3 * 86_400, 7 * 86_400)
+    app.run()
+    # A quarter in 4 s, so half of it takes 8 s.
+    assert "50 %, day 3.0 of 7.0, about 8 s left" in bar(app)
+    pool.jobs[0].progress = Progress(11, 12, 8 * 86_400, 7 * 86_400)
+    app.run()
+    assert "8 days, all jobs have come" in bar(app)
+
+
+def bar(app: AppTest) -> str:
+    return next(iter(app.get("progress"))).proto.text
+
+
+def test_cancelled_says_when_and_what_is_shown_all_the_same(visit: Open, tiny: Study, pool: FakePool) -> None:
+    first, *others = outcomes.titles(tiny.allocators)
+    app = started(visit, tiny)
+    finish(pool, tiny, [0])
+    pool.jobs[0].state = "done"
+    pool.jobs[1].progress = Progress(5, 12, 4 * 86_400 + 7200, 9e5)
+    app.button(key="cancel").click().run()
+    sound(app)
+    said = f"Stopped at day 5 02:00. {first} is complete, {', '.join(others[:-1])} and {others[-1]} are not shown."
+    assert [info.value for info in app.info] == [said]
+    assert first in texts(app)
+
+
+def test_cancelled_before_anything_was_complete(visit: Open, tiny: Study) -> None:
+    app = started(visit, tiny)
+    app.button(key="cancel").click().run()
+    assert "Stopped. " in app.info[0].value
+    assert "nothing to compare" in texts(app)
+    assert [label for label in primary(app) if "Run again, about" in label] == primary(app)
+
+
+def test_failed_says_when_with_details_and_offers_the_others(visit: Open, tiny: Study, pool: FakePool) -> None:
+    title = outcomes.titles(tiny.allocators)[1]
+    app = started(visit, tiny)
+    finish(pool, tiny, [0, 2, 3])
+    for job in pool.jobs:
+        job.state = "done"
+    failed = pool.jobs[1]
+    failed.state, failed.error, failed.details = "failed", "It asked for 70 GPUs; the cluster has 64.", {"now_s": 2 * 86_400.0 + 11_640, "free": 64}
+    app.run()
+    sound(app)
+    assert [error.value.replace("\u2060", "") for error in app.error] == [f"{title} failed at day 3 03:14: It asked for 70 GPUs; the cluster has 64."]
+    assert any(expander.label == "Details: what the policy saw" for expander in app.expander)
+    app.button(key=f"others/{failed.key}").click().run()
+    sound(app)
+    assert [spec.name for spec in study_of(app).allocators] == [spec.name for spec in (*tiny.allocators[:1], *tiny.allocators[2:])]
+    assert "Up to date" in texts(app)
+    assert not app.error
+
+
+def test_too_big_is_said_before_the_run_and_something_smaller_is_offered(visit: Open, tiny: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "about" not in "".join(item.value for item in visit("start", tiny).sidebar.warning)
+    days = [at * 86_400.0 for at in range(20)]
+    frame = pd.DataFrame({"job_id": [str(at) for at in range(20)], "submit_time_s": days, "num_gpus": 1, "duration_s": 60.0})
+    monkeypatch.setattr(Costs, "per_job_s", lambda self, policy: 10.0 if policy != "fifo" else None)
+    monkeypatch.setattr("lab.estimate.SAMPLE", 10)
+    month = replace(tiny, base=replace(tiny.base, trace=TraceSpec(f"store:{pool.store.put_trace(Trace.of(frame))}")))
+    app = visit("start", month)
+    said = app.sidebar.warning[0].value
+    # 20 jobs under three policies at 10 s each on two processes.
+    assert "20 jobs in 4 runs: about 5.0 min and 0.3 GB, more if" in said
+    assert app.button(key="less/a random 10")
+    app.button(key="less/first week").click().run()
+    sound(app)
+    assert study_of(app).base.trace.to_s == 7 * 86_400
+    assert "7 jobs in 4 runs" in app.sidebar.warning[0].value
+    assert desk(app).past[-1] == month
+
+
+def test_result_gone_is_said_of_a_link_and_the_same_scenario_offered(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    assert app.query_params["r"] in ("1", ["1"])
+    for entry in pool.store.entries():
+        pool.store.delete(entry.key)
+    state._known_entry.clear()
+    del app.session_state[state._DESK]
+    app.run()
+    sound(app)
+    assert "This link's result is not on this server any more: results are kept for 30 days." in texts(app)
+    assert primary(app) == ["Run again, about 1 s"]
+    app.button(key="run_gone").click().run()
+    assert len(pool.jobs) == len(tiny.allocators)
+    assert "Running" in texts(app)
+
+
+@pytest.mark.parametrize("name", ["start", "cluster", "policies", "compare"])
+def test_trace_gone_is_said_on_every_page_but_the_one_that_loads_it(visit: Open, tiny: Study, name: str) -> None:
+    app = visit(name, replace(tiny, base=replace(tiny.base, trace=GONE), repeats=2))
+    assert "The link's trace is not on this server" in app.error[0].value
+    assert study_of(app).repeats == 2
+    assert {"Open a scenario file", "Load the trace"} <= {link.proto.label for link in app.get("page_link")}
+    if name == "compare":
+        assert len(app.error) == 1
+    app.switch_page("pages/trace.py").run()
+    assert not any("link's trace" in error.value for error in app.error)
+    assert any("Load its file again" in error.value for error in app.error)
+
+
+def test_a_stored_result_says_so_and_can_be_run_again(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("start", tiny)
+    assert "Up to date. Stored result, computed in" in texts(app)
+    app.button(key="run_again").click().run()
+    sound(app)
+    assert [job.state for job in pool.jobs] == ["running"] * len(tiny.allocators)
+    app.switch_page("pages/compare.py").run()
+    assert "Running again. What is shown is the stored result." in texts(app)
+    for job in pool.jobs:
+        job.state = "done"
+    app.run()
+    assert "Up to date, computed in" in texts(app)
+    assert "Stored result" not in texts(app)
+
+
+def test_the_window_of_the_address_stays_while_a_scenario_is_run(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("start", tiny)
+    desk(app).window = (60.0, 600.0)
+    app.run()
+    shared: dict[str, Any] = dict(app.query_params)
+    assert (shared["t0"], shared["t1"]) in (("60", "600"), (["60"], ["600"]))
