@@ -6,19 +6,22 @@ from charts.bars import MOST_SPELLS, life, node_jobs
 from charts.behind import predictions, resources
 from charts.cluster import racks
 from charts.decides import example
+from charts.groups import dumbbell
 from charts.hetero import fairness_cdf, note_colours, note_lines, type_cost, type_shares, type_use
-from charts.jct import change_histogram, dumbbell, jct_cdf
+from charts.jct import jct_cdf
 from charts.occupancy import Grid, down_spells, instant_strip, label_px, left_out, occupancy, row_labels, thinned
-from charts.over_time import Row, busy_row, fragmentation_row, linked_rows, timeline, type_row, waiting_row
+from charts.over_time import STATES, Row, busy_row, fragmentation_row, linked_rows, state_row, timeline, type_row, waiting_row
 from charts.overview import overview
 from charts.replay import Claim, published_vs_simulated, ratio_curve
 from charts.scaling import speedup_figure
 from charts.theme import image_config, literal, policy_style, type_style, visible
+from charts.winners import winners
 from charts.workload import arrivals, durations, heaviest, sizes
 
 __all__ = [
     "MOST_SPELLS",
     "PARTS",
+    "STATES",
     "Claim",
     "Grid",
     "Row",
@@ -26,7 +29,6 @@ __all__ = [
     "allocation",
     "arrivals",
     "busy_row",
-    "change_histogram",
     "decomposition",
     "down_spells",
     "dumbbell",
@@ -58,6 +60,7 @@ __all__ = [
     "row_labels",
     "sizes",
     "speedup_figure",
+    "state_row",
     "thinned",
     "timeline",
     "type_cost",
@@ -67,4 +70,5 @@ __all__ = [
     "type_use",
     "visible",
     "waiting_row",
+    "winners",
 ]

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from charts.axes import TimeAxis, duration_text
-from charts.theme import LINE_PX, NEUTRAL, TEXT_PX, Style, faded, figure, legend_px, literal
+from charts.theme import LINE_PX, NEUTRAL, TEXT_PX, Style, faded, figure, legend_px, literal, narrow_legend_px
 
 MOST_BANDS: Final = 3
 """Bands of more lines than that hide each other."""
 _GAP_PX: Final = 40
 Frames = Mapping[str, pd.DataFrame]
 Trace = dict[str, Any]
+
+
+class State(NamedTuple):
+    """What a GPU does: column of the frame, name in the legend, colour and its strength, hatching, meaning for a caption."""
+
+    column: str
+    name: str
+    fill: str
+    hatch: str
+    meaning: str
+
+
+STATES: Final = (
+    State("busy", "busy", faded("#6FB5AE", 0.85), "", "held, in progress"),
+    State("paused", "restarting", faded("#A47FC0", 0.85), "x", "held without progress: lost to starts, restarts and changes of size"),
+    State("fragmented", "fragmented", faded("#E3B76B", 0.85), "/", "free on a node of which other GPUs are held"),
+    State("idle", "idle", faded(NEUTRAL, 0.18), "", "on a node that is wholly free"),
+    State("down", "down", faded(NEUTRAL, 0.7), "\\", "in an outage, or not there yet"),
+)
+"""From the bottom of the stack to its top; not by colour alone, and in colours that no policy or GPU type has."""
 
 
 @dataclass
@@ -35,7 +55,7 @@ class Row:
     axis : dict
         Properties of the y axis.
     legend : sequence of str
-        Names of a legend of its own, at the right above the row; empty = none.
+        Names of a legend of its own, between the title and the row; empty = none. Rows that share names share the first one's.
     """
 
     title: str
@@ -102,6 +122,25 @@ def type_row(label: str, busy: pd.DataFrame, types: Mapping[str, str], x: TimeAx
         traces.append(_capacity(capacity, "total", x, scale))
         axis = {"range": [0, 104], "tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
     return Row(literal(label), traces, 96, axis, [literal(name) for name in types if name in busy])
+
+
+def state_row(label: str, states: pd.DataFrame, x: TimeAxis) -> Row:
+    """Return what the GPUs do under one policy, stacked: one layer per state that occurs, from a reduced series of `STATES`."""
+    there = [state for state in STATES if (states[state.column] > 0).any()]
+    traces = [
+        {
+            **_step(states, state.column, x),
+            "name": state.name,
+            "legend": "legend2",
+            "stackgroup": "states",
+            "line": {"shape": "hv", "width": 0, "color": NEUTRAL},
+            "fillcolor": state.fill,
+            "hovertemplate": f"%{{y:,.0f}} {state.name}<extra>{literal(label)}</extra>",
+            **({"fillpattern": {"shape": state.hatch, "fgcolor": NEUTRAL, "bgcolor": state.fill, "size": 6, "solidity": 0.2}} if state.hatch else {}),
+        }
+        for state in there
+    ]
+    return Row(f"What the GPUs do under {literal(label)}", traces, axis={"rangemode": "tozero"}, legend=[state.name for state in there])
 
 
 def _lines(title: str, lines: Mapping[str, tuple[pd.DataFrame, str]], style: Style, x: TimeAxis, look: tuple[bool, str]) -> Row:
@@ -175,16 +214,22 @@ def linked_rows(rows: Sequence[Row], x: TimeAxis, title: str, legend: Sequence[s
     Figure
         All traces are on the axis "x", which is drawn under the lowest row; `hoversubplots` gives one label for all rows.
     """
-    total = sum(row.height for row in rows) + _GAP_PX * (len(rows) - 1)
-    top, placed, layout = float(total), list[Trace](), dict[str, Any]()
-    for at, row in enumerate(rows, 1):
+    named, gaps = set[str](), list[int]()
+    for row in rows:
+        gaps.append(_GAP_PX + (narrow_legend_px(row.legend) if row.legend and not named & set(row.legend) else 0))
+        named |= set(row.legend)
+    above = gaps[0] - _GAP_PX
+    total = above + sum(row.height for row in rows) + sum(gaps[1:])
+    top, placed, layout = float(total - above), list[Trace](), dict[str, Any]()
+    for at, (row, gap) in enumerate(zip(rows, [*gaps[1:], 0], strict=True), 1):
         number = "" if at == 1 else str(at)
         layout[f"yaxis{number}"] = {"domain": [max(top - row.height, 0.0) / total, top / total], "anchor": "x", "nticks": 5, **row.axis}
-        placed += [{**trace, "xaxis": "x", "yaxis": f"y{number}"} for trace in _once(row, named=bool(layout.get("legend2")))]
-        layout.setdefault("annotations", []).append(_note(row.title, top / total))
-        if row.legend:
-            layout.setdefault("legend2", _side_legend(top / total))
-        top -= row.height + _GAP_PX
+        placed += [{**trace, "xaxis": "x", "yaxis": f"y{number}"} for trace in _once(row, named="legend2" in layout)]
+        own = row.legend and "legend2" not in layout
+        layout.setdefault("annotations", []).append(_note(row.title, top / total, narrow_legend_px(row.legend) if own else 0))
+        if own:
+            layout["legend2"] = _own_legend((top + narrow_legend_px(row.legend)) / total)
+        top -= row.height + gap
     axis = {"anchor": "y" if len(rows) == 1 else f"y{len(rows)}", **x.layout()}
     return figure(placed, title, total, legend_px=legend_px(legend) + 24, hovermode="x unified", hoversubplots="axis", xaxis=axis, **layout)
 
@@ -194,36 +239,44 @@ def _once(row: Row, *, named: bool) -> list[Trace]:
     return [trace | {"showlegend": not named} if trace["name"] in row.legend else trace for trace in row.traces]
 
 
-def _note(text: str, top: float) -> dict[str, Any]:
-    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": top, "yanchor": "bottom", "yshift": 2}
+def _note(text: str, top: float, lift_px: int) -> dict[str, Any]:
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": top, "yanchor": "bottom", "yshift": 2 + lift_px}
     return {"text": f"<b>{text}</b>", "showarrow": False, "font": {"size": TEXT_PX}, **place}
 
 
-def _side_legend(top: float) -> dict[str, Any]:
-    place = {"x": 1, "xanchor": "right", "y": top, "yanchor": "bottom", "yref": "paper"}
-    return {"orientation": "h", "bgcolor": "rgba(0,0,0,0)", "font": {"size": TEXT_PX}, **place}
+def _own_legend(top: float) -> dict[str, Any]:
+    place = {"x": 0, "xanchor": "left", "y": top, "yanchor": "top", "yref": "paper"}
+    return {"orientation": "h", "bgcolor": "rgba(0,0,0,0)", "font": {"size": TEXT_PX}, "traceorder": "normal", **place}
 
 
-def timeline(queue: Frames, busy: Frames, looks: tuple[Style, Mapping[str, str]], x: TimeAxis, *, capacity: Frames | None = None, title: str = "") -> go.Figure:
-    """Return the figure of Compare: jobs waiting, GPUs busy, and one row per policy with its utilisation stacked by GPU type.
+def timeline(frames: Mapping[str, Frames], looks: tuple[Style, Mapping[str, str]], x: TimeAxis, below: str = "", title: str = "") -> go.Figure:
+    """Return the figure of Compare: jobs waiting, GPUs busy, GPUs free on partly used nodes, and what lies behind them.
 
     Parameters
     ----------
-    queue, busy : mapping of DataFrame
-        Reduced series by policy: `t_s`, `waiting` and its `_low` and `_high`; `t_s`, `total` and one column per GPU type. No `busy` = no GPUs.
+    frames : mapping
+        "queue", "utilisation", "capacity" and "states" -> policy -> reduced series, each column with its `_low` and `_high`: `t_s` and `waiting`; `total` and
+        one column per GPU type; `total`; the columns of `STATES`. Without "utilisation" there are no GPUs, and no other row is drawn.
     looks : (policy style, type style)
         From `policy_style` and `type_style`.
     x : TimeAxis
         The window.
-    capacity : mapping of DataFrame or None
-        Reduced capacity series by policy: `t_s`, `total`. Failures may differ with the length of a run, so each policy has its own.
+    below : str
+        The policy whose GPUs are drawn by state. "" = every policy's by GPU type instead.
     title : str
         The finding or the question.
     """
     style, types = looks
-    shown = {name: colour for name, colour in types.items() if name}
-    rows = [waiting_row(queue, style, x), *([busy_row(busy, style, x, capacity)] if busy else [])]
-    rows += [type_row(label, series, shown, x, (capacity or {}).get(label)) for label, series in busy.items()]
-    if len(rows) > 2:
-        rows[2].title = f"By GPU type · {rows[2].title}"
+    queue, busy = frames["queue"], frames.get("utilisation", {})
+    rows = [waiting_row(queue, style, x)]
+    if busy:
+        rows += [busy_row(busy, style, x, frames["capacity"]), fragmentation_row(frames["states"], style, x)]
+        rows += [state_row(below, frames["states"][below], x)] if below else _type_rows(frames, types, x)
     return linked_rows(rows, x, title, list(queue))
+
+
+def _type_rows(frames: Mapping[str, Frames], types: Mapping[str, str], x: TimeAxis) -> list[Row]:
+    shown = {name: colour for name, colour in types.items() if name}
+    rows = [type_row(label, series, shown, x, frames["capacity"].get(label)) for label, series in frames["utilisation"].items()]
+    rows[0].title = f"By GPU type · {rows[0].title}"
+    return rows

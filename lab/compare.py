@@ -168,8 +168,8 @@ def paired(base: Outcome, other: Outcome) -> Paired:
     before, after, only = [], [], np.zeros(2, np.int64)
     for turn, both in enumerate(_common(base, other)):
         only += [int((base.done(turn) & ~both).sum()), int((other.done(turn) & ~both).sum())]
-        before.append(_of_jobs(base, turn, "jct")[both])
-        after.append(_of_jobs(other, turn, "jct")[both])
+        before.append(of_jobs(base, turn, "jct")[both])
+        after.append(of_jobs(other, turn, "jct")[both])
     change = ratio([float(x.sum()) for x in before], [float(x.sum()) for x in after])
     old, new = np.concatenate(before), np.concatenate(after)
     count = max(len(old), 1)
@@ -270,8 +270,8 @@ def _common(base: Outcome, other: Outcome) -> list[Mask]:
     return [base.done(turn) & other.done(turn) for turn in range(len(base.jobs))]
 
 
-def _of_jobs(outcome: Outcome, turn: int, kind: str) -> Floats:
-    """Return one number per job of a repeat; meaningless for jobs that were not completed."""
+def of_jobs(outcome: Outcome, turn: int, kind: str) -> Floats:
+    """Return "jct", "queue", "wait" (in seconds) or "cost" of every job of a repeat; meaningless for jobs that were not completed."""
     jobs = outcome.jobs[turn]
     if kind == "cost":
         return np.full(len(jobs), np.nan) if outcome.costs_usd is None else outcome.costs_usd(turn)
@@ -293,7 +293,7 @@ def _paired_change(base: Outcome, other: Outcome, metric: str) -> Interval:
             # The means are over the same jobs already; the cost of single jobs would have to be derived from all segments.
             sides.append([mean * both.sum() for mean, both in zip(_numbers(outcome, metric), common, strict=True)])
             continue
-        values = [_of_jobs(outcome, turn, kind)[both] for turn, both in enumerate(common)]
+        values = [of_jobs(outcome, turn, kind)[both] for turn, both in enumerate(common)]
         sides.append([_statistic(one, percentile) for one in values])
     return ratio(*sides)
 

@@ -28,7 +28,7 @@ from sim.params import Spec
 from sim.result import RunResult
 from sim.trace import Trace
 
-__all__ = ["MOST_SHOWN", "Report", "Shown", "differences", "gather", "keys", "measured_jobs", "report", "safe_csv", "titles"]
+__all__ = ["MOST_SHOWN", "Report", "Shown", "differences", "gather", "job_ids", "keys", "measured_jobs", "outcome", "report", "safe_csv", "titles"]
 BEYOND: Final = "used GPUs this cluster does not have"
 """Remark beside a recorded schedule that does not fit on the cluster."""
 _KINDS: Final = ("queue", "utilisation", "capacity", "states", "cdf", "allocation")
@@ -217,7 +217,7 @@ def report(shown: Shown, store: Store) -> Report | None:
         overflow=_overflow([entry for outcome, entry in zip(outcomes, firsts.values(), strict=True) if outcome.replays]),
         frames=frames,
         parts=_parts(shown),
-        job_ids=_job_ids(frames["allocation"].values(), trace),
+        job_ids=job_ids(frames["allocation"].values(), trace),
         left_out={str(row["label"]): int(row["jobs"] - row["completed"]) for row in counts.to_dict("records")},
         end_s=max(float(entry.summary["end_s"]) for entry in firsts.values()),
         epoch=trace.epoch,
@@ -335,7 +335,8 @@ def _parts(shown: Shown) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _job_ids(frames: Iterable[pd.DataFrame], trace: Trace) -> dict[str, str]:
+def job_ids(frames: Iterable[pd.DataFrame], trace: Trace) -> dict[str, str]:
+    """Return the ids of the jobs that have a column of their own in "allocation" frames: column -> id."""
     rows = {name for frame in frames for name in frame.columns if name.isdigit()}
     ids = trace.frame["job_id"]
     return {row: str(ids.iloc[int(row)]) for row in rows}

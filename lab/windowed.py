@@ -10,7 +10,7 @@ import pandas as pd
 from lab.frames import SERIES
 from lab.store import Entry
 from sim.cluster import Cluster
-from sim.metrics import GPU_STATES, allocation_series, bins_for, reduce_frame, resource_series
+from sim.metrics import GPU_STATES, allocation_series, bins_for, note_series, reduce_frame, resource_series
 
 Window = tuple[float, float]
 _STRIP_BINS: Final = 199
@@ -73,3 +73,14 @@ def allocation(entry: Entry, window: Window) -> pd.DataFrame:
         If the result was removed meanwhile.
     """
     return allocation_series(entry.result(), window, _ALLOCATION_BINS)
+
+
+def notes(entry: Entry, window: Window) -> pd.DataFrame:
+    """Return what an allocator noted in a window, see `sim.metrics.note_series`.
+
+    Raises
+    ------
+    StoreError
+        If the result was removed meanwhile.
+    """
+    return note_series(entry.result(), window=window)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import pandas as pd
@@ -13,7 +14,7 @@ from lab import behind, outcomes
 from lab.behind import Behind
 from lab.front import TrainyardError, load_trace
 from lab.outcomes import Report, Shown
-from ui import server, tables, words
+from ui import figure, over_time, overview, server, tables, words
 
 _SIZES: Final = "Believed sizes"
 _RESOURCES: Final = "Cores and memory"
@@ -21,73 +22,63 @@ _OF: Final = {"Cores": ("cpus", "cores"), "Memory": ("mem_gb", "GB")}
 
 
 @st.fragment
-def draw(said: Report, shown: Shown, look: tables.Look) -> None:
+def draw(said: Report, shown: Shown, look: tables.Look, window: overview.Window | None = None) -> None:
     """Draw one of the figures, which the user chooses; nothing where sizes were told truly, or not asked for, and no use is known."""
     try:
         found = _found(shown.mark, shown)
+        if window is not None and found.resources:
+            found = replace(found, resources=over_time.frames_of(said, shown, list(found.resources), window)["resources"])
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
-    views: dict[str, Callable[[Report, Behind, tables.Look], None]] = {}
+    views: dict[str, Callable[[], None]] = {}
     if found.resources:
-        views[_RESOURCES] = _resources
+        views[_RESOURCES] = lambda: _resources(said, found, look, window)
     if found.points:
-        views[_SIZES] = _sizes
+        views[_SIZES] = lambda: _sizes(found, look)
     if not views:
         return
     st.subheader("Behind the numbers", anchor=False)
     name = next(iter(views))
     if len(views) > 1:
         name = st.segmented_control("What is behind them", list(views), default=name, required=True, key="behind_view", label_visibility="collapsed")
-    views[name](said, found, look)
+    views[name]()
 
 
-def _sizes(said: Report, found: Behind, look: tables.Look) -> None:
+def _sizes(found: Behind, look: tables.Look) -> None:
     title = st.selectbox("Policy", list(found.points), key="behind_policy", width=320)
     points = found.points[title]
-    figure = charts.predictions(points, look.style[title][0], "How well was it told how long jobs take?")
+    drawn = charts.predictions(points, look.style[title][0], "How well was it told how long jobs take?")
     near = found.accuracy[title]
     alt = f"Believed over true ideal run times of {words.plural(len(points), 'job')} under {title}, logarithmic. {_told(title, near.near, near.median_factor)}"
-    st.plotly_chart(figure, key="predictions", config=charts.image_config("trainyard-predictions"), alt=alt)
+    figure.draw(drawn, "predictions", alt, lambda: points[list(_POINTS)].rename(columns=_POINTS))
     some = "" if len(points) == near.jobs else f" Drawn: {words.count(len(points))} of {words.plural(near.jobs, 'job')}, of all sizes."
     told = " ".join(_told(name, one.near, one.median_factor) for name, one in found.accuracy.items())
     st.caption(words.plain(f"{told} Sizes as the policy was first told them, as run times alone at the best size on the fastest GPU type.{some}"))
-    with st.expander("Data", key="data/predictions", on_change="rerun") as box:
-        if box.open:
-            rows = [
-                {"Policy": name, "Jobs": one.jobs, "Within a factor of 2": words.share(one.near), "Median factor": words.factor(one.median_factor)}
-                for name, one in found.accuracy.items()
-            ]
-            st.dataframe(pd.DataFrame(rows), hide_index=True)
-            st.dataframe(points[list(_POINTS)].rename(columns=_POINTS), hide_index=True)
 
 
 def _told(title: str, near: float, factor: float) -> str:
     return f"{title}: {words.share(near)} of sizes within a factor of 2, half of them within {words.factor(factor)}."
 
 
-def _resources(said: Report, found: Behind, look: tables.Look) -> None:
+def _resources(said: Report, found: Behind, look: tables.Look, window: overview.Window | None) -> None:
     known = [one for one, (column, _) in _OF.items() if any(f"used_{column}" in frame for frame in found.resources.values())]
     what = st.segmented_control("Which", known, default=known[0], required=True, key="behind_resource", label_visibility="collapsed")
     name, unit = _OF[what]
     shown = [title for title in list(look.style)[: outcomes.MOST_SHOWN] if title in found.resources]
     frames = {title: found.resources[title] for title in shown if f"used_{name}" in found.resources[title]}
-    axis = charts.TimeAxis(0.0, max(said.end_s, 1.0))
-    figure = charts.resources(frames, look.style, (name, unit), axis, f"How much of the {what.lower()} that jobs hold do they use?")
+    drawn = charts.resources(frames, look.style, (name, unit), overview.axis(said, window), f"How much of the {what.lower()} that jobs hold do they use?")
     metric = "cpus_used" if name == "cpus" else "mem_used"
     values = said.table[(said.table["metric"] == metric).to_numpy()]
     told = "; ".join(f"{row['label']} {words.share(float(row['value']))}" for row in values.to_dict("records"))
     alt = f"{what} held and used over time, one row per policy. Used of held: {told or 'not known'}."
-    st.plotly_chart(figure, key="resources", config=charts.image_config("trainyard-resources"), alt=alt)
-    st.caption(words.plain(f"Used of held: {told or 'not known'}. {_HELD}"))
-    _data(frames)
+    figure.draw(drawn, "resources", alt, lambda: _rows(frames))
+    st.caption(words.plain(f"Used of held, in the whole run: {told or 'not known'}. {_HELD}"))
 
 
-def _data(frames: Mapping[str, pd.DataFrame]) -> None:
-    with st.expander("Data", key="data/resources", on_change="rerun") as box:
-        if box.open:
-            rows = pd.concat([frame.assign(policy=title) for title, frame in frames.items()], ignore_index=True)
-            st.dataframe(rows[[column for column in _COLUMNS if column in rows]].rename(columns=_COLUMNS), hide_index=True)
+def _rows(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    rows = pd.concat([frame.assign(policy=title) for title, frame in frames.items()], ignore_index=True)
+    return rows[[column for column in _COLUMNS if column in rows]].rename(columns=_COLUMNS)
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)

@@ -1,22 +1,23 @@
-"""The parts of the Compare page: headline, table, figures, trust, how jobs ended, and exports; each part is drawn from one stored report."""
+"""The parts of the Compare page that are drawn from one stored report: headline, table, how jobs ended, completion times and their parts, trust."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pandas as pd
 import streamlit as st
 
 import charts
-from lab import outcomes
-from lab.front import Study
+from lab import groups, outcomes
+from lab.front import TrainyardError
+from lab.groups import Grouping
+from lab.headline import GOALS
 from lab.outcomes import Report, Shown
-from ui import server, tables, words
+from ui import figure, server, tables, winners, words
 
-_AXIS: Final = "axis"
-_CALENDAR: Final = "calendar"
-_COLUMNS: Final = {"t_s": "Seconds since the first submission", "others": "Other jobs"}
+_GOAL: Final = "goal"
+_ALL_JOBS: Final = "all jobs"
 _SMALL_S: Final = 0.5
 """A part below that is not worth a sentence."""
 
@@ -34,70 +35,106 @@ def report(mark: str, _shown: Shown) -> Report | None:
     return outcomes.report(_shown, server.store())
 
 
-def headline(said: Report) -> None:
-    """Draw the sentence and what it is about."""
-    st.subheader(words.plain(said.headline), anchor=False)
+@st.fragment
+def answer(said: Report, shown: Shown, look: tables.Look) -> None:
+    """Draw the sentence that answers the goal, what it is about, and the table, of all jobs or of a group."""
+    goals = list(said.headlines)
+    goal = st.session_state.get(_GOAL, goals[0])
+    st.subheader(words.plain(said.headlines.get(goal, said.headline)), anchor=False)
     st.caption(words.plain(said.facts))
+    with st.container(horizontal=True):
+        if len(goals) > 1:
+            st.selectbox("What matters most", goals, key=_GOAL, format_func=_capital, width=220, persist_state="session")
+        group = _group(said, shown)
     if said.assumptions:
         with st.expander("Assumed of how jobs scale, because the trace does not say it", icon=":material/rule:"):
             for sentence in said.assumptions:
                 st.markdown(words.plain(sentence))
+    if group is None:
+        _table(said, look, goal)
+    else:
+        _group_table(shown, look, group)
+    if said.certainty:
+        st.caption(words.plain(said.certainty))
 
 
-def table(said: Report, look: tables.Look) -> None:
-    """Draw the metrics, with all of them folded below."""
-    st.html(tables.main_table(said.table, look, said.remarks))
+def _capital(goal: str) -> str:
+    return GOALS[goal][:1].upper() + GOALS[goal][1:]
+
+
+def _table(said: Report, look: tables.Look, goal: str) -> None:
+    st.html(tables.main_table(said.table, look, said.remarks, goal))
     if said.overflow:
         st.warning(words.plain(said.overflow), icon=":material/warning:")
-    _ends(said)
+    _ends(said.counts)
     if said.not_common:
         st.caption(words.plain(said.not_common))
-    with st.expander("All metrics"):
-        st.html(tables.full_table(said.table, look, said.remarks))
+    with st.expander("All metrics", key="data/metrics", on_change="rerun") as box:
+        if box.open:
+            st.html(tables.full_table(said.table, look, said.remarks))
 
 
-def figures(said: Report, style: tables.Style, study: Study) -> None:
-    """Draw the linked rows over time, and the distribution of completion times."""
+def _group(said: Report, shown: Shown) -> tuple[Grouping, int] | None:
+    """Draw the choice of the jobs that the table is of; None = all."""
+    if not said.baseline:
+        return None
+    try:
+        ways = winners.groupings(shown)
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return None
+    options: dict[str, tuple[Grouping, int]] = {}
+    for way in ways.values():
+        options |= {f"{way.title}: {name}": (way, at) for at, name in enumerate(way.names)}
+    chosen = st.selectbox("Jobs of the table", [_ALL_JOBS, *options], key="table_group", format_func=charts.visible, width=280, persist_state="session")
+    return options.get(chosen)
+
+
+def _group_table(shown: Shown, look: tables.Look, group: tuple[Grouping, int]) -> None:
+    way, at = group
+    try:
+        table, counts = _only(shown.mark, way.title, at, shown, way)
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return
+    st.html(tables.full_table(table, look))
+    _ends(counts)
+    st.caption(
+        words.plain(
+            f"{way.title} {way.names[at]} only. GPUs busy, makespan and costs belong to the whole run, so they are left out; the headline is of all jobs."
+        )
+    )
+
+
+@st.cache_resource(max_entries=24, show_spinner=False)
+def _only(mark: str, title: str, at: int, _shown: Shown, _way: Grouping) -> tuple[pd.DataFrame, pd.DataFrame]:
+    del mark, title
+    return groups.only(_shown, _way.codes == at)
+
+
+def cdf(said: Report, style: tables.Style) -> None:
+    """Draw the distribution of completion times."""
     shown = [title for title in said.labels if title in list(style)[: outcomes.MOST_SHOWN]]
-    if said.epoch:
-        st.segmented_control("Time axis", ["since start", _CALENDAR], default="since start", key=_AXIS)
-    over_time = _over_time(said, shown, style, _axis(said, calendar=bool(said.epoch) and _calendar()), study)
-    st.plotly_chart(over_time, key="timeline", config=charts.image_config("trainyard-timeline"), alt=_alt(said, study.base.cluster.gpus))
-    left_out = {title: said.left_out[title] for title in shown}
     curves = {title: said.frames["cdf"][title] for title in shown}
-    cdf = charts.jct_cdf(curves, {title: style[title] for title in shown}, "How long do jobs take, from submission to finish?", left_out)
-    st.plotly_chart(cdf, key="cdf", config=charts.image_config("trainyard-jct"), alt="Share of jobs done within a time, by policy")
+    left_out = {title: said.left_out[title] for title in shown}
+    drawn = charts.jct_cdf(curves, {title: style[title] for title in shown}, "How long do jobs take, from submission to finish?", left_out)
+    half = ", ".join(f"{title} {words.time(float(curve['jct_s'].iloc[(len(curve) - 1) // 2]))}" for title, curve in curves.items() if len(curve))
+    figure.draw(drawn, "cdf", f"Share of jobs done within a time. Half of them within: {half}.", lambda: _quantiles(curves))
+
+
+def _quantiles(curves: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    parts = [pd.DataFrame({"Policy": title, "Share of jobs": curve["share"], "Within (s)": curve["jct_s"]}) for title, curve in curves.items()]
+    return pd.concat(parts, ignore_index=True)
 
 
 def decomposition(said: Report) -> None:
     """Draw what the mean completion times consist of, with a sentence on every part that is there."""
     table = said.parts
-    figure = charts.decomposition(table, "Where does the time of a job go?")
-    st.plotly_chart(figure, key="parts", config=charts.image_config("trainyard-jct-parts"), alt=_parts_alt(table))
+    told = {part.name.capitalize(): table[part.column].map(words.time) for part in charts.PARTS}
+    rows = {"Policy": table["policy"], "Jobs completed": table["jobs"], "Mean JCT": table["jct_s"].map(words.time), **told}
+    figure.draw(charts.decomposition(table, "Where does the time of a job go?"), "parts", _parts_alt(table), lambda: pd.DataFrame(rows))
     there = [part for part in charts.PARTS if (table[part.column] > _SMALL_S).any()]
     st.caption(f"Means over completed jobs. {'; '.join(f'**{part.name}**: {part.meaning}' for part in there)}.")
-    with st.expander("Data", key="data/parts", on_change="rerun") as box:
-        if box.open:
-            told = {part.name.capitalize(): table[part.column].map(words.time) for part in charts.PARTS}
-            st.dataframe({"Policy": table["policy"], "Jobs completed": table["jobs"], "Mean JCT": table["jct_s"].map(words.time), **told}, hide_index=True)
-
-
-@st.fragment
-def allocation(said: Report, study: Study) -> None:
-    """Draw which jobs hold the GPUs under one policy, which the user chooses; nothing without GPUs."""
-    if not study.base.cluster.gpus:
-        return
-    title = st.selectbox("Policy of the next chart", said.labels, key="allocation_policy", width=320)
-    series, capacity = said.frames["allocation"][title], said.frames["capacity"][title]
-    axis = _axis(said, calendar=bool(said.epoch) and _calendar())
-    figure = charts.allocation(series, axis, said.job_ids, capacity, "Which jobs hold the GPUs?")
-    named = [said.job_ids[name] for name in series.columns if name in said.job_ids]
-    alt = f"GPUs per job over time under {title}, stacked. The jobs with the most GPU-hours: {', '.join(named)}."
-    st.plotly_chart(figure, key="allocation", config=charts.image_config("trainyard-allocation"), alt=alt)
-    st.caption(f"Named: the {words.plural(len(named), 'job')} with the most GPU-hours of this run; what is empty below the dotted line, the capacity, is free.")
-    with st.expander("Data", key="data/allocation", on_change="rerun") as box:
-        if box.open:
-            st.dataframe(series.rename(columns=_COLUMNS | {name: f"Job {job}" for name, job in said.job_ids.items()}), hide_index=True)
 
 
 def trust(said: Report) -> None:
@@ -118,10 +155,6 @@ def look(shown: Shown) -> tables.Look:
     return tables.Look(charts.policy_style(shown.titles, baseline), baseline if shown.complete(shown.study.baseline) else "", dark)
 
 
-def _calendar() -> bool:
-    return st.session_state.get(_AXIS) == _CALENDAR
-
-
 def _parts_alt(table: pd.DataFrame) -> str:
     told = [
         f"{row['policy']} {words.time(float(row['jct_s']))}, of it {words.time(float(row['queue_s']))} waiting to start" for row in table.to_dict("records")
@@ -129,21 +162,9 @@ def _parts_alt(table: pd.DataFrame) -> str:
     return f"Mean completion time and its parts, by policy: {'; '.join(told)}."
 
 
-def _axis(said: Report, *, calendar: bool) -> charts.TimeAxis:
-    return charts.TimeAxis(0.0, max(said.end_s, 1.0), said.epoch if calendar else "")
-
-
-def _over_time(said: Report, shown: Sequence[str], style: tables.Style, axis: charts.TimeAxis, study: Study) -> Any:
-    queue, busy, capacity = ({title: said.frames[kind][title] for title in shown} for kind in ("queue", "utilisation", "capacity"))
-    if not study.base.cluster.gpus:
-        return charts.timeline(queue, {}, (style, {}), axis, title="Who waits?")
-    types = charts.type_style([kind.name for kind in study.base.cluster.types])
-    return charts.timeline(queue, busy, (style, types), axis, capacity=capacity, title="Who waits, and how busy are the GPUs?")
-
-
-def _ends(said: Report) -> None:
+def _ends(counts: pd.DataFrame) -> None:
     """Say how many jobs did not complete, beside every mean."""
-    rows = [{str(key): value for key, value in row.items()} for row in said.counts.to_dict("records")]
+    rows = [{str(key): value for key, value in row.items()} for row in counts.to_dict("records")]
     told = []
     for row in rows:
         why = f" ({row['why']})" if row["why"] else ""
@@ -157,10 +178,6 @@ def _ends(said: Report) -> None:
         if told
         else f"All {words.plural(int(rows[0]['jobs']), 'job')} were completed under every policy."
     )
-
-
-def _alt(said: Report, gpus: int) -> str:
-    return f"Jobs waiting{', GPUs busy and utilisation by GPU type' if gpus else ''} over time for {', '.join(said.labels)}. {said.headline}"
 
 
 _TRUST: Final[dict[str, Any]] = {

@@ -13,14 +13,14 @@ from lab import gpu_types, outcomes
 from lab.front import TrainyardError
 from lab.gpu_types import TypeReport
 from lab.outcomes import Report, Shown
-from ui import tables, words
+from ui import figure, over_time, overview, tables, words
 
 _ISOLATED: Final = "each job alone with an equal part of every GPU type"
 _KEEP: Final[dict[str, Any]] = {"width": 320}
 
 
 @st.fragment
-def draw(said: Report, shown: Shown, look: tables.Look) -> None:
+def draw(said: Report, shown: Shown, look: tables.Look, window: overview.Window | None = None) -> None:
     """Draw one of the figures, which the user chooses; nothing where all GPUs are of one type."""
     if not gpu_types.several_types(shown):
         return
@@ -32,14 +32,14 @@ def draw(said: Report, shown: Shown, look: tables.Look) -> None:
     views = {name: view for name, view in _VIEWS.items() if name != _NOTES or found.notes}
     st.subheader("GPU types", anchor=False)
     name = st.segmented_control("What about them", list(views), default=next(iter(views)), required=True, key="type_view", label_visibility="collapsed")
-    views[name](_Scene(said, shown, found, look))
+    views[name](_Scene(said, shown, found, look, window))
 
 
 class _Scene:
     """What every view draws from."""
 
-    def __init__(self, said: Report, shown: Shown, found: TypeReport, look: tables.Look) -> None:
-        self.said, self.shown, self.found = said, shown, found
+    def __init__(self, said: Report, shown: Shown, found: TypeReport, look: tables.Look, window: overview.Window | None) -> None:
+        self.said, self.shown, self.found, self.window = said, shown, found, window
         self.types = charts.type_style([kind.name for kind in shown.study.base.cluster.types])
         drawn = [title for title in said.labels if title in list(look.style)[: outcomes.MOST_SHOWN]]
         self.style = {title: look.style[title] for title in drawn}
@@ -48,32 +48,25 @@ class _Scene:
 def _shares(scene: _Scene) -> None:
     title = st.selectbox("Policy", scene.said.labels, key="type_policy", **_KEEP)
     table = scene.found.shares[title]
-    figure = charts.type_shares(table, {name: scene.types[name] for name in scene.found.types}, "Who gets which GPUs?")
+    drawn = charts.type_shares(table, {name: scene.types[name] for name in scene.found.types}, "Who gets which GPUs?")
     whole = table[(table["kind"] == "all").to_numpy()]
     told = ", ".join(f"{name} {words.share(float(whole[name].iloc[0]))}" for name in scene.found.types) if len(whole) else "nobody held a GPU"
     alt = f"Share of GPU-hours by GPU type under {title}, for groups of jobs and the heaviest jobs. All jobs: {told}."
-    st.plotly_chart(figure, key="type-shares", config=charts.image_config("trainyard-type-shares"), alt=alt)
-    st.caption("GPU-hours held, pauses included, of measured jobs. A row without a type had none of it.")
     named = {"kind": "By", "group": "Group", "jobs": "Jobs", "gpu_h": "GPU-hours"} | {name: f"{name} (share)" for name in scene.found.types}
-    _data("type-shares", table.assign(gpu_h=table["gpu_s"] / 3600)[list(named)].rename(columns=named))
+    figure.draw(drawn, "type-shares", alt, lambda: table.assign(gpu_h=table["gpu_s"] / 3600)[list(named)].rename(columns=named))
+    st.caption("GPU-hours held, pauses included, of measured jobs. A row without a type had none of it.")
 
 
 def _use(scene: _Scene) -> None:
     use = {title: frame for title, frame in scene.found.use.items() if title in scene.style}
     busy = charts.type_use(use, scene.style, "How busy is each GPU type?")
-    st.plotly_chart(
-        busy, key="type-use", config=charts.image_config("trainyard-type-use"), alt=f"Utilisation of each GPU type over the whole run: {_busy(use)}."
-    )
-    st.caption("From the first submission to the end of the run; nodes that were down or absent do not count. How it changed: the rows by type further up.")
-    st.plotly_chart(
-        charts.type_cost(use, scene.types, "What do the GPUs cost that jobs hold?"),
-        key="type-cost",
-        config=charts.image_config("trainyard-type-cost"),
-        alt=f"Cost of the GPUs held, by GPU type, and of the whole cluster: {_cost(use)}.",
-    )
-    st.caption("Bars: GPUs held at the price of their nodes. Mark: all nodes, from the first submission to the end. Prices are set on the Cluster page.")
+    figure.draw(busy, "type-use", f"Utilisation of each GPU type over the whole run: {_busy(use)}.")
+    st.caption("From the first submission to the end of the run; nodes that were down or absent do not count. How it changed: the linked figure above.")
+    cost = charts.type_cost(use, scene.types, "What do the GPUs cost that jobs hold?")
     rows = pd.concat([frame.assign(policy=title) for title, frame in use.items()], ignore_index=True)
-    _data("type-use", rows[list(_USE)].rename(columns=_USE))
+    alt = f"Cost of the GPUs held, by GPU type, and of the whole cluster: {_cost(use)}."
+    figure.draw(cost, "type-cost", alt, lambda: rows[list(_USE)].rename(columns=_USE))
+    st.caption("Bars: GPUs held at the price of their nodes. Mark: all nodes, from the first submission to the end. Prices are set on the Cluster page.")
 
 
 def _fairness(scene: _Scene) -> None:
@@ -87,16 +80,12 @@ def _fairness(scene: _Scene) -> None:
     if not curves:
         st.caption("No other policy completed a job that can be compared.")
         return
-    figure = charts.fairness_cdf(curves, scene.style, "Is every job done as soon as with its own part of the cluster?", of)
+    drawn = charts.fairness_cdf(curves, scene.style, "Is every job done as soon as with its own part of the cluster?", of)
     late = "; ".join(f"{title}: {_later(frame):.0f} % of jobs later" for title, frame in curves.items())
-    st.plotly_chart(
-        figure,
-        key="type-fairness",
-        config=charts.image_config("trainyard-fairness"),
-        alt=f"Finish-time fairness, completion time divided by that {of}. {late}.",
-    )
+    alt = f"Finish-time fairness, completion time divided by that {of}. {late}."
+    rows = pd.concat([frame.assign(policy=title) for title, frame in curves.items()])[["policy", "share", "rho"]]
+    figure.draw(drawn, "type-fairness", alt, lambda: rows.rename(columns=_RHO))
     st.caption(words.plain(f"{late}. {_MEANING if reference == _ISOLATED else _AGAINST}"))
-    _data("type-fairness", pd.concat([frame.assign(policy=title) for title, frame in curves.items()])[["policy", "share", "rho"]].rename(columns=_RHO))
 
 
 def _notes(scene: _Scene) -> None:
@@ -108,22 +97,19 @@ def _notes(scene: _Scene) -> None:
         by_type = [family for family, lines in families.items() if len(lines) > 1]
         ordered = [*by_type, *(family for family in families if family not in by_type)]
         family = st.selectbox("What it noted", ordered, key="type_noted", format_func=lambda name: name.replace("_", " "), **_KEEP)
-    frame, names = scene.found.notes[title], families[family]
+    names = families[family]
+    frame = scene.found.notes[title] if scene.window is None else over_time.notes(scene.shown, title, scene.window)
+    names = {name: label for name, label in names.items() if (frame["name"] == name).any()}
+    if not names:
+        st.caption("Nothing of it was noted before the end of the chosen window.")
+        return
     colours = charts.note_colours(list(names.values()), scene.types)
-    axis = charts.TimeAxis(0.0, max(float(frame["t_s"].max()), 1.0))
-    said = family.replace("_", " ")
-    figure = charts.note_lines(frame, {name: (label, colours[label]) for name, label in names.items()}, axis, f"What {title} noted: {said}")
+    said, axis = family.replace("_", " "), overview.axis(scene.said, scene.window)
+    drawn = charts.note_lines(frame, {name: (label, colours[label]) for name, label in names.items()}, axis, f"What {title} noted: {said}")
     last = [f"{label} {_last(frame, name):.4g}" for name, label in names.items()]
     alt = f"{said} over time as {title} noted it. At the end: {', '.join(last)}."
-    st.plotly_chart(figure, key="type-notes", config=charts.image_config("trainyard-notes"), alt=alt)
+    figure.draw(drawn, "type-notes", alt, lambda: frame[frame["name"].isin(list(names)).to_numpy()].rename(columns=_NOTED))
     st.caption("Numbers of the policy's own, in its own unit, with each of its decisions; each holds until the next. Long runs are averaged.")
-    _data("type-notes", frame[frame["name"].isin(list(names)).to_numpy()].rename(columns=_NOTED))
-
-
-def _data(key: str, table: pd.DataFrame) -> None:
-    with st.expander("Data", key=f"data/{key}", on_change="rerun") as box:
-        if box.open:
-            st.dataframe(table, hide_index=True)
 
 
 def _busy(use: Mapping[str, pd.DataFrame]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from lab.compared import METRICS, SLOWER, Metric
 from ui import words
 
 MAIN: Final = (
-    *("jct_mean_s", "jct_p95_s", "queue_mean_s", "queue_p95_s", "completion_rate"),
+    *("jct_mean_s", "jct_p95_s", "queue_mean_s", "wait_mean_s", "completion_rate"),
     *("utilisation", "cpus_used", "mem_used", "slower", "cost_held_per_job_usd"),
 )
 """Metrics of the first table; the other one has them all."""
@@ -50,10 +51,14 @@ class Look:
     dark: bool = False
 
 
-def main_table(table: pd.DataFrame, look: Look, remarks: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return the table with one row per policy; a remark (title -> text) stands below its name."""
+def main_table(table: pd.DataFrame, look: Look, remarks: Mapping[str, str] = MappingProxyType({}), goal: str = "") -> str:
+    """Return the table with one row per policy, the metric that matters most first; a remark (title -> text) stands below a policy's name."""
     cells = _by_place(table)
-    metrics = [_ALL[name] for name in MAIN if any((title, name) in cells for title in look.style)]
+    metrics = [
+        _ALL[name]
+        for name in sorted(MAIN if goal in MAIN or not goal else (goal, *MAIN), key=lambda name: name != goal)
+        if any((title, name) in cells for title in look.style)
+    ]
     head = "".join(f'<th scope="col" title="{html.escape(metric.help)}">{html.escape(metric.title)}{_direction(metric)}</th>' for metric in metrics)
     rows = []
     for title in [title for title in look.style if (title, metrics[0].name) in cells]:
@@ -116,12 +121,19 @@ def _difference(row: Mapping[str, Any], look: Look) -> str:
     text = words.change(float(row["change"]))
     if not text or not look.baseline:
         return '<span class="diff">&nbsp;</span>' if look.baseline else ""
-    if float(row["low"]) == float(row["low"]):
-        text += f" ({words.change(float(row['low']))} to {words.change(float(row['high']))})"
+    low, high, bounds = float(row["low"]), float(row["high"]), ""
+    if not math.isnan(low):
+        text += f" ± {_points((high - low) / 2)}"
+        bounds = f' title="95 % of resamples: {words.change(low)} to {words.change(high)}"'
     word = f" {row['verdict']}" if row["verdict"] else ""
     if row["verdict"]:
         text = f"{'▲' if float(row['change']) > 0 else '▼'} {text}"
-    return f'<span class="diff {row["verdict"]}">{text}{word}</span>'
+    return f'<span class="diff {row["verdict"]}"{bounds}>{text}{word}</span>'
+
+
+def _points(half: float) -> str:
+    """Return half of an interval in per cent, with as many digits as it takes to see it."""
+    return f"{100 * half:.0f}" if half >= 0.095 else f"{100 * half:.1f}"
 
 
 def _framed(head: str, rows: Sequence[str], look: Look) -> str:

@@ -1,14 +1,15 @@
-"""The shape of a trace: arrivals, GPUs per job, run times, and who asks for most; each chart with its numbers beside it."""
+"""The shape of a trace: arrivals, GPUs per job, run times, and who asks for most; each chart with its finding and its numbers beside it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Final
 
 import pandas as pd
 import streamlit as st
 
 import charts
 from lab.intake import Profile
+from ui import figure, words
 
 
 def draw(facts: Profile) -> None:
@@ -16,19 +17,48 @@ def draw(facts: Profile) -> None:
     axis = charts.TimeAxis(0.0, max(facts.span_s, 1.0))
     grid = st.grid(2, min_column_width=420)
     with grid.cell():
-        _one(charts.arrivals(facts.arrivals, axis), facts.arrivals, "arrivals", "Jobs per hour over time")
+        figure.draw(charts.arrivals(facts.arrivals, axis), "arrivals", _peak(facts.arrivals), lambda: facts.arrivals.rename(columns=_NAMED))
     if facts.gpu_hours:
         with grid.cell():
-            _one(charts.sizes(facts.sizes), facts.sizes, "gpu-demand", "Share of jobs and of GPU-hours by GPUs asked for")
+            figure.draw(charts.sizes(facts.sizes), "gpu-demand", _largest(facts.sizes), lambda: facts.sizes.rename(columns=_NAMED))
     with grid.cell():
-        _one(charts.durations(facts.durations), facts.durations, "durations", "Jobs by recorded run time, logarithmic")
+        figure.draw(charts.durations(facts.durations), "durations", _half(facts.durations), lambda: facts.durations.rename(columns=_NAMED))
     if facts.users is not None:
+        users = facts.users
         with grid.cell():
-            _one(charts.heaviest(facts.users), facts.users, "users", "Hours of GPUs, or of cores, by user")
+            figure.draw(charts.heaviest(users), "users", _heaviest(users), lambda: users.rename(columns=_NAMED))
 
 
-def _one(figure: Any, data: pd.DataFrame, name: str, alt: str) -> None:
-    st.plotly_chart(figure, key=f"chart/{name}", config=charts.image_config(f"trainyard-{name}"), alt=alt)
-    with st.expander("Data", key=f"data/{name}", on_change="rerun") as box:
-        if box.open:
-            st.dataframe(data, hide_index=True)
+def _peak(arrivals: pd.DataFrame) -> str:
+    most = arrivals.iloc[int(arrivals["jobs_per_hour"].argmax())]
+    return f"Jobs per hour over time: at most {words.count(float(most['jobs_per_hour']))} per hour, at {words.instant(float(most['t_s']))}."
+
+
+def _largest(sizes: pd.DataFrame) -> str:
+    jobs, hours = (sizes["gpus"].iloc[int(sizes[name].argmax())] for name in ("jobs", "gpu_hours"))
+    return f"Share of jobs and of GPU-hours by GPUs asked for: most jobs ask for {jobs}, most GPU-hours are of jobs that ask for {hours}."
+
+
+def _half(durations: pd.DataFrame) -> str:
+    middle = durations.iloc[int((durations["jobs"].cumsum() < durations["jobs"].sum() / 2).sum())]
+    return f"Jobs by recorded run time, logarithmic: the median is between {words.time(float(middle['low_s']))} and {words.time(float(middle['high_s']))}."
+
+
+def _heaviest(users: pd.DataFrame) -> str:
+    column, unit = ("gpu_hours", "GPU-hours") if "gpu_hours" in users else ("core_hours", "core-hours")
+    return f"Who asks for most: {users['name'].iloc[0]}, {words.count(float(users[column].iloc[0]))} {unit}."
+
+
+_NAMED: Final = {
+    "t_s": "From (s)",
+    "width_s": "Width (s)",
+    "jobs": "Jobs",
+    "jobs_per_hour": "Jobs per hour",
+    "gpus_per_hour": "GPUs asked for per hour",
+    "gpus": "GPUs",
+    "gpu_hours": "GPU-hours",
+    "core_hours": "Core-hours",
+    "low_s": "From (s)",
+    "high_s": "To (s)",
+    "name": "Name",
+}

@@ -106,7 +106,7 @@ def type_use(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     return table[usage.by_type(gpus) > 0].reset_index(drop=True)
 
 
-def note_series(result: RunResult, bins: int = 199, most: int = 24) -> pd.DataFrame:
+def note_series(result: RunResult, bins: int = 199, most: int = 24, window: tuple[float, float] | None = None) -> pd.DataFrame:
     """Return the numbers that an allocator noted with its decisions, over time.
 
     Parameters
@@ -117,6 +117,8 @@ def note_series(result: RunResult, bins: int = 199, most: int = 24) -> pd.DataFr
         At most this many per name; fewer notes than that come back as they are.
     most : int
         Names at most, in order of first appearance.
+    window : (float, float) or None, seconds
+        None = the whole run. A name that was not noted before the end of the window is left out.
 
     Returns
     -------
@@ -136,8 +138,9 @@ def note_series(result: RunResult, bins: int = 199, most: int = 24) -> pd.DataFr
         t, value = when[mine["decision"].to_numpy(np.int64)], mine["value"].to_numpy(np.float64)
         last = np.append(t[1:] > t[:-1], True) & np.isfinite(value)
         t, value = t[last], value[last]
-        if len(t):
-            steps = reduce_steps(t, value, float(t[0]), max(result.end_s, float(t[0]) + 1.0), bins)
+        if len(t) and (window is None or t[0] < window[1]):
+            begin, end = (float(t[0]), max(result.end_s, float(t[0]) + 1.0)) if window is None else (max(float(t[0]), window[0]), window[1])
+            steps = reduce_steps(t, value, begin, end, bins)
             made.append(pd.DataFrame({"name": name, "t_s": steps.t_s, "value": steps.mean}))
     return pd.concat(made, ignore_index=True) if made else pd.DataFrame({"name": pd.Series(dtype="str"), "t_s": np.zeros(0), "value": np.zeros(0)})
 

@@ -34,31 +34,53 @@ def test_jct_curves_of_nothing() -> None:
     assert charts.jct_cdf({}, STYLE).layout.annotations == ()
 
 
-def test_change_histogram() -> None:
-    table = pd.DataFrame({"low": [0.5, 1.0], "high": [1.0, 2.0], "jobs": [3, 4]})
-    figure = charts.change_histogram({"sjf": table, "las": table}, STYLE)
-    assert figure.data[0].x.tolist() == [0.5, 1, 2]
-    assert figure.data[0].y.tolist() == [3, 4, 4]
-    assert [trace.line.dash for trace in figure.data] == [STYLE["sjf"][1], STYLE["las"][1]]
-    assert (figure.layout.shapes[0].x0, figure.layout.shapes[0].x1) == (1, 1)
-    assert [note.text for note in figure.layout.annotations] == ["← faster", "slower →"]
+def test_winners_stand_left_of_the_middle_and_losers_are_hatched_right_of_it() -> None:
+    table = pd.DataFrame({"low": [0.25, 0.5, 1.0, 2.0], "high": [0.5, 1.0, 2.0, 4.0], "jobs": [1, 3, 4, 0]})
+    figure = charts.winners(table, (0.4, 0.201, 0.004), STYLE["sjf"][0], "Who wins?")
+    faster, slower = figure.data
+    assert (faster.x.tolist(), faster.y.tolist()) == ([-1.5, -0.5], [1, 3])
+    assert (slower.x.tolist(), slower.y.tolist()) == ([0.5, 1.5], [4, 0])
+    assert (faster.marker.pattern.shape, slower.marker.pattern.shape) == ("", "/")
+    assert list(faster.customdata) == ["0.25 to 0.5 times as long", "0.5 to 1 times as long"]
+    assert figure.layout.xaxis.ticktext == ("1/4", "1/2", "same", "2 ×", "4 ×")
+    assert figure.layout.xaxis.range[0] == -figure.layout.xaxis.range[1]
+    assert [note.text for note in figure.layout.annotations] == ["<b>← faster 40 %</b>", "<b>same 20 %</b>", "<b>slower < 1 % →</b>"]
+    assert figure.layout.shapes[0].x0 == 0
 
 
 def test_dumbbell_joins_baseline_and_policy() -> None:
-    table = pd.DataFrame({"group": ["1", "2-4"], "fifo": [100.0, 200.0], "sjf": [50.0, np.nan], "las": [80.0, 90.0]})
+    values = {"fifo": [100.0, 200.0], "sjf": [50.0, np.nan], "las": [80.0, 90.0]}
+    rows = [{"group": group, "label": label, "value": found[at]} for label, found in values.items() for at, group in enumerate(["1", "2-4"])]
+    table = pd.DataFrame(rows).assign(low=np.nan, high=np.nan)
     figure = charts.dumbbell(table, STYLE, "fifo")
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     marks = [trace for trace in figure.data if trace.mode == "markers"]
     assert lines[0].x.tolist()[:2] == [100, 50]
     assert np.isnan(lines[0].x[2])
-    assert (lines[0].y[0], lines[0].y[1]) == (-0.24, -0.24)
+    assert (lines[0].y[0], lines[0].y[1]) == (-0.27, -0.27)
     assert np.isnan(lines[0].y[2])
-    assert lines[1].y[3] == pytest.approx(1.24)
+    assert lines[1].y[3] == pytest.approx(1.27)
     assert [(mark.name, mark.marker.symbol) for mark in marks] == [("sjf", "circle"), ("las", "circle"), ("fifo", "circle-open")]
     assert marks[2].y.tolist() == [0, 1]
     assert figure.layout.yaxis.ticktext == ("1", "2-4")
-    assert charts.dumbbell(table[["group", "fifo", "sjf"]], STYLE, "fifo").data[0].y[0] == 0
-    assert charts.dumbbell(table.iloc[:0], STYLE, "fifo").layout.xaxis.type == "log"
+    assert not any(mark.error_x.array is not None for mark in marks)
+    assert charts.dumbbell(table[(table["label"] != "las").to_numpy()], STYLE, "fifo").data[0].y[0] == 0
+    bounded = charts.dumbbell(table.assign(low=table["value"] - 10, high=table["value"] + 20), STYLE, "fifo")
+    assert (bounded.data[2].error_x.arrayminus[0], bounded.data[2].error_x.array[0]) == (10, 20)
+    assert bounded.data[2].text[0] == "1: 50 s (40 s to 1.17 min)"
+
+
+def test_the_overview_is_dragged_on_and_veils_what_is_not_chosen() -> None:
+    frame = pd.DataFrame({"t_s": [0.0, 86_400, 864_000], "waiting": [1.0, 5, 5], "total": [8.0, 8, 8]})
+    figure = charts.overview({"fifo": frame, "sjf": frame}, frame, STYLE, TimeAxis(0, 864_000), (172_800, 345_600))
+    assert (figure.layout.dragmode, figure.layout.selectdirection) == ("select", "h")
+    # With marks, the event of a drag would carry every point.
+    assert {trace.mode for trace in figure.data} == {"lines"}
+    assert [(shape.x0, shape.x1) for shape in figure.layout.shapes] == [(0, 2), (4, 10)]
+    assert [trace.yaxis for trace in figure.data] == ["y2", None, None]
+    assert not charts.overview({"fifo": frame}, None, STYLE, TimeAxis(0, 864_000)).layout.shapes
+    calendar = charts.overview({"fifo": frame}, None, STYLE, TimeAxis(0, 864_000, "2017-10-03T00:00:00"), (0, 86_400))
+    assert calendar.layout.shapes[1].x0 == 1_506_988_800_000 + 86_400_000
 
 
 def test_arrivals_are_steps() -> None:
@@ -141,7 +163,9 @@ def test_names_from_a_trace_are_no_markup() -> None:
     assert shown in lines.layout.annotations[0].text
     busy = pd.DataFrame({"t_s": [0.0, 9.0], name: [1.0, 1.0], "total": [1.0, 1.0]})
     queue = pd.DataFrame({"t_s": [0.0, 9.0], "waiting": [1.0, 0.0]})
-    time = charts.timeline({name: queue}, {name: busy}, (style, type_style([name])), TimeAxis(0.0, 9.0))
+    states = pd.DataFrame({"t_s": [0.0, 9.0]} | {state.column: [1.0, 1.0] for state in charts.STATES})
+    frames = {"queue": {name: queue}, "utilisation": {name: busy}, "capacity": {}, "states": {name: states}}
+    time = charts.timeline(frames, (style, type_style([name])), TimeAxis(0.0, 9.0))
     assert {trace.name for trace in time.data} == {shown}
     assert all(name not in (trace.hovertemplate or "") for trace in time.data)
-    assert shown in time.layout.annotations[2].text
+    assert shown in time.layout.annotations[3].text

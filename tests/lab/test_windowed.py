@@ -35,7 +35,7 @@ def test_a_window_keeps_every_step_of_a_short_run(entry: Entry, scenario: Scenar
 def test_a_long_series_is_reduced_to_what_a_page_may_send(policies: int) -> None:
     t = np.arange(50_000.0)
     frame = pd.DataFrame({"t_s": t, "a": t % 7})
-    full = {name: frame for name in ("queue", "states")} | {"utilisation": frame.assign(b=0.0, total=t % 7), "resources": pd.DataFrame({"t_s": np.zeros(0)})}
+    full = dict.fromkeys(("queue", "states"), frame) | {"utilisation": frame.assign(b=0.0, total=t % 7), "resources": pd.DataFrame({"t_s": np.zeros(0)})}
     found = windowed.within(full, (1000.0, 41_000.0), policies)
     lines = policies * (3 * (3 if policies <= windowed.MOST_BANDS else 1) + 2) + 6
     assert 300 < len(found["queue"]) <= 1000
