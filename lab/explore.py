@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import ceil
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from lab import catalog, profiles, telling
+from lab.reasons import Reason, Reasons
 from lab.scenario import Scenario
 from lab.store import Entry, Store
-from lab.telling import Reason
 from lab.words import Clock
 from sim.cluster import Cluster
+from sim.contract import Demand
+from sim.demand import Demands, narrowed, pools_of
 from sim.errors import ParameterError
 from sim.metrics import life as lives
 from sim.metrics import moment as moments
 from sim.metrics import occupancy as held
 from sim.metrics.jobs import Mask
 from sim.metrics.occupancy import MOST_BINS, MOST_ROWS, ORDERS, ROWS_BY, Bars, Occupancy, difference, order
-from sim.metrics.steps import Ints
+from sim.metrics.room import Wanted
+from sim.metrics.steps import Floats, Ints
 from sim.metrics.timeline import Timeline
+from sim.metrics.why import Case, reasons
 from sim.perf import PerfSpec
+from sim.perf.model import Fitting, Staffed
 from sim.perf.rigid import Rigid
 from sim.result import RunResult
 from sim.trace import Trace
@@ -56,6 +62,7 @@ __all__ = [
 
 Window = tuple[float, float]
 STATES: Final = ("any", "waited", "preempted", "failed", "unfinished")
+_CONFINED: Final = "confined_by_"
 SORTS: Final = ("wait", "jct", "gpus", "submit", "slowdown")
 
 
@@ -88,6 +95,16 @@ class Book:
     def line(self) -> Timeline:
         """The run as arrays."""
         return Timeline(self.result, self.cluster)
+
+    @cached_property
+    def asked(self) -> tuple[Demands, Floats]:
+        """What each job asks for, and on how many GPUs it could run."""
+        model = self.perf.bind(self.trace, self.cluster)
+        trace = narrowed(self.trace, self.cluster, model.fits()) if isinstance(model, Fitting) else self.trace
+        confined = [need.removeprefix(_CONFINED) for need in sorted(self.needs) if need.startswith(_CONFINED)]
+        roles = model.roles() if isinstance(model, Staffed) else None
+        least = model.limits().min_gpus if "scaling" in self.needs else self.trace.numbers("num_gpus")
+        return Demands(trace, self.cluster, pools_of(self.cluster), confined[0] if confined else "", roles), least
 
     @cached_property
     def clock(self) -> Clock:
@@ -361,7 +378,19 @@ def why(book: Book, job: int) -> tuple[Reason, ...]:
         If there is no such job.
     """
     _check_job(book, job)
-    return tuple(Reason(s.t0, s.t1, "policy", "It waited.") for s in lives.spells(book.line, job) if s.state == "waiting")
+    demands, least = book.asked
+    wanted = _wanted(book, demands.of(job), least[job])
+    return tuple(map(Reasons(book.line, book.trace, book.clock, wanted).told, reasons(Case(book.line, wanted, job))))
+
+
+def _wanted(book: Book, demand: Demand, least_gpus: float) -> Wanted:
+    kinds = np.full(len(book.cluster.nodes), -1)
+    pools = pools_of(book.cluster)
+    for at in demand.pools:
+        kinds[list(pools[at].nodes)] = pools[at].type_at + 1
+    need = min(max(1, ceil(least_gpus / demand.gpus)), demand.replicas) if demand.gpus else demand.replicas
+    beside = None if demand.servers is None else _wanted(book, demand.servers, np.inf)
+    return Wanted(demand, need, kinds, "mixed" in book.needs, beside)
 
 
 def _check_job(book: Book, job: int) -> None:

@@ -4,55 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lab.words import Clock, length, plural
+from lab.words import Clock, plural
 from sim.cluster import Cluster
 from sim.metrics.life import Happening, Spell
 from sim.trace import Trace
 
 _CAUSES: Final = {"outage": "a node went down", "interruption": "the job was interrupted", "oom": "out of memory"}
 _MOST_TOLD: Final = 10
-
-
-class Reason(NamedTuple):
-    """Why a job waited for a time.
-
-    Parameters
-    ----------
-    t0, t1 : float, seconds
-        From when to when.
-    cause : str
-        One of `sim.metrics.why.CAUSES`.
-    told : str
-        One or more sentences.
-    waited_s : float, seconds
-        Of that time, what it waited: t1 - t0, but for the sum of many short waits.
-    free, most, need : int
-        Most GPUs free at once on nodes that it may use, most on one of them, and what it needs.
-    ahead : int
-        Jobs submitted earlier that waited too, at t0.
-    instead : tuple of (str, int)
-        Ids and GPUs of jobs submitted later that ran on these nodes meanwhile, most GPU-seconds first, at most 5.
-    notes : tuple of (str, float, float)
-        Name, least and greatest value of what the policy noted with its decisions in that time.
-    """
-
-    t0: float
-    t1: float
-    cause: str
-    told: str
-    waited_s: float = 0.0
-    free: int = 0
-    most: int = 0
-    need: int = 0
-    ahead: int = 0
-    instead: tuple[tuple[str, int], ...] = ()
-    notes: tuple[tuple[str, float, float], ...] = ()
 
 
 def moment(wanted: NDArray[np.int64], pieces: pd.DataFrame, amounts: Mapping[str, float], beyond: float, unit: str) -> str:
@@ -143,6 +107,3 @@ class Teller:
         if one.what == "resized" and one.before is not None and one.after is not None:
             return f"resized {one.before.gpus} → {plural(one.after.gpus, 'GPU')}"
         return one.what
-
-
-_ = length
