@@ -13,7 +13,7 @@ from lab.replay import FIRST, load, names
 from lab.replay_report import Row
 from lab.replay_run import ReplayRun
 from lab.replay_types import Replay
-from ui import replay_report, server, state, words
+from ui import place, replay_report, server, state, words
 from ui.replays import Key, Run, Runs
 
 NAME: Final = "replay"
@@ -27,7 +27,6 @@ _START_S: Final = 4.0
 """Until the processes of a replay are up."""
 _STOPPED: Final = "replays_stopped"
 _DRAWN: Final = "replay_drawn"
-_VIEW: Final = "replay_view"
 
 
 @st.cache_resource(show_spinner=False)
@@ -54,35 +53,20 @@ def replays() -> None:
 def _chosen() -> str | None:
     """Draw the list and return what is chosen in it; the address leads, so that Back and a reload find it again."""
     known = names()
-    asked = _asked(NAME) or next((name for name in (FIRST, *known) if name in known), "")
+    asked = place.asked(NAME) or next((name for name in (FIRST, *known) if name in known), "")
     if asked not in known:
         st.warning(words.plain(f"There is no replay “{asked}”. Choose one of these."), icon=":material/warning:")
     st.session_state["replay"] = asked if asked in known else None
     chosen = st.pills("Replay", known, key="replay", format_func=lambda one: load(one).title, on_change=_choose)
     if chosen is not None:
-        _put(NAME, chosen)
+        place.put(NAME, chosen)
     return chosen
 
 
 def _choose() -> None:
     if chosen := st.session_state["replay"]:
-        _put(NAME, chosen)
-        _put(SEEDS, "")
-
-
-def _asked(name: str) -> str:
-    """Return a parameter of the address; after Back, or a change of page, which drop parameters, what it was."""
-    kept: dict[str, str] = st.session_state.setdefault(_VIEW, {})
-    return st.query_params.get(name, kept.get(name, ""))
-
-
-def _put(name: str, value: str) -> None:
-    """Write a parameter of the address; "" takes it out."""
-    st.session_state[_VIEW][name] = value
-    if value:
-        st.query_params[name] = value
-    else:
-        st.query_params.pop(name, None)
+        place.put(NAME, chosen)
+        place.put(SEEDS, "")
 
 
 def _run(replay: Replay) -> int:
@@ -113,18 +97,18 @@ def _run(replay: Replay) -> int:
 def _seeds(replay: Replay) -> int:
     """Draw the number of seeds; the address leads here too."""
     counts = sorted({*COUNTS, replay.seeds})
-    asked = _asked(SEEDS)
+    asked = place.asked(SEEDS)
     wanted = int(asked) if asked.isdecimal() and int(asked) in counts else replay.seeds
     st.session_state["seeds"] = wanted
     if asked:
-        _put(SEEDS, str(wanted))
+        place.put(SEEDS, str(wanted))
     st.segmented_control("Seeds per policy", counts, key="seeds", on_change=_choose_seeds, help="More seeds, narrower intervals. Curves may use fewer.")
     return wanted
 
 
 def _choose_seeds() -> None:
     if chosen := st.session_state["seeds"]:
-        _put(SEEDS, str(chosen))
+        place.put(SEEDS, str(chosen))
 
 
 def _told(replay: Replay, key: Key, run: Run | None) -> None:

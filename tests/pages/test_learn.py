@@ -12,7 +12,7 @@ from lab.replay import load
 from lab.replay_report import needed
 from lab.replay_run import ReplayRun, run_cell
 from tests.lab.replay_cases import SMALL, write
-from tests.pages.conftest import ROOT, FakePool, Open, sound, study_of, texts
+from tests.pages.conftest import ROOT, FakePool, sound, study_of, texts
 from ui import learn
 from ui.replays import Runs
 
@@ -86,8 +86,8 @@ def going(made: list[Still]) -> Still:
     return next(run for run in made if run.state == "running")
 
 
-def test_nothing_runs_by_itself(visit: Open, made: list[Still]) -> None:
-    app = visit("learn")
+def test_nothing_runs_by_itself(made: list[Still]) -> None:
+    app = at({"tab": "replays"})
     assert app.query_params["replay"] == ["small"] or app.query_params["replay"] == "small"
     assert not app.button(key="run_replay").disabled
     # The file of this replay does not say how long a run takes.
@@ -97,8 +97,8 @@ def test_nothing_runs_by_itself(visit: Open, made: list[Still]) -> None:
     assert not app.get("plotly_chart")
 
 
-def test_run_wait_and_see_the_figures(visit: Open, made: list[Still]) -> None:
-    app = press(visit("learn"), "run_replay")
+def test_run_wait_and_see_the_figures(made: list[Still]) -> None:
+    app = press(at({"tab": "replays"}), "run_replay")
     assert app.button(key="run_replay").disabled
     going(made).take(3)
     app.run()
@@ -172,9 +172,9 @@ def test_the_slider_shows_the_figures_of_every_policy_at_its_value(made: list[St
     assert "In order" in texts(app)
 
 
-def test_two_presses_and_two_sessions_are_one_run(visit: Open, made: list[Still]) -> None:
-    first = press(visit("learn"), "run_replay")
-    second = visit("learn")
+def test_two_presses_and_two_sessions_are_one_run(made: list[Still]) -> None:
+    first = press(at({"tab": "replays"}), "run_replay")
+    second = at({"tab": "replays"})
     assert second.button(key="run_replay").disabled
     press(first, "cancel_replay")
     assert going(made).state == "running"
@@ -183,8 +183,8 @@ def test_two_presses_and_two_sessions_are_one_run(visit: Open, made: list[Still]
     assert [run.state for run in made] == ["cancelled"]
 
 
-def test_a_run_that_was_cancelled_shows_what_it_has_and_can_be_run_again(visit: Open, made: list[Still]) -> None:
-    app = press(visit("learn"), "run_replay")
+def test_a_run_that_was_cancelled_shows_what_it_has_and_can_be_run_again(made: list[Still]) -> None:
+    app = press(at({"tab": "replays"}), "run_replay")
     going(made).take(13)
     press(app, "cancel_replay")
     assert "Stopped after 13 of 25 runs" in "".join(info.value for info in app.info)
@@ -193,8 +193,8 @@ def test_a_run_that_was_cancelled_shows_what_it_has_and_can_be_run_again(visit: 
     assert [run.state for run in made] == ["cancelled", "running"]
 
 
-def test_a_run_that_failed_says_why_and_can_be_run_again(visit: Open, made: list[Still]) -> None:
-    app = press(visit("learn"), "run_replay")
+def test_a_run_that_failed_says_why_and_can_be_run_again(made: list[Still]) -> None:
+    app = press(at({"tab": "replays"}), "run_replay")
     going(made).fail("small, arm fifo, seed 0: the machine <caught> fire.")
     app.run()
     sound(app)
@@ -220,8 +220,8 @@ def test_a_number_of_seeds_that_is_not_offered_gives_the_usual_one(made: list[St
     assert "Not run yet with 4 seeds" in texts(at({"replay": "small", "seeds": seeds}))
 
 
-def test_how_long_it_takes_is_said_before_measured_where_it_can_be(visit: Open, made: list[Still], pool: FakePool) -> None:
-    app = visit("learn")
+def test_how_long_it_takes_is_said_before_measured_where_it_can_be(made: list[Still], pool: FakePool) -> None:
+    app = at({"tab": "replays"})
     assert ", about" not in texts(app)
     Still(load("small"), 1, store=pool.store).finish()
     app.segmented_control(key="seeds").set_value(1).run()
@@ -230,8 +230,8 @@ def test_how_long_it_takes_is_said_before_measured_where_it_can_be(visit: Open, 
     assert re.search(r"Not run yet with 20 seeds: \d+ simulations, about \d", texts(app))
 
 
-def test_more_seeds_are_another_run_and_stand_in_the_address(visit: Open, made: list[Still]) -> None:
-    app = visit("learn")
+def test_more_seeds_are_another_run_and_stand_in_the_address(made: list[Still]) -> None:
+    app = at({"tab": "replays"})
     app.segmented_control(key="seeds").set_value(20).run()
     sound(app)
     assert app.query_params["seeds"] in ("20", ["20"])
@@ -246,8 +246,8 @@ def test_another_replay_begins_with_its_own_number_of_seeds(made: list[Still]) -
     assert "Another one" in texts(app)
 
 
-def test_a_replay_becomes_the_scenario(visit: Open, made: list[Still]) -> None:
-    app = press(visit("learn"), "open_replay")
+def test_a_replay_becomes_the_scenario(made: list[Still]) -> None:
+    app = press(at({"tab": "replays"}), "open_replay")
     study = study_of(app)
     assert [spec.name for spec in study.allocators] == ["fifo", "srtf", "sjf"]
     assert study.base.trace.source == load("small").scenario("fifo").trace.source
@@ -255,12 +255,12 @@ def test_a_replay_becomes_the_scenario(visit: Open, made: list[Still]) -> None:
     assert app.title[0].value == "Who wins, and by how much?"
 
 
-def test_the_command_repeats_what_the_page_ran(visit: Open, made: list[Still]) -> None:
-    assert "python -m lab replay small --seeds 4 --curves" in [code.value for code in visit("learn").code]
+def test_the_command_repeats_what_the_page_ran(made: list[Still]) -> None:
+    assert "python -m lab replay small --seeds 4 --curves" in [code.value for code in at({"tab": "replays"}).code]
 
 
 @pytest.mark.usefixtures("pool")
-def test_every_shipped_replay_can_be_opened(visit: Open) -> None:
+def test_every_shipped_replay_can_be_opened() -> None:
     for name in lab.replay.names():
         app = at({"tab": "replays", "replay": name})
         assert load(name).title in texts(app).replace("\\", "")
