@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from charts.theme import NEUTRAL, TEXT_PX, faded, figure
 
 _TICKS: Final = {-5: "1/32", -4: "1/16", -3: "1/8", -2: "1/4", -1: "1/2", 0: "same", 1: "2 ×", 2: "4 ×", 3: "8 ×", 4: "16 ×", 5: "32 ×"}
+_STRIPES: Final = "rgba(255, 255, 255, 0.7)"
 
 
 def winners(histogram: pd.DataFrame, shares: tuple[float, float, float], colour: str, title: str = "") -> go.Figure:
@@ -32,8 +33,9 @@ def winners(histogram: pd.DataFrame, shares: tuple[float, float, float], colour:
     jobs, middle = histogram["jobs"].to_numpy(np.float64), (low + high) / 2
     told = [f"{first:.3g} to {last:.3g} times as long" for first, last in zip(histogram["low"], histogram["high"], strict=True)]
     traces: list[dict[str, Any]] = []
-    for name, side, fill in (("faster", middle < 0, colour), ("slower", middle > 0, faded(colour, 0.55))):
-        marker = {"color": fill, "line": {"color": colour, "width": 1}, "pattern": {"shape": "" if name == "faster" else "/", "solidity": 0.3}}
+    for name, side, fill in (("faster", middle < 0, colour), ("slower", middle > 0, faded(colour, 0.7))):
+        pattern = {"shape": "" if name == "faster" else "/", "fillmode": "overlay", "fgcolor": _STRIPES, "solidity": 0.4}
+        marker = {"color": fill, "line": {"width": 0}, "pattern": pattern}
         texts = [text for text, here in zip(told, side, strict=True) if here]
         bars = {"type": "bar", "name": name, "x": middle[side], "y": jobs[side], "width": (high - low)[side], "marker": marker}
         traces.append(bars | {"customdata": texts, "hovertemplate": "%{y:,.0f} jobs take %{customdata}<extra></extra>"})

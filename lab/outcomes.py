@@ -316,8 +316,8 @@ def _not_yet(shown: Shown) -> dict[str, str]:
 def _certainty(repeats: int, table: pd.DataFrame) -> str:
     if repeats == 1:
         return (
-            "One run each, so there are no intervals: under fixed jobs a policy without chance has none. "
-            "Where sizes, failures or decisions are drawn at random, three repeats or more (in the sidebar) say how much that matters."
+            "One run each: no intervals. On fixed jobs, a policy that leaves nothing to chance has none; "
+            "where sizes, failures or decisions are drawn at random, three repeats or more (in the sidebar) show how much that matters."
         )
     if table["low"].notna().any():
         return f"± is half of the 95 % interval, from {repeats} repeats with other seeds."

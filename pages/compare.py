@@ -28,7 +28,6 @@ def body() -> None:
     look = comparison.look(shown)
     comparison.answer(said, shown, look)
     states.pending(mine, shown)
-    overview.choose_axis(said)
     window = overview.draw(said, look, "compare")
     over_time.linked(said, shown, look, window)
     over_time.allocation(said, shown, window)

@@ -14,7 +14,7 @@ from lab import explore, explored
 from lab.explore import Book, Occupancy
 from lab.outcomes import Report, Shown
 from ui import explore_view as view
-from ui import figure, overview, words
+from ui import figure, words
 from ui.explore_view import Scene
 
 _NAME: Final = "occupancy"
@@ -36,7 +36,6 @@ def policies(said: Report, shown: Shown) -> list[int]:
         named = {view.NOTHING: _ALONE, **titles}
         usual = base if base in others else view.NOTHING
         against = view.choice(st.selectbox, "Against", others, view.AGAINST, usual, format_func=named.__getitem__, width=280)
-        overview.choose_axis(said)
     if shown.study.repeats > 1:
         st.caption(f"Of the {shown.study.repeats} repeats the first is shown, with seed {shown.study.base.seed}.")
     return [int(at) for at in (chosen, against) if at != view.NOTHING]

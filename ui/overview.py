@@ -50,6 +50,8 @@ def draw(said: Report, look: tables.Look, key: str) -> Window | None:
     figure.draw(drawn, _named(key), alt, on_select="rerun", selection_mode="box")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         _fields(window, whole, _named(key))
+        if said.epoch:
+            st.segmented_control("Time axis", ["since start", _CALENDAR], default="since start", required=True, key=_AXIS, persist_state="session")
         if window is not None:
             st.button(f"{told(window, whole.epoch)} ✕", key=f"{_named(key)}/chip", help="Show the whole run again", on_click=_choose, args=(None,))
     grey = f" Grey: GPUs busy under {first}." if busy["total"].any() else ""
@@ -63,12 +65,6 @@ def axis(said: Report, window: Window | None = None) -> charts.TimeAxis:
     """Return the axis of time of a page: of a window, or of the whole run."""
     t0, t1 = window or (0.0, max(said.end_s, 1.0))
     return charts.TimeAxis(t0, t1, said.epoch if st.session_state.get(_AXIS) == _CALENDAR else "")
-
-
-def choose_axis(said: Report) -> None:
-    """Draw the choice between hours since the start and the calendar, where the trace knows it."""
-    if said.epoch:
-        st.segmented_control("Time axis", ["since start", _CALENDAR], default="since start", key=_AXIS)
 
 
 def current(said: Report) -> Window | None:

@@ -56,7 +56,9 @@ def by_group(said: Report, shown: Shown, look: tables.Look) -> None:
         return
     named = [f"{group} ({words.plural(jobs, 'job')})" for group, jobs in zip(found.table["group"], found.table["jobs"].tolist(), strict=True)]
     table = found.table.assign(group=named)
-    drawn = charts.dumbbell(table, look.style, said.baseline, f"Which jobs gain, which lose? {WHATS[what].capitalize()} by {_noun(ways[by])}", WHATS[what])
+    drawn = charts.dumbbell(
+        table, look.style, said.baseline, f"Which jobs gain, which lose? {WHATS[what][:1].upper()}{WHATS[what][1:]} by {_noun(ways[by])}", WHATS[what]
+    )
     figure.draw(drawn, "groups", _told(found, said.baseline, WHATS[what]), lambda: _rows(found))
     lacking = f" {words.plural(found.left_out, 'job')} that not every policy completed are left out." if found.left_out else ""
     st.caption(

@@ -25,7 +25,7 @@ CHARTS = {"compare/0", "timeline", "allocation", "cdf", "winners", "groups", "pa
 
 
 def charts_of(app: AppTest) -> set[str]:
-    return {chart.key for chart in app.get("plotly_chart")}
+    return {str(chart.key) for chart in app.get("plotly_chart")}
 
 
 def drawn(app: AppTest, key: str) -> Any:
