@@ -25,15 +25,15 @@ _ROW_PX: Final = 84
 _GAP_PX: Final = 34
 
 
-def node_jobs(bars: pd.DataFrame, gpus: int, x: TimeAxis, title: str = "") -> go.Figure:
-    """Draw the jobs of one node: a bar is as long as the job was there, and as high as the GPUs that it held.
+def node_jobs(bars: pd.DataFrame, size: tuple[int, str], x: TimeAxis, title: str = "") -> go.Figure:
+    """Draw the jobs of one node: a bar is as long as the job was there, and as high as the GPUs, or cores, that it held.
 
     Parameters
     ----------
     bars : DataFrame
         `job`, `id`, `user`, `t0` and `t1` in seconds, `gpus`, and `lane`, the lowest of its lanes; at most 1,500 rows, drawn in this order.
-    gpus : int
-        Of the node, one lane each.
+    size : (int, str)
+        GPUs or cores of the node, one lane each, and which of them: "GPU" or "core".
     x : TimeAxis
         The window.
     title : str
@@ -43,12 +43,13 @@ def node_jobs(bars: pd.DataFrame, gpus: int, x: TimeAxis, title: str = "") -> go
     -----
     Neighbours differ in colour, and a job keeps its own; a colour says nothing else.
     """
+    (lanes, unit), gap = size, min(0.1, 0.02 * size[0])
     begin, end = (x.place(bars[name].to_numpy(np.float64)).astype(np.float64) for name in ("t0", "t1"))
     held = bars["gpus"].to_numpy(np.float64)
     names = [_short(str(job)) for job in bars["id"]]
     lasted = bars["t1"].to_numpy(np.float64) - bars["t0"].to_numpy(np.float64)
     told = [
-        f"job {name}{f' of {literal(_short(str(user)))}' if str(user) else ''}<br>{count:g} GPU{'' if count == 1 else 's'} for {duration_text(seconds)}"
+        f"job {name}{f' of {literal(_short(str(user)))}' if str(user) else ''}<br>{count:g} {unit}{'' if count == 1 else 's'} for {duration_text(seconds)}"
         for name, user, count, seconds in zip(map(literal, names), bars["user"], held, lasted, strict=True)
     ]
     scale = [[(at + edge) / len(JOB_COLOURS), colour] for at, colour in enumerate(JOB_COLOURS) for edge in (0, 1)]
@@ -59,7 +60,7 @@ def node_jobs(bars: pd.DataFrame, gpus: int, x: TimeAxis, title: str = "") -> go
         "base": begin,
         "x": end - begin,
         "y": bars["lane"].to_numpy(np.float64) + held / 2,
-        "width": held - 0.1,
+        "width": held - gap,
         "marker": {"color": colour, "colorscale": scale, "cmin": -0.5, "cmax": len(JOB_COLOURS) - 0.5, "line": {"width": 0}},
         "text": [literal(name) for name in names] if len(bars) <= _NAMED else None,
         "textposition": "inside",
@@ -69,8 +70,7 @@ def node_jobs(bars: pd.DataFrame, gpus: int, x: TimeAxis, title: str = "") -> go
         "hovertext": told,
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
-    lanes = max(gpus, 1)
-    y = {"range": [0, lanes], "dtick": max(1, lanes // 8), "title": {"text": "GPUs of the node"}}
+    y = {"range": [0, max(lanes, 1)], "dtick": max(1, lanes // 8), "title": {"text": f"{unit}s of the node"}}
     text = {"mode": "hide", "minsize": 12}
     height = min(max(_LANE_PX * lanes, 96), 384)
     return figure([trace], title, height, hovermode="closest", barmode="overlay", uniformtext=text, dragmode=False, xaxis=x.layout(), yaxis=y)
@@ -84,7 +84,7 @@ def life(spells: Mapping[str, pd.DataFrame], wanted: int, style: Style, x: TimeA
     spells : mapping of DataFrame
         By policy, at most three: `t0` and `t1` in seconds, `state` (one of `STATES`), `gpus`; the first `MOST_SPELLS` rows are drawn.
     wanted : int
-        GPUs that the job asked for: the height of a spell of waiting.
+        GPUs that the job asked for: the height of a spell of waiting. Where it asked for none, and got none, heights say nothing.
     style : mapping
         From `policy_style`.
     x : TimeAxis
@@ -96,6 +96,7 @@ def life(spells: Mapping[str, pd.DataFrame], wanted: int, style: Style, x: TimeA
     traces: list[Trace] = []
     layout: dict[str, Any] = {"annotations": []}
     most = max([wanted, 1, *(int(frame["gpus"].max()) for frame in spells.values() if len(frame))])
+    counted = wanted > 0 or any((frame["gpus"] > 0).any() for frame in spells.values())
     for at, (label, frame) in enumerate(spells.items()):
         number, top = "" if at == 0 else str(at + 1), total - at * (_ROW_PX + _GAP_PX)
         axis = {
@@ -121,8 +122,9 @@ def _spells(frame: pd.DataFrame, state: str, wanted: int, x: TimeAxis, look: tup
     mine = frame[(frame["state"] == state).to_numpy()]
     t0, t1 = mine["t0"].to_numpy(np.float64), mine["t1"].to_numpy(np.float64)
     begin, end = x.place(t0).astype(np.float64), x.place(t1).astype(np.float64)
-    height = np.full(len(mine), float(max(wanted, 1))) if state == "waiting" else np.maximum(mine["gpus"].to_numpy(np.float64), 0.25)
-    amount = "" if state == "waiting" else " on %{y:,.0f} GPUs"
+    gpus = mine["gpus"].to_numpy(np.float64)
+    height = np.full(len(mine), float(max(wanted, 1))) if state == "waiting" else np.where(gpus > 0, gpus, 1.0)
+    amount = "" if state == "waiting" or not wanted else " on %{y:,.0f} GPUs"
     return {
         "type": "bar",
         "name": state,
@@ -147,6 +149,9 @@ def _marker(state: str, colour: str) -> Trace:
 
 def _entry(state: str) -> Trace:
     return {"type": "bar", "x": [None], "y": [None], "name": state, "marker": _marker(state, NEUTRAL)}
+
+
+_UNCOUNTED: Final[Trace] = {"range": [0, 1.05], "showticklabels": False, "showgrid": False}
 
 
 def _short(name: str) -> str:

@@ -29,15 +29,13 @@ _HATCH: Final = "#4A5058"
 _HALF: Final = 0.5
 _ROWS_PX: Final = 560
 _GAP_PX: Final = 34
-_BAND_PX: Final = 66
-_SCALE_PX: Final = 60
-"""Top of the colour scale above the data."""
+_BAND_PX: Final = 54
+_SCALE_PX: Final = 50
+"""Top of the colour scale above the data, and how long it is."""
+_SCALE_LONG_PX: Final = 160
 _RIGHT_PX: Final = 16
-_LABEL_CHARACTERS: Final = 20
+_LABEL_CHARACTERS: Final = 26
 _CHARACTER_PX: Final = 7.6
-
-
-_SCALE_TITLE: Final[Trace] = {"side": "top", "font": {"size": TEXT_PX}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +59,7 @@ class Grid:
 
 def row_labels(names: Sequence[str]) -> list[str]:
     """Return names that fit beside rows and differ from each other; of a long one the middle goes, because ids often differ at their end only."""
-    short = [literal(name if len(name) <= _LABEL_CHARACTERS else f"{name[:8]}…{name[-11:]}") for name in names]
+    short = [literal(name if len(name) <= _LABEL_CHARACTERS else f"{name[:10]}…{name[-15:]}") for name in names]
     seen: dict[str, int] = {}
     made = []
     for name in short:
@@ -72,7 +70,7 @@ def row_labels(names: Sequence[str]) -> list[str]:
 
 def label_px(labels: Sequence[str]) -> int:
     """Return the room that labels need beside their rows, in pixels; figures with the same have their time axes below each other."""
-    return round(min(max(20 + _CHARACTER_PX * max(map(len, labels), default=0), 64), 190))
+    return round(min(max(20 + _CHARACTER_PX * max(map(len, labels), default=0), 64), 210))
 
 
 def occupancy(grids: Sequence[Grid], labels: Sequence[str], x: TimeAxis, *, difference: bool = False, title: str = "") -> go.Figure:
@@ -113,6 +111,10 @@ def occupancy(grids: Sequence[Grid], labels: Sequence[str], x: TimeAxis, *, diff
     # Relative to the figure, because a bar relative to the data pushes margins, and the title with them out of sight.
     below = float(drawn.layout.margin.b) + total + _SCALE_PX
     drawn.update_traces(selector={"type": "heatmap"}, colorbar={"yref": "container", "y": below / drawn.layout.height, "yanchor": "top"})
+    text = "difference, percentage points" if difference else "share in use"
+    drawn.add_annotation(
+        text=text, showarrow=False, font={"size": TEXT_PX}, xref="paper", x=1, xanchor="right", xshift=-_SCALE_LONG_PX - 40, yref="paper", y=1, yshift=44
+    )
     return drawn
 
 
@@ -159,11 +161,11 @@ def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) 
     # A per cent is finer than the eye on this scale, and a byte is a quarter of a float.
     per_cent = np.rint(100 * np.nan_to_num(grid.share))
     scale: Trace = {"zmin": 0, "zmax": 100, "colorscale": "Cividis"}
-    bar: Trace = {"tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"], "title": {"text": "share in use", **_SCALE_TITLE}}
+    bar: Trace = {"tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
     told = "%{z} % in use"
     if difference:
         scale = {"zmin": -100, "zmax": 100, "colorscale": _DIVERGING}
-        bar = {"tickvals": [-100, 0, 100], "ticktext": ["−100", "0", "+100"], "title": {"text": "percentage points in use", **_SCALE_TITLE}}
+        bar = {"tickvals": [-100, 0, 100], "ticktext": ["−100", "0", "+100"]}
         told = "%{z:+d} percentage points"
     place = {"orientation": "h", "x": 1, "xanchor": "right", "ypad": 0, "xpad": 18, "ticklabeloverflow": "allow", "outlinewidth": 0}
     return {
@@ -173,7 +175,7 @@ def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) 
         "x0": (edges[0] + edges[1]) / 2,
         "dx": edges[1] - edges[0],
         "y": list(labels),
-        "colorbar": {"thickness": 10, "len": 200, "lenmode": "pixels", "tickfont": {"size": TEXT_PX}, **place, **bar},
+        "colorbar": {"thickness": 10, "len": _SCALE_LONG_PX, "lenmode": "pixels", "tickfont": {"size": TEXT_PX}, **place, **bar},
         "hovertemplate": f"%{{y}}<br>{_instant(x)}<br>{told}<extra>{literal(grid.label)}</extra>",
         "hoverongaps": False,
         **scale,
@@ -264,7 +266,9 @@ def instant_strip(queue: Mapping[str, pd.DataFrame], style: Style, x: TimeAxis, 
         for label, series in queue.items()
     ]
     at = float(x.place(np.array([at_s]))[0])
-    y = {"rangemode": "tozero", "nticks": 3, "title": {"text": "waiting"}, "fixedrange": True}
+    most = max((float(series["waiting"].max()) for series in queue.values() if len(series)), default=0.0)
+    marks = {"nticks": 3} if most > 3 else {"dtick": 1, "range": [0, max(most, 1.0) * 1.1]}
+    y = {"rangemode": "tozero", "title": {"text": "waiting"}, "fixedrange": True} | marks
     drawn = figure(traces, "", 78, hovermode="x unified", xaxis=widened(x) | {"fixedrange": True}, yaxis=y)
     drawn.update_layout(height=78 + 54, margin={"l": left_px, "r": _RIGHT_PX, "t": 8, "b": 46})
     drawn.add_shape(type="line", x0=at, x1=at, y0=0, y1=1, yref="paper", line={"color": "#D55E00", "width": 2})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
+from sim.cluster import Cluster
 from sim.metrics.occupancy import Matrix, Occupancy, difference
 from sim.trace import Trace
 
@@ -44,9 +46,9 @@ def row_names(found: Occupancy) -> list[str]:
     several, uneven = len(set(found.kinds)) > 1, len(set(found.size.tolist())) > 1
     made = []
     for name, kind, size in zip(found.rows, found.kinds, found.size.tolist(), strict=True):
-        told = [f"{size:,.0f}"] if uneven else []
-        told += [kind] if several and kind and kind.casefold() not in name.casefold() else []
-        made.append(f"{name} · {'×'.join(told)}" if told else name)
+        typed = kind if several and kind and kind.casefold() not in name.casefold() else ""
+        told = f"{size:,.0f} {f'× {typed}' if typed else f'{found.unit}s'}" if uneven else typed
+        made.append(f"{name} · {told}" if told else name)
     return made
 
 
@@ -77,6 +79,13 @@ def rows_table(found: Mapping[str, Occupancy], order: Sequence[int]) -> pd.DataF
         share = one.used.mean(axis=1, dtype=np.float64) / np.maximum(one.size, 1e-9)
         columns |= {f"in_use {title}": share[at], f"down {title}": one.down.mean(axis=1, dtype=np.float64)[at]}
     return pd.DataFrame(columns)
+
+
+def node_sizes(cluster: Cluster) -> tuple[dict[str, int], str]:
+    """Return what the nodes have that jobs hold, by name, and what that is: GPUs, or cores where no node has a GPU and cores are modelled."""
+    if cluster.gpus:
+        return {node.name: node.gpus for node in cluster.nodes if node.gpus}, "GPU"
+    return {node.name: math.ceil(node.cpus) for node in cluster.nodes if math.isfinite(node.cpus) and node.cpus > 0}, "core"
 
 
 def job_row(trace: Trace, job_id: str) -> int | None:

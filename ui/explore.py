@@ -75,7 +75,7 @@ def _rows(book: Book) -> tuple[str, str]:
     if by == explore.ROWS_BY[0]:
         return by, ""
     groups = ["", *explore.groups(book, by)]
-    within = view.choice(st.selectbox, "Open one", groups, view.WITHIN, "", format_func=lambda name: charts.visible(name) or "none", width=200)
+    within = view.choice(st.selectbox, "Expand", groups, view.WITHIN, "", format_func=lambda name: charts.visible(name) or "none", width=200)
     return (explore.fitting(book, within), within) if within else (by, "")
 
 

@@ -69,21 +69,22 @@ def _chosen(scene: Scene) -> int | None:
 
 def _pick(scene: Scene) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        text = st.text_input("Job or user contains", key="explore/text", width=260, max_chars=200)
-        state = str(st.selectbox("Show", list(_STATES), key="explore/state", format_func=_STATES.__getitem__, width=240))
-        sort = str(st.selectbox("First", list(_SORTS), key="explore/first", format_func=_SORTS.__getitem__, width=200))
-        st.text_input("Open job", key="explore/id", placeholder="its id", width=200, max_chars=1000, on_change=_typed, args=(scene.book,))
+        text = st.text_input("Job or user contains", key="explore/text", width=230, max_chars=200)
+        state = str(st.selectbox("Show", list(_STATES), key="explore/state", format_func=_STATES.__getitem__, width=220))
+        sort = str(st.selectbox("First", list(_SORTS), key="explore/first", format_func=_SORTS.__getitem__, width=180))
+        st.text_input("Open job", key="explore/id", placeholder="its id", width=160, max_chars=1000, on_change=_typed, args=(scene.book,))
     if unknown := st.session_state.pop("explore/unknown", ""):
         st.warning(words.plain(f"No job of this trace is called “{unknown}”. Ids are compared letter by letter."), icon=":material/warning:")
     table, matching = _jobs(scene.keys[scene.title], text, state, sort, scene.book)
-    told = f"{len(table):,} of {words.plural(matching, 'job')} shown" if len(table) < matching else words.plural(matching, "job")
-    st.caption(f"{told} of {len(scene.book.trace):,}, under {words.plain(scene.title)}. Choose a row to open the job.")
+    told = f"{len(table):,} of {words.plural(matching, 'job')}" if len(table) < matching else words.plural(matching, "job")
+    all_of = "" if matching == len(scene.book.trace) else f" that match, of {len(scene.book.trace):,} in all"
+    st.caption(f"{told}{all_of}, under {words.plain(scene.title)}. Choose a row to open the job.")
     if not len(table):
         return
     key = f"jobs/{view.picked()}"
     clicked = partial(_clicked, key, table["job"].tolist())
     shown = _readable(scene, table)
-    st.dataframe(shown, hide_index=True, height=min(38 + 35 * len(table), 250), key=key, on_select=clicked, selection_mode="single-row")
+    st.dataframe(figure.readable(shown), hide_index=True, height=min(38 + 35 * len(table), 250), key=key, on_select=clicked, selection_mode="single-row")
 
 
 def _typed(book: Book) -> None:
@@ -111,7 +112,8 @@ def _readable(scene: Scene, table: pd.DataFrame) -> pd.DataFrame:
         jct_s=table["jct_s"].map(words.time),
         slowdown=table["slowdown"].map(words.factor),
     )
-    return told[list(_COLUMNS)].rename(columns=_COLUMNS)
+    columns = {name: title for name, title in _COLUMNS.items() if name != "gpus" or scene.book.cluster.gpus}
+    return told[list(columns)].rename(columns=columns)
 
 
 def _life(scene: Scene, job: int) -> None:

@@ -149,7 +149,7 @@ def _waiting(scene: Scene, moment: Moment) -> None:
     )
     key = f"waiting/{view.picked()}"
     st.dataframe(
-        shown[list(_COLUMNS)].rename(columns=_COLUMNS),
+        figure.readable(shown[list(_COLUMNS)].rename(columns=_COLUMNS)),
         hide_index=True,
         height=min(38 + 35 * len(told), 260),
         key=key,

@@ -9,13 +9,13 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab import explore
+from lab import explore, explored
 from lab.explore import Bars, Book
 from ui import explore_view as view
 from ui import figure, words
 from ui.explore_view import Scene
 
-_COLUMNS: Final = {"id": "Job", "user": "User", "gpus": "GPUs", "t0": "From", "t1": "To"}
+_COLUMNS: Final = {"id": "Job", "user": "User", "gpus": "Held", "t0": "From", "t1": "To"}
 
 
 def draw(scene: Scene) -> None:
@@ -25,9 +25,9 @@ def draw(scene: Scene) -> None:
 
 
 def _node(scene: Scene) -> None:
-    sizes = {node.name: node.gpus for node in scene.book.cluster.nodes if node.gpus}
+    sizes, unit = explored.node_sizes(scene.book.cluster)
     if not sizes:
-        st.caption("The nodes of this cluster have no GPUs, so there are no bars to draw; the table of jobs below says where each of them ran.")
+        st.caption("The cores of these nodes are not modelled, so there are no bars to draw.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         node = view.choice(st.selectbox, "Node", list(sizes), view.NODE, next(iter(sizes)), format_func=charts.visible, width=300)
@@ -36,10 +36,13 @@ def _node(scene: Scene) -> None:
     # A click is kept under the key of a figure, so every picture has its own.
     name = f"node/{title}/{node}/{view.picked()}"
     clicked = partial(_clicked, name, found.frame["job"].tolist())
-    drawn = charts.node_jobs(found.frame, sizes[node], scene.axis, f"Which jobs were on {charts.literal(node)} under {title}?")
+    drawn = charts.node_jobs(found.frame, (sizes[node], unit), scene.axis, f"Which jobs were on {charts.literal(node)} under {title}?")
     alt = f"{words.plural(found.frame['job'].nunique(), 'job')} on {node} under {title} in the window, one bar for each time that a job was there."
     figure.draw(drawn, name, alt, lambda: _table(scene, found), on_select=clicked, selection_mode="points")
-    lanes = "" if sizes[node] == 1 else " As high as its GPUs; which GPU of the node it had is not recorded."
+    if not len(found.frame):
+        st.caption("No job was on it in this window.")
+        return
+    lanes = "" if sizes[node] == 1 else f" It is as high as its {unit}s; which {unit} of the node it had is not recorded."
     lost = f" {words.plural(found.left_out, 'short bar')} of the window are left out." if found.left_out else ""
     st.caption(f"A bar: one job for as long as it was there, without a change.{lanes} Colours only tell neighbours apart. Click a bar to open its job.{lost}")
 

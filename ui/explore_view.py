@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import streamlit as st
@@ -47,7 +47,7 @@ class Scene:
     books : mapping of Book
         Title -> run: the policy first, then the one it is seen against, if any.
     keys : mapping of str
-        Title -> key of that run in the store.
+        Title -> key of what is derived from that run: its own in the store, and how instants are written.
     axis : TimeAxis
         The window.
     """
@@ -83,15 +83,18 @@ def scene(said: Report, look: tables.Look, shown: Shown, chosen: Sequence[int], 
         If a stored result was removed meanwhile.
     """
     entries = {shown.titles[at]: shown.entries[at][0] for at in chosen}
-    books = {title: _book(entry.key, title, entry, shown) for title, entry in entries.items()}
-    return Scene(said, look, books, {title: entry.key for title, entry in entries.items()}, overview.axis(said, window))
+    axis = overview.axis(said, window)
+    books = {title: _book(entry.key, title, axis.epoch, entry, shown) for title, entry in entries.items()}
+    return Scene(said, look, books, {title: f"{entry.key} {axis.epoch}" for title, entry in entries.items()}, axis)
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _book(key: str, title: str, _entry: Entry, _shown: Shown) -> Book:
+def _book(key: str, title: str, epoch: str, _entry: Entry, _shown: Shown) -> Book:
     del key
     base = _shown.study.base
-    return explore.opened(_entry, load_trace(base.trace, server.store()), base.cluster, title, server.store())
+    # Sentences write instants as the axis does: on the calendar, or in days since the first submission.
+    trace = replace(load_trace(base.trace, server.store()), epoch=epoch)
+    return explore.opened(_entry, trace, base.cluster, title, server.store())
 
 
 def asked(name: str, default: str = "") -> str:
