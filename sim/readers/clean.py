@@ -203,9 +203,9 @@ def _settle_ids(jobs: pd.DataFrame, report: Report, repeat: bool) -> pd.DataFram
 
 def _nothing_left(report: Report, name: str) -> str:
     counts = pd.concat(report.parts)["reason"].value_counts() if report.parts else pd.Series(dtype=int)
-    why = f" (most often: {counts.index[0]}, {counts.iloc[0]:,} rows)" if len(counts) else ""
+    why = f" (most often: {counts.index[0]}; {counts.iloc[0]:,} of them)" if len(counts) else ""
     advice = "Keep CPU jobs, or choose another file." if "CPU job" in why else "Check the format, the units and the mapping."
-    return f"{name}: none of the {report.read:,} rows can be used{why}. {advice}"
+    return f"{name}: no row of {report.read:,} can be used{why}. {advice}"
 
 
 def _trace(jobs: pd.DataFrame, draft: Draft, name: str) -> Trace:

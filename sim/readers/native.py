@@ -21,6 +21,7 @@ from sim.trace import COLUMNS, NUMBERS, REQUIRED
 TIMES: Final = ("submit_time_s", "start_time_s", "end_time_s", "deadline_s")
 LONG_S: Final = 1e7
 LENGTHS: Final = ("duration_s", "time_limit_s")
+_WANTED: Final = {"submit_time_s": "a submission time", "num_gpus": "a number of GPUs", "duration_s": "a duration"}
 
 
 def _is_native(sample: Sample) -> bool:
@@ -56,11 +57,21 @@ def _load_mapped(frame: pd.DataFrame, report: Report, name: str, options: ReadOp
     mapping = guess_mapping(frame.columns, options.mapping)
     missing = [column for column in REQUIRED[1:] if column not in mapping]
     if missing:
-        found = ", ".join(map(str, frame.columns[:20]))
-        raise TraceError(f"{name}: the format is not known and no column can be taken for {missing[0]}. Columns found: {found}. Map one of them to it.")
+        raise TraceError(_missing(frame, missing[0], name))
     read = ", ".join(f"{native} from {source}" for native, source in mapping.items() if native != source)
     report.guess(f"The format is not known; columns were matched by name{': ' + read if read else ''}.")
     return draft_of(frame, mapping, report, name, options)
+
+
+def _missing(frame: pd.DataFrame, native: str, name: str) -> str:
+    found = ", ".join(map(str, frame.columns[:20]))
+    if any(_is_number(str(column)) for column in frame.columns):
+        return f"{name}: the first line ({found}) looks like a row, not like names of columns. Put a line with their names above it, or map them."
+    return f"{name}: no column looks like {_WANTED[native]} ({native}). Columns found: {found}. Map one of them to it."
+
+
+def _is_number(cell: str) -> bool:
+    return cell.removeprefix("-").replace(".", "", 1).isdecimal()
 
 
 def draft_of(frame: pd.DataFrame, mapping: Mapping[str, str], report: Report, name: str, options: ReadOptions) -> Draft:

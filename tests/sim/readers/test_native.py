@@ -311,3 +311,18 @@ def test_formats_are_keyed_by_their_own_name() -> None:
     assert all(key == fmt.name and fmt.title for key, fmt in FORMATS.items())
     with pytest.raises(TraceError, match="'nope' is not known"):
         read(PLAIN.encode(), fmt="nope")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b,c\n1,2,3\n", r"x: no column looks like a submission time \(submit_time_s\)\. Columns found: a, b, c\. Map one of them to it\."),
+        ("submit_time,b,c\n1,2,3\n", r"x: no column looks like a number of GPUs \(num_gpus\)"),
+        ("submit_time,gpus,c\n1,2,3\n", r"x: no column looks like a duration \(duration_s\)"),
+        ("a,0,1,600\nb,60,2,1200\n", r"x: the first line \(a, 0, 1, 600\) looks like a row, not like names of columns\. Put a line with their names above it"),
+        ("-1,0.5,x\n1,2,3\n", "looks like a row"),
+    ],
+)
+def test_a_missing_column_is_named_in_words(text: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        read(text.encode(), name="x")
