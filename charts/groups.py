@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from charts.axes import duration_text, log_duration
-from charts.theme import LINE_PX, Style, figure, legend_px, literal
+from charts.theme import LINE_PX, NARROW_PX, Style, figure, legend_px, literal
 
 Trace = dict[str, Any]
 Floats = NDArray[np.float64]
@@ -44,7 +44,7 @@ def dumbbell(table: pd.DataFrame, style: Style, baseline: str, title: str = "", 
     low, high = (float(every.min()) / 1.3, float(every.max()) * 1.3) if len(every) else (60.0, 86_400.0)
     y_axis = {"tickvals": rows, "ticktext": [literal(group) for group in groups], "range": [len(groups) - 0.5, -0.5], "automargin": True}
     x_axis = {**log_duration(low, high), "title": {"text": f"{axis}, logarithmic"}}
-    return figure(traces, title, 40 + max(48, 14 * len(others) + 20) * len(groups), legend_px=legend_px(labels), xaxis=x_axis, yaxis=y_axis)
+    return figure(traces, title, 40 + max(48, 14 * len(others) + 20) * len(groups), legend_px=legend_px(labels, NARROW_PX), xaxis=x_axis, yaxis=y_axis)
 
 
 def _column(table: pd.DataFrame, label: str, groups: list[str]) -> dict[str, Floats]:

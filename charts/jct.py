@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from charts.axes import duration_text, log_duration
-from charts.theme import LINE_PX, NEUTRAL, TEXT_PX, Style, figure, legend_px, literal
+from charts.theme import LINE_PX, NARROW_PX, NEUTRAL, TEXT_PX, Style, figure, legend_px, literal
 
 Trace = dict[str, Any]
 
@@ -34,7 +34,7 @@ def jct_cdf(curves: Mapping[str, pd.DataFrame], style: Style, title: str = "", l
     times = np.concatenate([trace["x"] for trace in traces]) if traces else np.zeros(0)
     low, high = (float(times.min()), float(times.max())) if len(times) else (60.0, 86_400.0)
     y = {"range": [0, 102], "ticksuffix": " %", "title": {"text": "jobs done within"}, "unifiedhovertitle": {"text": "%{y:.0f} % of jobs within"}}
-    drawn = figure(traces, title, 320, legend_px=legend_px(list(curves)), hovermode="y unified", xaxis=log_duration(low, high), yaxis=y)
+    drawn = figure(traces, title, 320, legend_px=legend_px(list(curves), NARROW_PX), hovermode="y unified", xaxis=log_duration(low, high), yaxis=y)
     missing = ", ".join(f"{literal(label)} {count:,}" for label, count in (left_out or {}).items() if count)
     if missing:
         _footnote(drawn, f"Not completed, so not in the curve: {missing}")

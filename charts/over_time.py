@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from charts.axes import TimeAxis, duration_text
-from charts.theme import LINE_PX, NEUTRAL, TEXT_PX, Style, faded, figure, legend_px, literal, narrow_legend_px
+from charts.theme import LINE_PX, NARROW_PX, NEUTRAL, TEXT_PX, Style, faded, figure, legend_px, literal, narrow_legend_px
 
 MOST_BANDS: Final = 3
 """Bands of more lines than that hide each other."""
@@ -231,7 +231,7 @@ def linked_rows(rows: Sequence[Row], x: TimeAxis, title: str, legend: Sequence[s
             layout["legend2"] = _own_legend((top + narrow_legend_px(row.legend)) / total)
         top -= row.height + gap
     axis = {"anchor": "y" if len(rows) == 1 else f"y{len(rows)}", **x.layout()}
-    return figure(placed, title, total, legend_px=legend_px(legend) + 24, hovermode="x unified", hoversubplots="axis", xaxis=axis, **layout)
+    return figure(placed, title, total, legend_px=legend_px(legend, NARROW_PX) + 24, hovermode="x unified", hoversubplots="axis", xaxis=axis, **layout)
 
 
 def _once(row: Row, *, named: bool) -> list[Trace]:

@@ -28,7 +28,7 @@ MOST_CHARACTERS: Final = 80
 """Of one name in a figure."""
 _UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _TITLE_CHARACTERS: Final = 78
-_NARROW_PX: Final = 380
+NARROW_PX: Final = 380
 """What a legend has of a window of 800 px beside the sidebar."""
 
 
@@ -82,8 +82,8 @@ def visible(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a name from outside such that Plotly shows it as it is: it would take HTML for markup, and ``%{`` in a hover label for a variable."""
-    return html.escape(visible(text), quote=False).replace("%{", "%&#123;")
+    """Return a name from outside such that Plotly shows it as it is: it would take HTML for markup, two ``$`` for LaTeX, and ``%{`` in a hover label for a variable."""
+    return html.escape(visible(text), quote=False).replace("%{", "%&#123;").replace("$", "&#36;")
 
 
 def image_config(name: str) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def legend_px(labels: Sequence[str], width: int = 700) -> int:
 
 def narrow_legend_px(labels: Sequence[str]) -> int:
     """Return the height that a horizontal legend of many labels takes beside an open sidebar: Plotly gives all entries the width of the longest, in pixels."""
-    per_row = max(int(_NARROW_PX / (44 + 6.5 * max(map(len, labels), default=0))), 1)
+    per_row = max(int(NARROW_PX / (44 + 6.5 * max(map(len, labels), default=0))), 1)
     return 24 * -(-len(labels) // per_row)
 
 

@@ -45,7 +45,9 @@ def by_group(said: Report, shown: Shown, look: tables.Look) -> None:
         if not ways:
             return
         with st.container(horizontal=True, vertical_alignment="bottom"):
-            by = st.segmented_control("By", list(ways), default=next(iter(ways)), required=True, format_func=lambda name: ways[name].title, key="group_by")
+            by = st.segmented_control(
+                "By", list(ways), default=next(iter(ways)), required=True, format_func=lambda name: ways[name].title, key="group_by", wrap=True
+            )
             what = st.segmented_control("Of each", list(WHATS), default=next(iter(WHATS)), required=True, format_func=lambda name: WHATS[name], key="group_of")
         found = _grouped(shown.mark, by, what, shown, ways[by])
     except TrainyardError as error:
