@@ -356,7 +356,7 @@ def life(book: Book, job: int, window: Window | None = None) -> Life:
     lived = lives.spells(book.line, job)
     happened = lives.happenings(book.line, job, lived)
     teller = telling.Teller(book.clock, book.cluster, book.line.names)
-    events = pd.DataFrame([(one.t_s, one.what, teller.event(one, happened[0].t_s)) for one in happened], columns=["t_s", "what", "told"])
+    events = pd.DataFrame({"t_s": [one.t_s for one in happened], "what": [one.what for one in happened], "told": teller.events(happened)})
     t0, t1 = window or (-np.inf, np.inf)
     rows = [(max(s.t0, t0), min(s.t1, t1), s.state, s.gpus, teller.nodes(s), teller.types(s)) for s in lived if s.t0 < t1 and s.t1 > t0]
     return Life(
@@ -380,7 +380,8 @@ def why(book: Book, job: int) -> tuple[Reason, ...]:
     _check_job(book, job)
     demands, least = book.asked
     wanted = _wanted(book, demands.of(job), least[job])
-    return tuple(map(Reasons(book.line, book.trace, book.clock, wanted).told, reasons(Case(book.line, wanted, job))))
+    recorded_s = book.trace.numbers("start_time_s")[job] if "recorded_start" in book.needs else np.nan
+    return tuple(map(Reasons(book.line, book.trace, book.clock, wanted, float(recorded_s)).told, reasons(Case(book.line, wanted, job))))
 
 
 def _wanted(book: Book, demand: Demand, least_gpus: float) -> Wanted:
@@ -388,8 +389,10 @@ def _wanted(book: Book, demand: Demand, least_gpus: float) -> Wanted:
     pools = pools_of(book.cluster)
     for at in demand.pools:
         kinds[list(pools[at].nodes)] = pools[at].type_at + 1
-    need = min(max(1, ceil(least_gpus / demand.gpus)), demand.replicas) if demand.gpus else demand.replicas
-    beside = None if demand.servers is None else _wanted(book, demand.servers, np.inf)
+    sized = {"scaling", "servers"} <= book.needs  # such an allocator sizes workers and servers itself
+    least = ceil(least_gpus / demand.gpus) if demand.gpus else 1 if sized else demand.replicas
+    need = min(max(1, least), demand.replicas)
+    beside = None if demand.servers is None else _wanted(book, demand.servers, 0.0)
     return Wanted(demand, need, kinds, "mixed" in book.needs, beside)
 
 

@@ -72,12 +72,15 @@ class Reasons:
         How instants are written.
     wanted : Wanted
         What the job needs.
+    recorded_s : float, seconds
+        When the recording started it, if that is what the policy replays; NaN = it does not.
     """
 
     line: Timeline
     trace: Trace
     clock: Clock
     wanted: Wanted
+    recorded_s: float = float("nan")
 
     def told(self, piece: Piece) -> Reason:
         """Return one piece in words."""
@@ -90,6 +93,8 @@ class Reasons:
             said.append(f"Some of the time it was otherwise: {self._shares(others)}.")
         if not piece.started and piece.t1 >= self.line.end_s:
             said.append("Then the run ended.")
+        if np.isfinite(self.recorded_s):
+            said.append(f"The recording started it at {self.clock.at(self.recorded_s)}.")
         if notes := "; ".join(map(_note, piece.notes)):
             said.append(f"The policy noted: {notes}.")
         return Reason(piece.t0, piece.t1, piece.cause, " ".join(said), piece.waited_s, notes, piece)

@@ -8,6 +8,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 _CAUSES: Final = {"oom": "out of memory ({role})", "interruption": "interrupted", "outage": "its node went down"}
+_DAY_S: Final = 86_400.0
+_MOST_DAYS: Final = 1_000_000
+"""From the epoch; calendars end."""
 
 
 def plural(number: int, noun: str) -> str:
@@ -58,12 +61,12 @@ class Clock:
         return time if day == self._parts(before_s)[0] else f"{day} {time}"
 
     def _parts(self, t_s: float) -> tuple[str, str]:
-        whole = timedelta(seconds=round(t_s, 3))  # rounding errors must not fall back into the minute before
-        pattern = "%H:%M:%S" if self.seconds else "%H:%M"
-        if self.epoch:
-            instant = datetime.fromisoformat(self.epoch) + whole
-            return f"{instant:%Y-%m-%d}", f"{instant:{pattern}}"
-        return f"day {whole.days + 1}", f"{datetime(1, 1, 1) + timedelta(seconds=whole.seconds):{pattern}}"
+        day, second = divmod(round(t_s, 3), _DAY_S)  # rounding errors must not fall back into the minute before
+        if self.epoch and abs(day) < _MOST_DAYS:
+            instant = datetime.fromisoformat(self.epoch) + timedelta(day, second)
+            return f"{instant:%Y-%m-%d}", f"{instant:{'%H:%M:%S' if self.seconds else '%H:%M'}}"
+        time = f"{second // 3600:02.0f}:{second // 60 % 60:02.0f}"
+        return f"day {day + 1:,.0f}", f"{time}:{second // 1 % 60:02.0f}" if self.seconds else time
 
 
 def length(seconds: float) -> str:

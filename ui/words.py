@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
 from typing import Final
 
 from charts import visible
 from lab.readable import BY_UNIT, MISSING, change, count, factor, money, share, time
-from lab.words import plural
+from lab.words import Clock, plural
 
 __all__ = ["BY_UNIT", "MISSING", "change", "count", "factor", "instant", "money", "plain", "plural", "share", "time"]
 
@@ -26,10 +25,7 @@ _BEGIN: Final = re.compile(r"^(?:[#+=-]|\d+(?=[.)]))")
 
 def instant(t_s: float, epoch: str = "") -> str:
     """Return an instant of a run, in seconds since its begin: "day 3 14:20", or on the calendar if it is known when that was."""
-    if epoch:
-        return f"{datetime.fromisoformat(epoch) + timedelta(seconds=t_s):%Y-%m-%d %H:%M}"
-    minutes = int(t_s // 60)
-    return f"day {minutes // 1440 + 1} {minutes // 60 % 24:02d}:{minutes % 60:02d}"
+    return Clock(epoch).at(t_s)
 
 
 def plain(text: str) -> str:
