@@ -99,14 +99,8 @@ def life(spells: Mapping[str, pd.DataFrame], wanted: int, style: Style, x: TimeA
     counted = wanted > 0 or any((frame["gpus"] > 0).any() for frame in spells.values())
     for at, (label, frame) in enumerate(spells.items()):
         number, top = "" if at == 0 else str(at + 1), total - at * (_ROW_PX + _GAP_PX)
-        axis = {
-            "domain": [(top - _ROW_PX) / total, top / total],
-            "anchor": "x",
-            "range": [0, most * 1.05],
-            "dtick": max(1, round(most / 4)),
-            "title": {"text": "GPUs"},
-        }
-        layout[f"yaxis{number}"] = axis
+        amounts = {"range": [0, most * 1.05], "dtick": max(1, round(most / 4)), "title": {"text": "GPUs"}} if counted else _UNCOUNTED
+        layout[f"yaxis{number}"] = amounts | {"domain": [(top - _ROW_PX) / total, top / total], "anchor": "x"}
         drawn = frame.head(MOST_SPELLS)
         traces += [_spells(drawn, state, wanted, x, (label, style[label][0])) | {"yaxis": f"y{number}"} for state in STATES]
         place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": top / total, "yanchor": "bottom", "yshift": 2}

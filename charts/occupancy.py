@@ -113,7 +113,17 @@ def occupancy(grids: Sequence[Grid], labels: Sequence[str], x: TimeAxis, *, diff
     drawn.update_traces(selector={"type": "heatmap"}, colorbar={"yref": "container", "y": below / drawn.layout.height, "yanchor": "top"})
     text = "difference, percentage points" if difference else "share in use"
     drawn.add_annotation(
-        text=text, showarrow=False, font={"size": TEXT_PX}, xref="paper", x=1, xanchor="right", xshift=-_SCALE_LONG_PX - 40, yref="paper", y=1, yshift=44
+        text=text,
+        showarrow=False,
+        font={"size": TEXT_PX},
+        xref="paper",
+        x=1,
+        xanchor="right",
+        xshift=-_SCALE_LONG_PX - 40,
+        yref="paper",
+        y=1,
+        yshift=46,
+        yanchor="middle",
     )
     return drawn
 

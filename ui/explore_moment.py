@@ -148,8 +148,9 @@ def _waiting(scene: Scene, moment: Moment) -> None:
         )
     )
     key = f"waiting/{view.picked()}"
+    columns = {name: title for name, title in _COLUMNS.items() if name != "gpus" or scene.book.cluster.gpus}
     st.dataframe(
-        figure.readable(shown[list(_COLUMNS)].rename(columns=_COLUMNS)),
+        figure.readable(shown[list(columns)].rename(columns=columns)),
         hide_index=True,
         height=min(38 + 35 * len(told), 260),
         key=key,
