@@ -58,7 +58,6 @@ def _share(mine: state.Desk) -> None:
     if name != mine.study.base.name:
         mine.name(name)
     st.write("The address of this page holds the scenario and the window of time. Whoever opens it on this server sees the same.")
-    st.code(state.link(), language=None, wrap_lines=True)
     store = server.store()
     kept = f"Results are kept for {store.keep_days:g} days; after that the link still holds the scenario, to be run again."
     if mine.study.base.trace.source.startswith("store:"):
@@ -68,6 +67,7 @@ def _share(mine: state.Desk) -> None:
         )
     else:
         st.caption(f"The link holds everything: its jobs come with Trainyard. {kept}")
+    st.code(state.link(), language=None, wrap_lines=True)
 
 
 def _command(study: Study) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import zlib
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
@@ -29,8 +30,11 @@ def note(study: Study) -> None:
         "name": (study.base.name or trace)[:_LONGEST],
         "policies": ", ".join(outcomes.titles(study.allocators))[:_LONGEST],
     }
-    # The entry stands in an attribute, so that no name in it can become a part of the script.
-    st.html(f'<div id="ty-shown" data-entry="{html.escape(json.dumps(entry))}"></div><script>{_NOTE}</script>', unsafe_allow_javascript=True)
+    # What cleans the HTML in the browser removes attributes that hold tags, even escaped ones.
+    told = json.dumps(entry).replace("<", "\\u003c").replace(">", "\\u003e")
+    # The entry stands in an attribute, so that no name in it can become a part of the script. Scripts run when their element is new, hence the key.
+    with st.container(key=f"shown/{zlib.crc32(told.encode())}"):
+        st.html(f'<div id="ty-shown" data-entry="{html.escape(told)}"></div><script>{_NOTE}</script>', unsafe_allow_javascript=True)
 
 
 def draw() -> None:

@@ -41,7 +41,8 @@ def _trace(study: Study) -> None:
         trace = load_trace(study.base.trace, server.store())
     except TrainyardError as error:
         st.page_link("pages/trace.py", label="No trace", icon=":material/view_timeline:")
-        st.warning(words.plain(str(error)), icon=":material/warning:")
+        if not start.trace_is_gone(study, server.store()):  # else the page says it
+            st.warning(words.plain(str(error)), icon=":material/warning:")
         return
     st.page_link("pages/trace.py", label=words.plain(trace.name), icon=":material/view_timeline:", help="Change the trace")
     st.caption(f"{words.plural(len(trace), 'job')} in {words.time(trace.span_s)}")
@@ -79,15 +80,16 @@ def _size(mine: state.Desk) -> None:
         told = estimate.estimate(study, pool.store, pool.costs, pool.workers)
     except TrainyardError:
         return  # the trace is missing, which is said above
-    if not told.large:
+    if not told.large or mine.live or (mine.shown is not None and not mine.stale and _complete(mine)):
         return
     more = "" if told.known else ", more if a policy that has not run here yet solves optimisation problems"
     of = f"{words.plural(told.jobs, 'job')} in {words.plural(told.runs, 'run')}"
-    st.warning(f"{of}: about {words.time(told.seconds)} and {told.memory_gb:.1f} GB{more}. Run it, or take less:", icon=":material/timer:")
-    span_s = load_trace(study.base.trace, pool.store).span_s
+    less = estimate.smaller(study.base.trace, told.jobs, load_trace(study.base.trace, pool.store).span_s)
+    ways = " Run it, or take less:" if less else " Fewer repeats or policies take less." if told.runs > 1 else ""
+    st.warning(f"{of}: about {words.time(told.seconds)} and {told.memory_gb:.1f} GB{more}.{ways}", icon=":material/timer:")
     with st.container(horizontal=True):
-        for label, spec in estimate.smaller(study.base.trace, told.jobs, span_s).items():
-            st.button(f"Take {label}" if label[0] == "a" else f"Take the {label}", key=f"less/{label}", on_click=_take, args=(mine, spec))
+        for label, spec in less.items():
+            st.button(f"Take {label}", key=f"less/{label}", on_click=_take, args=(mine, spec))
 
 
 def _take(mine: state.Desk, spec: TraceSpec) -> None:

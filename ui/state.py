@@ -316,7 +316,7 @@ def forget_trace(digest: str) -> int:
 
 def _has_results(study: Study) -> bool:
     try:
-        return any(gather(study).entries)
+        return bool(gather(study).places)
     except TrainyardError:
         return False
 
@@ -338,8 +338,8 @@ def _from_address(scenario: str, result: str) -> Desk:
         found = gather(shown)
     except TrainyardError as error:
         return _without_address(scenario, str(error))
-    # Without any result there is nothing to show, and the page offers to run.
-    return Desk(study, shown=shown if any(found.entries) or result or GOING in st.query_params else None)
+    # Without a complete policy there is nothing to show, and the page offers to run; but what a link has shown, or a reload has interrupted, is missed.
+    return Desk(study, shown=shown if found.places or result or GOING in st.query_params else None)
 
 
 def _window(t0: str, t1: str) -> tuple[float, float] | None:

@@ -53,7 +53,7 @@ def test_what_may_be_run_instead() -> None:
     spec = TraceSpec("store:00000000", from_s=100.0, load=2.0)
     assert smaller(spec, 140_000, 8 * 86_400) == {}
     found = smaller(spec, 1_200_000, 60 * 86_400)
-    assert found == {"a random 100,000": replace(spec, sample=100_000), "first week": replace(spec, to_s=100.0 + 14 * 86_400)}
+    assert found == {"a random 100,000": replace(spec, sample=100_000), "the first week": replace(spec, to_s=100.0 + 14 * 86_400)}
 
 
 def test_seconds_left_are_told_after_a_while() -> None:

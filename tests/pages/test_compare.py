@@ -136,7 +136,7 @@ def test_stale_results_stay_with_the_list_of_changes(visit: Open, tiny: Study, p
 def test_a_trace_that_is_gone_is_said_and_the_rest_lives(visit: Open, tiny: Study) -> None:
     gone = replace(tiny, base=replace(tiny.base, trace=replace(tiny.base.trace, source="store:" + "0" * 32)))
     app = visit("cluster", gone)
-    assert any("Load its file again" in warning.value for warning in app.warning)
+    assert any("trace is not on this server" in error.value for error in app.error)
     assert app.metric[1].value == str(tiny.base.cluster.gpus)
 
 

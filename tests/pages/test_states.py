@@ -115,7 +115,7 @@ def test_too_big_is_said_before_the_run_and_something_smaller_is_offered(visit: 
     # 20 jobs under three policies at 10 s each on two processes.
     assert "20 jobs in 4 runs: about 5.0 min and 0.3 GB, more if" in said
     assert app.button(key="less/a random 10")
-    app.button(key="less/first week").click().run()
+    app.button(key="less/the first week").click().run()
     sound(app)
     assert study_of(app).base.trace.to_s == 7 * 86_400
     assert "7 jobs in 4 runs" in app.sidebar.warning[0].value
