@@ -16,6 +16,8 @@ _FINE: Final = tuple(count * unit for unit, counts in ((1, (1, 2, 5, 10, 20, 30)
     count * unit for unit, counts in ((3600, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20)), (86_400, (1, 2, 3, 4, 5, 7, 14, 30, 60, 120, 365))) for count in counts
 )
 _FEWEST_MARKS: Final = 3
+_MOST_MARKS: Final = 10
+"""Labels that stand beside each other in a window of 800 px."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def log_duration(low_s: float, high_s: float) -> dict[str, Any]:
         marks = [at for at in candidates if low / 1.001 <= at <= high * 1.001]
         if len(marks) >= _FEWEST_MARKS:
             break
+    marks = _apart(marks, math.log(high / low) / _MOST_MARKS)
     return {
         "type": "log",
         "range": [math.log10(low), math.log10(high)],
@@ -90,3 +93,12 @@ def log_duration(low_s: float, high_s: float) -> dict[str, Any]:
         "tickvals": marks,
         "ticktext": [duration_text(at) for at in marks],
     }
+
+
+def _apart(marks: list[float], least: float) -> list[float]:
+    """Return those marks that are far enough from the one before, in logarithms."""
+    kept: list[float] = []
+    for mark in marks:
+        if not kept or math.log(mark / kept[-1]) >= least:
+            kept.append(mark)
+    return kept

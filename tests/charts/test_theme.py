@@ -103,3 +103,7 @@ def test_log_axes_are_labelled_in_words() -> None:
     assert len(log_duration(100, 101)["tickvals"]) == 4
     assert log_duration(50, 50)["range"][1] > log_duration(50, 50)["range"][0]
     assert np.isfinite(log_duration(0, 0)["range"]).all()
+
+
+def test_marks_of_a_log_axis_stand_apart() -> None:
+    assert log_duration(20 * 60, 9 * 3600)["ticktext"] == ["20 min", "30 min", "1 h", "2 h", "3 h", "5 h", "7 h"]
