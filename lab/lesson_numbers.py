@@ -21,15 +21,16 @@ from sim.metrics.summary import NUMBERS
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-GROUPS: Final[Mapping[str, tuple[float, float]]] = {"shorter half": (0.0, 0.5), "longest tenth": (0.9, 1.0)}
-"""Jobs by their place in the order of run times alone on the fastest type."""
+GROUPS: Final = ("shorter half", "longest tenth")
+"""Jobs by their place in the order of run times alone on the fastest type: some of `LENGTHS`."""
 SLOWER: Final = "slower"
 """Share of jobs that take longer than under another policy."""
 IDLE: Final = "idle_waiting"
 """Share of the GPU time that is free, of the time in which a job waits to start."""
 MEASURES: Final = (*NUMBERS, SLOWER, IDLE)
 BY: Final[Mapping[str, str]] = {"length": "run time", "gpus": "GPUs asked for"}
-QUARTERS: Final = ("shortest quarter", "second quarter", "third quarter", "longest quarter")
+LENGTHS: Final = ((0.0, "shorter half"), (0.5, "next 30 %"), (0.8, "next 10 %"), (0.9, "longest tenth"))
+"""Where in the order of run times a group begins, and what it is called."""
 TIMES: Final[Mapping[str, str]] = {"jct_mean_s": "finish_s", "queue_mean_s": "first_start_s"}
 """Metric that can be had of some of the jobs -> column from which the submission is taken."""
 _SHARES: Final = (SLOWER, IDLE, "utilisation", "utilisation_productive", "completion_rate")
@@ -156,7 +157,7 @@ def groups(shown: Shown, metric: str, by: str) -> pd.DataFrame:
     metric : str
         A mean time: of completion or to the first start.
     by : str
-        One of `BY`: quarters by run time alone, or classes of size.
+        One of `BY`: `LENGTHS` by run time alone, or classes of size.
 
     Returns
     -------
@@ -166,28 +167,36 @@ def groups(shown: Shown, metric: str, by: str) -> pd.DataFrame:
     parts = []
     for title, entries in zip(shown.titles, shown.entries, strict=True):
         jobs = entries[0].jobs()
-        labels = metrics.size_class(jobs["gpus"].to_numpy()) if by == "gpus" else _quarters(jobs["ideal_s"].to_numpy(np.float64))
+        labels = pd.Series(metrics.size_class(jobs["gpus"].to_numpy())) if by == "gpus" else _lengths(jobs["ideal_s"].to_numpy(np.float64))
         done = np.asarray(jobs["outcome"] == "completed")
-        frame = pd.DataFrame({"group": pd.Series(labels)[done].reset_index(drop=True), "value": _times(jobs, metric)[done]})
+        frame = pd.DataFrame({"group": labels[done].reset_index(drop=True), "value": _times(jobs, metric)[done]})
         parts.append(frame.groupby("group", observed=True, sort=True)["value"].mean().reset_index().assign(label=title))
     made = pd.concat(parts, ignore_index=True)
-    return made.assign(group=made["group"].astype(str), low=math.nan, high=math.nan)[["group", "label", "value", "low", "high"]]
+    names = made["group"].astype(str)
+    return made.assign(group=[f"{name} GPU{'' if name == '1' else 's'}" for name in names] if by == "gpus" else names, low=math.nan, high=math.nan)[
+        ["group", "label", "value", "low", "high"]
+    ]
 
 
 def _value(one: Number, place: Shown) -> float:
     entry = _entry(place, one.policy)
-    if one.metric == SLOWER:
-        return _slower(_entry(place, one.against).jobs(), entry.jobs())
     if one.metric == IDLE:
         return idle_while_waiting(entry, place.study.base.cluster)
+    if not one.of and one.metric != SLOWER:
+        return _number(entry, one.metric)
+    jobs = entry.jobs()
+    mask = np.asarray(jobs["outcome"] == "completed")
     if one.of:
-        jobs = entry.jobs()
-        low, high = GROUPS[one.of]
-        alone_s = jobs["ideal_s"].to_numpy(np.float64)
-        first, last = np.quantile(alone_s, [low, high])
-        mask = (alone_s >= first) & (alone_s <= last) & np.asarray(jobs["outcome"] == "completed")
-        return float(_times(jobs, one.metric)[mask].mean()) if mask.any() else math.nan
-    return _number(entry, one.metric)
+        mask = mask & np.asarray(_lengths(jobs["ideal_s"].to_numpy(np.float64)) == one.of)
+    if one.metric == SLOWER:
+        before = _entry(place, one.against).jobs()
+        mask = mask & np.asarray(before["outcome"] == "completed")
+        return _mean(_times(jobs, "jct_mean_s")[mask] > _times(before, "jct_mean_s")[mask] + SAME_S)
+    return _mean(_times(jobs, one.metric)[mask])
+
+
+def _mean(values: Floats | Mask) -> float:
+    return float(values.mean()) if len(values) else math.nan
 
 
 def _number(entry: Entry, metric: str) -> float:
@@ -201,12 +210,6 @@ def _entry(place: Shown, title: str) -> Entry:
 
 def _times(jobs: pd.DataFrame, metric: str) -> Floats:
     return np.asarray(jobs[TIMES[metric]].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64))
-
-
-def _slower(before: pd.DataFrame, after: pd.DataFrame) -> float:
-    both = np.asarray(before["outcome"] == "completed") & np.asarray(after["outcome"] == "completed")
-    old, new = (_times(jobs, "jct_mean_s")[both] for jobs in (before, after))
-    return float((new > old + SAME_S).mean()) if both.any() else math.nan
 
 
 def idle_while_waiting(entry: Entry, cluster: Cluster) -> float:
@@ -232,9 +235,12 @@ def _held(frame: pd.DataFrame, column: str, times: Floats) -> Floats:
     return np.asarray(frame[column].to_numpy(np.float64)[at])
 
 
-def _quarters(alone_s: Floats) -> pd.Series:
-    place = np.argsort(np.argsort(alone_s, kind="stable"), kind="stable") * len(QUARTERS) // len(alone_s)
-    return pd.Series(np.array(QUARTERS)[place]).astype(pd.CategoricalDtype(list(QUARTERS), ordered=True))
+def _lengths(alone_s: Floats) -> pd.Series:
+    """Return the group of each job by its place in the order of run times."""
+    place = np.argsort(np.argsort(alone_s, kind="stable"), kind="stable") / max(len(alone_s), 1)
+    names = [name for _, name in LENGTHS]
+    at = np.searchsorted([begin for begin, _ in LENGTHS], place, side="right") - 1
+    return pd.Series(np.array(names)[at]).astype(pd.CategoricalDtype(names, ordered=True))
 
 
 def _reached(told: Sequence[float], along: Sequence[float], share: float) -> float:

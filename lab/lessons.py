@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from lab import outcomes, parsing, start
 from lab.document import number, whole
-from lab.lesson_numbers import BY, GROUPS, MEASURES, REACHES, TIMES, UNITS, WAYS, Number
+from lab.lesson_numbers import BY, GROUPS, MEASURES, REACHES, SLOWER, TIMES, UNITS, WAYS, Number
 from lab.replay_types import seeded
 from lab.scenario import MADE, Scenario, as_spec
 from lab.settings import with_settings
@@ -170,8 +170,7 @@ class Lesson:
     @property
     def jobs(self) -> int:
         """Most jobs that it can have; 0 = a fixed number."""
-        source = Spec.parse(self.base.base.trace.source.removeprefix(MADE))
-        return int(source.values.get("jobs", 0)) if self.made else 0
+        return int(Spec.parse(self.base.base.trace.source.removeprefix(MADE)).values.get("jobs", 0)) if self.made else 0
 
     def place(self, value: float | None) -> int:
         """Return the place of a value on the axis; None = the last."""
@@ -319,8 +318,8 @@ def _number(data: Any) -> Number:
         raise ParameterError(f"number {made.name}: there is no metric '{made.metric}'.")
     if made.of and made.of not in GROUPS:
         raise ParameterError(f"number {made.name}: of = {made.of} is not one of {', '.join(GROUPS)}.")
-    if made.of and made.metric not in TIMES:
-        raise ParameterError(f"number {made.name}: of some jobs there are {', '.join(TIMES)} only.")
+    if made.of and made.metric not in (*TIMES, SLOWER):
+        raise ParameterError(f"number {made.name}: of some jobs there are {', '.join((*TIMES, SLOWER))} only.")
     if bool(made.metric) == bool(made.parts):
         raise ParameterError(f"number {made.name}: give either a metric, or the parts that it is computed from.")
     ways = [name for name, (count, _) in WAYS.items() if count == len(made.parts)] if made.parts else ["", *REACHES]

@@ -56,8 +56,8 @@ def limits() -> None:
     _folded(_MORE)
     st.subheader("Sources", anchor=False)
     papers = list(dict.fromkeys(load(name).paper for name in names()))
-    rows = [{"Paper": paper.title, "Authors": paper.authors, "Where": f"{paper.venue} {paper.year}", "Link": paper.link} for paper in papers]
-    st.dataframe(rows, hide_index=True, height="content", column_config={"Link": st.column_config.LinkColumn("Link")})
+    told = [f"- {words.plain(one.authors)}: [{words.plain(one.title)}]({one.link}), {words.plain(one.venue)} {one.year}" for one in papers]
+    st.markdown("\n".join(told))
 
 
 def _sections(parts: Sequence[tuple[str, str, str]]) -> None:

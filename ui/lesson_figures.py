@@ -136,10 +136,10 @@ _TOGETHER: Final[Mapping[str, Callable[[Picture, Mapping[str, Shown]], Made]]] =
 def _beside(picture: Picture, places: Mapping[str, Shown], told: tuple[str, str]) -> None:
     name, finding = told
     make = {"timeline": _timeline, "groups": _groups}[picture.kind]
-    grid = st.grid(min_column_width=_WIDTH_PX)
+    grid = st.grid(min_column_width=_WIDTH_PX) if len(places) > 1 else None
     for at, (run, shown) in enumerate(places.items()):
-        with grid.cell():
-            drawn, data = make(picture._replace(title=f"{picture.title} {run}".rstrip()) if run else picture, {"": shown})
+        with grid.cell() if grid is not None else st.container():
+            drawn, data = make(picture._replace(title=f"{picture.title} {run}") if run else picture, {"": shown})
             figure.draw(drawn, f"{name}-{at}", f"{picture.title} {run} {finding}", data)
 
 
@@ -171,5 +171,6 @@ def _groups(picture: Picture, places: Mapping[str, Shown]) -> Made:
 
 def numbers(lesson: Lesson, columns: Mapping[str, Mapping[str, str]]) -> None:
     """Draw the numbers of the runs beside each other."""
-    rows = [{"": words.plain(one.label), **{run or "Result": told[one.name] for run, told in columns.items()}} for one in lesson.numbers if one.label]
-    figure.table(pd.DataFrame(rows), f"trainyard-lesson-{lesson.number}")
+    heads = ["Number", *(words.plain(run) or "Result" for run in columns)]
+    rows = [[words.plain(one.label), *(told[one.name] for told in columns.values())] for one in lesson.numbers if one.label]
+    st.markdown("\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)))

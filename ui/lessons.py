@@ -251,11 +251,10 @@ def _steps(lesson: Lesson, shown: Shown, finding: str) -> None:
 def _change(lesson: Lesson, turn: Turn, first: Setup) -> None:
     change = lesson.change
     assert change is not None, "asked for lessons with a change only"
-    st.subheader("Change one thing", anchor=False)
     begin = change.options[turn.option if turn.option >= 0 else change.first]
     with st.container(horizontal=True, vertical_alignment="bottom"):
         key = f"change/{lesson.number}/{first.seed}/{first.jobs}"
-        chosen = change.options.index(st.segmented_control(change.title, change.options, default=begin, required=True, key=key))
+        chosen = change.options.index(st.segmented_control(f"**Change one thing.** {change.title}", change.options, default=begin, required=True, key=key))
         same = chosen in (change.first, turn.option)
         if st.button("Run the change", key="run_change", type="primary", icon=":material/play_arrow:", disabled=same or bool(turn.live)):
             turn.option = chosen
