@@ -25,6 +25,8 @@ taking effect. behind: there was room, and jobs submitted earlier waited too. po
 """
 _NO_ROOM, _NOT_ALLOWED, _DOWN, _CORES, _SCATTERED, _OVERTAKEN, _ROUND, _IN_FLIGHT, _BEHIND, _POLICY = range(len(CAUSES))
 MOST_PIECES: Final = 8
+_LEAST_SHARE: Final = 0.01
+"""Of a wait: shorter parts of it are no piece of their own."""
 MOST_NAMED: Final = 5
 MOST_NOTES: Final = 6
 
@@ -240,17 +242,18 @@ def _landing(found: Waits, decided: Floats) -> Floats:
 
 def _reduced(parts: _Parts, most: int) -> _Parts:
     parts = _joined(parts, np.zeros(len(parts.t0), np.bool_))
-    while len(parts.t0) > most:
+    while True:
         same = np.append(False, parts.wait[1:] == parts.wait[:-1])
-        alone = ~same & ~np.append(same[1:], False)
-        length = np.where(alone, np.inf, parts.t1 - parts.t0)
-        count = min(max(1, (len(parts.t0) - most) // 2), int((~alone).sum()))
-        if not count:
-            break
-        small = np.zeros(len(length), np.bool_)
-        small[np.argsort(length, kind="stable")[:count]] = True
-        parts = _joined(parts, same & (small | np.append(False, (small & ~same)[:-1])))
-    return parts
+        absorbable = same | np.append(same[1:], False)
+        length = parts.t1 - parts.t0
+        small = absorbable & (length < _LEAST_SHARE * np.bincount(parts.wait, length)[parts.wait])
+        excess = max(len(length) - most, int(small.sum()))
+        count = min((excess + 1) // 2, int(absorbable.sum()))  # not all at once, so that long times of different causes stay apart
+        if count <= 0:
+            return parts
+        joins = np.zeros(len(length), np.bool_)
+        joins[np.lexsort((length, ~small, ~absorbable))[:count]] = True
+        parts = _joined(parts, same & (joins | np.append(False, (joins & ~same)[:-1])))
 
 
 def _joined(parts: _Parts, joins: NDArray[np.bool_]) -> _Parts:
