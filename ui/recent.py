@@ -10,6 +10,7 @@ from urllib.parse import urlencode, urlsplit
 
 import streamlit as st
 
+import charts
 from lab import outcomes
 from lab.front import Study, TrainyardError, load_trace
 from ui import server, state
@@ -27,7 +28,7 @@ def note(study: Study) -> None:
     entry = {
         "address": urlencode({state.SCENARIO: study.pack(), state.RESULT: state.SAME}),
         "id": study.digest,
-        "name": (study.base.name or trace)[:_LONGEST],
+        "name": charts.visible(study.base.name or trace, _LONGEST),
         "policies": ", ".join(outcomes.titles(study.allocators))[:_LONGEST],
     }
     # What cleans the HTML in the browser removes attributes that hold tags, even escaped ones.
