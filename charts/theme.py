@@ -82,7 +82,7 @@ def visible(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a name from outside such that Plotly shows it as it is: it would take HTML for markup, two ``$`` for LaTeX, and ``%{`` in a hover label for a variable."""
+    """Return a name from outside such that Plotly shows it as it is: HTML would be markup, two ``$`` LaTeX, and ``%{`` in a hover label a variable."""
     return html.escape(visible(text), quote=False).replace("%{", "%&#123;").replace("$", "&#36;")
 
 
