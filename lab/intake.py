@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
 
 from lab.scenario import TraceSpec
-from lab.sources import account_of
+from lab.sources import account_of, forget_stored
 from lab.store import Store
 from sim import metrics
 from sim.errors import TraceError
 from sim.readers import Import, Peek, ReadOptions, peek, read
+from sim.readers.format import SECONDS
+from sim.readers.mapping import guess_mapping
 from sim.trace import COLUMNS, REQUIRED, Trace
 
 UPLOAD_MB: Final = 200
@@ -23,6 +25,11 @@ UNPACKED_BYTES: Final = 500_000_000
 SHOWN_ROWS: Final = 10
 NATIVE_COLUMNS: Final = COLUMNS
 NEEDED_COLUMNS: Final = REQUIRED[1:]
+MAPPED: Final = ("native", "table", "")
+"""Formats whose columns and units can be chosen; "" = nobody knows yet."""
+EXAMPLES: Final = 3
+"""Values of a column that are shown beside its name."""
+WORDS: Final = {"submit_time_s": "submission", "num_gpus": "GPUs", "duration_s": "duration", "vc": "virtual cluster", "mem_gb": "memory", "cpus": "cores"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +54,7 @@ class Taken:
     issues_csv: str
 
 
-def take(data: bytes, name: str, store: Store, *, fmt: str = "", choices: Mapping[str, Any] | None = None) -> Taken:
+def take(data: bytes, name: str, store: Store, *, fmt: str = "", choices: Mapping[str, Any] | None = None, columns: Sequence[str] = ()) -> Taken:
     """Read a file and keep its jobs.
 
     Parameters
@@ -60,6 +67,8 @@ def take(data: bytes, name: str, store: Store, *, fmt: str = "", choices: Mappin
         Key of `sim.readers.FORMATS`; "" = recognised by content.
     choices : mapping or None
         Of `sim.readers.ReadOptions`.
+    columns : sequence of str
+        Of the file, as `look` found them; for the account.
 
     Raises
     ------
@@ -68,9 +77,20 @@ def take(data: bytes, name: str, store: Store, *, fmt: str = "", choices: Mappin
     """
     if len(data) > UPLOAD_MB * 1_000_000 * 1.05:
         raise TraceError(f"{name}: {len(data) / 1e6:,.0f} MB are more than the limit of {UPLOAD_MB} MB. Cut a window out of the file, or use the command line.")
-    imported: Import = read(data, name=name, fmt=fmt or None, options=ReadOptions(**{"max_bytes": UNPACKED_BYTES, **dict(choices or {})}))
-    account = account_of(imported) | {"title": imported.title, "file": name}
-    digest = store.put_trace(imported.trace, account)
+    options = ReadOptions(**{"max_bytes": UNPACKED_BYTES, **dict(choices or {})})
+    imported: Import = read(data, name=name, fmt=fmt or None, options=options)
+    trace, mapped = imported.trace, imported.fmt in MAPPED
+    account = account_of(imported) | {
+        "title": imported.title,
+        "file": name,
+        "columns": {native: source for native, source in guess_mapping(columns, options.mapping).items() if trace.has(native)} if mapped else {},
+        "fields": [column for column in COLUMNS if trace.has(column)],
+        "without_gpus": int((trace.numbers("num_gpus") == 0).sum()),
+        "cpu_jobs": options.cpu_jobs,
+        "unfinished": options.unfinished,
+        "duration_unit": options.duration_unit,
+    }
+    digest = store.put_trace(trace, account)
     return Taken(TraceSpec(f"store:{digest}"), account, imported.issues, imported.issues_csv())
 
 
@@ -155,6 +175,86 @@ def profile(trace: Trace) -> Profile:
     )
 
 
+@dataclass(frozen=True)
+class Rule:
+    """What is done with one class of rows.
+
+    Parameters
+    ----------
+    name, chosen : str
+        Of the choice in `sim.readers.ReadOptions`, and what was chosen.
+    title, sentence : str
+        Which rows, and how many of them met which fate.
+    """
+
+    name: str
+    chosen: str
+    title: str
+    sentence: str
+
+
+def rules(account: Mapping[str, Any]) -> tuple[Rule, ...]:
+    """Return the classes of rows for which there is a choice, with what became of them."""
+    if "cpu_jobs" not in account:
+        return ()
+    left = {reason: _rows(account, "dropped", reason) for reason in (_CPU_JOB, _RUNNING)}
+    kept, cut = int(account["without_gpus"]), _rows(account, "altered", _RUNNING)
+    cpu = f"{kept:,} kept" if account["cpu_jobs"] == "keep" else f"{left[_CPU_JOB]:,} left out"
+    running = f"{cut:,} cut, {left[_RUNNING]:,} left out" if account["unfinished"] == "cut" else f"{left[_RUNNING]:,} left out"
+    first = Rule("cpu_jobs", str(account["cpu_jobs"]), "Jobs without GPUs", cpu)
+    # A plain table says nothing of jobs that still run.
+    return (first,) if account["format"] in MAPPED else (first, Rule("unfinished", str(account["unfinished"]), "Jobs still running at the end", running))
+
+
+_CPU_JOB: Final = "no GPU: a CPU job"
+_RUNNING: Final = "still running when the trace ends"
+
+
+def _rows(account: Mapping[str, Any], action: str, reason: str) -> int:
+    return sum(int(item["rows"]) for item in account["reasons"] if item["action"] == action and str(item["reason"]).startswith(reason))
+
+
+def columns_read(account: Mapping[str, Any]) -> str:
+    """Return in words which column was taken for what; where the format says that, which facts of jobs are known."""
+    if chosen := account.get("columns"):
+        return " · ".join(f"{words_of(native)} ← {source}" for native, source in chosen.items())
+    return ", ".join(words_of(native) for native in account.get("fields", ()) if native != "job_id")
+
+
+def words_of(native: str) -> str:
+    """Return what a native column is called in a sentence."""
+    return WORDS.get(native, native.removesuffix("_s").removesuffix("_time").replace("_", " ").replace("gpu", "GPU"))
+
+
+def examples(found: Peek) -> dict[str, str]:
+    """Return the first values of every column of a file, as one text each; empty cells are left out."""
+    shown = {str(name): [text for cell in values.astype("str") if (text := cell.strip()) and text.lower() != "nan"] for name, values in found.head.items()}
+    return {name: ", ".join(text[:30] for text in texts[:EXAMPLES]) for name, texts in shown.items()}
+
+
+def median_s(found: Peek, chosen: Mapping[str, str] | None, unit: str) -> float:
+    """Return the median duration of the first rows of a file, in seconds; NaN if none is a number."""
+    source = {**found.mapping, **(chosen or {})}.get("duration_s", "")
+    values = pd.to_numeric(found.head[source], errors="coerce") if source in found.head else pd.Series(dtype="float64")
+    return float(values.median()) * SECONDS[unit]
+
+
+def in_units(seconds: float, unit: str) -> dict[str, float]:
+    """Return what a duration would be if it had been read in other units: unit -> seconds."""
+    return {other: seconds / SECONDS[unit] * factor for other, factor in SECONDS.items()}
+
+
+def forget(digest: str, store: Store) -> int:
+    """Remove a kept trace and every result of it from this server; return how many results there were."""
+    source = f"store:{digest}"
+    results = [entry.key for entry in store.entries() if entry.scenario.get("trace", {}).get("source") == source]
+    for key in results:
+        store.delete(key)
+    store.delete_trace(digest)
+    forget_stored()
+    return len(results)
+
+
 def days(trace: Trace) -> float:
     """Return the days from the first to the last submission, rounded up to a hundredth, at least one hundredth."""
     return max(math.ceil(trace.span_s / 864) / 100, 0.01)
@@ -165,15 +265,15 @@ def window_days(spec: TraceSpec, whole_days: float) -> tuple[float, float]:
     return min(max(spec.from_s / 86_400, 0.0), whole_days), min(spec.to_s / 86_400, whole_days)
 
 
-def with_window(spec: TraceSpec, window: tuple[float, float], whole_days: float, load: float) -> TraceSpec:
-    """Return the trace cut to a window in days, with its arrivals compressed; the whole window leaves the ends open.
+def edited(spec: TraceSpec, window: tuple[float, float], whole_days: float, **changes: Any) -> TraceSpec:
+    """Return the trace cut to a window in days and with other changes; the whole window leaves the ends open, an unmoved one stays exactly.
 
     Raises
     ------
     ParameterError
-        If the window is empty.
+        If the window is empty, or a value is out of its bounds.
     """
     first, last = window
-    if (first, last) == window_days(spec, whole_days) and load == spec.load:
-        return spec
-    return replace(spec, from_s=first * 86_400 if first > 0 else 0.0, to_s=math.inf if last >= whole_days else last * 86_400, load=load)
+    moved = window != window_days(spec, whole_days)
+    span: dict[str, Any] = {"from_s": first * 86_400 if first > 0 else 0.0, "to_s": math.inf if last >= whole_days else last * 86_400} if moved else {}
+    return replace(spec, **span, **changes)

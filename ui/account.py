@@ -1,4 +1,4 @@
-"""What was understood of a trace file: rows used, left out and altered, with reasons, guesses and warnings; everything can be downloaded."""
+"""What was understood of a trace file, in three steps: how it was read, its columns, and which rows are used, left out and altered."""
 
 from __future__ import annotations
 
@@ -10,22 +10,41 @@ import streamlit as st
 
 from lab import intake
 from lab.intake import Taken
-from ui import figure, words
+from ui import figure, upload, words
 
 
 def draw(account: Mapping[str, Any], taken: Taken | None) -> None:
-    """Draw the account of the trace in use.
+    """Draw the account of the trace in use in three steps: read, columns, check; each with a way to change it while its file is at hand.
 
     Parameters
     ----------
     account : mapping
-        See `lab.sources.account_of`; empty if nothing is known.
+        See `lab.sources.account_of` and `lab.intake.take`; empty if nothing is known.
     taken : Taken or None
         The single rows, if this session has read the file; after a reload only the counts are left.
     """
     if not account or account.get("format") in ("sample", "made"):
         return
-    st.markdown(f"**What was read:** {words.plain(account.get('file', 'the file'))}, {words.plain(account.get('title', account['format']))}")
+    if taken is not None:
+        # The store keeps the account of the first reading that led to these jobs.
+        account = taken.account
+    with st.container(border=True):
+        title, rows = words.plain(account.get("title", account["format"])), words.plural(account["read"], "row")
+        st.markdown(f"**1 Read** · {words.plain(account.get('file', 'the file'))} · {title} · {rows}")
+        if account["guesses"]:
+            st.caption("Assumed: " + " ".join(words.plain(sentence) for sentence in account["guesses"]))
+        editable = taken is not None and upload.at_hand()
+        if editable:
+            upload.choices("Change the format, the time zone or units")
+        if columns := intake.columns_read(account):
+            st.markdown(f"**2 Columns** · {words.plain(columns)}")
+        if editable:
+            upload.mapping("Change which column means what")
+        _check(account, taken)
+
+
+def _check(account: Mapping[str, Any], taken: Taken | None) -> None:
+    st.markdown(f"**3 Check** · {account['used']:,} used + {account['dropped']:,} left out = {words.plural(account['read'], 'row')} read")
     grid = st.grid(4, min_column_width=120)
     for label, value, meaning in (
         ("Rows read", account["read"], "Rows or jobs found in the file."),
@@ -37,8 +56,10 @@ def draw(account: Mapping[str, Any], taken: Taken | None) -> None:
             st.metric(label, f"{value:,}", help=meaning)
     for sentence in account["warnings"]:
         st.warning(words.plain(sentence), icon=":material/warning:")
-    if account["guesses"]:
-        st.markdown("Assumed:\n" + "\n".join(f"- {words.plain(sentence)}" for sentence in account["guesses"]))
+    choices = st.grid(min_column_width=300)
+    for rule in intake.rules(account):
+        with choices.cell():
+            upload.rule(rule)
     if account["reasons"]:
         _reasons(account, taken)
 

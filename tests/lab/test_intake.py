@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import gzip
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lab import intake
-from lab.scenario import TraceSpec
-from lab.sources import load_source
+from lab.run import keep, key_of, run
+from lab.scenario import Scenario, TraceSpec
+from lab.sources import load_source, load_trace
 from lab.store import Store
+from sim.cluster import Cluster
 from sim.errors import TraceError
+from sim.params import Spec
 
 GOOD = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,172800,0.5,1200\n=c,90,4,-20\n"
 
@@ -80,9 +84,70 @@ def test_a_window_in_days() -> None:
     whole = TraceSpec("sample:week")
     assert intake.days(load_source(whole).trace) == pytest.approx(7.0, abs=0.02)
     assert intake.window_days(whole, 7.0) == (0.0, 7.0)
-    assert intake.with_window(whole, (0.0, 7.0), 7.0, 1.0) is whole
-    cut = intake.with_window(whole, (1.0, 3.0), 7.0, 2.0)
-    assert (cut.from_s, cut.to_s, cut.load) == (86_400.0, 259_200.0, 2.0)
+    assert intake.edited(whole, (0.0, 7.0), 7.0) == whole
+    exact = replace(whole, from_s=1000.0)
+    assert intake.edited(exact, intake.window_days(exact, 7.0), 7.0, load=2.0) == replace(exact, load=2.0)
+    cut = intake.edited(whole, (1.0, 3.0), 7.0, load=2.0, sample=5)
+    assert (cut.from_s, cut.to_s, cut.load, cut.sample) == (86_400.0, 259_200.0, 2.0, 5)
     assert intake.window_days(cut, 7.0) == (1.0, 3.0)
-    assert intake.with_window(cut, (0.0, 7.0), 7.0, 1.0) == whole
-    assert math.isinf(intake.with_window(cut, (1.0, 7.0), 7.0, 1.0).to_s)
+    assert intake.edited(cut, (0.0, 7.0), 7.0, load=1.0, sample=0) == whole
+    assert math.isinf(intake.edited(cut, (1.0, 7.0), 7.0).to_s)
+
+
+def test_the_account_knows_columns_and_what_became_of_classes_of_rows(store: Store) -> None:
+    text = b"who,when,many,seconds\na,0,1,600\nb,60,2,1200\nc,90,0,30\n"
+    mapping = {"job_id": "who", "submit_time_s": "when", "num_gpus": "many", "duration_s": "seconds"}
+    columns = intake.look(text, "odd.csv").columns
+    left = intake.take(text, "odd.csv", store, choices={"mapping": mapping}, columns=columns).account
+    assert left["columns"] == mapping
+    assert intake.columns_read(left) == "job id ← who · submission ← when · GPUs ← many · duration ← seconds"
+    assert [(rule.chosen, rule.sentence) for rule in intake.rules(left)] == [("drop", "1 left out")]
+    kept = intake.take(text, "odd.csv", store, choices={"mapping": mapping, "cpu_jobs": "keep"}).account
+    assert intake.rules(kept)[0].sentence == "1 kept"
+    assert intake.rules({"format": "sample"}) == ()
+
+
+def test_jobs_that_still_run_are_counted_under_either_rule(store: Store) -> None:
+    lines = [
+        "JobIDRaw|Submit|Start|End|State|ElapsedRaw|AllocTRES",
+        "1|2026-03-01T00:00:00|2026-03-01T00:00:00|2026-03-01T00:10:00|COMPLETED|600|gres/gpu=1",
+        "2|2026-03-01T00:05:00|2026-03-01T00:05:00|Unknown|RUNNING|300|gres/gpu=2",
+    ]
+    text = "\n".join(lines).encode()
+    for chosen, told in (("drop", "1 left out"), ("cut", "1 cut, 0 left out")):
+        account = intake.take(text, "mine.csv", store, choices={"unfinished": chosen}).account
+        assert intake.rules(account)[1].sentence == told
+        assert account["used"] + account["dropped"] == account["read"]
+
+
+def test_a_format_with_known_columns_says_what_is_known_of_jobs(store: Store) -> None:
+    account = {"columns": {}, "fields": ["job_id", "submit_time_s", "num_gpus", "time_limit_s", "gpu_type", "vc"]}
+    assert intake.columns_read(account) == "submission, GPUs, time limit, GPU type, virtual cluster"
+    assert intake.columns_read({}) == ""
+
+
+def test_examples_are_the_first_values_that_are_there() -> None:
+    found = intake.look(b"a,b\n,x\n1,\n2,y\n3,z\n4,w\n", "x.csv")
+    assert intake.examples(found) == {"a": "1, 2, 3", "b": "x, y, z"}
+
+
+def test_the_wrong_unit_looks_absurd() -> None:
+    found = intake.look(b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600000\nb,0,1,1200000\nc,0,1,oops\n", "x.csv")
+    assert intake.median_s(found, None, "ms") == 900.0
+    assert intake.in_units(900.0, "ms") == {"s": 900_000.0, "ms": 900.0, "min": 54_000_000.0, "h": 3_240_000_000.0}
+    assert math.isnan(intake.median_s(found, {"duration_s": "nowhere"}, "s"))
+
+
+def test_a_trace_is_forgotten_with_its_results(store: Store) -> None:
+    spec = intake.take(GOOD, "mine.csv", store).spec
+    digest = spec.source.removeprefix("store:")
+    for source in (spec, TraceSpec("sample:tiny")):
+        scenario = Scenario(source, Cluster.parse("1x8:v100"), Spec("fifo"))
+        trace = load_trace(source, store)
+        keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace), trace)
+    assert intake.forget(digest, store) == 1
+    assert store.traces() == []
+    assert [entry.scenario["trace"]["source"] for entry in store.entries()] == ["sample:tiny"]
+    with pytest.raises(TraceError, match="not kept on this machine"):
+        load_trace(spec, store)
+    assert intake.forget(digest, store) == 0

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import gzip
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from lab.front import Study, TraceSpec
 from tests.pages.conftest import FakePool, Open, sound, study_of, texts
 
 GOOD = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,60,0.5,1200\nc,90,4,-20\nd,120,0,60\n"
+SACCT = b"JobIDRaw|Submit|Start|End|State|ElapsedRaw|AllocTRES\n1|2026-03-01T00:00:00|2026-03-01T00:00:00|2026-03-01T00:10:00|COMPLETED|600|gres/gpu=1\n"
 ODD = b"who,when,many,seconds\na,0,1,600\nb,60,2,1200\n"
 
 
@@ -82,12 +88,140 @@ def test_one_column_cannot_mean_two_things(visit: Open) -> None:
     assert [error.value for error in app.error] == ["The column 'many' is chosen twice. Use every column for one thing only."]
 
 
+def labelled(boxes: Any, beginning: str) -> Any:
+    return next(box for box in boxes if box.label.startswith(beginning))
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    next(button for button in app.button if button.label == label).click().run()
+    sound(app)
+    return app
+
+
+def test_a_rule_for_a_class_of_rows_reads_the_file_again(visit: Open) -> None:
+    app = give(visit("trace"), "mine.csv", GOOD)
+    assert "2 used + 2 left out = 4 rows read" in texts(app)
+    rule = labelled(app.selectbox, "Jobs without GPUs")
+    assert rule.label == "Jobs without GPUs: 1 left out"
+    rule.set_value("keep").run()
+    sound(app)
+    assert "3 used + 1 left out = 4 rows read" in texts(app)
+    rule = labelled(app.selectbox, "Jobs without GPUs")
+    assert (rule.label, rule.value) == ("Jobs without GPUs: 1 kept", "keep")
+    rule.set_value("drop").run()
+    assert "2 used + 2 left out = 4 rows read" in texts(app)
+
+
 def test_reading_choices_read_the_file_again(visit: Open) -> None:
     app = give(visit("trace"), "mine.csv", GOOD)
-    next(box for box in app.selectbox if box.label == "Jobs without GPUs").set_value("keep")
-    next(button for button in app.button if button.label == "Read again").click().run()
+    units = labelled(app.selectbox, "Unit of durations")
+    assert units.options == ["seconds: median 15 min", "milliseconds: median 0.9 s", "minutes: median 15 h", "hours: median 38 days"]
+    units.set_value("min")
+    press(app, "Read again")
+    assert "seconds: median 15 min" in labelled(app.selectbox, "Unit of durations").options
+
+
+def test_a_rule_that_changes_nothing_is_still_taken(visit: Open) -> None:
+    app = give(visit("trace"), "mine.txt", SACCT)
+    before = source(app)
+    labelled(app.selectbox, "Jobs still running").set_value("cut").run()
     sound(app)
-    assert app.metric[1].value == "3"
+    assert labelled(app.selectbox, "Jobs still running").value == "cut"
+    assert source(app) == before
+
+
+def test_the_three_steps_and_what_each_column_is(visit: Open) -> None:
+    app = give(visit("trace"), "mine.csv", GOOD)
+    shown = texts(app)
+    assert "**1 Read** · mine.csv · Trainyard table (CSV, TSV or Parquet) · 4 rows" in shown
+    assert "submission ← submit_time_s" in shown
+    native = app.selectbox(key="map/mine.csv/duration_s")
+    assert "duration_s: 600, 1200, -20" in native.options
+
+
+def test_after_a_reload_the_counts_are_left(visit: Open) -> None:
+    app = give(visit("trace"), "mine.csv", GOOD)
+    study = study_of(app)
+    again = visit("trace", study)
+    assert "2 used + 2 left out = 4 rows read" in texts(again)
+    assert "Jobs without GPUs: 1 left out" in texts(again)
+    assert not [box for box in again.selectbox if box.label.startswith("Jobs without GPUs")]
+
+
+def test_a_file_without_any_gpu_can_be_read_with_cpu_jobs(visit: Open) -> None:
+    app = give(visit("trace"), "cpu.csv", b"job_id,submit_time_s,num_gpus,duration_s\na,0,0,600\nb,5,0,10\n")
+    assert "Keep CPU jobs" in app.error[0].value
+    labelled(app.selectbox, "Jobs without GPUs").set_value("keep")
+    press(app, "Read again")
+    assert not app.error
+    assert "2 used + 0 left out = 2 rows read" in texts(app)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("blank.csv", b"\n  \n", "is empty"),
+        ("book.xlsx.zip", b"PK\x03\x04broken", "damaged"),
+        ("binary.csv", bytes(range(256)) * 50, "binary file"),
+        ("spaces.csv", GOOD.replace(b",", b" "), "separator cannot be told"),
+        ("no-names.csv", b"a,0,1,600\nb,60,2,1200\n", "looks like a row, not like names of columns"),
+        ("no-rows.csv", GOOD.splitlines()[0], "no row below it"),
+        ("abc.csv", b"a,b,c\n1,2,3\n", "no column looks like a submission time"),
+        ("bomb.csv.gz", gzip.compress(b"0" * 501_000_000, 1), "unpacks to more than the limit"),
+    ],
+)
+def test_each_error_says_what_is_wrong(visit: Open, name: str, content: bytes, said: str) -> None:
+    app = give(visit("trace"), name, content)
+    sound(app)
+    assert len(app.error) == 1
+    assert said in app.error[0].value
+
+
+def test_rows_that_cannot_be_used_are_counted_and_the_rest_is_read(visit: Open) -> None:
+    header = GOOD.splitlines(keepends=True)[0]
+    app = give(visit("trace"), "mine.csv", GOOD + header + b"e\x00,5,1,1\n")
+    sound(app)
+    assert "2 used + 4 left out = 6 rows read" in texts(app)
+
+
+def test_a_trace_is_deleted_with_a_click(visit: Open, pool: FakePool) -> None:
+    app = give(visit("trace"), "mine.csv", GOOD)
+    gone = study_of(app)
+    app.button(key="forget").click().run()
+    sound(app)
+    assert pool.store.traces() == []
+    assert source(app).startswith("sample:")
+    assert "mine.csv is deleted from this server, and so are 0 results of it." in texts(app)
+    assert "not kept on this machine" in texts(visit("trace", gone))
+
+
+def test_a_part_of_users_and_jobs_and_other_names(visit: Open) -> None:
+    app = visit("trace")
+    labelled(app.number_input, "One user in").set_value(2).run()
+    labelled(app.number_input, "Random jobs").set_value(100).run()
+    labelled(app.number_input, "Draw number").set_value(3).run()
+    labelled(app.toggle, "Anonymise users").set_value(True).run()
+    sound(app)
+    spec = study_of(app).base.trace
+    assert (spec.every_user, spec.sample, spec.sample_seed, spec.anonymise) == (2, 100, 3, True)
+    assert "100 jobs of 1,200" in texts(app)
+    assert "cannot be replayed" in texts(app)
+    labelled(app.number_input, "Random jobs").set_value(0).run()
+    labelled(app.number_input, "One user in").set_value(1).run()
+    labelled(app.toggle, "Anonymise users").set_value(False).run()
+    assert study_of(app).base.trace == TraceSpec("sample:week")
+
+
+def test_without_users_there_is_nothing_to_choose_of_them(visit: Open) -> None:
+    app = give(visit("trace"), "mine.csv", GOOD)
+    assert labelled(app.number_input, "One user in").disabled
+    assert labelled(app.toggle, "Anonymise users").disabled
+
+
+def test_an_address_with_unusual_values_opens(visit: Open, tiny: Study) -> None:
+    spec = replace(tiny.base.trace, load=50.0, sample=10**6, sample_seed=10**6)
+    app = visit("trace", replace(tiny, base=replace(tiny.base, trace=spec)))
+    assert study_of(app).base.trace == spec
 
 
 def test_another_sample_brings_its_cluster(visit: Open) -> None:
