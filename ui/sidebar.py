@@ -21,7 +21,7 @@ _MOST_SEED: Final = 2**31 - 1
 def draw(page: str) -> None:
     """Draw the sidebar of a page."""
     mine = state.desk()
-    st.markdown("**Scenario**")
+    st.markdown(f"**{words.plain(mine.study.base.name) or 'Scenario'}**")
     _trace(mine.study)
     _cluster(mine.study)
     _policies(mine.study)
@@ -140,7 +140,8 @@ def _status(mine: state.Desk) -> None:
     elif _complete(mine):
         _up_to_date(mine, state.gather(mine.shown))
     else:
-        st.caption(":material/info: Some policies of this scenario have no result.")
+        lacking = "Some policies of this scenario have" if _any_complete(mine) else "This scenario has"
+        st.caption(f":material/info: {lacking} no result.")
 
 
 def _up_to_date(mine: state.Desk, shown: Shown) -> None:

@@ -5,6 +5,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -123,3 +124,11 @@ def test_what_is_said_beside_the_jobs_is_checked(wrong: dict[str, object], study
 def test_the_id_of_a_scenario_leaves_its_name_out(study: Study) -> None:
     assert study.digest == study.named("other").digest != replace(study, repeats=2).digest
     assert len(study.digest) == 16
+
+
+def test_the_command_line_reads_the_jobs_of_an_archive_as_they_were(tmp_path: Path, store: Store) -> None:
+    study = start.sample_study("week")
+    with zipfile.ZipFile(io.BytesIO(bundle.archive(study, store))) as file:
+        file.extract(bundle.JOBS, tmp_path)
+    spec = TraceSpec.of(str(tmp_path / bundle.JOBS), read={"cpu_jobs": "keep"})
+    assert load_source(spec).trace.digest == load_source(study.base.trace).trace.digest
