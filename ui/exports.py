@@ -18,6 +18,7 @@ from ui import figure, server, state, tables, words
 _ROWS: Final[Mapping[str, Callable[[Shown, Store], pd.DataFrame]]] = {"jobs": exports.jobs, "segments": exports.segments, "decisions": exports.decisions}
 """Frame of a run -> what is made of it for other programs."""
 _REPORT: Final = "trainyard-report.html"
+_PAGE: Final = ":material/description:"
 _ICON: Final = ":material/download:"
 
 
@@ -25,7 +26,9 @@ def draw(said: Report, shown: Shown) -> None:
     """Draw the downloads."""
     st.subheader("Take it with you", anchor=False)
     with st.container(horizontal=True):
-        st.download_button("Report (HTML)", lambda: _html(shown), _REPORT, "text/html", key="report_here", on_click="ignore", icon=":material/description:")
+        st.download_button(
+            "Report (HTML)", lambda: report_html(shown), _REPORT, "text/html", key="report_here", on_click="ignore", icon=":material/description:"
+        )
         st.download_button("Table (CSV)", lambda: _csv(tables.wide(said.table)), "trainyard-metrics.csv", "text/csv", on_click="ignore", icon=_ICON)
         for name in _ROWS:
             _rows(shown, name)
@@ -38,35 +41,37 @@ def report_button(mine: state.Desk) -> None:
     shown = state.gather(mine.shown) if mine.shown is not None else None
     ready = shown if shown is not None and shown.places else None
     reason = None if ready else "There is no complete result yet. Run the scenario first."
-    made = (lambda: _html(ready)) if ready else b""
-    icon = ":material/description:"
-    st.download_button("Report", made, _REPORT, "text/html", key="report", help=reason, disabled=not ready, icon=icon, on_click="ignore", width="stretch")
+    made = (lambda: report_html(ready)) if ready else b""
+    st.download_button("Report", made, _REPORT, "text/html", key="report", help=reason, disabled=not ready, icon=_PAGE, on_click="ignore", width="stretch")
 
 
 def _rows(shown: Shown, name: str) -> None:
     large = exports.stored_mb(shown, name) > exports.CSV_LIMIT_MB
     reason = f"More than {exports.CSV_LIMIT_MB:.0f} MB are stored, so take Parquet." if large else None
-    text, binary = (lambda: _csv(_made(shown, name))), (lambda: _parquet(_made(shown, name)))
+    text, binary = (lambda: rows_csv(shown, name)), (lambda: rows_parquet(shown, name))
     label, file = name.capitalize(), f"trainyard-{name}"
     st.download_button(f"{label} (CSV)", text, f"{file}.csv", "text/csv", help=reason, disabled=large, on_click="ignore", icon=_ICON)
     st.download_button(f"{label} (Parquet)", binary, f"{file}.parquet", on_click="ignore", icon=_ICON)
 
 
-def _made(shown: Shown, name: str) -> pd.DataFrame:
-    return _ROWS[name](shown, server.store())
+def rows_csv(shown: Shown, name: str) -> bytes:
+    """Return a frame of every complete run ("jobs", "segments" or "decisions") as CSV for spreadsheets."""
+    return _csv(_ROWS[name](shown, server.store()))
 
 
-def _html(shown: Shown) -> bytes:
+def rows_parquet(shown: Shown, name: str) -> bytes:
+    """Return the same as Parquet, exact."""
+    data: bytes = _ROWS[name](shown, server.store()).to_parquet(index=False)
+    return data
+
+
+def report_html(shown: Shown) -> bytes:
+    """Return the report, with the present time in it."""
     return report.html(shown, server.store(), created=datetime.now(UTC)).encode()
 
 
 def _csv(table: pd.DataFrame) -> bytes:
     return outcomes.safe_csv(table).encode()
-
-
-def _parquet(table: pd.DataFrame) -> bytes:
-    data: bytes = table.to_parquet(index=False)
-    return data
 
 
 _ABOUT: Final = (

@@ -37,7 +37,7 @@ def plain(text: str) -> str:
     Streamlit after that, in what is left, so a character without width is put into them. Characters that cannot be seen are made visible, see
     `charts.visible`; very long names and texts are shortened, because one of 10,000 characters would push everything else off the page.
     """
-    known = _LONG.sub(lambda found: f"{found[0][: _MOST_UNBROKEN - 1]}…", visible(text, _MOST))
+    known = visible(_LONG.sub(lambda found: f"{found[0][: _MOST_UNBROKEN - 1]}…", text), _MOST)
     line = _SIGN.sub(lambda found: found[0][0] + _JOINER + found[0][1:], known)
     line = _ACTIVE.sub(lambda found: f"\\{found[0]}", _NAMED.sub(f":{_JOINER}", line))
     return _BEGIN.sub(lambda found: f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}", line)

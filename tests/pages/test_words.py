@@ -24,6 +24,9 @@ HOSTILE = "<img src=x onerror=alert(1)> **b** $x$ `y` _q_ :smile: [a](b)"
         ("1. one", "1\\. one"),
         ("- item", "\\- item"),
         ("\\", "\\\\"),
+        ("\u202egnp\x00", "�gnp␀"),
+        (f"job {'x' * 10_000} is late", f"job {'x' * 119}… is late"),
+        (f"{'x' * 100} " * 30, (f"{'x' * 100} " * 30)[:1999] + "…"),
         ("", ""),
     ],
 )

@@ -1,0 +1,125 @@
+"""Names that would do harm if a page took them for anything but names, and what a page would show of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any, Final
+
+import pandas as pd
+from google.protobuf.json_format import MessageToDict
+from streamlit.testing.v1 import AppTest
+
+from lab.front import Cluster, Scenario, Spec, Store, Study, Trace, TraceSpec
+from sim.cluster import GpuType, NodeGroup
+
+SCRIPT: Final = "<script>window.hacked=1</script>"
+IMAGE: Final = "</script><img src=x onerror=window.hacked=1>"
+NAMES: Final = (
+    *(SCRIPT, IMAGE, "x" * 10_000, "\u202egnp.exe\u2066", "nul\x00\x1b[31m", "%{x}%{customdata}", "$\\frac{1}{2}$", "🚂 :red[a] :material/home:"),
+    *("**b** _q_ `c` [l](javascript:window.hacked=1)", "two\nlines\r\n# head", "=1+1", "javascript:window.hacked=1"),
+)
+UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+LONGEST: Final = 3000
+_LITERAL: Final = ("default", "alt", "options", "rawValue", "value")
+"""Shown as text by the browser, never as Markdown or HTML."""
+_MARKDOWN: Final = {"body", "label", "help", "markdown", "text", "title", "caption"}
+
+
+def study(store: Store) -> Study:
+    """Two policies on jobs, users, queues, models, GPU types, nodes and a cluster with hostile names."""
+    count = len(NAMES)
+    types = [name.lower() for name in NAMES[:4]]
+    frame = pd.DataFrame(
+        {
+            "job_id": NAMES,
+            "submit_time_s": [600.0 * at for at in range(count)],
+            "num_gpus": [4] * count,
+            "duration_s": [7200.0] * count,
+            "start_time_s": [600.0 * at for at in range(count)],
+            "gpu_type": ["", *types, *[""] * (count - 5)],
+            **{column: list(NAMES[at:] + NAMES[:at]) for at, column in enumerate(("user", "vc", "model", "partition"))},
+        }
+    )
+    reasons = [{"action": "dropped", "reason": f"the id {name} occurs twice", "rows": 1} for name in NAMES[:3]]
+    account = {"format": "native", "title": IMAGE, "file": SCRIPT, "read": count + 3, "used": count, "dropped": 3, "altered": 0}
+    digest = store.put_trace(Trace.of(frame, name=IMAGE), account | {"guesses": list(NAMES[:2]), "warnings": list(NAMES[:2]), "reasons": reasons})
+    groups = tuple(NodeGroup(1, 4, kind, partitions=(), name=name) for kind, name in zip(types, NAMES, strict=False))
+    cluster = Cluster(groups, tuple(GpuType(kind, 1.0 + at, 1.0) for at, kind in enumerate(types)), name=SCRIPT)
+    base = Scenario(TraceSpec(f"store:{digest}"), cluster, Spec("fifo"), belief=Spec.of("noisy", sigma=0.5), name=IMAGE)
+    return Study(base, (Spec("fifo"), Spec("srtf"), Spec("gavel")))
+
+
+def harms(app: AppTest) -> list[str]:
+    """What on a page would be run, taken for markup, or shown otherwise than it is; with the element it is in."""
+    found = []
+    for element, field, text in texts(app):
+        where = f"{element}.{field}: {text[:150]!r}"
+        if UNSEEN.search(text) or (len(text) > LONGEST * (10 if element == "plotly_chart" else 1) and re.search("x{200}", text)):
+            found.append(f"unseen or long, {where}")
+        if element == "html":
+            found += [f"{tag}, {where}" for tag in _tags(text)]
+        elif element != "code" and field not in _LITERAL and re.search(r"(?<!\\)<(/?script|img)", text):
+            found.append(f"markup, {where}")
+        elif element != "plotly_chart" and field in _MARKDOWN and re.search(r"(?<![\\:\u2060]):red\[|(?<!\\)\[l\]\(|(?<!\\)\*\*b\*\*", text):
+            found.append(f"markdown, {where}")
+    return found
+
+
+def texts(app: AppTest) -> Iterator[tuple[str, str, str]]:
+    """Yield every text that is sent to the browser, but for the rows of tables, which it draws as pictures: element, field, text."""
+    waiting: list[Any] = [app.main, app.sidebar]
+    while waiting:
+        node = waiting.pop()
+        waiting += list(getattr(node, "children", {}).values())
+        proto = getattr(node, "proto", None)
+        if proto is None:
+            continue
+        kind = getattr(node, "type", "")
+        if kind in ("arrow_data_frame", "dataframe"):
+            continue
+        for path, text in _strings(MessageToDict(proto)):
+            if kind == "plotly_chart" and path.endswith("spec"):
+                yield from ((kind, "figure", one) for _, one in _strings(json.loads(text)))
+            else:
+                yield kind, path.rsplit(".", 1)[-1], text
+
+
+def _strings(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(data, dict):
+        for name, value in data.items():
+            if name not in ("id", "bdata", "url", "userKey", "key", "groupId"):
+                yield from _strings(value, f"{path}.{name}")
+    elif isinstance(data, list):
+        for value in data:
+            yield from _strings(value, path)
+    elif isinstance(data, str):
+        yield path, data
+
+
+class _Tags(HTMLParser):
+    """Elements and attributes that would run what was put into a name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._open = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._open = tag
+        self.found += [f"{tag} {name}" for name, value in attrs if name in ("src", "href") or name.startswith("on") or tag in ("img", "iframe")]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open in ("script", "style") and "hacked" in data:
+            self.found.append(self._open)
+
+
+def _tags(text: str) -> list[str]:
+    parser = _Tags()
+    parser.feed(text)
+    return parser.found
