@@ -8,6 +8,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from sim.errors import ParameterError
 
@@ -110,10 +111,16 @@ def param(default: Any, *, unit: str = "", low: float | None = None, high: float
     return field(default=default, metadata={"param": True, "unit": unit, "low": low, "high": high, "choices": choices, "help": help})
 
 
+_DECLARED: Final = WeakKeyDictionary[type, tuple[ParamInfo, ...]]()
+"""Reading the annotations of a class takes longer than all else that is done with a spec."""
+
+
 def parameters(cls: type) -> tuple[ParamInfo, ...]:
     """List the parameters of a dataclass, in order of declaration."""
-    hints = typing.get_type_hints(cls)
-    return tuple(_info(item, hints[item.name]) for item in dataclasses.fields(cls) if item.metadata.get("param"))
+    if cls not in _DECLARED:
+        hints = typing.get_type_hints(cls)
+        _DECLARED[cls] = tuple(_info(item, hints[item.name]) for item in dataclasses.fields(cls) if item.metadata.get("param"))
+    return _DECLARED[cls]
 
 
 def build(cls: type[T], spec: Spec) -> T:
