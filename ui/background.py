@@ -14,14 +14,18 @@ from ui import learn, place, replay_report, words
 
 WORD: Final = "word"
 """Parameter of the address: what is looked for in the glossary."""
-_LIMITS: Final = (("background/model.md", "What is not", "Not modelled"), ("background/trust.md", "What limits any answer", "Assumed"))
-_READING: Final = (("background/trust.md", "Our reading", "What “our reading” means"),)
-_FOUND: Final = (
+LIMITS: Final = (
+    ("background/model.md", "What is not", "Not modelled"),
+    ("background/trust.md", "What limits any answer", "Assumed"),
+    ("background/trust.md", "Our reading", "What “our reading” means"),
+)
+"""Page and section of the documentation, and what it is called here."""
+FOUND: Final = (
     ("background/heterogeneous.md", "What the replays found", "Policies for several GPU types"),
     ("background/cpu-and-gpu.md", "What the replays found", "Workers, servers, CPUs and GPUs"),
     ("background/elastic.md", "What to expect", "Elastic policies"),
 )
-_MORE: Final = (
+MORE: Final = (
     ("background/heterogeneous.md", "Limits", "Limits of the policies for several GPU types"),
     ("background/cpu-and-gpu.md", "Limits", "Limits of workers and servers"),
 )
@@ -46,14 +50,14 @@ def _look() -> None:
 def limits() -> None:
     """Draw what the model leaves out, what it assumes, what does not come out as published, and the sources."""
     st.markdown("What a simulation cannot tell you, in the words of the documentation.")
-    _sections((*_LIMITS, *_READING))
+    _sections(LIMITS)
     st.subheader("Published claims, and what comes out here", anchor=False)
     st.markdown("A replay repeats a published comparison. These are the findings; the tab of replays runs any of them again.")
-    _folded(_FOUND)
+    _folded(FOUND)
     with st.expander("Figures outside their band, in replays that were run on this server", key="limits_bands", on_change="rerun") as box:
         if box.open:
             _outside()
-    _folded(_MORE)
+    _folded(MORE)
     st.subheader("Sources", anchor=False)
     papers = list(dict.fromkeys(load(name).paper for name in names()))
     told = [f"- {words.plain(one.authors)}: [{words.plain(one.title)}]({one.link}), {words.plain(one.venue)} {one.year}" for one in papers]
