@@ -77,6 +77,8 @@ class Report:
 
     Parameters
     ----------
+    mark : str
+        `Shown.mark` of the runs.
     labels : tuple of str
         Titles of the complete policies, in order.
     baseline : str
@@ -117,6 +119,7 @@ class Report:
         What was run: jobs, GPUs, repeats.
     """
 
+    mark: str
     labels: tuple[str, ...]
     baseline: str
     headlines: Mapping[str, str]
@@ -145,6 +148,11 @@ class Report:
 
 def titles(specs: Sequence[Spec]) -> tuple[str, ...]:
     """Name policies by the titles of their cards; variants of one policy get their difference, exact repetitions a number."""
+    return _titles(tuple(specs))
+
+
+@lru_cache(maxsize=256)
+def _titles(specs: tuple[Spec, ...]) -> tuple[str, ...]:
     made: list[str] = []
     for spec in specs:
         alike = [other for other in specs if other.name == spec.name]
@@ -203,6 +211,7 @@ def report(shown: Shown, store: Store) -> Report | None:
     counts = compare.counts(outcomes)
     frames = {kind: {title: entry.chart(kind) for title, entry in firsts.items()} for kind in _KINDS}
     return Report(
+        mark=shown.mark,
         labels=tuple(firsts),
         baseline=shown.titles[shown.study.baseline] if based else "",
         headlines=_headlines(outcomes, base, table) if based else _not_yet(shown),

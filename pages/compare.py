@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from lab.outcomes import Report, Shown
-from ui import behind, comparison, exports, gpu_types, over_time, overview, state, states, tables, winners
+from ui import behind, comparison, exports, over_time, overview, state, states, tables, winners
 from ui.shell import page
 
 _TITLE = "Who wins, and by how much?"
@@ -30,17 +30,15 @@ def body() -> None:
     states.pending(mine, shown)
     window = overview.draw(said, look, "compare")
     over_time.linked(said, shown, look, window)
-    over_time.allocation(said, shown, window)
     _jobs(said, shown, look)
     behind.draw(said, shown, look, window)
-    gpu_types.draw(said, shown, look, window)
     comparison.trust(said)
     exports.draw(said, shown)
     st.page_link("pages/explore.py", label="Explore what happened, machine by machine", icon=":material/arrow_forward:")
 
 
 def _jobs(said: Report, shown: Shown, look: tables.Look) -> None:
-    """Draw what the policies mean for jobs: how long they take, who wins and loses, and where the time goes."""
+    """Draw what the policies mean for jobs: how long they take, who wins and who loses."""
     grid = st.grid(2, min_column_width=420)
     with grid.cell():
         comparison.cdf(said, look.style)
@@ -48,7 +46,6 @@ def _jobs(said: Report, shown: Shown, look: tables.Look) -> None:
         with grid.cell():
             winners.changes(said, look)
     winners.by_group(said, shown, look)
-    comparison.decomposition(said)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The part of the Compare page on what is behind the numbers: believed against true sizes, and cores and memory held and used."""
+"""The part of the Compare page on what is behind the numbers: where time and GPUs go, GPU types, cores and memory, believed against true sizes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab import behind, outcomes
+from lab import behind, gpu_types, outcomes
 from lab.behind import Behind
 from lab.front import TrainyardError, load_trace
 from lab.outcomes import Report, Shown
-from ui import figure, over_time, overview, server, tables, words
+from ui import comparison, figure, over_time, overview, server, tables, words
+from ui import gpu_types as types_of_gpus
 
+_PARTS: Final = "Where time goes"
+_HOLDERS: Final = "Who holds the GPUs"
+_TYPES: Final = "GPU types"
 _SIZES: Final = "Believed sizes"
 _RESOURCES: Final = "Cores and memory"
 _OF: Final = {"Cores": ("cpus", "cores"), "Memory": ("mem_gb", "GB")}
@@ -23,26 +27,29 @@ _OF: Final = {"Cores": ("cpus", "cores"), "Memory": ("mem_gb", "GB")}
 
 @st.fragment
 def draw(said: Report, shown: Shown, look: tables.Look, window: overview.Window | None = None) -> None:
-    """Draw one of the figures, which the user chooses; nothing where sizes were told truly, or not asked for, and no use is known."""
+    """Draw what the user chooses of what is behind the numbers: nothing else is computed or sent."""
+    views: dict[str, Callable[[], None]] = {_PARTS: lambda: comparison.decomposition(said)}
+    if shown.study.base.cluster.gpus:
+        views[_HOLDERS] = lambda: over_time.allocation(said, shown, window)
+    if gpu_types.several_types(shown):
+        views[_TYPES] = lambda: types_of_gpus.draw(said, shown, look, window)
     try:
-        found = _found(shown.mark, shown)
-        if window is not None and found.resources:
-            found = replace(found, resources=over_time.frames_of(said, shown, list(found.resources), window)["resources"])
+        found = _found(said.mark, shown)
+        if found.resources:
+            views[_RESOURCES] = lambda: _resources(said, _within(found, said, shown, window), look, window)
+        if found.points:
+            views[_SIZES] = lambda: _sizes(found, look)
+        st.subheader("Behind the numbers", anchor=False)
+        name = st.segmented_control("Which", list(views), default=_PARTS, required=True, key="behind_view", label_visibility="collapsed", wrap=True)
+        views[name]()
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
-        return
-    views: dict[str, Callable[[], None]] = {}
-    if found.resources:
-        views[_RESOURCES] = lambda: _resources(said, found, look, window)
-    if found.points:
-        views[_SIZES] = lambda: _sizes(found, look)
-    if not views:
-        return
-    st.subheader("Behind the numbers", anchor=False)
-    name = next(iter(views))
-    if len(views) > 1:
-        name = st.segmented_control("What is behind them", list(views), default=name, required=True, key="behind_view", label_visibility="collapsed")
-    views[name]()
+
+
+def _within(found: Behind, said: Report, shown: Shown, window: overview.Window | None) -> Behind:
+    if window is None:
+        return found
+    return replace(found, resources=over_time.frames_of(said, shown, list(found.resources), window)["resources"])
 
 
 def _sizes(found: Behind, look: tables.Look) -> None:

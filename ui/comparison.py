@@ -56,6 +56,9 @@ def answer(said: Report, shown: Shown, look: tables.Look) -> None:
         _group_table(shown, look, group)
     if said.certainty:
         st.caption(words.plain(said.certainty))
+    left_out = [title for title in said.labels if title not in list(look.style)[: outcomes.MOST_SHOWN]]
+    if left_out:
+        st.caption(words.plain(f"Charts of several policies draw the first {outcomes.MOST_SHOWN}: {', '.join(left_out)} in the table only."))
 
 
 def _capital(goal: str) -> str:
@@ -117,7 +120,8 @@ def cdf(said: Report, style: tables.Style) -> None:
     shown = [title for title in said.labels if title in list(style)[: outcomes.MOST_SHOWN]]
     curves = {title: said.frames["cdf"][title] for title in shown}
     left_out = {title: said.left_out[title] for title in shown}
-    drawn = charts.jct_cdf(curves, {title: style[title] for title in shown}, "How long do jobs take, from submission to finish?", left_out)
+    question = "How long do jobs take, from submission to finish?"
+    drawn = figure.kept(("cdf", said.mark), lambda: charts.jct_cdf(curves, {title: style[title] for title in shown}, question, left_out))
     half = ", ".join(f"{title} {words.time(float(curve['jct_s'].iloc[(len(curve) - 1) // 2]))}" for title, curve in curves.items() if len(curve))
     figure.draw(drawn, "cdf", f"Share of jobs done within a time. Half of them within: {half}.", lambda: _quantiles(curves))
 
@@ -132,7 +136,8 @@ def decomposition(said: Report) -> None:
     table = said.parts
     told = {part.name.capitalize(): table[part.column].map(words.time) for part in charts.PARTS}
     rows = {"Policy": table["policy"], "Jobs completed": table["jobs"], "Mean JCT": table["jct_s"].map(words.time), **told}
-    figure.draw(charts.decomposition(table, "Where does the time of a job go?"), "parts", _parts_alt(table), lambda: pd.DataFrame(rows))
+    drawn = figure.kept(("parts", said.mark), lambda: charts.decomposition(table, "Where does the time of a job go?"))
+    figure.draw(drawn, "parts", _parts_alt(table), lambda: pd.DataFrame(rows))
     there = [part for part in charts.PARTS if (table[part.column] > _SMALL_S).any()]
     st.caption(f"Means over completed jobs. {'; '.join(f'**{part.name}**: {part.meaning}' for part in there)}.")
 

@@ -55,6 +55,25 @@ def draw(figure: Any, name: str, alt: str, data: Callable[[], pd.DataFrame] | No
     return found
 
 
+@st.cache_resource(max_entries=128, show_spinner=False)
+def kept(key: tuple[Any, ...], _make: Callable[[], Any]) -> Any:
+    """Return a figure that is made once for all sessions, and never changed after that.
+
+    Parameters
+    ----------
+    key : tuple
+        Everything that it depends on: name, hashes, choices.
+    _make : callable
+        Makes it.
+    """
+    del key
+    made = _make()
+    # Streamlit asks for it on every run, and Plotly would copy and encode every array each time.
+    whole = made.to_dict()
+    made.to_dict = lambda: whole
+    return made
+
+
 def table(rows: pd.DataFrame, file: str) -> None:
     """Draw the beginning of a table, and offer the whole of it as CSV."""
     st.dataframe(readable(rows.head(MOST_ROWS)), hide_index=True)

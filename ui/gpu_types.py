@@ -21,16 +21,13 @@ _KEEP: Final[dict[str, Any]] = {"width": 320}
 
 @st.fragment
 def draw(said: Report, shown: Shown, look: tables.Look, window: overview.Window | None = None) -> None:
-    """Draw one of the figures, which the user chooses; nothing where all GPUs are of one type."""
-    if not gpu_types.several_types(shown):
-        return
+    """Draw one of the figures, which the user chooses."""
     try:
         found = _report(shown.mark, shown)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
     views = {name: view for name, view in _VIEWS.items() if name != _NOTES or found.notes}
-    st.subheader("GPU types", anchor=False)
     name = st.segmented_control("What about them", list(views), default=next(iter(views)), required=True, key="type_view", label_visibility="collapsed")
     views[name](_Scene(said, shown, found, look, window))
 

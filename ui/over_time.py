@@ -42,7 +42,8 @@ def linked(said: Report, shown: Shown, look: tables.Look, window: Window | None)
     else:
         frames = {"queue": frames["queue"]}
     question = "Who waits, and how busy are the GPUs?" if cluster.gpus else "Who waits?"
-    drawn = charts.timeline(frames, (look.style, types), overview.axis(said, window), below, question)
+    axis = overview.axis(said, window)
+    drawn = figure.kept(("timeline", said.mark, window, axis.epoch, below), lambda: charts.timeline(frames, (look.style, types), axis, below, question))
     figure.draw(drawn, "timeline", _alt(said, frames, titles), lambda: _rows(frames, titles))
     if below:
         there = [state for state in charts.STATES if (frames["states"][below][state.column] > 0).any()]
@@ -51,10 +52,8 @@ def linked(said: Report, shown: Shown, look: tables.Look, window: Window | None)
 
 @st.fragment
 def allocation(said: Report, shown: Shown, window: Window | None) -> None:
-    """Draw which jobs hold the GPUs under one policy, which the user chooses; nothing without GPUs."""
-    if not shown.study.base.cluster.gpus:
-        return
-    title = st.selectbox("Policy of the next chart", said.labels, key="allocation_policy", width=320)
+    """Draw which jobs hold the GPUs under one policy, which the user chooses."""
+    title = st.selectbox("Policy", said.labels, key="allocation_policy", width=320)
     try:
         capacity = frames_of(said, shown, [title], window)["capacity"][title]
         series = said.frames["allocation"][title] if window is None else _allocation(_entry(shown, title).key, window, _entry(shown, title))
@@ -62,7 +61,9 @@ def allocation(said: Report, shown: Shown, window: Window | None) -> None:
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
-    drawn = charts.allocation(series, overview.axis(said, window), ids, capacity, "Which jobs hold the GPUs?")
+    axis = overview.axis(said, window)
+    key = ("allocation", said.mark, window, axis.epoch, title)
+    drawn = figure.kept(key, lambda: charts.allocation(series, axis, ids, capacity, "Which jobs hold the GPUs?"))
     named = [ids[name] for name in series.columns if name in ids]
     alt = f"GPUs per job over time under {title}, stacked. The jobs with the most GPU-hours: {', '.join(named)}."
     figure.draw(drawn, "allocation", alt, lambda: series.rename(columns=_COLUMNS | {name: f"Job {job}" for name, job in ids.items()}))

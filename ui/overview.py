@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import pandas as pd
 import streamlit as st
 
 import charts
@@ -42,11 +43,11 @@ def draw(said: Report, look: tables.Look, key: str) -> Window | None:
     window = current(said)
     shown = [title for title in said.labels if title in list(look.style)[: outcomes.MOST_SHOWN]]
     first = said.baseline or shown[0]
-    queue = {title: windowed.strip(said.frames["queue"][title], said.end_s) for title in shown}
     # Without GPUs the column is there, and all of it is 0.
-    busy = windowed.strip(said.frames["utilisation"][first], said.end_s)
-    drawn = charts.overview(queue, busy if busy["total"].any() else None, look.style, whole, window)
-    alt = f"Overview of the whole run: jobs waiting{', and GPUs busy under ' + first if busy['total'].any() else ''}. Drag to choose a window."
+    busy = bool(said.frames["utilisation"][first]["total"].any())
+    key_of = (key, said.mark, whole.epoch, window)
+    drawn = figure.kept(key_of, lambda: charts.overview(_queue(said, shown), _busy(said, first) if busy else None, look.style, whole, window))
+    alt = f"Overview of the whole run: jobs waiting{', and GPUs busy under ' + first if busy else ''}. Drag to choose a window."
     figure.draw(drawn, _named(key), alt, on_select="rerun", selection_mode="box")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         _fields(window, whole, _named(key))
@@ -54,11 +55,19 @@ def draw(said: Report, look: tables.Look, key: str) -> Window | None:
             st.segmented_control("Time axis", ["since start", _CALENDAR], default="since start", required=True, key=_AXIS, persist_state="session")
         if window is not None:
             st.button(f"{told(window, whole.epoch)} ✕", key=f"{_named(key)}/chip", help="Show the whole run again", on_click=_choose, args=(None,))
-    grey = f" Grey: GPUs busy under {first}." if busy["total"].any() else ""
+    grey = f" Grey: GPUs busy under {first}." if busy else ""
     st.caption(words.plain(f"Lines: jobs waiting.{grey} Drag over the strip, or type, to look at a part: figures over time follow, tables do not."))
     if state.desk().window is not None and window is None:
         st.caption("The chosen window lies after the end of these runs, so the whole of them is shown.")
     return window
+
+
+def _queue(said: Report, titles: Sequence[str]) -> dict[str, pd.DataFrame]:
+    return {title: windowed.strip(said.frames["queue"][title], said.end_s) for title in titles}
+
+
+def _busy(said: Report, title: str) -> pd.DataFrame:
+    return windowed.strip(said.frames["utilisation"][title], said.end_s)
 
 
 def axis(said: Report, window: Window | None = None) -> charts.TimeAxis:

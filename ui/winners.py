@@ -24,13 +24,16 @@ def changes(said: Report, look: tables.Look) -> None:
     if not said.changes:
         return
     titles = list(said.changes)
-    title = st.selectbox("Policy", titles, key="winners_policy", width=320, persist_state=_KEEP) if len(titles) > 1 else titles[0]
+    # The one that the headline is about.
+    first = next((at for at, title in enumerate(titles) if said.headline.startswith(f"{title} ")), 0)
+    title = st.selectbox("Policy", titles, first, key="winners_policy", width=320, persist_state=_KEEP) if len(titles) > 1 else titles[0]
     change = said.changes[title]
     shares = (change.faster, change.same, change.slower)
     question = f"Who wins, who loses under {title}?"
     told = f"Of {words.plural(change.jobs, 'job')} under {title}, {words.share(change.faster)} take less time than under {said.baseline}, "
     told += f"{words.share(change.same)} as long, {words.share(change.slower)} longer."
-    drawn = charts.winners(change.histogram, shares, look.style[title][0], charts.literal(question))
+    colour = look.style[title][0]
+    drawn = figure.kept(("winners", said.mark, title), lambda: charts.winners(change.histogram, shares, colour, charts.literal(question)))
     figure.draw(drawn, "winners", told, lambda: change.histogram.rename(columns=_HISTOGRAM))
     st.caption(words.plain(f"{told} Drawn are those that change; beyond 32 times they are in the outermost bars."))
 
@@ -56,16 +59,17 @@ def by_group(said: Report, shown: Shown, look: tables.Look) -> None:
     if found is None or found.table.empty:
         st.caption("No job was completed under all of these policies, so there is nothing to compare by group.")
         return
-    named = [f"{group} ({words.plural(jobs, 'job')})" for group, jobs in zip(found.table["group"], found.table["jobs"].tolist(), strict=True)]
-    table = found.table.assign(group=named)
-    drawn = charts.dumbbell(
-        table, look.style, said.baseline, f"Which jobs gain, which lose? {WHATS[what][:1].upper()}{WHATS[what][1:]} by {_noun(ways[by])}", WHATS[what]
-    )
+    question = f"Which jobs gain, which lose? {WHATS[what][:1].upper()}{WHATS[what][1:]} by {_noun(ways[by])}"
+    drawn = figure.kept(("groups", said.mark, by, what), lambda: charts.dumbbell(_with_counts(found.table), look.style, said.baseline, question, WHATS[what]))
     figure.draw(drawn, "groups", _told(found, said.baseline, WHATS[what]), lambda: _rows(found))
     lacking = f" {words.plural(found.left_out, 'job')} that not every policy completed are left out." if found.left_out else ""
     st.caption(
         words.plain(f"Open mark: {said.baseline}, joined to the others. Jobs completed under all of these policies, at most {outcomes.MOST_SHOWN}.{lacking}")
     )
+
+
+def _with_counts(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(group=[f"{group} ({words.plural(jobs, 'job')})" for group, jobs in zip(table["group"], table["jobs"].tolist(), strict=True)])
 
 
 def groupings(shown: Shown) -> Mapping[str, Grouping]:

@@ -15,8 +15,8 @@ from lab import start
 from tests.browser.server import serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-FIGURES = 5
-"""Of Compare: over time, completion times, their parts, who holds the GPUs, and, as the first sample has two GPU types, who gets which."""
+FIGURES = 6
+"""Of Compare: the strip, over time, completion times, who wins and loses, by group, and one of those behind the numbers."""
 Visit = Callable[..., Page]
 
 BAD_ROWS = "\n".join(
