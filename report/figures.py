@@ -9,7 +9,7 @@ from typing import Any, Final
 import pandas as pd
 
 import charts
-from lab import behind, gpu_types, outcomes, readable
+from lab import behind, gpu_types, groups, outcomes, readable
 from lab.front import Trace
 from lab.outcomes import Report, Shown
 from lab.words import plural
@@ -33,6 +33,8 @@ _USE: Final = {
     "held_usd": "Held (USD)",
     "capacity_usd": "All (USD)",
 }
+_GROUP: Final = 40
+"""Characters of a name beside its number of jobs."""
 _SAME: Final = 1.0 + 1e-9
 
 
@@ -96,7 +98,7 @@ def figures(scene: Scene) -> list[Drawn]:
     StoreError
         If a stored result was removed meanwhile.
     """
-    return [*_timeline(scene), _jct(scene), *_winners(scene), _parts(scene), *_allocations(scene), *_behind(scene), *_types(scene)]
+    return [*_timeline(scene), _jct(scene), *_winners(scene), *_groups(scene), _parts(scene), *_allocations(scene), *_behind(scene), *_types(scene)]
 
 
 def _timeline(scene: Scene) -> Iterator[Drawn]:
@@ -125,6 +127,39 @@ def _winners(scene: Scene) -> Iterator[Drawn]:
             told = f"{readable.share(change.faster)} are done sooner under {title} than under {scene.said.baseline}, {readable.share(change.slower)} later"
             data = change.histogram.rename(columns={"low": "From (times as long)", "high": "To (times as long)", "jobs": "Jobs"})
             yield Drawn(f"winners-{at + 1}", figure, f"Of {plural(change.jobs, 'job')} completed under both, {told}.", data)
+
+
+def _groups(scene: Scene) -> Iterator[Drawn]:
+    said = scene.said
+    if not said.changes:
+        return
+    ways = groups.groupings(scene.trace, scene.shown.entries[scene.shown.places[0]][0].jobs())
+    what, told = next(iter(groups.WHATS.items()))
+    for by, grouping in ways.items():
+        found = groups.by_group(scene.shown, grouping, what)
+        if found is None or found.table.empty:
+            continue
+        table = found.table
+        counted = [f"{charts.visible(name, _GROUP)} ({plural(jobs, 'job')})" for name, jobs in zip(table["group"], table["jobs"].tolist(), strict=True)]
+        question = f"Which jobs gain, which lose? By {grouping.title if grouping.title.startswith('GPU') else grouping.title.lower()}"
+        figure = charts.dumbbell(table.assign(group=counted), scene.style, said.baseline, question, told)
+        data = pd.DataFrame({"Group": table["group"], "Policy": table["label"], "Jobs": table["jobs"], "Mean JCT": table["value"].map(readable.time)})
+        data["Change"] = table["change"].map(readable.change)
+        lacking = f" {plural(found.left_out, 'job')} that not every policy completed are left out." if found.left_out else ""
+        note = f"Open mark: {said.baseline}, joined to the others. Jobs completed under all of these policies.{lacking}"
+        yield Drawn(f"groups-{by}", figure, _largest(table, said.baseline), data, note)
+
+
+def _largest(table: pd.DataFrame, baseline: str) -> str:
+    """Return the largest gain and the largest loss of a group."""
+    known = table.dropna(subset=["change"]).sort_values("change").to_dict("records")
+    ends = (("falls", known[0]), ("rises", known[-1])) if known else ()
+    told = [
+        f"{word} most under {row['label']} for {row['group']}: {readable.change(row['change'])}"
+        for word, row in ends
+        if row["change"] and (row["change"] < 0) == (word == "falls")
+    ]
+    return f"Against {baseline}, mean JCT {'; it '.join(told)}." if told else f"No group's mean JCT is known to differ from that under {baseline}."
 
 
 def _jct(scene: Scene) -> Drawn:
