@@ -70,10 +70,10 @@ def node_jobs(bars: pd.DataFrame, size: tuple[int, str], x: TimeAxis, title: str
         "hovertext": told,
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
-    y = {"range": [0, max(lanes, 1)], "dtick": max(1, lanes // 8), "title": {"text": f"{unit}s of the node"}}
+    y = {"range": [0, max(lanes, 1)], "dtick": max(1, lanes // 8), "title": {"text": f"{unit}s of the node"}, "fixedrange": True}
     text = {"mode": "hide", "minsize": 12}
     height = min(max(_LANE_PX * lanes, 96), 384)
-    return figure([trace], title, height, hovermode="closest", barmode="overlay", uniformtext=text, dragmode=False, xaxis=x.layout(), yaxis=y)
+    return figure([trace], title, height, hovermode="closest", barmode="overlay", uniformtext=text, xaxis=x.layout(), yaxis=y)
 
 
 def life(spells: Mapping[str, pd.DataFrame], wanted: int, style: Style, x: TimeAxis, title: str = "") -> go.Figure:
@@ -100,7 +100,7 @@ def life(spells: Mapping[str, pd.DataFrame], wanted: int, style: Style, x: TimeA
     for at, (label, frame) in enumerate(spells.items()):
         number, top = "" if at == 0 else str(at + 1), total - at * (_ROW_PX + _GAP_PX)
         amounts = {"range": [0, most * 1.05], "dtick": max(1, round(most / 4)), "title": {"text": "GPUs"}} if counted else _UNCOUNTED
-        layout[f"yaxis{number}"] = amounts | {"domain": [(top - _ROW_PX) / total, top / total], "anchor": "x"}
+        layout[f"yaxis{number}"] = amounts | {"domain": [(top - _ROW_PX) / total, top / total], "anchor": "x", "fixedrange": True}
         drawn = frame.head(MOST_SPELLS)
         traces += [_spells(drawn, state, wanted, x, (label, style[label][0])) | {"yaxis": f"y{number}"} for state in STATES]
         place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": top / total, "yanchor": "bottom", "yshift": 2}
@@ -108,7 +108,7 @@ def life(spells: Mapping[str, pd.DataFrame], wanted: int, style: Style, x: TimeA
     time = {"anchor": f"y{len(spells)}" if len(spells) > 1 else "y"} | x.layout()
     # A legend of its own: the marks of the rows have the colours of their policies.
     traces += [_entry(state) for state in STATES]
-    made = figure(traces, title, total, legend_px=56, hovermode="closest", barmode="overlay", dragmode=False, xaxis=time, **layout)
+    made = figure(traces, title, total, legend_px=56, hovermode="closest", barmode="overlay", xaxis=time, **layout)
     return made.update_layout(legend_traceorder="normal")
 
 
@@ -129,7 +129,7 @@ def _spells(frame: pd.DataFrame, state: str, wanted: int, x: TimeAxis, look: tup
         "y": height,
         "marker": _marker(state, look[1]),
         "customdata": [duration_text(seconds) for seconds in t1 - t0],
-        "hovertemplate": f"{state}{amount} for %{{customdata}}<extra>{literal(look[0])}</extra>",
+        "hovertemplate": f"{literal(look[0])}<br>{state}{amount} for %{{customdata}}<extra></extra>",
     }
 
 

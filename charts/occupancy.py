@@ -97,7 +97,14 @@ def occupancy(grids: Sequence[Grid], labels: Sequence[str], x: TimeAxis, *, diff
     every = max(int(np.ceil(16 / rows_px)), 1)
     for at, grid in enumerate(grids):
         number, top = "" if at == 0 else str(at + 1), total - at * (each + _GAP_PX)
-        axis = {"domain": [(top - each) / total, top / total], "anchor": "x", "type": "category", "range": [len(labels) - 0.5, -0.5], "dtick": every}
+        axis = {
+            "domain": [(top - each) / total, top / total],
+            "anchor": "x",
+            "type": "category",
+            "range": [len(labels) - 0.5, -0.5],
+            "dtick": every,
+            "fixedrange": True,
+        }
         # Without all of them named here the hatched spells, which come from some rows only, would change their order.
         layout[f"yaxis{number}"] = axis | {"categoryorder": "array", "categoryarray": list(labels), "showgrid": False, "ticks": ""}
         traces += [_cells(grid, labels, x, difference=difference) | {"yaxis": f"y{number}", "showscale": at == 0}]
@@ -107,7 +114,7 @@ def occupancy(grids: Sequence[Grid], labels: Sequence[str], x: TimeAxis, *, diff
     _once(traces)
     time = {"anchor": f"y{len(grids)}" if len(grids) > 1 else "y"} | widened(x) | {"showgrid": False}
     drawn = figure(traces, title, total, legend_px=_BAND_PX, hovermode="closest", barmode="overlay", bargap=0.0, xaxis=time, **layout)
-    drawn.update_layout(margin={"l": label_px(labels), "r": _RIGHT_PX}, dragmode=False)
+    drawn.update_layout(margin={"l": label_px(labels), "r": _RIGHT_PX})
     # Relative to the figure, because a bar relative to the data pushes margins, and the title with them out of sight.
     below = float(drawn.layout.margin.b) + total + _SCALE_PX
     drawn.update_traces(selector={"type": "heatmap"}, colorbar={"yref": "container", "y": below / drawn.layout.height, "yanchor": "top"})
@@ -186,7 +193,7 @@ def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) 
         "dx": edges[1] - edges[0],
         "y": list(labels),
         "colorbar": {"thickness": 10, "len": _SCALE_LONG_PX, "lenmode": "pixels", "tickfont": {"size": TEXT_PX}, **place, **bar},
-        "hovertemplate": f"%{{y}}<br>{_instant(x)}<br>{told}<extra>{literal(grid.label)}</extra>",
+        "hovertemplate": f"{literal(grid.label)}<br>%{{y}}, {_instant(x)}<br>{told}<extra></extra>",
         "hoverongaps": False,
         **scale,
     }

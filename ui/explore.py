@@ -19,7 +19,7 @@ from ui.explore_view import Scene
 
 _NAME: Final = "occupancy"
 _ALONE: Final = "nothing"
-_ROWS: Final = {"node": "nodes", "rack": "racks", "type": "GPU types"}
+_ROWS: Final = {"node": "Nodes", "rack": "Racks", "type": "GPU types"}
 _ORDERS: Final = {"cluster": "as described", "type": "GPU type", "rack": "rack", "load": "load, fullest first"}
 _USE: Final = "in use"
 _DIFFERENCE: Final = "difference"
@@ -71,7 +71,7 @@ def _rows(book: Book) -> tuple[str, str]:
     """Draw what a row is; return that, and the group whose nodes are shown, "" = all."""
     finest = explore.fitting(book)
     fit = list(explore.ROWS_BY[explore.ROWS_BY.index(finest) :])
-    by = view.choice(st.selectbox, "Rows", fit, view.ROWS, finest, format_func=lambda name: _ROWS[name].capitalize(), width=160)
+    by = view.choice(st.selectbox, "Rows", fit, view.ROWS, finest, format_func=_ROWS.__getitem__, width=160)
     if by == explore.ROWS_BY[0]:
         return by, ""
     groups = ["", *explore.groups(book, by)]

@@ -212,7 +212,7 @@ def test_many_nodes_are_grouped_and_one_group_can_be_opened(visit: Open, tiny: S
     wide = replace(tiny, base=replace(tiny.base, cluster=Cluster.parse("120x8:a100,20x4:v100")), allocators=tiny.allocators[:1])
     finish(pool, wide)
     app = visit("explore", wide)
-    assert app.selectbox(key="explore/by").options == ["Racks", "Gpu types"]
+    assert app.selectbox(key="explore/by").options == ["Racks", "GPU types"]
     rows = app.selectbox(key="explore/in").options
     assert rows[0] == "none"
     assert "all nodes of a rack" in texts(app)
