@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
-from math import ceil
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from lab import catalog, profiles, telling
+from lab import telling
+from lab.book import Book, opened
 from lab.reasons import Reason, Reasons
-from lab.scenario import Scenario
-from lab.store import Entry, Store
-from lab.words import Clock
-from sim.cluster import Cluster
-from sim.contract import Demand
-from sim.demand import Demands, narrowed, pools_of
 from sim.errors import ParameterError
 from sim.metrics import life as lives
 from sim.metrics import moment as moments
 from sim.metrics import occupancy as held
 from sim.metrics.jobs import Mask
 from sim.metrics.occupancy import MOST_BINS, MOST_ROWS, ORDERS, ROWS_BY, Bars, Occupancy, difference, order
-from sim.metrics.room import Wanted
-from sim.metrics.steps import Floats, Ints
-from sim.metrics.timeline import Timeline
+from sim.metrics.steps import Ints
 from sim.metrics.why import Case, reasons
-from sim.perf import PerfSpec
-from sim.perf.model import Fitting, Staffed
-from sim.perf.rigid import Rigid
-from sim.result import RunResult
-from sim.trace import Trace
 
 __all__ = [
     "MOST_BINS",
@@ -62,54 +48,7 @@ __all__ = [
 
 Window = tuple[float, float]
 STATES: Final = ("any", "waited", "preempted", "failed", "unfinished")
-_CONFINED: Final = "confined_by_"
 SORTS: Final = ("wait", "jct", "gpus", "submit", "slowdown")
-
-
-@dataclass(frozen=True, eq=False)
-class Book:
-    """A run with its jobs and machines.
-
-    Parameters
-    ----------
-    result : RunResult
-        What happened.
-    trace, cluster : Trace, Cluster
-        The jobs as they were run, and the machines.
-    title : str
-        What the policy is called.
-    needs : frozenset of str
-        What the policy declares, see `sim.contract.NEEDS`: whether it may resize jobs, mix types in one gang, and confine jobs to partitions.
-    perf : PerfSpec
-        How fast jobs run; says on which types they fit and what they are made of.
-    """
-
-    result: RunResult
-    trace: Trace
-    cluster: Cluster
-    title: str
-    needs: frozenset[str] = frozenset()
-    perf: PerfSpec = field(default_factory=Rigid)
-
-    @cached_property
-    def line(self) -> Timeline:
-        """The run as arrays."""
-        return Timeline(self.result, self.cluster)
-
-    @cached_property
-    def asked(self) -> tuple[Demands, Floats]:
-        """What each job asks for, and on how many GPUs it could run."""
-        model = self.perf.bind(self.trace, self.cluster)
-        trace = narrowed(self.trace, self.cluster, model.fits()) if isinstance(model, Fitting) else self.trace
-        confined = [need.removeprefix(_CONFINED) for need in sorted(self.needs) if need.startswith(_CONFINED)]
-        roles = model.roles() if isinstance(model, Staffed) else None
-        least = model.limits().min_gpus if "scaling" in self.needs else self.trace.numbers("num_gpus")
-        return Demands(trace, self.cluster, pools_of(self.cluster), confined[0] if confined else "", roles), least
-
-    @cached_property
-    def clock(self) -> Clock:
-        """How its instants are written."""
-        return Clock(self.trace.epoch, seconds=self.result.end_s < 2 * 3600)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,35 +114,6 @@ class Life:
     spells: pd.DataFrame
     told: str
     finish_s: float
-
-
-def opened(entry: Entry, trace: Trace, cluster: Cluster, title: str, store: Store | None = None) -> Book:
-    """Open a stored run.
-
-    Parameters
-    ----------
-    entry : Entry
-        The stored result.
-    trace, cluster : Trace, Cluster
-        The jobs as they were run, and the machines.
-    title : str
-        What the policy is called.
-    store : Store or None
-        Where measured profiles of the user lie.
-
-    Raises
-    ------
-    StoreError
-        If the result was removed meanwhile.
-    ParameterError
-        If the trace is not the one of the run, or its performance profile is not kept any more.
-    """
-    scenario = Scenario.from_json(entry.scenario)
-    result = entry.result()
-    if len(result.jobs) != len(trace):
-        raise ParameterError(f"This result has {len(result.jobs):,} jobs and the trace {len(trace):,}. Run the scenario again.")
-    needs = catalog.allocator(scenario.allocator).needs
-    return Book(result, trace, cluster, title, needs, profiles.resolved(scenario.perf, store))
 
 
 def occupancy(book: Book, window: Window, by: str = "node", within: str = "") -> Occupancy:
@@ -378,22 +288,9 @@ def why(book: Book, job: int) -> tuple[Reason, ...]:
         If there is no such job.
     """
     _check_job(book, job)
-    demands, least = book.asked
-    wanted = _wanted(book, demands.of(job), least[job])
+    wanted = book.wanted(job)
     recorded_s = book.trace.numbers("start_time_s")[job] if "recorded_start" in book.needs else np.nan
     return tuple(map(Reasons(book.line, book.trace, book.clock, wanted, float(recorded_s)).told, reasons(Case(book.line, wanted, job))))
-
-
-def _wanted(book: Book, demand: Demand, least_gpus: float) -> Wanted:
-    kinds = np.full(len(book.cluster.nodes), -1)
-    pools = pools_of(book.cluster)
-    for at in demand.pools:
-        kinds[list(pools[at].nodes)] = pools[at].type_at + 1
-    sized = {"scaling", "servers"} <= book.needs  # such an allocator sizes workers and servers itself
-    least = ceil(least_gpus / demand.gpus) if demand.gpus else 1 if sized else demand.replicas
-    need = min(max(1, least), demand.replicas)
-    beside = None if demand.servers is None else _wanted(book, demand.servers, 0.0)
-    return Wanted(demand, need, kinds, "mixed" in book.needs, beside)
 
 
 def _check_job(book: Book, job: int) -> None:

@@ -25,6 +25,7 @@ _SHORT: Final = {
     "in_flight": "the decision was taking effect",
     "behind": "there was room, and jobs submitted earlier waited too",
     "policy": "there was room",
+    "beyond": "it needs more than the cluster has",
 }
 _LEAST_TOLD: Final = 0.02
 """Share of a piece from which on a second cause is named."""
@@ -150,7 +151,10 @@ class Reasons:
 
     def _down(self, piece: Piece) -> str:
         up = f"{piece.there:,} {'was' if piece.there == 1 else 'were'}" if piece.there else "none was"
-        return f"It needs {self._need}, and at times {up} up{self._where}: other nodes were down."
+        return f"It needs {self._need}, and at times {up} up{self._where}: other nodes were down or absent."
+
+    def _beyond(self, piece: Piece) -> str:
+        return f"It needs {self._need}, and this cluster has {piece.there:,}{self._where}."
 
     def _cores(self, piece: Piece) -> str:
         what = "the cores and memory" if self.wanted.servers is None else "the cores and memory, or not with room for its parameter servers,"
@@ -205,6 +209,7 @@ _SAID: Final[Mapping[str, Callable[[Reasons, Piece], str]]] = {
     "in_flight": Reasons._in_flight,
     "behind": Reasons._behind,
     "policy": Reasons._policy,
+    "beyond": Reasons._beyond,
 }
 
 

@@ -143,7 +143,9 @@ def _difference(before: Spell, after: Spell) -> str:
 
 
 def _hits(line: Timeline, job: int) -> list[Happening]:
-    rows = line.result.failures
-    rows = rows[(rows["job"] == job).to_numpy()]
+    mine = line.result.failures["job"].to_numpy() == job
+    if not mine.any():
+        return []
+    rows = line.result.failures[mine]
     columns = (rows[name].tolist() for name in ("t", "survived", "cause", "role"))
     return [Happening(t, "relaunched" if survived else "evicted", cause, role) for t, survived, cause, role in zip(*columns, strict=True)]

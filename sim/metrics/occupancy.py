@@ -197,8 +197,8 @@ def bars(line: Timeline, node: int, window: tuple[float, float], most: int = 150
     t0, t1 = window
     keep = (line.node == node) & (line.amount > 0) & (line.begin < t1) & (line.end > t0) & (line.end > line.begin)
     held = _joined(line.holder[keep], line.begin[keep], line.end[keep], line.amount[keep])
-    seen_s = np.minimum(held["t1"], t1) - np.maximum(held["t0"], t0)
-    shown = held.iloc[np.sort(np.argsort(-seen_s.to_numpy(), kind="stable")[:most])]
+    seen_s = held["t1"].clip(upper=t1).to_numpy() - held["t0"].clip(lower=t0).to_numpy()
+    shown = held.iloc[np.sort(np.argsort(-seen_s, kind="stable")[:most])]
     made = _laned(shown.sort_values(["t0", "t1", "job"], kind="stable"))
     frame = made.assign(t0=made["t0"].clip(lower=t0), t1=made["t1"].clip(upper=t1)).head(most)
     return Bars(frame, len(held) - len(shown) + len(made) - len(frame))

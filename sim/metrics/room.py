@@ -139,6 +139,19 @@ def room(line: Timeline, wanted: Wanted, job: int, window: tuple[float, float]) 
     )
 
 
+def ever(line: Timeline, wanted: Wanted) -> bool:
+    """Tell whether the empty cluster, with every node up, has room for it."""
+    empty = _slots(_caps(line), wanted.demand, wanted.kinds >= 0)
+    enough = any(empty[group].sum() >= wanted.need for group in _groups(wanted))
+    return enough and (wanted.servers is None or ever(line, wanted.servers))
+
+
+def _groups(wanted: Wanted) -> list[Mask]:
+    """Return the sets of nodes of which one alone must hold all replicas."""
+    usable = wanted.kinds >= 0
+    return [usable] if wanted.together else [wanted.kinds == kind for kind in np.unique(wanted.kinds[usable]).tolist()]
+
+
 def spreads(line: Timeline, gpus: int) -> tuple[bool, bool]:
     """Tell of this run whether a job ever held just so many GPUs, and whether one did on more nodes than it had to, or on several types.
 
@@ -210,8 +223,7 @@ def _of(line: Timeline, wanted: Wanted, events: _Events, t0: float) -> Room:
     gpus = _slots([of_node[0] - events.used[0]], demand, up) if demand.gpus else now
     early = _slots([cap - used for cap, used in zip(of_node, events.early, strict=True)], demand, up)
     cap = _slots(of_node, demand, up)
-    types = np.unique(kinds[kinds >= 0]).tolist()
-    groups = [kinds >= 0] if wanted.together else [kinds == kind for kind in types]
+    groups = _groups(wanted)
     columns: list[Floats] = []
 
     def level(after: Floats, before: Floats) -> None:

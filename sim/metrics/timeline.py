@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from sim.metrics.series import Presence, presence
 from sim.metrics.steps import Floats, Ints, merged
 from sim.metrics.usage import Usage, downtimes
+
+
+class Notes(NamedTuple):
+    """The numbers of a policy, in order of its decisions."""
+
+    decision: Ints
+    name: Ints
+    names: tuple[str, ...]
+    value: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +95,23 @@ class Timeline(Usage):
     def down(self) -> tuple[Ints, Floats, Floats]:
         """Node, begin and end of the times without capacity, not overlapping."""
         return downtimes(self.result, self.cluster)
+
+    @cached_property
+    def decided(self) -> Floats:
+        """Instants of the decisions, in seconds."""
+        return self.result.decisions["t"].to_numpy(np.float64)
+
+    @cached_property
+    def changed(self) -> Floats:
+        """Instants of those that changed anything, in seconds."""
+        return np.asarray(self.decided[self.result.decisions["changed"].to_numpy() > 0])
+
+    @cached_property
+    def notes(self) -> Notes:
+        """What the policy noted with its decisions."""
+        frame = self.result.notes
+        codes, names = pd.factorize(frame["name"].astype("str"))
+        return Notes(frame["decision"].to_numpy(np.int64), codes.astype(np.int64), tuple(map(str, names)), frame["value"].to_numpy(np.float64))
 
     @cached_property
     def names(self) -> tuple[str, ...]:

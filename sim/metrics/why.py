@@ -11,19 +11,20 @@ from numpy.typing import NDArray
 
 from sim.metrics.hetero import note_families
 from sim.metrics.moment import ranks
-from sim.metrics.room import Room, Wanted, room, spreads
+from sim.metrics.room import Room, Wanted, ever, room, spreads
 from sim.metrics.steps import Floats, Ints
 from sim.metrics.timeline import Timeline
 
-CAUSES: Final = ("no_room", "not_allowed", "down", "cores", "scattered", "overtaken", "round", "in_flight", "behind", "policy")
+CAUSES: Final = ("no_room", "not_allowed", "down", "cores", "scattered", "overtaken", "round", "in_flight", "behind", "policy", "beyond")
 """In the order of their numbers.
 
 no_room: less free than it needs, and so it would be without jobs submitted later. not_allowed: enough was free, but not on nodes that it may use. down: its
 nodes were down or absent. cores: enough GPUs, but not with the cores and memory it needs. scattered: enough, but in too small pieces or of several types.
 overtaken: without the jobs submitted later there was room. round: there was room, and the policy had not decided since. in_flight: the decision to start it was
-taking effect. behind: there was room, and jobs submitted earlier waited too. policy: there was room, and none did.
+taking effect. behind: there was room, and jobs submitted earlier waited too. policy: there was room, and none did. beyond: it needs more than the
+cluster has, which only recordings can hold.
 """
-_NO_ROOM, _NOT_ALLOWED, _DOWN, _CORES, _SCATTERED, _OVERTAKEN, _ROUND, _IN_FLIGHT, _BEHIND, _POLICY = range(len(CAUSES))
+_NO_ROOM, _NOT_ALLOWED, _DOWN, _CORES, _SCATTERED, _OVERTAKEN, _ROUND, _IN_FLIGHT, _BEHIND, _POLICY, _BEYOND = range(len(CAUSES))
 MOST_PIECES: Final = 8
 _LEAST_SHARE: Final = 0.01
 """Of a wait: shorter parts of it are no piece of their own."""
@@ -147,7 +148,7 @@ def causes(case: Case, found: Waits) -> tuple[Floats, Floats, Ints, Room]:
     window = float(found.t0[0]), float(found.t1[-1])
     here = room(line, wanted, job, window)
     here = here._replace(compact=here.compact | np.bool_(spreads(line, wanted.gpus)[1]))
-    decided = line.result.decisions["t"].to_numpy(np.float64)
+    decided = line.decided
     rank_s, earlier = _earlier(line, job, window)
     t0, t1, _ = _cut(found, [here.t_s, rank_s])
     begins = _begins(_state(wanted, here.at(t0)) == _POLICY, t0, t1)
@@ -156,6 +157,8 @@ def causes(case: Case, found: Waits) -> tuple[Floats, Floats, Ints, Room]:
     t0, t1, wait = _cut(found, [here.t_s, rank_s, follows, landing])
     known = here.at(t0)
     code = _state(wanted, known)
+    if not ever(line, wanted):
+        code[code == _DOWN] = _BEYOND
     fits = code == _POLICY
     since = t0[np.maximum.accumulate(np.where(_begins(fits, t0, t1), np.arange(len(t0)), 0))]
     decided_since = np.searchsorted(decided, t0, "right") > np.searchsorted(decided, since, "left")
@@ -269,7 +272,6 @@ def _joined(parts: _Parts, joins: NDArray[np.bool_]) -> _Parts:
 
 def _piece(case: Case, window: tuple[float, float], seconds: Floats, known: Room) -> Piece:
     line, wanted, job = case
-    decided = line.result.decisions["t"].to_numpy(np.float64)
     later, more = _later(line, wanted, job, window)
     ahead, first = ranks(line, job, window[0])
     free, anywhere, most, replicas = (int(values.max()) for values in (known.free, known.anywhere, known.most, known.replicas))
@@ -289,8 +291,8 @@ def _piece(case: Case, window: tuple[float, float], seconds: Floats, known: Room
         first=first,
         later=later,
         more_later=more,
-        decides_s=_next(decided, window[0]),
-        changes_s=_next(decided[line.result.decisions["changed"].to_numpy() > 0], window[0]),
+        decides_s=_next(line.decided, window[0]),
+        changes_s=_next(line.changed, window[0]),
         notes=_notes(line, wanted, window),
     )
 
@@ -327,15 +329,17 @@ def _later(line: Timeline, wanted: Wanted, job: int, window: tuple[float, float]
 
 def _notes(line: Timeline, wanted: Wanted, window: tuple[float, float]) -> tuple[tuple[str, float, float], ...]:
     """Return what was noted with the decisions of a time; of notes per GPU type those of the types that the job may use."""
-    frame, decided = line.result.notes, line.result.decisions["t"].to_numpy(np.float64)
-    low, high = np.searchsorted(decided, window, "left")
-    of = frame["decision"].to_numpy()
-    mine = frame.iloc[np.searchsorted(of, low, "left") : np.searchsorted(of, high, "left")]
-    if mine.empty:
+    decision, code, names, value = line.notes
+    low, high = np.searchsorted(decision, np.searchsorted(line.decided, window, "left"), "left")
+    if low == high:
         return ()
+    present, place = np.unique(code[low:high], return_inverse=True)
     types = [kind.name for kind in line.cluster.types]
     usable = {line.kinds[node] for node in np.flatnonzero(wanted.kinds >= 0).tolist()}
-    families = note_families(list(dict.fromkeys(mine["name"].astype(str))), types)
-    names = [name for family in families.values() for name, kind in family.items() if kind not in types or kind in usable]
-    values = {str(name): group.to_numpy(np.float64) for name, group in mine.groupby("name", sort=False)["value"]}
-    return tuple((name, float(values[name].min()), float(values[name].max())) for name in names[:MOST_NOTES])
+    families = note_families([names[at] for at in present.tolist()], types)
+    shown = {name for family in families.values() for name, kind in family.items() if kind not in types or kind in usable}
+    least, most = np.full((2, len(present)), np.inf)
+    np.minimum.at(least, place, value[low:high])
+    np.minimum.at(most, place, -value[low:high])
+    made = zip((names[at] for at in present.tolist()), least.tolist(), (-most).tolist(), strict=True)
+    return tuple(one for one in made if one[0] in shown)[:MOST_NOTES]
