@@ -90,4 +90,4 @@ def not_own(cluster: Cluster) -> tuple[str, ...]:
 
 def figures_from(cluster: Cluster) -> tuple[str, ...]:
     """Return a line per GPU type on where its speed and its price come from."""
-    return tuple(f"{kind.name}: speed {kind.speed:g}, {speed_from(kind)}; price {kind.price_per_gpu_hour:g}, {price_from(kind)}." for kind in cluster.types)
+    return tuple(f"{kind.name}: speed {kind.speed:g} ({speed_from(kind)}), {kind.price_per_gpu_hour:.2f} USD ({price_from(kind)})." for kind in cluster.types)

@@ -32,7 +32,8 @@ def body() -> None:
     trace = load_trace(mine.study.base.trace, server.store())
     facts = intake.profile(trace)
     load = machines.offered_load(trace, mine.study.base.cluster)
-    asked = [f"{facts.gpu_hours:,.0f} GPU-hours"] if facts.gpu_hours else [f"{facts.core_hours:,.0f} core-hours"] if facts.core_hours else []
+    hours, unit = (facts.gpu_hours, "GPU-hours") if facts.gpu_hours else (facts.core_hours, "core-hours")
+    asked = [f"{hours:,.{0 if hours >= 10 else 2}f} {unit}"] if hours else []
     loaded = f" · load {words.factor(load)} of “{words.plain(mine.study.base.cluster.name)}”" if math.isfinite(load) else ""
     part = f" of {len(source.trace):,}" if len(trace) < len(source.trace) else ""
     st.markdown(

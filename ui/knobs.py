@@ -29,12 +29,26 @@ _SHORT: Final = {
 def draw() -> None:
     """Draw the forms, folded; an unusable value is said and not taken over."""
     base = state.desk().study.base
+    # Filled after the forms, which may change what it says.
+    said = st.container()
     with st.expander("Restart cost and checkpoints", expanded=bool(base.overheads.params)):
         _measured()
         _single("overheads")
     with st.expander("Failures and repairs", expanded=bool(base.faults.params)):
         _single("faults")
+    with said:
+        now = state.desk().study.base
+        st.caption(f"Restart cost: {_set_values('overheads', now.overheads)} · failures: {_set_values('faults', now.faults)}")
     st.page_link("pages/policies.py", label="How fast jobs run, and what schedulers believe of it: with the policies", icon=":material/speed:")
+
+
+def _set_values(kind: str, chosen: Spec) -> str:
+    """Return in words what is not at its default."""
+    labels = {info.name: forms.label(info).lower() for info in catalog.choice_params(kind)}
+    return (
+        words.plain(", ".join(f"{labels[name]} {value:g}" if isinstance(value, float) else f"{labels[name]} {value}" for name, value in chosen.params))
+        or "none"
+    )
 
 
 def belief() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 import streamlit as st
@@ -17,16 +17,27 @@ def draw(facts: Profile) -> None:
     axis = charts.TimeAxis(0.0, max(facts.span_s, 1.0))
     grid = st.grid(2, min_column_width=420)
     with grid.cell():
-        figure.draw(charts.arrivals(facts.arrivals, axis), "arrivals", _peak(facts.arrivals), lambda: facts.arrivals.rename(columns=_NAMED))
+        _one(charts.arrivals(facts.arrivals, axis), "arrivals", (_peak(facts.arrivals), _PEAKS), facts.arrivals)
     if facts.gpu_hours:
         with grid.cell():
-            figure.draw(charts.sizes(facts.sizes), "gpu-demand", _largest(facts.sizes), lambda: facts.sizes.rename(columns=_NAMED))
+            _one(charts.sizes(facts.sizes), "gpu-demand", (_largest(facts.sizes), _FEW), facts.sizes)
     with grid.cell():
-        figure.draw(charts.durations(facts.durations), "durations", _half(facts.durations), lambda: facts.durations.rename(columns=_NAMED))
+        _one(charts.durations(facts.durations), "durations", (_half(facts.durations), _ORDER), facts.durations)
     if facts.users is not None:
-        users = facts.users
         with grid.cell():
-            figure.draw(charts.heaviest(users), "users", _heaviest(users), lambda: users.rename(columns=_NAMED))
+            _one(charts.heaviest(facts.users), "users", (_heaviest(facts.users), _SHARES), facts.users)
+
+
+def _one(drawn: Any, name: str, told: tuple[str, str], rows: pd.DataFrame) -> None:
+    """Draw a chart, and below it what it shows and what that means."""
+    figure.draw(drawn, name, told[0], lambda: rows.rename(columns=_NAMED))
+    st.caption(words.plain(" ".join(told)))
+
+
+_PEAKS: Final = "Queues form in the peaks."
+_FEW: Final = "Where the two differ, few large jobs hold most of the GPUs, and wait until so many are free at once."
+_ORDER: Final = "The wider this is, the more the order matters in which jobs start: short ones behind long ones wait many times their own run time."
+_SHARES: Final = "A policy that divides by users treats a few heavy ones otherwise than many light ones."
 
 
 def _peak(arrivals: pd.DataFrame) -> str:

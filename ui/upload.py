@@ -49,7 +49,11 @@ def _privacy(mine: state.Desk) -> None:
     with st.popover("Delete now", icon=":material/delete:"):
         st.markdown(f"The jobs of **{words.plain(about.name)}** and all results of them on this server are removed, also for those who have a link to them.")
         if st.button("Delete the jobs and their results", key="forget", icon=":material/delete_forever:"):
-            results = intake.forget(digest, server.store())
+            try:
+                results = state.forget_trace(digest)
+            except TrainyardError as error:
+                st.error(words.plain(str(error)), icon=":material/error:")
+                return
             mine.notice = f"{about.name} is deleted from this server, and so {'is' if results == 1 else 'are'} {words.plural(results, 'result')} of it."
             mine.replace(start.with_trace(mine.study, TraceSpec(), server.store()))
             mine.upload, mine.taken, mine.shown = None, {}, None
@@ -182,12 +186,17 @@ def _choice_widgets(upload: state.Upload) -> dict[str, Any]:
     with grid.cell():
         zone = st.selectbox("Time zone of times without offset", ZONES, _index(ZONES, was.get("zone") or ""), format_func=_zone_name, accept_new_options=True)
         made["zone"] = zone or None
-    with grid.cell():
-        made["time_unit"] = _pick("Unit of numeric times", _UNITS, was.get("time_unit", "s"))
-    with grid.cell():
-        made["duration_unit"] = _pick("Unit of durations", _durations(upload), was.get("duration_unit", "s"))
-    with grid.cell():
-        made["since"] = _pick("A job enters at (Slurm)", _SINCE, was.get("since", "submit"))
+    taken = state.desk().taken.get(state.desk().study.base.trace.source)
+    known = "" if upload.fault or taken is None else str(taken.account["format"])
+    # Other formats say themselves in which units they are, and none but Slurm knows when a job became eligible.
+    if known in intake.MAPPED:
+        with grid.cell():
+            made["time_unit"] = _pick("Unit of numeric times", _UNITS, was.get("time_unit", "s"))
+        with grid.cell():
+            made["duration_unit"] = _pick("Unit of durations", _durations(upload), was.get("duration_unit", "s"))
+    if known in ("", "sacct", "slurm-db"):
+        with grid.cell():
+            made["since"] = _pick("A job enters at (Slurm)", _SINCE, was.get("since", "submit"))
     if upload.fault:
         for name, title in (("cpu_jobs", "Jobs without GPUs"), ("unfinished", "Jobs still running at the end")):
             with grid.cell():

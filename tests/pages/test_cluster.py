@@ -188,7 +188,7 @@ def test_prices_are_for_comparison_until_somebody_enters_them(visit: Open) -> No
     edit(app, "types", {"edited_rows": {row: {"price_per_gpu_hour": 1.23} for row in range(count)}})
     sound(app)
     assert "For comparison only" not in texts(app)
-    assert texts(app).count("price 1.23, own") == count
+    assert texts(app).count("1.23 USD (own)") == count
 
 
 def test_a_cluster_of_cpu_nodes_alone(visit: Open) -> None:
@@ -199,3 +199,11 @@ def test_a_cluster_of_cpu_nodes_alone(visit: Open) -> None:
     assert {item.label: item.value for item in app.metric}["CPU cores"] == "192"
     assert "Where these figures come from" not in [box.label for box in app.expander]
     assert not [button for button in app.button if button.key == "leave_out"]
+
+
+def test_what_runs_cost_and_what_fails_is_said_above_the_forms(visit: Open) -> None:
+    app = visit("cluster")
+    assert "Restart cost: none · failures: none" in texts(app)
+    next(item for item in app.number_input if item.label == "Restart (s)").set_value(45.0).run()
+    sound(app)
+    assert "Restart cost: restart (s) 45 · failures: none" in texts(app)
