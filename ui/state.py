@@ -107,7 +107,8 @@ class Desk:
 
     def edit(self, study: Study) -> None:
         """Take over what a form of this session made; widgets stay as they are."""
-        if study != self.study:
+        # What cannot be run any more is not worth going back to.
+        if study != self.study and not start.trace_is_gone(self.study, server.store()):
             self.past.append(self.study)
         self.study = study
 
@@ -309,8 +310,10 @@ def forget_trace(digest: str) -> int:
     TrainyardError
         If another session runs it; then nothing is deleted.
     """
-    deleted = deletion.delete_trace(digest, server.pool(), desk().watcher)
+    mine, source = desk(), f"store:{digest}"
+    deleted = deletion.delete_trace(digest, server.pool(), mine.watcher)
     _known_entry.clear()
+    mine.past = deque((study for study in mine.past if study.base.trace.source != source), maxlen=_MOST_STEPS)
     return deleted
 
 

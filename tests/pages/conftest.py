@@ -39,6 +39,7 @@ class FakeJob:
     progress: Progress | None = None
     place: int = 0
     details: dict[str, object] = field(default_factory=dict)
+    watcher: str = ""
 
     @property
     def settled(self) -> bool:
@@ -65,8 +66,16 @@ class FakePool:
 
     def submit(self, scenario: Scenario, watcher: str = "", *, again: bool = False) -> FakeJob:
         key = key_of(scenario, self.store)
-        self.jobs.append(FakeJob(scenario, key, "done" if self.store.has(key) and not again else "running"))
+        self.jobs.append(FakeJob(scenario, key, "done" if self.store.has(key) and not again else "running", watcher=watcher))
         return self.jobs[-1]
+
+    def watchers(self, source: str) -> set[str]:
+        return {job.watcher for job in self.jobs if not job.settled and job.scenario.trace.source == source}
+
+    def stop(self, watcher: str, source: str = "") -> None:
+        for job in self.jobs:
+            if job.watcher == watcher and source in ("", job.scenario.trace.source):
+                job.cancel()
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import bundle, start
-from lab.front import Study
+from lab import bundle
+from lab.front import Study, TraceSpec, TrainyardError, load_trace
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
 from ui import state
 
@@ -76,7 +76,8 @@ def test_undo_takes_back_what_a_page_did(visit: Open, tiny: Study, page: str, ch
     assert study_of(app) == tiny
 
 
-def test_the_history_is_bounded(tiny: Study) -> None:
+def test_the_history_is_bounded(tiny: Study, pool: FakePool) -> None:
+    del pool
     mine = state.Desk(tiny)
     for seed in range(1, 61):
         mine.edit(state.with_turns(tiny, seed, 1))
@@ -118,17 +119,22 @@ def test_an_archive_brings_its_jobs_and_shows_stored_results(visit: Open, tiny: 
     assert "Up to date" in texts(app)
 
 
-def test_a_deleted_trace_goes_with_its_results(visit: Open, tiny: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest = pool.store.put_trace(start.load_trace(tiny.base.trace))
-    kept = replace(tiny, base=replace(tiny.base, trace=replace(tiny.base.trace, source=f"store:{digest}")))
+def test_a_deleted_trace_goes_with_its_results_and_out_of_the_history(visit: Open, tiny: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = pool.store.put_trace(load_trace(tiny.base.trace))
+    kept = replace(tiny, base=replace(tiny.base, trace=TraceSpec(f"store:{digest}")))
     finish(pool, kept)
     app = visit("start", kept)
-    assert "Up to date" in texts(app)
-    asked: list[Any] = []
-    monkeypatch.setattr("lab.deletion.delete_trace", lambda *given: asked.append(given) or pool.store.delete_trace(given[0]) or 4)
-    monkeypatch.setattr(state, "desk", lambda: app.session_state[state._DESK])
-    assert state.forget_trace(digest) == 4
-    assert asked == [(digest, pool, app.session_state[state._DESK].watcher)]
+    mine = app.session_state[state._DESK]
+    mine.past.extend([kept, tiny, kept])
+    monkeypatch.setattr(state, "desk", lambda: mine)
+    other = pool.submit(kept.repeated(0)[0], "somebody else", again=True)
+    with pytest.raises(TrainyardError, match="Somebody else is running this trace"):
+        state.forget_trace(digest)
+    other.cancel()
+    assert state.forget_trace(digest) == len(tiny.allocators)
+    mine.edit(tiny)
+    assert list(mine.past) == [tiny]
+    mine.edit(kept)
     app.run()
     assert "The link's trace is not on this server" in app.error[0].value
 
