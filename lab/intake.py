@@ -10,7 +10,7 @@ from typing import Any, Final
 import pandas as pd
 
 from lab.scenario import TraceSpec
-from lab.sources import account_of, forget_stored
+from lab.sources import account_of
 from lab.store import Store
 from sim import metrics
 from sim.errors import TraceError
@@ -242,17 +242,6 @@ def median_s(found: Peek, chosen: Mapping[str, str] | None, unit: str) -> float:
 def in_units(seconds: float, unit: str) -> dict[str, float]:
     """Return what a duration would be if it had been read in other units: unit -> seconds."""
     return {other: seconds / SECONDS[unit] * factor for other, factor in SECONDS.items()}
-
-
-def forget(digest: str, store: Store) -> int:
-    """Remove a kept trace and every result of it from this server; return how many results there were."""
-    source = f"store:{digest}"
-    results = [entry.key for entry in store.entries() if entry.scenario.get("trace", {}).get("source") == source]
-    for key in results:
-        store.delete(key)
-    store.delete_trace(digest)
-    forget_stored()
-    return len(results)
 
 
 def days(trace: Trace) -> float:

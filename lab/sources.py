@@ -217,12 +217,6 @@ def forget() -> None:
     _changed.cache_clear()
 
 
-def forget_stored() -> None:
-    """Drop kept traces from memory, because one of them was removed."""
-    _stored_trace.cache_clear()
-    _changed.cache_clear()
-
-
 @lru_cache(maxsize=4)
 def _stored_trace(digest: str, root: str) -> Trace:
     return Store(Path(root)).get_trace(digest)

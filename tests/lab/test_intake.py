@@ -8,13 +8,10 @@ from pathlib import Path
 import pytest
 
 from lab import intake
-from lab.run import keep, key_of, run
-from lab.scenario import Scenario, TraceSpec
-from lab.sources import load_source, load_trace
+from lab.scenario import TraceSpec
+from lab.sources import load_source
 from lab.store import Store
-from sim.cluster import Cluster
 from sim.errors import TraceError
-from sim.params import Spec
 
 GOOD = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,172800,0.5,1200\n=c,90,4,-20\n"
 
@@ -136,18 +133,3 @@ def test_the_wrong_unit_looks_absurd() -> None:
     assert intake.median_s(found, None, "ms") == 900.0
     assert intake.in_units(900.0, "ms") == {"s": 900_000.0, "ms": 900.0, "min": 54_000_000.0, "h": 3_240_000_000.0}
     assert math.isnan(intake.median_s(found, {"duration_s": "nowhere"}, "s"))
-
-
-def test_a_trace_is_forgotten_with_its_results(store: Store) -> None:
-    spec = intake.take(GOOD, "mine.csv", store).spec
-    digest = spec.source.removeprefix("store:")
-    for source in (spec, TraceSpec("sample:tiny")):
-        scenario = Scenario(source, Cluster.parse("1x8:v100"), Spec("fifo"))
-        trace = load_trace(source, store)
-        keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace), trace)
-    assert intake.forget(digest, store) == 1
-    assert store.traces() == []
-    assert [entry.scenario["trace"]["source"] for entry in store.entries()] == ["sample:tiny"]
-    with pytest.raises(TraceError, match="not kept on this machine"):
-        load_trace(spec, store)
-    assert intake.forget(digest, store) == 0
