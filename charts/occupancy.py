@@ -118,20 +118,6 @@ def occupancy(grids: Sequence[Grid], labels: Sequence[str], x: TimeAxis, *, diff
     # Relative to the figure, because a bar relative to the data pushes margins, and the title with them out of sight.
     below = float(drawn.layout.margin.b) + total + _SCALE_PX
     drawn.update_traces(selector={"type": "heatmap"}, colorbar={"yref": "container", "y": below / drawn.layout.height, "yanchor": "top"})
-    text = "difference, percentage points" if difference else "share in use"
-    drawn.add_annotation(
-        text=text,
-        showarrow=False,
-        font={"size": TEXT_PX},
-        xref="paper",
-        x=1,
-        xanchor="right",
-        xshift=-_SCALE_LONG_PX - 40,
-        yref="paper",
-        y=1,
-        yshift=46,
-        yanchor="middle",
-    )
     return drawn
 
 
@@ -182,7 +168,7 @@ def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) 
     told = "%{z} % in use"
     if difference:
         scale = {"zmin": -100, "zmax": 100, "colorscale": _DIVERGING}
-        bar = {"tickvals": [-100, 0, 100], "ticktext": ["−100", "0", "+100"]}
+        bar = {"tickvals": [-100, 0, 100], "ticktext": ["−100 %", "0", "+100 %"]}
         told = "%{z:+d} percentage points"
     place = {"orientation": "h", "x": 1, "xanchor": "right", "ypad": 0, "xpad": 18, "ticklabeloverflow": "allow", "outlinewidth": 0}
     return {

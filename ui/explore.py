@@ -63,7 +63,7 @@ def occupancy(scene: Scene) -> int:
     names = {label: first.rows[at] for label, at in zip(labels, order, strict=True)}
     clicked = partial(_clicked, names, is_node=by == explore.ROWS_BY[0])
     figure.draw(drawn, _NAME, _alt(scene, found), lambda: _table(found, order), on_select=clicked, selection_mode="points")
-    st.caption(words.plain(_caption(scene, first, by, grids)))
+    st.caption(words.plain(_caption(scene, first, by, grids, differs=differs)))
     return charts.label_px(labels)
 
 
@@ -113,10 +113,13 @@ def _alt(scene: Scene, found: Mapping[str, Occupancy]) -> str:
     return f"{next(iter(found.values())).unit}s in use, mean from {begin} to {end}: {told}."
 
 
-def _caption(scene: Scene, found: Occupancy, by: str, grids: Sequence[charts.Grid]) -> str:
+def _caption(scene: Scene, found: Occupancy, by: str, grids: Sequence[charts.Grid], *, differs: bool) -> str:
     bin_s = (scene.window[1] - scene.window[0]) / grids[0].share.shape[1]
     of = {"node": "one node", "rack": "all nodes of a rack", "type": "all nodes of a GPU type"}[by]
     told = [f"A cell: {found.unit}s held on {of}, as a share of its {found.unit}s, mean over {charts.duration_text(bin_s)}."]
+    if differs:
+        more, fewer = scene.books
+        told.append(f"Orange: more under {more}; blue: more under {fewer}.")
     if any(charts.down_spells(grid) for grid in grids):
         told.append("Hatched: at least half of it down or absent.")
         if lost := charts.left_out(grids):

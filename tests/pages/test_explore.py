@@ -79,6 +79,7 @@ def test_the_difference_and_one_policy_alone(seen: AppTest, tiny: Study) -> None
     assert [trace["name"] for trace in figure["data"] if trace["type"] == "heatmap"] == [f"{titles[1]} minus {titles[0]}"]
     assert f"{titles[1]} minus {titles[0]}" in figure["layout"]["title"]["text"]
     assert asked(seen, "pic") == "difference"
+    assert f"Orange: more under {titles[1]}; blue: more under {titles[0]}." in texts(seen)
     seen.selectbox(key="explore/vs").select("-").run()
     sound(seen)
     assert [trace["name"] for trace in drawn(seen, "occupancy")["data"] if trace["type"] == "heatmap"] == [titles[1]]
