@@ -46,6 +46,18 @@ def load(name: str) -> Replay:
     return read_replay(FOLDER / f"{name}.toml")
 
 
+@lru_cache(maxsize=1)
+def papers() -> tuple[Paper, ...]:
+    """Return where the replays that ship were published, without building a scenario.
+
+    Raises
+    ------
+    ParameterError
+        If a file is wrong.
+    """
+    return tuple(dict.fromkeys(_paper(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))["paper"]) for name in names()))
+
+
 def read_replay(path: Path) -> Replay:
     """Read and check a replay.
 

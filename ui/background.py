@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from lab import glossary, prose
-from lab.replay import load, names
+from lab.replay import load, names, papers
 from ui import learn, place, replay_report, words
 
 WORD: Final = "word"
@@ -59,8 +59,7 @@ def limits() -> None:
             _outside()
     _folded(MORE)
     st.subheader("Sources", anchor=False)
-    papers = list(dict.fromkeys(load(name).paper for name in names()))
-    told = [f"- {words.plain(one.authors)}: [{words.plain(one.title)}]({one.link}), {words.plain(one.venue)} {one.year}" for one in papers]
+    told = [f"- {words.plain(one.authors)}: [{words.plain(one.title)}]({one.link}), {words.plain(one.venue)} {one.year}" for one in papers()]
     st.markdown("\n".join(told))
 
 

@@ -1,0 +1,62 @@
+"""A lesson in a real browser: the link of a teacher on a fresh server, predict, run, change; one run for two students; reload and Back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.server import serving
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+Visit = Callable[..., Page]
+LINK = "/learn?tab=lessons&lesson=2&class=7b&seed=7&jobs=100&of=40"
+
+
+def answer(page: Page, text: str) -> None:
+    main = page.get_by_test_id("stMain")
+    expect(main.get_by_role("button", name="Run", exact=True)).to_be_disabled()
+    main.get_by_text(text).click()
+    main.get_by_role("button", name="Run", exact=True).click()
+    expect(main.get_by_text("You expected")).to_be_visible(timeout=60_000)
+
+
+def test_a_class_link_on_a_fresh_server_and_one_run_for_two_students(store: Path, visit: Visit) -> None:
+    with serving(store) as fresh:
+        first = visit(fresh + LINK)
+        expect(first.get_by_role("link", name="Policies", exact=True)).to_be_visible()
+        expect(first.get_by_text("seed 7, at most 100 jobs: fixed by the link of your teacher.")).to_be_visible()
+        answer(first, "None, or next to none")
+        expect(first.get_by_text("1 of 40 have run this.")).to_be_visible()
+        expect(first.locator(".js-plotly-plot").first).to_be_visible()
+        entries = len(list((store / "runs").glob("*/*")))
+        second = visit(fresh + LINK, width=800)
+        answer(second, "One in five, or more")
+        # The first student sees the second arrive without doing anything.
+        expect(first.get_by_text("2 of 40 have run this.")).to_be_visible(timeout=15_000)
+        assert len(list((store / "runs").glob("*/*"))) == entries
+        assert second.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        second.reload()
+        expect(second.get_by_text("You expected")).to_be_visible()
+        expect(second.get_by_text("2 of 40 have run this.")).to_be_visible()
+
+
+def test_change_one_thing_another_page_and_back(app: str, visit: Visit) -> None:
+    page = visit(f"{app}/learn?lesson=2&jobs=100")
+    answer(page, "Some, but fewer")
+    page.get_by_text("Within a factor of about 10").click()
+    page.get_by_role("button", name="Run the change").click()
+    expect(page.locator("strong", has_text="Within a factor of about 10:")).to_be_visible(timeout=60_000)
+    expect(page).to_have_url(re.compile("said=1.*option=2|option=2.*said=1"))
+    page.get_by_role("link", name="Trace", exact=True).click()
+    expect(page.locator("h1")).to_have_text("Which jobs?")
+    page.go_back()
+    expect(page.locator("strong", has_text="Within a factor of about 10:")).to_be_visible()
+    page.get_by_role("tab", name="Glossary").click()
+    expect(page.get_by_text("The GPUs of one job, which it needs all at once.")).to_be_visible()
+    expect(page).to_have_url(re.compile("tab=glossary"))
+    page.reload()
+    expect(page.get_by_text("The GPUs of one job, which it needs all at once.")).to_be_visible()
