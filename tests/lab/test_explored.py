@@ -80,7 +80,7 @@ def test_the_busiest_instant_is_in_the_middle_of_the_step_in_which_most_wait() -
 
 
 def test_a_job_is_found_by_its_id_letter_by_letter() -> None:
-    trace = load_trace(TraceSpec(f"sample:{next(reversed(SAMPLES))}"))
+    trace = load_trace(TraceSpec(f"sample:{list(SAMPLES)[-1]}"))
     name = str(trace.frame["job_id"].iloc[3])
     assert explored.job_row(trace, name) == 3
     assert explored.job_row(trace, f"{name} ") is None
