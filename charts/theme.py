@@ -26,6 +26,9 @@ TEXT_PX: Final = 14
 LINE_PX: Final = 2
 MOST_CHARACTERS: Final = 80
 """Of one name in a figure."""
+_MOST_UNBROKEN: Final = 120
+"""Of one word in a text: longer than any path or hash that is told."""
+_LONG: Final = re.compile(rf"\S{{{_MOST_UNBROKEN + 1},}}")
 _UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _TITLE_CHARACTERS: Final = 78
 NARROW_PX: Final = 380
@@ -75,9 +78,10 @@ def visible(text: str, most: int = MOST_CHARACTERS) -> str:
     Notes
     -----
     Control characters become their pictures (NUL: ␀). Marks that turn the direction of writing, and what is no character, become �: they would make a name
-    look like another one, or turn the words around it.
+    look like another one, or turn the words around it. A name of 10,000 characters within a sentence is shortened too.
     """
-    line = _UNSEEN.sub(lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "�", " ".join(text.split()))
+    words = _LONG.sub(lambda found: f"{found[0][: _MOST_UNBROKEN - 1]}…", " ".join(text.split()))
+    line = _UNSEEN.sub(lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "�", words)
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 

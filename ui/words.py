@@ -14,9 +14,7 @@ __all__ = ["BY_UNIT", "MISSING", "change", "count", "factor", "instant", "money"
 _JOINER: Final = "\u2060"
 """A character without width."""
 _MOST: Final = 2000
-_MOST_UNBROKEN: Final = 120
-"""Characters of a text, and of one word in it: longer than any path or hash that is told."""
-_LONG: Final = re.compile(rf"\S{{{_MOST_UNBROKEN + 1},}}")
+"""Characters of a text."""
 _ACTIVE: Final = re.compile(r"[\\`*\[\]<>$~&]|(?<!\w)_|_(?!\w)|:(?=[A-Za-z])")
 _NAMED: Final = re.compile(r":(?=[\w+-]+(/\w+)?:)")
 _SIGN: Final = re.compile(r"(?:(?<=\s)|^)(<->|->|<-|--|>=|<=|~=)(?=\s|$)")
@@ -34,10 +32,9 @@ def plain(text: str) -> str:
     Notes
     -----
     Characters that begin Markdown, HTML, LaTeX or one of Streamlit's directives get a backslash. Names of icons and signs such as ``->`` are replaced by
-    Streamlit after that, in what is left, so a character without width is put into them. Characters that cannot be seen are made visible, see
-    `charts.visible`; very long names and texts are shortened, because one of 10,000 characters would push everything else off the page.
+    Streamlit after that, in what is left, so a character without width is put into them. Characters that cannot be seen are made visible, and
+    very long names and texts shortened, see `charts.visible`.
     """
-    known = visible(_LONG.sub(lambda found: f"{found[0][: _MOST_UNBROKEN - 1]}…", text), _MOST)
-    line = _SIGN.sub(lambda found: found[0][0] + _JOINER + found[0][1:], known)
+    line = _SIGN.sub(lambda found: found[0][0] + _JOINER + found[0][1:], visible(text, _MOST))
     line = _ACTIVE.sub(lambda found: f"\\{found[0]}", _NAMED.sub(f":{_JOINER}", line))
     return _BEGIN.sub(lambda found: f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}", line)

@@ -25,6 +25,8 @@ def test_a_long_name_is_cut_and_says_so() -> None:
     assert visible("x" * 80) == "x" * 80
     assert visible("x" * 10_000) == "x" * 79 + "…"
     assert visible("abcdef", 4) == "abc…"
+    assert visible(f"job {'x' * 10_000} is late", 500) == f"job {'x' * 119}… is late"
+    assert visible("ab " * 1000, 500) == ("ab " * 1000)[:499] + "…"
 
 
 @pytest.mark.parametrize(

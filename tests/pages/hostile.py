@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from typing import Any, Final
 
 import pandas as pd
-from google.protobuf.json_format import MessageToDict
 from streamlit.testing.v1 import AppTest
 
 from lab.front import Cluster, Scenario, Spec, Store, Study, Trace, TraceSpec
@@ -23,7 +22,7 @@ NAMES: Final = (
 )
 UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 LONGEST: Final = 3000
-_LITERAL: Final = ("default", "alt", "options", "rawValue", "value")
+_LITERAL: Final = ("default", "alt", "options", "raw_value", "value")
 """Shown as text by the browser, never as Markdown or HTML."""
 _MARKDOWN: Final = {"body", "label", "help", "markdown", "text", "title", "caption"}
 
@@ -80,23 +79,30 @@ def texts(app: AppTest) -> Iterator[tuple[str, str, str]]:
         kind = getattr(node, "type", "")
         if kind in ("arrow_data_frame", "dataframe"):
             continue
-        for path, text in _strings(MessageToDict(proto)):
-            if kind == "plotly_chart" and path.endswith("spec"):
-                yield from ((kind, "figure", one) for _, one in _strings(json.loads(text)))
+        for name, text in _fields(proto):
+            if kind == "plotly_chart" and name == "spec":
+                yield from ((kind, "figure", one) for one in _strings(json.loads(text)))
             else:
-                yield kind, path.rsplit(".", 1)[-1], text
+                yield kind, name, text
 
 
-def _strings(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(data, dict):
-        for name, value in data.items():
-            if name not in ("id", "bdata", "url", "userKey", "key", "groupId"):
-                yield from _strings(value, f"{path}.{name}")
-    elif isinstance(data, list):
-        for value in data:
-            yield from _strings(value, path)
-    elif isinstance(data, str):
-        yield path, data
+def _fields(message: Any) -> Iterator[tuple[str, str]]:
+    """Yield name and text of every field of a message to the browser, but for those that nobody reads."""
+    for field, value in message.ListFields():
+        for one in value if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else [value]:
+            if hasattr(one, "ListFields"):
+                yield from _fields(one)
+            elif isinstance(one, str) and field.name not in ("id", "url", "key", "user_key", "group_id"):
+                yield field.name, one
+
+
+def _strings(data: Any) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, (dict, list)):
+        for name, value in data.items() if isinstance(data, dict) else enumerate(data):
+            if name not in ("bdata", "uirevision"):
+                yield from _strings(value)
 
 
 class _Tags(HTMLParser):
