@@ -116,7 +116,7 @@ def account(shown: Shown, store: Store) -> str:
     counts = f"{found['used']:,} used + {found['dropped']:,} left out = {found['read']:,} read; {found['altered']:,} altered"
     rows = [[text(item["action"]), text(item["reason"]), readable.count(item["rows"])] for item in found["reasons"]]
     reasons = table(("What happened", "Why", "Rows"), rows) if rows else ""
-    about = described((*_jobs(shown, source.trace.name), ("File", str(found.get("file", ""))), ("Format", str(found["format"])), ("Rows", counts)))
+    about = described((*_jobs(shown, source.trace.name), ("File", str(found.get("file", ""))), ("Format", str(found.get("title", found["format"]))), ("Rows", counts)))
     return section("Trace", about + reasons + listed([*found["warnings"], *(f"Assumed: {guess}" for guess in found["guesses"])]))
 
 

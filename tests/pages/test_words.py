@@ -47,7 +47,7 @@ def test_names_from_a_file_are_escaped_in_sidebar_and_page(visit: Open) -> None:
     app.file_uploader(key="trace_file").set_value((f"{HOSTILE}.csv", content, "text/csv")).run()
     shown = words.plain(HOSTILE)
     assert any(shown in item.proto.label for item in app.get("page_link"))
-    read = next(item.value for item in app.markdown if "What was read" in item.value)
+    read = next(item.value for item in app.markdown if "1 Read" in item.value)
     assert shown in read
     for item in [*app.markdown, *app.caption, *app.error, *app.warning]:
         assert HOSTILE not in item.value
