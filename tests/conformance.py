@@ -157,7 +157,8 @@ def alternatives(info: ParamInfo) -> list[Any]:
     if info.kind == "numbers":
         return [tuple(value / 3 for value in info.default), info.default[:1]]
     low, high = info.low if info.low is not None else -inf, info.high if info.high is not None else inf
-    wanted = [0, 1, 2, info.default / 2, info.default * 2, info.default * 5, *([high] if high <= 1 else [])]
+    # The shortest intervals last: runs with them are long, and one value that makes a difference is enough.
+    wanted = [info.default * 2, info.default / 2, info.default * 5, 2, 1, 0, *([high] if high <= 1 else [])]
     values = [int(value) if info.kind == "int" else float(value) for value in wanted if low <= value <= high]
     return [value for value in dict.fromkeys(values) if value != info.default]
 

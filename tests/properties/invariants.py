@@ -19,9 +19,10 @@ RESOURCES = ("gpus", "cpus", "mem_gb")
 
 def check(result: RunResult, trace: Trace, cluster: Cluster, conditions: Conditions) -> None:
     """Assert all of it."""
-    check_capacity(result, cluster)
-    check_outages(result, cluster)
-    check_admission(result, trace, cluster)
+    rows = placed(result)
+    check_capacity(rows, cluster)
+    check_outages(result, rows, cluster)
+    check_admission(rows, trace, cluster)
     check_times(result, trace)
     check_sums(result)
     check_work(result, conditions)
@@ -38,43 +39,44 @@ def placed(result: RunResult) -> pd.DataFrame:
     return rows[rows["node"] != (-1 if result.overflow is None else result.overflow)]
 
 
-def check_capacity(result: RunResult, cluster: Cluster) -> None:
+def check_capacity(rows: pd.DataFrame, cluster: Cluster) -> None:
     """At the end of every instant no node gives more GPUs, cores or memory than it has."""
-    rows = placed(result)
-    rows = rows[rows["t1"] > rows["t0"]]
-    for node, held in rows.groupby("node"):
+    on, t0, t1 = (rows[name].to_numpy() for name in ("node", "t0", "t1"))
+    amounts = {name: rows[name].to_numpy() for name in RESOURCES}
+    for node in np.unique(on):
         limits = (cluster.nodes[node].gpus, cluster.nodes[node].cpus, cluster.nodes[node].mem_gb)
-        for t in held["t0"].unique():
-            now = held[(held["t0"] <= t) & (t < held["t1"])]
+        for t in np.unique(t0[(on == node) & (t1 > t0)]):
+            now = (on == node) & (t0 <= t) & (t < t1)
             for name, limit in zip(RESOURCES, limits, strict=True):
-                assert now[name].sum() <= limit + 1e-5, f"node {node} at {t}: {now[name].sum()} {name} of {limit}"
+                held = amounts[name][now].sum()
+                assert held <= limit + 1e-5, f"node {node} at {t}: {held} {name} of {limit}"
 
 
-def check_outages(result: RunResult, cluster: Cluster) -> None:
+def check_outages(result: RunResult, rows: pd.DataFrame, cluster: Cluster) -> None:
     """Nobody holds anything on a node that is out of service, whether the list of outages or that of dated changes says so."""
-    rows = placed(result)
-    for out in result.outages.itertuples():
-        end = inf if np.isnan(out.t1) else out.t1
-        on = rows[(rows["node"] == out.node) & (rows["t0"] < end) & (rows["t1"] > out.t0) & (rows["t1"] > rows["t0"])]
-        assert on.empty, f"node {out.node} is out from {out.t0} to {end}, and yet {on.to_dict('records')}"
+    nodes, t0, t1 = (rows[name].to_numpy() for name in ("node", "t0", "t1"))
+    for node, begun, ended in result.outages[["node", "t0", "t1"]].to_numpy().tolist():
+        end = inf if np.isnan(ended) else ended
+        on = (nodes == node) & (t0 < end) & (t1 > begun) & (t1 > t0)
+        assert not on.any(), f"node {node} is out from {begun} to {end}, and yet {rows[on].to_dict('records')}"
     for node in range(len(cluster.nodes)):
         present, since = True, -inf
         for change in [*sorted((c for c in cluster.changes if node in c.nodes), key=lambda c: c.at_s), None]:
             until = inf if change is None else change.at_s
             if not present:
-                on = rows[(rows["node"] == node) & (rows["t0"] < until) & (rows["t1"] > since) & (rows["t1"] > rows["t0"])]
-                assert on.empty, f"node {node} is absent from {since} to {until}"
+                on = (nodes == node) & (t0 < until) & (t1 > since) & (t1 > t0)
+                assert not on.any(), f"node {node} is absent from {since} to {until}"
             if change is not None:
                 present, since = change.present, change.at_s
 
 
-def check_admission(result: RunResult, trace: Trace, cluster: Cluster) -> None:
+def check_admission(rows: pd.DataFrame, trace: Trace, cluster: Cluster) -> None:
     """No GPU job has a replica with GPUs on a node of a type that it does not admit."""
     allowed = trace.texts("gpu_types_allowed")
-    for row in placed(result).itertuples():
-        types = str(allowed.categories[allowed.codes[row.job]])
-        kind = cluster.nodes[row.node].gpu_type
-        assert not row.gpus or (kind and (not types or kind in types.split("|")))
+    for job, node, gpus in zip(*(rows[name].tolist() for name in ("job", "node", "gpus")), strict=True):
+        types = str(allowed.categories[allowed.codes[job]])
+        kind = cluster.nodes[node].gpu_type
+        assert not gpus or (kind and (not types or kind in types.split("|")))
 
 
 def check_times(result: RunResult, trace: Trace) -> None:
@@ -87,10 +89,12 @@ def check_times(result: RunResult, trace: Trace) -> None:
     assert (segments["t1"] >= segments["t0"]).all()
     assert (segments["t0"] >= segments["job"].map(jobs["submit_s"])).all()
     assert (segments["t1"] <= result.end_s).all()
-    for job, unsorted in segments.groupby("job"):
-        own = unsorted.sort_values(["t0", "t1"])
-        assert (own["t0"].to_numpy()[1:] >= own["t1"].to_numpy()[:-1]).all(), f"job {job}: segments overlap"
-        assert own["t0"].iloc[0] == jobs["first_start_s"][job]
+    own = segments[["job", "t0", "t1"]].sort_values(["job", "t0", "t1"])
+    job, t0, t1 = (own[name].to_numpy() for name in own)
+    same = job[1:] == job[:-1]
+    assert (t0[1:] >= t1[:-1])[same].all(), f"segments overlap: jobs {job[1:][same & (t0[1:] < t1[:-1])]}"
+    first = np.flatnonzero(np.append(True, ~same))[: len(job)]
+    assert (t0[first] == jobs["first_start_s"].to_numpy()[job[first]]).all()
 
 
 def check_sums(result: RunResult) -> None:
