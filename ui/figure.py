@@ -100,4 +100,4 @@ def _cells(values: pd.Series[Any]) -> pd.Series[Any]:
 
 def choose_format() -> None:
     """Draw the choice of what the camera above each chart saves."""
-    st.segmented_control("Camera saves", FORMATS, default=FORMATS[0], required=True, format_func=str.upper, key=_FORMAT)
+    st.segmented_control("Camera saves", FORMATS, default=FORMATS[0], required=True, format_func=str.upper, key=_FORMAT, persist_state="session")
