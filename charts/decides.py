@@ -13,7 +13,7 @@ from charts.allocation import INK, JOB_COLOURS
 from charts.axes import TimeAxis, duration_text
 from charts.theme import GRID, TEXT_PX, figure, literal
 
-_LANE_PX: Final = 17
+_LANE_PX: Final = 21
 
 
 def example(bars: pd.DataFrame, jobs: pd.DataFrame, rows: Sequence[tuple[str, float]], until_s: float) -> go.Figure:

@@ -90,6 +90,12 @@ class Picture:
     sentence: str
     about: str
 
+    @property
+    def pieces(self) -> pd.DataFrame:
+        """The bars as a reader wants them, in order of time."""
+        names = {"job": "Job", "what": "Has", "t0_s": "From (s)", "t1_s": "To (s)"}
+        return self.bars.sort_values(["t0_s", "job"], kind="stable")[list(names)].rename(columns=names)
+
 
 @lru_cache(maxsize=64)
 def picture(name: str) -> Picture:

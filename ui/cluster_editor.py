@@ -10,7 +10,7 @@ import streamlit as st
 from lab import leave_out, machines, profiles, start
 from lab.front import Cluster, Spec, Trace, TrainyardError
 from lab.prices import PRICES, figures_from, with_prices
-from ui import server, state, words
+from ui import figure, server, state, words
 
 _COLUMN: Final = st.column_config
 _GROUPS: Final[dict[str, Any]] = {
@@ -143,7 +143,7 @@ def never(found: machines.Hopeless) -> None:
             st.rerun()
     if len(found.first):
         with st.expander(f"Show them ({len(found.first):,} of {found.jobs + found.unless_resized:,})"):
-            st.dataframe(found.first, hide_index=True)
+            st.dataframe(figure.readable(found.first), hide_index=True)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)

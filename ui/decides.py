@@ -8,7 +8,7 @@ import charts
 from lab import decides
 from lab.catalog import Choice
 from lab.front import TrainyardError
-from ui import state, words
+from ui import figure, state, words
 
 
 def draw(choice: Choice) -> None:
@@ -16,11 +16,11 @@ def draw(choice: Choice) -> None:
     about = choice.card
     if about is None:
         return
-    with st.expander("How it decides", key=f"how/{choice.name}", on_change="rerun", icon=":material/route:") as box:
+    with st.expander("How it decides", key=f"how/{choice.name}", on_change="rerun") as box:
         if box.open:
             st.markdown("\n".join(f"{at}. {words.plain(line)}" for at, line in enumerate(about.how, 1)))
             _picture(choice)
-    with st.expander("Paper and our reading" if "our reading" in about.certainty else "Paper", key=f"paper/{choice.name}", icon=":material/menu_book:"):
+    with st.expander("Paper and our reading" if "our reading" in about.certainty else "Paper", key=f"paper/{choice.name}"):
         st.markdown(f"{words.plain(about.source)}.  \n{words.plain(about.certainty[:1].upper() + about.certainty[1:])}.")
 
 
@@ -39,6 +39,6 @@ def _picture(choice: Choice) -> None:
     except TrainyardError as error:
         st.caption(f"There is no picture: {words.plain(str(error))}")
         return
-    figure = charts.example(made.bars, made.jobs, made.rows, made.until_s)
-    st.plotly_chart(figure, key=f"example/{choice.name}", config=charts.image_config(f"trainyard-{choice.name}"), alt=f"{choice.title}. {made.sentence}")
+    drawn = charts.example(made.bars, made.jobs, made.rows, made.until_s)
+    figure.draw(drawn, f"example/{choice.name}", f"{choice.title}. {made.sentence}", lambda: made.pieces)
     st.caption(f"{made.sentence} {made.about}")

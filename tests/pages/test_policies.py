@@ -37,6 +37,8 @@ def test_how_a_policy_decides_is_told_and_drawn_when_somebody_looks(visit: Open,
     assert words.plain(card.how[0]) in texts(app)
     assert "Jobs are done after" in texts(app)
     assert len(app.get("plotly_chart")) == 1
+    opened(app, f"data/example/{name}")
+    assert list(app.dataframe[-1].value.columns) == ["Job", "Has", "From (s)", "To (s)"]
 
 
 def test_a_policy_that_cannot_run_the_example_says_why(visit: Open, tiny: Study, monkeypatch: pytest.MonkeyPatch) -> None:
