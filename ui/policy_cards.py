@@ -18,7 +18,6 @@ _NEEDS: Final[Mapping[str, str]] = {
     "pause": "the cost of a restart",
     "resources": "a guess at cores and memory",
     "telemetry": "measurements of running jobs",
-    "resources": "what jobs use of cores and memory",
     "scaling": "jobs that can be resized",
     "servers": "jobs made of workers and parameter servers",
     "profile": "measured profiles of models",
