@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from lab import groups, outcomes, start
+from lab.compare import Outcome
 from lab.outcomes import Shown
 from lab.run import keep, key_of, run
 from lab.sources import load_trace
@@ -102,7 +103,7 @@ def test_jobs_that_one_policy_did_not_complete_are_left_out(shown: Shown, monkey
     way = groups.groupings(*trace_and_jobs(shown))["size"]
     whole = outcomes.outcome
 
-    def dropping(of: Shown, at: int) -> outcomes.Outcome:
+    def dropping(of: Shown, at: int) -> Outcome:
         made = whole(of, at)
         return replace(made, measured=(np.arange(12) > 0, *made.measured[1:])) if at == 2 else made
 

@@ -65,7 +65,7 @@ def test_a_policy_has_one_colour_in_table_and_charts(visit: Open, tiny: Study, p
             assert not [colour for colour in colours.values() if colour.lower() in figure.lower() and colour != NEUTRAL]
             continue
         # Who wins and loses is drawn for one policy at a time.
-        chosen = [app.selectbox(key="winners_policy").value] if chart.key == "winners" else list(colours)
+        chosen = [str(app.selectbox(key="winners_policy").value)] if chart.key == "winners" else list(colours)
         for title in chosen:
             assert colours[title].lower() in figure.lower(), title
 
@@ -269,3 +269,118 @@ def test_believed_sizes_are_drawn_against_true_ones(visit: Open, tiny: Study, po
     app.segmented_control(key="behind_view").set_value("Believed sizes").run()
     assert "predictions" in charts_of(app)
     assert re.search(r"SRTF: [0-9.]+ % of sizes within a factor of 2, half of them within [0-9.]+", texts(app).replace("\\", ""))
+
+
+def test_the_goal_leads_the_headline_and_the_table(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    assert "mean JCT" in app.subheader[0].value
+    app.selectbox(key="goal").select("makespan_s").run()
+    sound(app)
+    assert "makespan" in app.subheader[0].value or app.subheader[0].value == "No clear difference."
+    table = next(item.proto.body for item in app.get("html") if "ty-scroll" in item.proto.body)
+    assert table.index("Makespan") < table.index("Mean JCT")
+    assert "One run each" in texts(app)
+
+
+def test_the_table_may_be_of_one_group_and_says_what_it_leaves_out(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    box = app.selectbox(key="table_group")
+    chosen = next(option for option in box.options if option.startswith("Size of job: "))
+    box.select(chosen).run()
+    sound(app)
+    table = next(item.proto.body for item in app.get("html") if "ty-scroll" in item.proto.body)
+    assert "Mean JCT" in table
+    assert "Makespan" not in table
+    assert "belong to the whole run, so they are left out" in texts(app)
+
+
+def window_of(app: AppTest) -> tuple[float, float] | None:
+    window: tuple[float, float] | None = app.session_state[state._DESK].window
+    return window
+
+
+def test_a_window_in_the_address_is_that_of_every_figure_over_time(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    whole = drawn(app, "timeline")
+    app.session_state[state._DESK].window = (1800.0, 5400.0)
+    app.run()
+    sound(app)
+    unit = 60.0 if "minutes" in drawn(app, "timeline")["layout"]["xaxis"]["title"]["text"] else 3600.0
+    assert drawn(app, "timeline")["layout"]["xaxis"]["range"] == [1800 / unit, 5400 / unit]
+    assert drawn(app, "timeline")["data"] != whole["data"]
+    assert (app.query_params["t0"], app.query_params["t1"]) == ("1800", "5400")
+    assert len(drawn(app, "compare/0")["layout"]["shapes"]) == 2
+    app.segmented_control(key="behind_view").set_value("Who holds the GPUs").run()
+    assert drawn(app, "allocation")["layout"]["xaxis"]["range"] == [1800 / unit, 5400 / unit]
+    assert "GPU-hours of this window" in texts(app)
+    next(button for button in app.button if "✕" in button.label).click().run()
+    sound(app)
+    assert window_of(app) is None
+    assert "t0" not in app.query_params
+    assert drawn(app, "timeline")["layout"]["xaxis"]["range"] == whole["layout"]["xaxis"]["range"]
+
+
+def test_a_drag_on_the_strip_chooses_the_window_once(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    app.session_state["compare/0"] = {"selection": {"points": [], "point_indices": [], "lasso": [], "box": [{"xref": "x", "yref": "y", "x": [1.5, 0.5]}]}}
+    app.run()
+    sound(app)
+    unit = 60.0 if "minutes" in drawn(app, "compare/1")["layout"]["xaxis"]["title"]["text"] else 3600.0
+    assert window_of(app) == (0.5 * unit, 1.5 * unit)
+    assert any("✕" in button.label for button in app.button)
+    # The strip is a new one now, so the old drag cannot come back.
+    app.session_state[state._DESK].window = None
+    app.run()
+    assert window_of(app) is None
+
+
+def test_a_window_may_be_typed_and_must_end_after_it_begins(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    field = next(field for field in app.number_input if field.label.startswith("From"))
+    unit = 60.0 if "minutes" in field.label else 3600.0
+    field.set_value(1.0).run()
+    sound(app)
+    window = window_of(app)
+    assert window is not None
+    assert window[0] == unit
+    later = next(field for field in app.number_input if field.label.startswith("To"))
+    later.set_value(0.5).run()
+    assert any("ends before it begins" in error.value for error in app.error)
+    assert window_of(app) == window
+
+
+def test_a_window_after_the_end_shows_the_whole_run_and_says_so(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    app.session_state[state._DESK].window = (1e9, 2e9)
+    app.run()
+    sound(app)
+    assert "lies after the end of these runs" in texts(app)
+
+
+def test_the_last_row_shows_one_policys_gpus_by_state_or_all_by_type(visit: Open, pool: FakePool) -> None:
+    two = replace(start.sample_study("tiny"), allocators=(Spec("fifo"), Spec("srtf")))
+    two = start.with_cluster(two, Cluster.parse("1x8:v100,1x4:t4"))
+    finish(pool, two)
+    app = visit("compare", two)
+    assert "What the GPUs do under FIFO" in json.dumps(drawn(app, "timeline")["layout"]["annotations"])
+    app.selectbox(key="below").select("every policy's, by GPU type").run()
+    sound(app)
+    assert {"v100", "t4"} <= {trace["name"] for trace in drawn(app, "timeline")["data"]}
+
+
+def test_groups_follow_what_is_asked(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    assert "GPU" in drawn(app, "groups")["layout"]["yaxis"]["ticktext"][0]
+    app.segmented_control(key="group_by").set_value("user").run()
+    app.segmented_control(key="group_of").set_value("wait").run()
+    sound(app)
+    assert "Mean wait by user" in drawn(app, "groups")["layout"]["title"]["text"]
+    opened(app, "data/groups")
+    assert list(app.dataframe[0].value.columns) == ["Group", "Policy", "Jobs", "Mean", "Change"]

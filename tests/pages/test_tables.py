@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+
+from charts import policy_style
+from ui import tables
+
+LOOK = tables.Look(policy_style(["A", "B"], "A"), "A")
+NAN = float("nan")
+
+
+def row(label: str, metric: str, value: float, change: float = NAN, low: float = NAN, high: float = NAN) -> dict[str, object]:
+    verdict = "better" if change < 0 else "worse" if change > 0 else ""
+    return {"label": label, "metric": metric, "value": value, "change": change, "low": low, "high": high, "verdict": verdict, "best": False}
+
+
+def text(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", html).split())
+
+
+def made(*rows: dict[str, object], goal: str = "") -> str:
+    return tables.main_table(pd.DataFrame(rows), LOOK, goal=goal)
+
+
+def test_an_interval_is_half_its_width_with_both_ends_in_the_title() -> None:
+    html = made(row("A", "jct_mean_s", 36_000), row("B", "jct_mean_s", 23_400, -0.35, -0.38, -0.32))
+    assert "▼ −35 % ± 3.0 better" in text(html)
+    assert "95 % of resamples: −38 % to −32 %" in html
+    wide = made(row("A", "jct_mean_s", 36_000), row("B", "jct_mean_s", 23_400, -0.35, -0.6, -0.1))
+    assert "−35 % ± 25 better" in text(wide)
+
+
+def test_without_repeats_there_is_no_interval() -> None:
+    assert "±" not in text(made(row("A", "jct_mean_s", 36_000), row("B", "jct_mean_s", 23_400, -0.35)))
+
+
+def test_what_matters_most_comes_first_even_if_it_is_no_column_otherwise() -> None:
+    rows = [row(label, metric, 60.0) for label in "AB" for metric in ("jct_mean_s", "makespan_s", "wait_mean_s")]
+    heads = re.findall(r'<th scope="col"[^>]*>([^<]+)', made(*rows))
+    assert heads == ["Policy", "Mean JCT", "Mean wait"]
+    assert re.findall(r'<th scope="col"[^>]*>([^<]+)', made(*rows, goal="makespan_s")) == ["Policy", "Makespan", "Mean JCT", "Mean wait"]
+    assert re.findall(r'<th scope="col"[^>]*>([^<]+)', made(*rows, goal="wait_mean_s")) == ["Policy", "Mean wait", "Mean JCT"]
