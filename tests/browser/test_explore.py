@@ -33,7 +33,8 @@ def largest(bars: Locator) -> Locator:
 
 
 def figure(page: Page, start: str) -> Locator:
-    return page.locator(f"[class*='st-key-{start}'] .js-plotly-plot")
+    # While a part is drawn anew, the figure before it is still there for a moment.
+    return page.locator(f"[class*='st-key-{start}'] .js-plotly-plot").last
 
 
 def test_from_a_node_to_a_job_to_why_it_waited_and_the_same_elsewhere(app: str, visit: Visit) -> None:
