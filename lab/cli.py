@@ -18,7 +18,7 @@ from lab import before, catalog, coverage, profiles
 from lab.compare import Outcome
 from lab.document import parse_json
 from lab.headline import headline
-from lab.machines import cluster_from_file
+from lab.machines import import_cluster
 from lab.profiles import RELATIVE
 from lab.run import run, summarise
 from lab.scenario import READY, RIGID, Scenario, TraceSpec
@@ -164,16 +164,18 @@ def read_text(path: Path, what: str) -> str:
 
 
 def cluster_of(text: str, epoch: str = "") -> Cluster:
-    """Return a cluster from ``FILE.json``, ``FILE.csv`` (sizes of virtual clusters) or a short description; the suffix decides.
+    """Return a cluster from a file that `lab.machines.import_cluster` reads, or from a short description; the suffix decides.
 
     Raises
     ------
     TrainyardError
         If it cannot be read.
     """
-    if not text.lower().endswith((".json", ".csv")):
+    if not text.lower().endswith((".json", ".csv", ".tsv", ".conf", ".txt", ".log")):
         return Cluster.parse(text)
-    return cluster_from_file(text, read_text(Path(text), "a cluster description").encode(), epoch)
+    cluster, notes = import_cluster(text, read_text(Path(text), "a cluster description").encode(), epoch)
+    sys.stderr.writelines(f"{note}\n" for note in notes)
+    return cluster
 
 
 def trace_spec(args: argparse.Namespace) -> TraceSpec:

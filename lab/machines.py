@@ -173,17 +173,6 @@ def import_cluster(name: str, content: bytes, epoch: str = "") -> Imported:
     return from_table(content, name) or Imported(cluster_from_vc_config(content, epoch=epoch, name=name))
 
 
-def cluster_from_file(name: str, content: bytes, epoch: str = "") -> Cluster:
-    """Return the cluster of a file, as `import_cluster` reads it.
-
-    Raises
-    ------
-    TrainyardError
-        If it cannot be read.
-    """
-    return import_cluster(name, content, epoch).cluster
-
-
 def totals(cluster: Cluster) -> Totals:
     """Return what a cluster amounts to."""
     speeds = {kind.name: kind.speed for kind in cluster.types}

@@ -477,3 +477,11 @@ def test_measured_times_of_checkpoints_are_listed_and_taken(capsys: pytest.Captu
     assert runs[1]["key"] == runs[2]["key"]
     assert main(["run", "--trace", "sample:tiny", "--allocator", "las", "--checkpoints", "floppy"]) == 2
     assert "No checkpoint 'floppy' was measured. Choose one of ddp-nas" in capsys.readouterr().err
+
+
+def test_a_slurm_configuration_is_a_cluster_and_what_was_assumed_is_said(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text("NodeName=gpu[1-2] CPUs=64 Gres=gpu:v100:8\nNodeName=odd Gres=gpu:x9:1\n", encoding="utf-8")
+    code, out, err = call("run", "--trace", "sample:tiny", "--allocator", "fifo", "--cluster", "slurm.conf", "--json")
+    assert code == 0
+    assert "No speed or price is known of the GPU type x9" in err
+    assert json.loads(out)

@@ -26,6 +26,10 @@ CAMPUS = Cluster(
 )
 
 
+def imported(name: str, content: bytes, epoch: str = "") -> Cluster:
+    return machines.import_cluster(name, content, epoch).cluster
+
+
 def edited(table: str = "groups", **cells: object) -> Cluster:
     groups, types = machines.group_table(CAMPUS), machines.type_table(CAMPUS)
     chosen = groups if table == "groups" else types
@@ -171,13 +175,13 @@ def test_one_row_per_node() -> None:
 
 def test_a_cluster_file_is_a_description_or_a_table_of_virtual_clusters() -> None:
     described = Cluster.parse("2x8:v100")
-    assert machines.cluster_from_file("mine.json", json.dumps(described.to_json()).encode()) == described
-    assert machines.cluster_from_file("scenario.json", json.dumps({"cluster": described.to_json()}).encode()) == described
-    table = machines.cluster_from_file("vc.csv", b"vc,node num\nalpha,2\nbeta,1\n")
+    assert imported("mine.json", json.dumps(described.to_json()).encode()) == described
+    assert imported("scenario.json", json.dumps({"cluster": described.to_json()}).encode()) == described
+    table = imported("vc.csv", b"vc,node num\nalpha,2\nbeta,1\n")
     assert [(node.partitions, node.gpus) for node in table.nodes] == [(("alpha",), 8), (("alpha",), 8), (("beta",), 8)]
     # The trace begins at noon of the first day, so the second day's size holds from 12 h on.
     daily = b"date,alpha,total\n2020-04-01,8,8\n2020-04-02,16,16\n"
-    changes = machines.cluster_from_file("daily.csv", daily, "2020-04-01T12:00:00").changes
+    changes = imported("daily.csv", daily, "2020-04-01T12:00:00").changes
     assert (43_200.0, True) in [(change.at_s, change.present) for change in changes]
     with pytest.raises(ClusterError):
-        machines.cluster_from_file("vc.csv", b"vc,node num\nalpha,-2\n")
+        imported("vc.csv", b"vc,node num\nalpha,-2\n")
