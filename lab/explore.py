@@ -17,7 +17,7 @@ from sim.metrics import moment as moments
 from sim.metrics import occupancy as held
 from sim.metrics.jobs import Mask
 from sim.metrics.occupancy import MOST_BINS, MOST_ROWS, ORDERS, ROWS_BY, Bars, Occupancy, difference, order
-from sim.metrics.steps import Ints
+from sim.metrics.steps import Floats, Ints
 from sim.metrics.why import Case, reasons
 
 __all__ = [
@@ -209,40 +209,42 @@ def jobs(book: Book, *, text: str = "", state: str = "any", sort: str = "wait", 
     """
     if state not in STATES or sort not in SORTS:
         raise ParameterError(f"Jobs cannot be chosen by '{state}' and sorted by '{sort}'. Choose from {', '.join(STATES)}; {', '.join(SORTS)}.")
-    line, frame = book.line, book.result.jobs
-    enter, leave = line.presence
-    done = np.asarray(frame["outcome"] == "completed")
-    jct = np.where(done, (frame["finish_s"] - frame["submit_s"]).to_numpy(np.float64), np.nan)
-    ideal = frame["ideal_s"].to_numpy(np.float64)
-    columns = {
-        "submit": frame["submit_s"].to_numpy(np.float64),
-        "wait": np.where(leave > enter, line.waited_s, np.nan),
-        "jct": jct,
-        "gpus": frame["gpus"].to_numpy(np.float64),
-        "slowdown": np.divide(jct, ideal, out=np.full(len(jct), np.nan), where=ideal > 0),
-    }
-    stopped = (frame["preemptions"] > 0) | (frame["evictions"] > 0)
+    frame = book.result.jobs
+    keys = _sorted_by(book)
     chosen = {
         "any": np.ones(len(frame), np.bool_),
-        "waited": columns["wait"] > 0,
-        "preempted": np.asarray(stopped),
+        "waited": keys["wait"] > 0,
+        "preempted": np.asarray((frame["preemptions"] > 0) | (frame["evictions"] > 0)),
         "failed": np.asarray(frame["outcome"].isin(["failed", "refused", "impossible"])),
         "unfinished": np.asarray(frame["outcome"] == "unfinished"),
     }[state]
     rows = np.flatnonzero(chosen & _matching(book, text))
-    key = columns[sort][rows] * (1.0 if sort == "submit" else -1.0)
-    rows_shown = rows[np.argsort(key, kind="stable")[:most]]
-    table = _named(book, rows_shown).assign(
-        gpus=frame["gpus"].to_numpy()[rows_shown],
-        submit_s=columns["submit"][rows_shown],
-        wait_s=columns["wait"][rows_shown],
-        jct_s=jct[rows_shown],
-        slowdown=columns["slowdown"][rows_shown],
-        outcome=frame["outcome"].astype("str").to_numpy()[rows_shown],
-        preemptions=frame["preemptions"].to_numpy()[rows_shown],
-        evictions=frame["evictions"].to_numpy()[rows_shown],
+    shown = rows[np.argsort(keys[sort][rows] * (1.0 if sort == "submit" else -1.0), kind="stable")[:most]]
+    table = _named(book, shown).assign(
+        gpus=frame["gpus"].to_numpy()[shown],
+        submit_s=keys["submit"][shown],
+        wait_s=keys["wait"][shown],
+        jct_s=keys["jct"][shown],
+        slowdown=keys["slowdown"][shown],
+        outcome=frame["outcome"].astype("str").to_numpy()[shown],
+        preemptions=frame["preemptions"].to_numpy()[shown],
+        evictions=frame["evictions"].to_numpy()[shown],
     )
     return table, len(rows)
+
+
+def _sorted_by(book: Book) -> dict[str, Floats]:
+    frame = book.result.jobs
+    enter, leave = book.line.presence
+    submit, finish, ideal, gpus = (frame[name].to_numpy(np.float64) for name in ("submit_s", "finish_s", "ideal_s", "gpus"))
+    jct = np.where(frame["outcome"] == "completed", finish - submit, np.nan)
+    return {
+        "submit": submit,
+        "wait": np.where(leave > enter, book.line.waited_s, np.nan),
+        "jct": jct,
+        "gpus": gpus,
+        "slowdown": np.divide(jct, ideal, out=np.full(len(jct), np.nan), where=ideal > 0),
+    }
 
 
 def life(book: Book, job: int, window: Window | None = None) -> Life:
