@@ -137,19 +137,25 @@ def _beside(picture: Picture, places: Mapping[str, Shown], told: tuple[str, str]
     name, finding = told
     make = {"timeline": _timeline, "groups": _groups}[picture.kind]
     grid = st.grid(min_column_width=_WIDTH_PX) if len(places) > 1 else None
-    for at, (run, shown) in enumerate(places.items()):
+    for at, run in enumerate(places):
         with grid.cell() if grid is not None else st.container():
-            drawn, data = make(picture._replace(title=f"{picture.title} {run}") if run else picture, {"": shown})
+            # The run itself comes first, the others give the range of the axes.
+            ordered = {run: places[run], **places}
+            drawn, data = make(picture._replace(title=f"{picture.title} {run}") if run else picture, ordered)
             figure.draw(drawn, f"{name}-{at}", f"{picture.title} {run} {finding}", data)
 
 
 def _timeline(picture: Picture, places: Mapping[str, Shown]) -> Made:
+    every = [entries[0] for shown in places.values() for entries in shown.entries]
+    end_s = max(1.0, *(float(entry.summary["end_s"]) for entry in every))
+    most = max(float(_high(entry.chart("queue")).max()) for entry in every)
     shown = next(iter(places.values()))
     style = _style(shown)
     entries = {title: entries[0] for title, entries in zip(shown.titles, shown.entries, strict=True)}
     queue, busy, capacity = ({title: entry.chart(kind) for title, entry in entries.items()} for kind in ("queue", "utilisation", "capacity"))
-    axis = charts.TimeAxis(0.0, max(1.0, *(float(entry.summary["end_s"]) for entry in entries.values())))
+    axis = charts.TimeAxis(0.0, end_s)
     rows = [charts.waiting_row(queue, style, axis), charts.busy_row(busy, style, axis, capacity)]
+    rows[0].axis = {"range": [0, 1.05 * max(most, 1.0)]}
 
     def data() -> pd.DataFrame:
         return pd.concat([frame.assign(Policy=title) for title, frame in queue.items()], ignore_index=True)[["Policy", "t_s", "waiting"]].rename(columns=_TIME)
@@ -157,12 +163,22 @@ def _timeline(picture: Picture, places: Mapping[str, Shown]) -> Made:
     return charts.linked_rows(rows, axis, picture.title, list(queue)), data
 
 
+def _high(queue: pd.DataFrame) -> pd.Series:
+    return queue["waiting_high"] if "waiting_high" in queue else queue["waiting"]
+
+
 _TIME: Final = {"t_s": "Seconds since the first submission", "waiting": "Jobs waiting"}
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _grouped(mark: str, metric: str, by: str, _shown: Shown) -> pd.DataFrame:
+    del mark
+    return lesson_numbers.groups(_shown, metric, by)
 
 
 def _groups(picture: Picture, places: Mapping[str, Shown]) -> Made:
     shown = next(iter(places.values()))
-    table = lesson_numbers.groups(shown, picture.metric, picture.by)
+    table = _grouped(shown.mark, picture.metric, picture.by, shown)
     axis = "mean wait" if picture.metric == "queue_mean_s" else "mean completion time"
     drawn = charts.dumbbell(table, _style(shown), shown.titles[shown.study.baseline], picture.title, axis)
     told = {"group": lesson_numbers.BY[picture.by].capitalize(), "label": "Policy", "value": f"{axis.capitalize()} (s)"}
