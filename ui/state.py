@@ -29,6 +29,7 @@ FROM: Final = "t0"
 TO: Final = "t1"
 """Parameters of the address: the window of time that Compare and Explore look at, in seconds since the first submission."""
 _DESK: Final = "desk"
+_GATHERED: Final = "gathered"
 _MOST_STEPS: Final = 50
 """Changes that can be taken back."""
 
@@ -216,6 +217,7 @@ def is_open() -> bool:
 
 def open_desk() -> Desk:
     """Return what this session works with; a new session begins with the address, or else with the first sample."""
+    st.session_state[_GATHERED] = {}
     if _DESK not in st.session_state:
         st.session_state[_DESK] = made = _from_address(st.query_params.get(SCENARIO, ""), st.query_params.get(RESULT, ""))
         made.window = _window(st.query_params.get(FROM, ""), st.query_params.get(TO, ""))
@@ -274,10 +276,14 @@ def barred(study: Study) -> dict[str, str]:
 
 
 def gather(study: Study) -> Shown:
-    """Look up which runs of a study are stored; what is asked on every rerun is remembered."""
-    keys = _keys(study.canonical(), study)
-    entries = tuple(tuple(entry for key in own if (entry := _entry(key))) for own in keys)
-    return Shown(study, outcomes.titles(study.allocators), keys, entries)
+    """Look up which runs of a study are stored; one run of the page gets one answer, however often it asks."""
+    known: dict[str, Shown] = st.session_state.setdefault(_GATHERED, {})
+    mark = study.canonical()
+    if mark not in known:
+        keys = _keys(mark, study)
+        entries = tuple(tuple(entry for key in own if (entry := _entry(key))) for own in keys)
+        known[mark] = Shown(study, outcomes.titles(study.allocators), keys, entries)
+    return known[mark]
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
@@ -313,6 +319,7 @@ def forget_trace(digest: str) -> int:
     mine, source = desk(), f"store:{digest}"
     deleted = deletion.delete_trace(digest, server.pool(), mine.watcher)
     _known_entry.clear()
+    st.session_state[_GATHERED] = {}
     mine.past = deque((study for study in mine.past if study.base.trace.source != source), maxlen=_MOST_STEPS)
     return deleted
 
