@@ -9,6 +9,7 @@ from charts.decides import example
 from charts.groups import dumbbell
 from charts.hetero import fairness_cdf, note_colours, note_lines, type_cost, type_shares, type_use
 from charts.jct import jct_cdf
+from charts.lesson import lesson_curve
 from charts.occupancy import Grid, down_spells, instant_strip, label_px, left_out, occupancy, row_labels, thinned
 from charts.over_time import STATES, Row, busy_row, fragmentation_row, linked_rows, state_row, timeline, type_row, waiting_row
 from charts.overview import overview
@@ -43,6 +44,7 @@ __all__ = [
     "jct_cdf",
     "label_px",
     "left_out",
+    "lesson_curve",
     "life",
     "linked_rows",
     "literal",

@@ -9,7 +9,6 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from charts.lesson import lesson_curve
 from lab import curves, lesson_numbers
 from lab.lessons import Lesson, Picture, Step
 from lab.outcomes import Shown
@@ -80,7 +79,7 @@ def _curve(lesson: Lesson, picture: Picture, runs: list[Ran], told: tuple[str, s
     assert lesson.axis is not None, "a curve needs an axis"
     tables = {ran.name: lesson_numbers.curve(ran.shown, lesson.values, picture.metric) for ran in runs}
     amount = curves.title(picture.metric).lower().replace("jct", "completion time").replace("queueing delay", "wait")
-    drawn = lesson_curve(tables, _style(runs[0].shown[0]), lesson.axis.label, amount, picture.title)
+    drawn = charts.lesson_curve(tables, _style(runs[0].shown[0]), lesson.axis.label, amount, picture.title)
     name, finding = told
     figure.draw(drawn, name, f"{picture.title} {finding}", lambda: _curve_data(tables, lesson.axis.label if lesson.axis else "", amount))
 
