@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -10,7 +11,7 @@ from typing import Any, Final
 from charts import visible
 from lab import catalog, machines, readable
 from lab.compared import METRICS, SLOWER, Metric
-from lab.front import SAMPLES, Spec, Store, load_source
+from lab.front import SAMPLES, Scenario, Spec, Store, TraceSpec, load_source
 from lab.headline import GOALS
 from lab.outcomes import Report, Shown
 from lab.words import plural
@@ -19,6 +20,7 @@ from report.pieces import described, folded, listed, paragraph, section, table, 
 FILE: Final = "trainyard-scenario.json"
 _ALL: Final = (*METRICS, SLOWER)
 _READY: Final = ("sample", "made")
+_STOPS: Final = {"drained": "when all jobs are settled", "horizon": "at the horizon", "measured": "when all measured jobs are settled"}
 
 LIMITS: Final = (
     "A run replays the recorded submissions; users do not react to waiting, as they would in life.",
@@ -73,9 +75,10 @@ def _value(row: Mapping[Any, Any] | None, metric: Metric) -> str:
 def _ends(said: Report) -> str:
     names = ("jobs", "completed", "failed", "impossible", "refused", "unfinished")
     rows = [[text(row["label"]), *(readable.count(row[name]) for name in names), text(row["why"])] for row in said.counts.to_dict("records")]
-    return table(["Policy", *(name.capitalize() for name in names), "Why failed"], rows, "numbers") + paragraph(
-        "Over all repeats. Only completed jobs have a completion time, so the means are theirs.", "note"
-    )
+    head = ["Policy", *(name.capitalize() for name in names), "Why failed"]
+    if not said.counts["why"].any():
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    return table(head, rows, "numbers") + paragraph("Over all repeats. Only completed jobs have a completion time, so the means are theirs.", "note")
 
 
 def belief(said: Report) -> str:
@@ -116,7 +119,8 @@ def account(shown: Shown, store: Store) -> str:
     counts = f"{found['used']:,} used + {found['dropped']:,} left out = {found['read']:,} read; {found['altered']:,} altered"
     rows = [[text(item["action"]), text(item["reason"]), readable.count(item["rows"])] for item in found["reasons"]]
     reasons = table(("What happened", "Why", "Rows"), rows) if rows else ""
-    about = described((*_jobs(shown, source.trace.name), ("File", str(found.get("file", ""))), ("Format", str(found.get("title", found["format"]))), ("Rows", counts)))
+    file = (("File", str(found.get("file", ""))), ("Format", str(found.get("title", found["format"]))), ("Rows", counts))
+    about = described((*_jobs(shown, source.trace.name), *file))
     return section("Trace", about + reasons + listed([*found["warnings"], *(f"Assumed: {guess}" for guess in found["guesses"])]))
 
 
@@ -124,8 +128,20 @@ def _jobs(shown: Shown, name: str) -> tuple[tuple[str, str], ...]:
     spec = shown.study.base.trace
     kind, _, sample = spec.source.partition(":")
     title = SAMPLES[sample].title if kind == "sample" and sample in SAMPLES else name
-    changed = "all jobs as recorded" if spec.unchanged else f"jobs from {readable.time(spec.from_s)} to {readable.time(spec.to_s)}, load × {spec.load:g}"
-    return (("Name", title), ("Source", spec.source), ("Taken", changed))
+    return (("Name", title), ("Source", spec.source), ("Taken", _taken(spec)))
+
+
+def _taken(spec: TraceSpec) -> str:
+    """Return what of a trace was run, and what was changed in it."""
+    cut = spec.from_s > 0 or math.isfinite(spec.to_s)
+    told = [
+        (cut, f"jobs submitted from {readable.time(spec.from_s)} to {readable.time(spec.to_s) if math.isfinite(spec.to_s) else 'the end'}"),
+        (spec.load != 1.0, f"load × {spec.load:g}"),
+        (spec.every_user > 1, f"of {spec.every_user:,} users one"),
+        (spec.sample > 0, f"{plural(spec.sample, 'job')} drawn at random (seed {spec.sample_seed})"),
+        (spec.anonymise, "users renamed"),
+    ]
+    return ", ".join(one for there, one in told if there) or "all jobs as recorded"
 
 
 def scenario(shown: Shown) -> str:
@@ -142,9 +158,16 @@ def scenario(shown: Shown) -> str:
         ("Overheads", _values(base.overheads) or "none"),
         ("Failures", _values(base.faults) or "none"),
         ("Seed", seeds),
-        ("Ends", base.stop),
+        ("Measured", _measured(base)),
+        ("Horizon", readable.time(base.horizon_s) if math.isfinite(base.horizon_s) else ""),
+        ("Ends", _STOPS[base.stop]),
     )
     return section("Scenario", described(pairs) + folded("The scenario as a file", verbatim(document(shown))))
+
+
+def _measured(base: Scenario) -> str:
+    limits = base.to_json()["measure"].items()
+    return ", ".join(f"{name.replace('_', ' ')} = {value:g}" for name, value in limits if value) or "all jobs"
 
 
 def _spec(spec: Spec) -> str:

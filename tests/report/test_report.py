@@ -143,6 +143,19 @@ def test_without_a_complete_policy_there_is_nothing_to_report(store: Store) -> N
         report.html(missing, store, created=CREATED)
 
 
+def test_what_was_changed_is_said(store: Store) -> None:
+    study = start.sample_study("tiny")
+    trace = replace(study.base.trace, from_s=600.0, load=2.0, sample=5, anonymise=True)
+    measure = replace(study.base.measure, to_s=3600.0)
+    base = replace(study.base, trace=trace, horizon_s=7200.0, measure=measure)
+    found = finished(replace(study, base=base, allocators=(Spec("fifo"),)), store)
+    words = Page(report.html(found, store, created=CREATED)).words
+    assert "jobs submitted from 10 min to the end, load × 2, 5 jobs drawn at random (seed 0), users renamed" in words
+    assert words[words.index("Measured") + 1] == "to s = 3600"
+    assert words[words.index("Horizon") + 1] == "2 h"
+    assert words[words.index("Ends") + 1] == "when all jobs are settled"
+
+
 def test_policies_without_a_result_are_named(shown: Shown, store: Store) -> None:
     part = replace(shown, entries=(*shown.entries[:-1], ()))
     assert f"Without a result, so not shown: {shown.titles[-1]}." in report.html(part, store, created=CREATED)
