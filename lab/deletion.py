@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lab.pool import Pool
 from lab.sources import forget
+from lab.store import Store
 from sim.errors import TrainyardError
 
 
@@ -12,7 +13,7 @@ class InUseError(TrainyardError):
 
 
 def delete_trace(digest: str, pool: Pool, watcher: str) -> int:
-    """Delete a kept trace with its results, on the disk and in memory.
+    """Delete a kept trace with its results, on the disk and in memory, and with the traces that hold the same jobs, see `relatives`.
 
     Parameters
     ----------
@@ -33,13 +34,23 @@ def delete_trace(digest: str, pool: Pool, watcher: str) -> int:
     InUseError
         If another session, which uploaded the same file or opened a link, waits for a run of it; nothing is deleted then.
     """
-    source = f"store:{digest}"
-    if pool.watchers(source) - {watcher}:
+    family = relatives(digest, pool.store)
+    sources = {f"store:{one}" for one in family}
+    if set().union(*(pool.watchers(source) for source in sources)) - {watcher}:
         raise InUseError("Somebody else is running this trace, so it is kept until those runs are over. Delete it again in a few minutes.")
-    pool.stop(watcher, source)
-    results = [entry.key for entry in pool.store.entries() if entry.scenario["trace"]["source"] == source]
-    pool.store.delete_trace(digest)
+    for source in sources:
+        pool.stop(watcher, source)
+    results = [entry.key for entry in pool.store.entries() if entry.scenario["trace"]["source"] in sources]
+    for one in family:
+        pool.store.delete_trace(one)
     for key in results:
         pool.store.delete(key)
     forget()
     return len(results)
+
+
+def relatives(digest: str, store: Store) -> set[str]:
+    """Return a kept trace with those from which it came because jobs were left out, and those that came from any of them in that way."""
+    kept = {about.digest: {about.digest, *about.account.get("of", ())} for about in store.traces()}
+    family = {digest}.union(*(own for own in kept.values() if digest in own))
+    return family.union(*(own for own in kept.values() if own & family))

@@ -64,7 +64,10 @@ def on_the_rest(study: Study, kept: Source, bad: Jobs, store: Store) -> Study:
         If the store cannot be written.
     """
     spec = study.base.trace
-    digest = store.put_trace(kept.trace, kept.account)
+    kind, _, origin = spec.source.partition(":")
+    # Whoever deletes one of the two wants both to go.
+    family = [*kept.account.get("of", ()), *([origin] if kind == "store" else [])]
+    digest = store.put_trace(kept.trace, {**kept.account, "of": family})
     # Seconds count from the first submission, which may be another one now.
     moved_s = float(load_source(spec, store).trace.numbers("submit_time_s")[~bad][0])
     trace = replace(spec, source=f"store:{digest}", fmt="", read=(), from_s=max(spec.from_s - moved_s, 0.0), to_s=spec.to_s - moved_s)

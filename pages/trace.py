@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from lab import catalog, intake, machines, start
-from lab.front import Source, TraceSpec, load_source, load_trace
+from lab.front import Source, Trace, TraceSpec, load_source, load_trace
 from ui import account, made, server, state, trace_charts, upload, words
 from ui.shell import page
 
@@ -30,7 +30,7 @@ def body() -> None:
     made.parameters(mine)
     _change(mine, source)
     trace = load_trace(mine.study.base.trace, server.store())
-    facts = intake.profile(trace)
+    facts = _profile(trace.digest, trace)
     load = machines.offered_load(trace, mine.study.base.cluster)
     hours, unit = (facts.gpu_hours, "GPU-hours") if facts.gpu_hours else (facts.core_hours, "core-hours")
     asked = [f"{hours:,.{0 if hours >= 10 else 2}f} {unit}"] if hours else []
@@ -42,6 +42,12 @@ def body() -> None:
     )
     trace_charts.draw(facts)
     st.page_link("pages/cluster.py", label="Next: the cluster", icon=":material/arrow_forward:")
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _profile(mark: str, _trace: Trace) -> intake.Profile:
+    del mark
+    return intake.profile(_trace)
 
 
 def _samples(mine: state.Desk) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import streamlit as st
 
+import charts
 from lab import catalog, intake, start
 from lab.front import TraceSpec, TrainyardError, load_trace
 from ui import server, state, words
@@ -147,7 +148,8 @@ def mapping(label: str, *, expanded: bool = False) -> None:
     shown = intake.examples(found)
 
     def option(name: str) -> str:
-        return words.plain(f"{name}: {shown[name]}" if shown.get(name) else name) if name else "not in the file"
+        # A list shows text as it is, not Markdown.
+        return charts.visible(f"{name}: {shown[name]}" if shown.get(name) else name) if name else "not in the file"
 
     with st.expander(label, expanded=expanded), st.form("mapping", border=False):
         st.caption("Beside each column stand its first values. One column cannot mean two things.")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lab.deletion import InUseError, delete_trace
+from lab.deletion import InUseError, delete_trace, relatives
 from lab.pool import Pool
 from lab.run import run_to_store
 from lab.scenario import Scenario, TraceSpec
@@ -66,3 +66,19 @@ def test_a_trace_deleted_by_another_process_is_not_read_from_memory(tmp_path: Pa
     elsewhere.delete_trace(spec.source.removeprefix("store:"))
     with pytest.raises(TraceError, match="not kept on this machine"):
         load_trace(spec, here)
+
+
+def test_what_was_left_of_a_trace_goes_with_it_and_the_other_way_round(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def keep(jobs: int, *of: str) -> str:
+        numbers = range(jobs)
+        frame = pd.DataFrame({"job_id": [f"j{at}" for at in numbers], "submit_time_s": [float(at) for at in numbers], "num_gpus": 1, "duration_s": 60.0})
+        return store.put_trace(Trace.of(frame), {"of": list(of)})
+
+    whole = keep(9)
+    rest = keep(8, whole)
+    less, sibling = keep(7, whole, rest), keep(6, whole)
+    keep(5)
+    for digest in (whole, rest, less, sibling):
+        assert relatives(digest, store) == {whole, rest, less, sibling}

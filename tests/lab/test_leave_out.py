@@ -31,6 +31,7 @@ def test_who_can_never_start_is_left_out_and_counted(study: Study, store: Store)
     source = load_source(left.base.trace, store)
     assert list(source.trace.frame["job_id"]) == ["b", "c"]
     account = source.account
+    assert account["of"] == [study.base.trace.source.removeprefix("store:")]
     assert (account["read"], account["used"], account["dropped"]) == (5, 2, 3)
     assert account["reasons"] == [{"action": "dropped", "reason": "can never start on 2x4:v100", "rows": 2}]
     assert left.base.trace.from_s == 0.0

@@ -184,6 +184,15 @@ def test_a_file_that_unpacks_to_too_much_is_not_read(visit: Open, monkeypatch: p
     assert [error.value for error in app.error] == ["bomb.csv.gz: the archive unpacks to more than the limit of 1 MB. Cut a window out of the file."]
 
 
+def test_strange_names_of_columns_are_shown_as_they_are(visit: Open) -> None:
+    app = give(visit("trace"), "odd.csv", b"*when*,<b>,\xe2\x80\xaeseconds\na,<script>,5\nb,x,6\n")
+    sound(app)
+    options = app.selectbox(key="map/odd.csv/duration_s").options
+    assert "*when*: a, b" in options
+    assert "<b>: <script>, x" in options
+    assert not [option for option in options if "\u202e" in option]
+
+
 def test_rows_that_cannot_be_used_are_counted_and_the_rest_is_read(visit: Open) -> None:
     header = GOOD.splitlines(keepends=True)[0]
     app = give(visit("trace"), "mine.csv", GOOD + header + b"e\x00,5,1,1\n")
