@@ -16,7 +16,7 @@ from lab.front import Store, Study
 from tests.pages import hostile
 from tests.pages.conftest import finish
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 CREATED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
