@@ -152,6 +152,8 @@ def _timeline(picture: Picture, places: Mapping[str, Shown]) -> Made:
     style = _style(shown)
     entries = {title: entries[0] for title, entries in zip(shown.titles, shown.entries, strict=True)}
     queue, busy, capacity = ({title: entry.chart(kind) for title, entry in entries.items()} for kind in ("queue", "utilisation", "capacity"))
+    # Bands of what is busy would double what is sent, and say little beside the mean.
+    busy = {title: frame[["t_s", "total"]] for title, frame in busy.items()}
     axis = charts.TimeAxis(0.0, end_s)
     rows = [charts.waiting_row(queue, style, axis), charts.busy_row(busy, style, axis, capacity)]
     rows[0].axis = {"range": [0, 1.05 * max(most, 1.0)]}
