@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import streamlit as st
@@ -17,6 +18,7 @@ ZONES: Final = ("", "UTC", "Europe/Berlin", "Europe/London", "US/Pacific", "US/E
 RULES: Final = {"cpu_jobs": {"drop": "leave out", "keep": "keep"}, "unfinished": {"drop": "leave out", "cut": "cut at the end of the trace"}}
 _UNITS: Final = {"s": "seconds", "ms": "milliseconds", "min": "minutes", "h": "hours"}
 _SINCE: Final = {"submit": "submission", "eligible": "when it became eligible"}
+_COMMON: Final = ("job_id", "user", "start_time_s", "end_time_s", "status", "gpu_type", "partition", "vc", "time_limit_s")
 _SACCT: Final = """sacct -P -a -X -S 2026-03-01 -E 2026-04-01 \\
   --format=JobID,User,Account,Partition,State,Submit,Eligible,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,ReqTRES > month.txt"""
 
@@ -154,18 +156,31 @@ def mapping(label: str, *, expanded: bool = False) -> None:
     with st.expander(label, expanded=expanded), st.form("mapping", border=False):
         st.caption("Beside each column stand its first values. One column cannot mean two things.")
         known = dict(upload.choices.get("mapping") or found.mapping)
-        made: dict[str, str] = {}
-        grid = st.grid(min_column_width=240)
-        for native in dict.fromkeys([*intake.NEEDED_COLUMNS, *known, *intake.NATIVE_COLUMNS]):
-            options = ["", *found.columns]
-            at = options.index(known[native]) if known.get(native) in options else 0
-            needed = ", required" if native in intake.NEEDED_COLUMNS else ""
-            with grid.cell():
-                chosen = st.selectbox(f"{native}{needed}", options, at, key=f"map/{upload.name}/{native}", format_func=option)
-            made[native] = str(chosen)
+        first = list(dict.fromkeys([*intake.NEEDED_COLUMNS, *known, *_COMMON]))
+        made = _columns(first, known, ["", *found.columns], option)
+        with st.expander("More facts of jobs: models, scaling, workers and servers, deadlines"):
+            made |= _columns([native for native in intake.NATIVE_COLUMNS if native not in first], known, ["", *found.columns], option)
         if st.form_submit_button("Read with these columns", icon=":material/table_convert:"):
             _read_mapped(made)
             st.rerun()
+
+
+def _columns(natives: list[str], known: Mapping[str, str], options: list[str], option: Callable[[str], str]) -> dict[str, str]:
+    """Draw a choice of a column of the file for each fact of a job."""
+    made: dict[str, str] = {}
+    grid = st.grid(min_column_width=240)
+    for native in natives:
+        at = options.index(known[native]) if known.get(native) in options else 0
+        word, needed = intake.words_of(native), ", required" if native in intake.NEEDED_COLUMNS else ""
+        label = f"{word}{needed}" if word == native else f"{word} ({native}){needed}"
+        with grid.cell():
+            made[native] = str(st.selectbox(label, options, at, key=f"map/{_file_name()}/{native}", format_func=option))
+    return made
+
+
+def _file_name() -> str:
+    upload = state.desk().upload
+    return upload.name if upload is not None else ""
 
 
 def _read_mapped(made: dict[str, str]) -> None:
