@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import streamlit as st
 
 from lab import catalog, intake, machines, start
-from lab.front import Source, Trace, TraceSpec, load_source, load_trace
-from ui import account, made, server, state, trace_charts, upload, words
+from lab.front import Trace, TraceSpec, load_source, load_trace
+from ui import account, made, server, state, trace_charts, trace_part, upload, words
 from ui.shell import page
 
 
@@ -28,7 +27,7 @@ def body() -> None:
     source = load_source(mine.study.base.trace, server.store())
     account.draw(source.account, mine.taken.get(mine.study.base.trace.source))
     made.parameters(mine)
-    _change(mine, source)
+    trace_part.draw(mine, source)
     trace = load_trace(mine.study.base.trace, server.store())
     facts = _profile(trace.digest, trace)
     load = machines.offered_load(trace, mine.study.base.cluster)
@@ -66,56 +65,6 @@ def _samples(mine: state.Desk) -> None:
         mine.upload = None
         st.rerun()
 
-
-def _change(mine: state.Desk, source: Source) -> None:
-    spec = mine.study.base.trace
-    days = intake.days(source.trace)
-    with st.expander("Change it: window, load, users, a random sample", expanded=not spec.unchanged):
-        grid = st.grid(min_column_width=220, vertical_alignment="bottom")
-        with grid.cell():
-            first, last = intake.window_days(spec, days)
-            window = st.slider("Window (days since the first submission)", 0.0, days, (first, last), key=state.widget("window", spec.source), format="%.2f")
-        with grid.cell():
-            load = st.number_input(
-                "Load ×", min(0.05, spec.load), max(20.0, spec.load), spec.load, step=0.05, key=state.widget("load", spec.source), help=_LOAD
-            )
-        thin = _part(spec, source, grid)
-        with grid.cell():
-            named = source.trace.has("user")
-            hidden = st.toggle("Anonymise users", spec.anonymise, key=state.widget("anonymise", spec.source), disabled=not named, help=_HIDDEN)
-        changed = intake.edited(spec, window, days, load=load, anonymise=hidden, **thin)
-        if changed.load != 1.0 or changed.thinned:
-            st.caption("Recorded start times belong to the recorded load, so they are left out: the history cannot be replayed.")
-        if changed.anonymise and spec.source.startswith("store:"):
-            st.caption("The jobs in the server's store keep the names until they are deleted; results, files and reports do not have them.")
-    if changed != spec:
-        mine.edit(start.with_trace(mine.study, changed, server.store()))
-
-
-def _part(spec: TraceSpec, source: Source, grid: Any) -> dict[str, int]:
-    """Draw the choice of a part of the users and of the jobs."""
-    jobs = len(source.trace)
-    users = source.trace.frame["user"].nunique() if source.trace.has("user") else 0
-    with grid.cell():
-        key = state.widget("every_user", spec.source)
-        every = st.number_input("One user in", 1, max(users, 1, spec.every_user), spec.every_user, key=key, disabled=users < 2, help=_EVERY)
-    with grid.cell():
-        sample = st.number_input(
-            "Random jobs (0 = all)", 0, max(jobs, spec.sample), spec.sample, step=max(jobs // 10, 1), key=state.widget("sample_of", spec.source)
-        )
-    made = {"every_user": int(every), "sample": int(sample)}
-    if every > 1 or sample > 0:
-        with grid.cell():
-            made["sample_seed"] = int(
-                st.number_input("Draw number", 0, max(9999, spec.sample_seed), spec.sample_seed, key=state.widget("draw", spec.source), help=_DRAW)
-            )
-    return made
-
-
-_LOAD = "2 = the same jobs arrive in half the time."
-_EVERY = "Of the users with jobs in the window one in so many is kept, with all jobs of theirs; which ones depends on their names and the draw number only."
-_DRAW = "Another number draws other users and other jobs."
-_HIDDEN = "Users are called user 1, user 2, ... in the order of their first job. Ids and names of jobs stay."
 
 if __name__ == "__main__":
     page("trace", body)
