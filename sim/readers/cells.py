@@ -129,7 +129,8 @@ def is_unix(seconds: pd.Series) -> bool:
 
 
 def _parsed(cells: pd.Series) -> pd.Series:
-    return pd.to_datetime(cells, format="ISO8601", utc=True, errors="coerce")
+    # pandas takes these two words for the moment at which it reads them.
+    return pd.to_datetime(cells.where(~cells.isin(("now", "today"))), format="ISO8601", utc=True, errors="coerce")
 
 
 def _seconds(moments: pd.Series) -> pd.Series:

@@ -326,3 +326,9 @@ def test_formats_are_keyed_by_their_own_name() -> None:
 def test_a_missing_column_is_named_in_words(text: str, message: str) -> None:
     with pytest.raises(TraceError, match=message):
         read(text.encode(), name="x")
+
+
+def test_words_for_the_present_are_no_times() -> None:
+    text = "job_id,submit_time_s,num_gpus,duration_s\na,2026-03-01T00:00:00,1,60\nb,now,1,60\nc,today,1,60\n"
+    found = read(text.encode(), name="x")
+    assert (found.used, found.dropped) == (1, 2)
