@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from lab import compare, outcomes
 from lab.compare import Floats, Mask, Outcome, of_jobs, ratio
-from lab.frames import MOST_SHOWN
 from lab.outcomes import Shown
 from lab.words import plural
 from sim.metrics import SIZE_CLASSES, size_class
@@ -91,8 +90,8 @@ def groupings(trace: Trace, jobs: pd.DataFrame) -> dict[str, Grouping]:
     return {by: grouping for by, grouping in found.items() if len(grouping.names) > 1}
 
 
-def by_group(shown: Shown, grouping: Grouping, what: str = "jct") -> Grouped | None:
-    """Return the mean of every group under the baseline and the other complete policies, at most `MOST_SHOWN`; None without the baseline.
+def by_group(shown: Shown, grouping: Grouping, titles: Collection[str], what: str = "jct") -> Grouped | None:
+    """Return the mean of every group under the baseline and other complete policies; None without the baseline.
 
     Parameters
     ----------
@@ -100,6 +99,8 @@ def by_group(shown: Shown, grouping: Grouping, what: str = "jct") -> Grouped | N
         The runs.
     grouping : Grouping
         From `groupings`.
+    titles : collection of str
+        Of these policies.
     what : {"jct", "wait"}
         See `WHATS`.
 
@@ -115,7 +116,8 @@ def by_group(shown: Shown, grouping: Grouping, what: str = "jct") -> Grouped | N
     """
     if shown.study.baseline not in shown.places:
         return None
-    made = [outcomes.outcome(shown, at) for at in _drawn(shown)]
+    others = [at for at in shown.places if at != shown.study.baseline and shown.titles[at] in titles]
+    made = [outcomes.outcome(shown, at) for at in (shown.study.baseline, *others)]
     base, turns = made[0], range(len(made[0].jobs))
     common = [np.logical_and.reduce([one.done(turn) for one in made]) for turn in turns]
     counts = np.array([np.bincount(grouping.codes[both], minlength=len(grouping.names)) for both in common])
@@ -154,11 +156,6 @@ def only(shown: Shown, members: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
     made = [_restricted(outcomes.outcome(shown, at), members) for at in shown.places]
     table = compare.table(made, shown.places.index(shown.study.baseline))
     return table[table["metric"].isin(_METRICS)].reset_index(drop=True), compare.counts(made)
-
-
-def _drawn(shown: Shown) -> list[int]:
-    others = [at for at in shown.places if at != shown.study.baseline]
-    return [shown.study.baseline, *others[: MOST_SHOWN - 1]]
 
 
 def _classes(title: str, names: Sequence[str], codes: Codes) -> Grouping:

@@ -41,7 +41,7 @@ def _jobs(said: Report, shown: Shown, look: tables.Look) -> None:
     """Draw what the policies mean for jobs: how long they take, who wins and who loses."""
     grid = st.grid(2, min_column_width=420)
     with grid.cell():
-        comparison.cdf(said, look.style)
+        comparison.cdf(said, look)
     if said.changes:
         with grid.cell():
             winners.changes(said, look)

@@ -56,9 +56,9 @@ def answer(said: Report, shown: Shown, look: tables.Look) -> None:
         _group_table(shown, look, group)
     if said.certainty:
         st.caption(words.plain(said.certainty))
-    left_out = [title for title in said.labels if title not in list(look.style)[: outcomes.MOST_SHOWN]]
+    left_out = [title for title in said.labels if title not in look.drawn]
     if left_out:
-        st.caption(words.plain(f"Charts of several policies draw the first {outcomes.MOST_SHOWN}: {', '.join(left_out)} in the table only."))
+        st.caption(words.plain(f"Charts of several policies draw {outcomes.MOST_SHOWN}: {', '.join(left_out)} in the table only."))
 
 
 def _capital(goal: str) -> str:
@@ -115,13 +115,13 @@ def _only(mark: str, title: str, at: int, _shown: Shown, _way: Grouping) -> tupl
     return groups.only(_shown, _way.codes == at)
 
 
-def cdf(said: Report, style: tables.Style) -> None:
+def cdf(said: Report, look: tables.Look) -> None:
     """Draw the distribution of completion times."""
-    shown = [title for title in said.labels if title in list(style)[: outcomes.MOST_SHOWN]]
+    shown = [title for title in said.labels if title in look.drawn]
     curves = {title: said.frames["cdf"][title] for title in shown}
     left_out = {title: said.left_out[title] for title in shown}
     question = "How long do jobs take, from submission to finish?"
-    drawn = figure.kept(("cdf", said.mark), lambda: charts.jct_cdf(curves, {title: style[title] for title in shown}, question, left_out))
+    drawn = figure.kept(("cdf", said.mark), lambda: charts.jct_cdf(curves, {title: look.style[title] for title in shown}, question, left_out))
     half = ", ".join(f"{title} {words.time(float(curve['jct_s'].iloc[(len(curve) - 1) // 2]))}" for title, curve in curves.items() if len(curve))
     figure.draw(drawn, "cdf", f"Share of jobs done within a time. Half of them within: {half}.", lambda: _quantiles(curves))
 

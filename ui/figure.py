@@ -79,8 +79,16 @@ def table(rows: pd.DataFrame, file: str) -> None:
     st.dataframe(readable(rows.head(MOST_ROWS)), hide_index=True)
     if len(rows) > MOST_ROWS:
         st.caption(f"{MOST_ROWS} of {words.plural(len(rows), 'row')} are shown; the file holds all.")
-    csv = outcomes.safe_csv(rows).encode()
-    st.download_button("CSV", csv, f"{file}.csv", "text/csv", key=f"csv/{file}", on_click="ignore", icon=":material/download:", type="tertiary")
+    st.download_button(
+        "CSV",
+        lambda: outcomes.safe_csv(rows).encode(),
+        f"{file}.csv",
+        "text/csv",
+        key=f"csv/{file}",
+        on_click="ignore",
+        icon=":material/download:",
+        type="tertiary",
+    )
 
 
 def readable(rows: pd.DataFrame) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pandas as pd
 
 from lab.compared import METRICS, SLOWER, Metric
+from lab.outcomes import MOST_SHOWN
 from ui import words
 
 MAIN: Final = (
@@ -49,6 +50,13 @@ class Look:
     style: Style
     baseline: str
     dark: bool = False
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """Titles that charts of several policies draw: the first few in order, the baseline always among them."""
+        titles = list(self.style)
+        first = titles[:MOST_SHOWN]
+        return tuple(first if not self.baseline or self.baseline in first else [*first[:-1], self.baseline])
 
 
 def main_table(table: pd.DataFrame, look: Look, remarks: Mapping[str, str] = MappingProxyType({}), goal: str = "") -> str:

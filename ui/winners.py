@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab import groups, outcomes
+from lab import groups
 from lab.front import TrainyardError, load_trace
 from lab.groups import WHATS, Grouped, Grouping
 from lab.outcomes import Report, Shown
@@ -52,7 +52,7 @@ def by_group(said: Report, shown: Shown, look: tables.Look) -> None:
                 "By", list(ways), default=next(iter(ways)), required=True, format_func=lambda name: ways[name].title, key="group_by", wrap=True
             )
             what = st.segmented_control("Of each", list(WHATS), default=next(iter(WHATS)), required=True, format_func=lambda name: WHATS[name], key="group_of")
-        found = _grouped(shown.mark, by, what, shown, ways[by])
+        found = _grouped(shown.mark, by, what, look.drawn, shown, ways[by])
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
@@ -63,9 +63,7 @@ def by_group(said: Report, shown: Shown, look: tables.Look) -> None:
     drawn = figure.kept(("groups", said.mark, by, what), lambda: charts.dumbbell(_with_counts(found.table), look.style, said.baseline, question, WHATS[what]))
     figure.draw(drawn, "groups", _told(found, said.baseline, WHATS[what]), lambda: _rows(found))
     lacking = f" {words.plural(found.left_out, 'job')} that not every policy completed are left out." if found.left_out else ""
-    st.caption(
-        words.plain(f"Open mark: {said.baseline}, joined to the others. Jobs completed under all of these policies, at most {outcomes.MOST_SHOWN}.{lacking}")
-    )
+    st.caption(words.plain(f"Open mark: {said.baseline}, joined to the others. Jobs completed under all of these policies.{lacking}"))
 
 
 def _with_counts(table: pd.DataFrame) -> pd.DataFrame:
@@ -91,9 +89,9 @@ def _groupings(key: str, _shown: Shown) -> dict[str, Grouping]:
 
 
 @st.cache_resource(max_entries=48, show_spinner=False)
-def _grouped(mark: str, by: str, what: str, _shown: Shown, _grouping: Grouping) -> Grouped | None:
+def _grouped(mark: str, by: str, what: str, drawn: tuple[str, ...], _shown: Shown, _grouping: Grouping) -> Grouped | None:
     del mark, by
-    return groups.by_group(_shown, _grouping, what)
+    return groups.by_group(_shown, _grouping, drawn, what)
 
 
 def _noun(grouping: Grouping) -> str:

@@ -72,7 +72,7 @@ def test_many_users_are_capped_and_said() -> None:
 def test_means_of_groups_are_those_of_their_jobs(shown: Shown) -> None:
     trace, jobs = trace_and_jobs(shown)
     way = groups.groupings(trace, jobs)["size"]
-    found = groups.by_group(shown, way)
+    found = groups.by_group(shown, way, shown.titles)
     assert found is not None
     assert found.left_out == 0
     table = found.table
@@ -93,10 +93,11 @@ def test_means_of_groups_are_those_of_their_jobs(shown: Shown) -> None:
 
 def test_waits_of_groups_are_shorter_than_completion_times(shown: Shown) -> None:
     way = groups.groupings(*trace_and_jobs(shown))["length"]
-    jct, wait = (groups.by_group(shown, way, what) for what in groups.WHATS)
+    jct, wait = (groups.by_group(shown, way, shown.titles[:2], what) for what in groups.WHATS)
     assert jct is not None
     assert wait is not None
     assert (wait.table["value"] <= jct.table["value"]).all()
+    assert set(wait.table["label"]) == set(shown.titles[:2])
 
 
 def test_jobs_that_one_policy_did_not_complete_are_left_out(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +109,7 @@ def test_jobs_that_one_policy_did_not_complete_are_left_out(shown: Shown, monkey
         return replace(made, measured=(np.arange(12) > 0, *made.measured[1:])) if at == 2 else made
 
     monkeypatch.setattr(outcomes, "outcome", dropping)
-    found = groups.by_group(shown, way)
+    found = groups.by_group(shown, way, shown.titles)
     assert found is not None
     assert found.left_out == 1
 
@@ -116,7 +117,7 @@ def test_jobs_that_one_policy_did_not_complete_are_left_out(shown: Shown, monkey
 def test_without_the_baseline_nothing_is_grouped(shown: Shown) -> None:
     way = groups.groupings(*trace_and_jobs(shown))["size"]
     alone = replace(shown, entries=((), *shown.entries[1:]))
-    assert groups.by_group(alone, way) is None
+    assert groups.by_group(alone, way, shown.titles) is None
 
 
 def test_a_table_of_all_jobs_says_what_the_whole_comparison_says(shown: Shown, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -132,7 +133,7 @@ def test_a_table_of_all_jobs_says_what_the_whole_comparison_says(shown: Shown, t
 def test_a_table_of_one_group_is_about_its_jobs(shown: Shown) -> None:
     way = groups.groupings(*trace_and_jobs(shown))["size"]
     table, counts = groups.only(shown, way.codes == 0)
-    found = groups.by_group(shown, way)
+    found = groups.by_group(shown, way, shown.titles)
     assert found is not None
     means = table[(table["metric"] == "jct_mean_s").to_numpy()].set_index("label")["value"]
     first = found.table[(found.table["group"] == way.names[0]).to_numpy()].set_index("label")["value"]

@@ -42,3 +42,10 @@ def test_what_matters_most_comes_first_even_if_it_is_no_column_otherwise() -> No
     assert heads == ["Policy", "Mean JCT", "Mean wait"]
     assert re.findall(r'<th scope="col"[^>]*>([^<]+)', made(*rows, goal="makespan_s")) == ["Policy", "Makespan", "Mean JCT", "Mean wait"]
     assert re.findall(r'<th scope="col"[^>]*>([^<]+)', made(*rows, goal="wait_mean_s")) == ["Policy", "Mean wait", "Mean JCT"]
+
+
+def test_charts_draw_the_first_policies_and_always_the_baseline() -> None:
+    titles = [str(at) for at in range(8)]
+    assert tables.Look(policy_style(titles, "0"), "0").drawn == ("0", "1", "2", "3", "4", "5")
+    assert tables.Look(policy_style(titles, "7"), "7").drawn == ("0", "1", "2", "3", "4", "7")
+    assert tables.Look(policy_style(titles, "7"), "").drawn == ("0", "1", "2", "3", "4", "5")
