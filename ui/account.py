@@ -44,7 +44,7 @@ def draw(account: Mapping[str, Any], taken: Taken | None) -> None:
 
 
 def _check(account: Mapping[str, Any], taken: Taken | None) -> None:
-    st.markdown(f"**3 Check** · {account['used']:,} used + {account['dropped']:,} left out = {words.plural(account['read'], 'row')} read")
+    st.markdown(f"**3 Check** · {account['used']:,} used + {account['dropped']:,} left out = {account['read']:,} read")
     grid = st.grid(4, min_column_width=120)
     for label, value, meaning in (
         ("Rows read", account["read"], "Rows or jobs found in the file."),

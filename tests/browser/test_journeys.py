@@ -122,7 +122,7 @@ def test_text_from_outside_is_shown_as_it_is(app: str, visit: Visit) -> None:
     link = page.get_by_test_id("stSidebar").get_by_test_id("stPageLink").first
     expect(link).to_contain_text("onerror")
     main = page.get_by_test_id("stMain")
-    read = main.get_by_text("What was read:").locator("xpath=ancestor::*[@data-testid='stMarkdown']").first
+    read = main.get_by_text("1 Read", exact=True).locator("xpath=ancestor::*[@data-testid='stMarkdown']").first
     for place in (link, read):
         assert hostile in place.inner_text().replace("\u2060", "")
         assert place.locator("img, em, code, .katex").count() == 0

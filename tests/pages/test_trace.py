@@ -101,16 +101,16 @@ def press(app: AppTest, label: str) -> AppTest:
 
 def test_a_rule_for_a_class_of_rows_reads_the_file_again(visit: Open) -> None:
     app = give(visit("trace"), "mine.csv", GOOD)
-    assert "2 used + 2 left out = 4 rows read" in texts(app)
+    assert "2 used + 2 left out = 4 read" in texts(app)
     rule = labelled(app.selectbox, "Jobs without GPUs")
     assert rule.label == "Jobs without GPUs: 1 left out"
     rule.set_value("keep").run()
     sound(app)
-    assert "3 used + 1 left out = 4 rows read" in texts(app)
+    assert "3 used + 1 left out = 4 read" in texts(app)
     rule = labelled(app.selectbox, "Jobs without GPUs")
     assert (rule.label, rule.value) == ("Jobs without GPUs: 1 kept", "keep")
     rule.set_value("drop").run()
-    assert "2 used + 2 left out = 4 rows read" in texts(app)
+    assert "2 used + 2 left out = 4 read" in texts(app)
 
 
 def test_reading_choices_read_the_file_again(visit: Open) -> None:
@@ -144,7 +144,7 @@ def test_after_a_reload_the_counts_are_left(visit: Open) -> None:
     app = give(visit("trace"), "mine.csv", GOOD)
     study = study_of(app)
     again = visit("trace", study)
-    assert "2 used + 2 left out = 4 rows read" in texts(again)
+    assert "2 used + 2 left out = 4 read" in texts(again)
     assert "Jobs without GPUs: 1 left out" in texts(again)
     assert not [box for box in again.selectbox if box.label.startswith("Jobs without GPUs")]
 
@@ -155,7 +155,7 @@ def test_a_file_without_any_gpu_can_be_read_with_cpu_jobs(visit: Open) -> None:
     labelled(app.selectbox, "Jobs without GPUs").set_value("keep")
     press(app, "Read again")
     assert not app.error
-    assert "2 used + 0 left out = 2 rows read" in texts(app)
+    assert "2 used + 0 left out = 2 read" in texts(app)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_rows_that_cannot_be_used_are_counted_and_the_rest_is_read(visit: Open) 
     header = GOOD.splitlines(keepends=True)[0]
     app = give(visit("trace"), "mine.csv", GOOD + header + b"e\x00,5,1,1\n")
     sound(app)
-    assert "2 used + 4 left out = 6 rows read" in texts(app)
+    assert "2 used + 4 left out = 6 read" in texts(app)
 
 
 def test_a_trace_is_deleted_with_a_click(visit: Open, pool: FakePool) -> None:
