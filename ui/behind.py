@@ -72,7 +72,7 @@ def _resources(said: Report, found: Behind, look: tables.Look, window: overview.
     known = [one for one, (column, _) in _OF.items() if any(f"used_{column}" in frame for frame in found.resources.values())]
     what = st.segmented_control("Which", known, default=known[0], required=True, key="behind_resource", label_visibility="collapsed")
     name, unit = _OF[what]
-    shown = [title for title in look.drawn if title in found.resources]
+    shown = look.drawn(list(found.resources))
     frames = {title: found.resources[title] for title in shown if f"used_{name}" in found.resources[title]}
     drawn = charts.resources(frames, look.style, (name, unit), overview.axis(said, window), f"How much of the {what.lower()} that jobs hold do they use?")
     metric = "cpus_used" if name == "cpus" else "mem_used"

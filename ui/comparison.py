@@ -56,7 +56,7 @@ def answer(said: Report, shown: Shown, look: tables.Look) -> None:
         _group_table(shown, look, group)
     if said.certainty:
         st.caption(words.plain(said.certainty))
-    left_out = [title for title in said.labels if title not in look.drawn]
+    left_out = [title for title in said.labels if title not in look.drawn(said.labels)]
     if left_out:
         st.caption(words.plain(f"Charts of several policies draw {outcomes.MOST_SHOWN}: {', '.join(left_out)} in the table only."))
 
@@ -117,7 +117,7 @@ def _only(mark: str, title: str, at: int, _shown: Shown, _way: Grouping) -> tupl
 
 def cdf(said: Report, look: tables.Look) -> None:
     """Draw the distribution of completion times."""
-    shown = [title for title in said.labels if title in look.drawn]
+    shown = look.drawn(said.labels)
     curves = {title: said.frames["cdf"][title] for title in shown}
     left_out = {title: said.left_out[title] for title in shown}
     question = "How long do jobs take, from submission to finish?"

@@ -38,7 +38,7 @@ class _Scene:
     def __init__(self, said: Report, shown: Shown, found: TypeReport, look: tables.Look, window: overview.Window | None) -> None:
         self.said, self.shown, self.found, self.window = said, shown, found, window
         self.types = charts.type_style([kind.name for kind in shown.study.base.cluster.types])
-        drawn = [title for title in said.labels if title in look.drawn]
+        drawn = look.drawn(said.labels)
         self.style = {title: look.style[title] for title in drawn}
 
 

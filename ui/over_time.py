@@ -25,7 +25,7 @@ _NAMED: Final = {"waiting": "Jobs waiting", "total": "GPUs held"} | {state.colum
 @st.fragment
 def linked(said: Report, shown: Shown, look: tables.Look, window: Window | None) -> None:
     """Draw jobs waiting, GPUs busy, fragmentation and what lies behind them, in rows that share one axis."""
-    titles = [title for title in said.labels if title in look.drawn]
+    titles = look.drawn(said.labels)
     cluster = shown.study.base.cluster
     try:
         frames = frames_of(said, shown, titles, window)

@@ -41,7 +41,7 @@ def draw(said: Report, look: tables.Look, key: str) -> Window | None:
     whole = axis(said)
     _dragged(whole, _named(key))
     window = current(said)
-    shown = [title for title in said.labels if title in look.drawn]
+    shown = look.drawn(said.labels)
     first = said.baseline or shown[0]
     # Without GPUs the column is there, and all of it is 0.
     busy = bool(said.frames["utilisation"][first]["total"].any())

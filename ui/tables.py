@@ -51,12 +51,10 @@ class Look:
     baseline: str
     dark: bool = False
 
-    @property
-    def drawn(self) -> tuple[str, ...]:
-        """Titles that charts of several policies draw: the first few in order, the baseline always among them."""
-        titles = list(self.style)
+    def drawn(self, titles: Sequence[str]) -> tuple[str, ...]:
+        """Return which of some policies are drawn where one chart has several: the first few, the baseline always among them."""
         first = titles[:MOST_SHOWN]
-        return tuple(first if not self.baseline or self.baseline in first else [*first[:-1], self.baseline])
+        return tuple(first if self.baseline not in titles or self.baseline in first else [*first[:-1], self.baseline])
 
 
 def main_table(table: pd.DataFrame, look: Look, remarks: Mapping[str, str] = MappingProxyType({}), goal: str = "") -> str:

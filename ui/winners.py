@@ -52,7 +52,7 @@ def by_group(said: Report, shown: Shown, look: tables.Look) -> None:
                 "By", list(ways), default=next(iter(ways)), required=True, format_func=lambda name: ways[name].title, key="group_by", wrap=True
             )
             what = st.segmented_control("Of each", list(WHATS), default=next(iter(WHATS)), required=True, format_func=lambda name: WHATS[name], key="group_of")
-        found = _grouped(shown.mark, by, what, look.drawn, shown, ways[by])
+        found = _grouped(shown.mark, by, what, look.drawn(said.labels), shown, ways[by])
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return

@@ -384,3 +384,16 @@ def test_groups_follow_what_is_asked(visit: Open, tiny: Study, pool: FakePool) -
     assert "Mean wait by user" in drawn(app, "groups")["layout"]["title"]["text"]
     opened(app, "data/groups")
     assert list(app.dataframe[0].value.columns) == ["Group", "Policy", "Jobs", "Mean", "Change"]
+
+
+def test_policies_appear_before_the_baseline_is_there(visit: Open, tiny: Study, pool: FakePool) -> None:
+    app = visit("compare", tiny)
+    app.button(key="run_here").click().run()
+    last = len(tiny.allocators) - 1
+    finish(pool, tiny, [last])
+    pool.jobs[last].state = "done"
+    app.run()
+    sound(app)
+    assert "is not complete, so nothing is compared yet" in app.subheader[0].value
+    assert charts_of(app) == CHARTS - {"winners", "groups"}
+    assert [trace["name"] for trace in drawn(app, "cdf")["data"]] == [outcomes.titles(tiny.allocators)[last]]

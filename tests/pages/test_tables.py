@@ -46,6 +46,8 @@ def test_what_matters_most_comes_first_even_if_it_is_no_column_otherwise() -> No
 
 def test_charts_draw_the_first_policies_and_always_the_baseline() -> None:
     titles = [str(at) for at in range(8)]
-    assert tables.Look(policy_style(titles, "0"), "0").drawn == ("0", "1", "2", "3", "4", "5")
-    assert tables.Look(policy_style(titles, "7"), "7").drawn == ("0", "1", "2", "3", "4", "7")
-    assert tables.Look(policy_style(titles, "7"), "").drawn == ("0", "1", "2", "3", "4", "5")
+    assert tables.Look(policy_style(titles, "0"), "0").drawn(titles) == ("0", "1", "2", "3", "4", "5")
+    assert tables.Look(policy_style(titles, "7"), "7").drawn(titles) == ("0", "1", "2", "3", "4", "7")
+    # While the baseline is not complete, and where only the last ones are.
+    assert tables.Look(policy_style(titles, "7"), "").drawn(titles) == ("0", "1", "2", "3", "4", "5")
+    assert tables.Look(policy_style(titles, "0"), "").drawn(titles[6:]) == ("6", "7")
