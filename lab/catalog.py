@@ -63,7 +63,7 @@ class Choice:
 def _has_starts(trace: Trace, perf: Spec) -> str:
     if trace.has("start_time_s"):
         return ""
-    return "This trace holds no recorded start times, or its load was changed, so there is no history to replay."
+    return "This trace holds no recorded start times, or its load was changed or only a part of its jobs is taken: there is no history to replay."
 
 
 def _is_resizable(trace: Trace, perf: Spec) -> str:
