@@ -136,7 +136,7 @@ def _groups(scene: Scene) -> Iterator[Drawn]:
     ways = groups.groupings(scene.trace, scene.shown.entries[scene.shown.places[0]][0].jobs())
     what, told = next(iter(groups.WHATS.items()))
     for by, grouping in ways.items():
-        found = groups.by_group(scene.shown, grouping, what)
+        found = groups.by_group(scene.shown, grouping, list(scene.style), what)
         if found is None or found.table.empty:
             continue
         table = found.table
