@@ -45,7 +45,7 @@ def _totals(cluster: Cluster) -> None:
         else:
             st.metric("V100-equivalents", f"{total.equivalents:,.0f}", help="GPUs weighted by the speed of their type; one V100 counts 1.")
     with grid.cell():
-        st.metric("USD per hour", words.money(total.price_per_hour), help="All nodes, in service or not.")
+        st.metric("USD per hour", words.money(total.price_per_hour) if total.price_per_hour else words.MISSING, help=_PRICE)
     if foreign := prices.not_own(cluster):
         named = words.plain(", ".join(foreign))
         st.caption(f":material/sell: For comparison only: nobody has entered a price of {named} here yet.")
@@ -54,7 +54,8 @@ def _totals(cluster: Cluster) -> None:
 def _racks(cluster: Cluster) -> None:
     nodes = machines.nodes(cluster)
     types = charts.type_style([kind.name for kind in cluster.types])
-    said = f"{words.plural(cluster.gpus, 'GPU')} on {words.plural(len(nodes), 'node')} in {words.plural(nodes['rack'].nunique(), 'rack')}"
+    gpus = f"{words.plural(cluster.gpus, 'GPU')} on " if cluster.gpus else ""
+    said = f"{gpus}{words.plural(len(nodes), 'node')} in {words.plural(nodes['rack'].nunique(), 'rack')}"
     figure.draw(charts.racks(nodes, types, said), "racks", said, lambda: machines.nodes(cluster))
 
 
@@ -74,6 +75,8 @@ def _fit(trace: Trace, cluster: Cluster) -> None:
     else:
         st.caption(f":material/check: Every one of the {words.plural(len(trace), 'job')} fits on the empty cluster.")
 
+
+_PRICE = "All nodes, in service or not. – = no node and no GPU type here has a price."
 
 if __name__ == "__main__":
     page("cluster", body)

@@ -159,6 +159,8 @@ def _presets(mark: str, _trace: Trace | None) -> tuple[machines.Preset, ...]:
 
 
 def _types(cluster: Cluster) -> pd.DataFrame:
+    if not cluster.gpus:
+        return machines.type_table(cluster)
     names = "+".join(kind.name for kind in cluster.types)
     key = state.widget("types", names)
     sources: dict[str, pd.DataFrame] = st.session_state.setdefault("type_sources", {})

@@ -196,7 +196,9 @@ def test_a_cluster_of_cpu_nodes_alone(visit: Open) -> None:
     app.text_input(key="cluster_spec").set_value("3x0:cpu/64c/256g").run()
     app.button(key="use_spec").click().run()
     sound(app)
-    assert {item.label: item.value for item in app.metric}["CPU cores"] == "192"
+    facts = {item.label: item.value for item in app.metric}
+    assert (facts["CPU cores"], facts["USD per hour"]) == ("192", "–")
+    assert not [frame for frame in app.dataframe if "speed" in frame.value.columns]
     assert "Where these figures come from" not in [box.label for box in app.expander]
     assert not [button for button in app.button if button.key == "leave_out"]
 
