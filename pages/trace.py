@@ -7,7 +7,7 @@ import math
 import streamlit as st
 
 from lab import catalog, intake, machines, start
-from lab.front import Trace, TraceSpec, load_source, load_trace
+from lab.front import Trace, TraceSpec, TrainyardError, load_source, load_trace
 from ui import account, made, server, state, trace_charts, trace_part, upload, words
 from ui.shell import page
 
@@ -57,13 +57,16 @@ def _samples(mine: state.Desk) -> None:
     chosen = st.selectbox("or a sample", names, at, key=state.widget("sample", mine.study.base.trace.source), format_func=lambda name: choices[name].title)
     if chosen is not None:
         st.caption(choices[chosen].help)
-    own, cluster = load_source(mine.study.base.trace, server.store()).cluster, mine.study.base.cluster
-    if own is not None and own != cluster:
-        st.caption(f":material/dns: These jobs come with the cluster “{words.plain(own.name)}”, but “{words.plain(cluster.name)}” is in use.")
     if chosen is not None and f"sample:{chosen}" != mine.study.base.trace.source:
         mine.replace(start.with_trace(mine.study, TraceSpec(f"sample:{chosen}"), server.store()))
         mine.upload = None
         st.rerun()
+    try:
+        own, cluster = load_source(mine.study.base.trace, server.store()).cluster, mine.study.base.cluster
+    except TrainyardError:
+        return  # said below, where the jobs are needed
+    if own is not None and own != cluster:
+        st.caption(f":material/dns: These jobs come with the cluster “{words.plain(own.name)}”, but “{words.plain(cluster.name)}” is in use.")
 
 
 if __name__ == "__main__":

@@ -211,6 +211,25 @@ def test_a_trace_is_deleted_with_a_click(visit: Open, pool: FakePool) -> None:
     assert "not kept on this machine" in texts(visit("trace", gone))
 
 
+def test_where_the_trace_is_gone_another_can_be_chosen(visit: Open, pool: FakePool, tiny: Study) -> None:
+    gone = replace(tiny, base=replace(tiny.base, trace=TraceSpec("store:" + "0" * 32)))
+    app = visit("trace", gone)
+    assert "not kept on this machine" in texts(app)
+    labelled(app.selectbox, "or a sample").set_value("tiny").run()
+    sound(app)
+    assert source(app) == "sample:tiny"
+    assert "not kept on this machine" not in texts(app)
+    again = give(visit("trace", gone), "mine.csv", GOOD)
+    assert source(again).startswith("store:")
+
+
+@pytest.mark.parametrize("page", ["cluster", "policies"])
+def test_the_other_pages_live_without_the_trace(visit: Open, tiny: Study, page: str) -> None:
+    app = visit(page, replace(tiny, base=replace(tiny.base, trace=TraceSpec("store:" + "0" * 32))))
+    assert "not kept on this machine" in texts(app)
+    assert len(app.checkbox if page == "policies" else app.metric) > 2
+
+
 def test_a_part_of_users_and_jobs_and_other_names(visit: Open) -> None:
     app = visit("trace")
     labelled(app.number_input, "One user in").set_value(2).run()
