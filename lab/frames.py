@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pandas as pd
@@ -30,6 +30,12 @@ _RESOURCE_BINS: Final = 149
 """Three lines per policy, of one resource at a time."""
 _ALLOCATION_BINS: Final = 499
 """One policy at a time, with at most nine lines: together with the capacity what the other charts of a page leave of its points."""
+
+
+def drawn(titles: Sequence[str], baseline: str) -> tuple[str, ...]:
+    """Return which of some policies are drawn where one chart has several: the first few, the baseline always among them."""
+    first = titles[:MOST_SHOWN]
+    return tuple(first if baseline not in titles or baseline in first else [*first[:-1], baseline])
 
 
 def series(name: str, result: RunResult, cluster: Cluster, window: tuple[float, float] | None = None, bins: int = 999) -> pd.DataFrame:

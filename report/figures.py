@@ -9,7 +9,8 @@ from typing import Any, Final
 import pandas as pd
 
 import charts
-from lab import behind, gpu_types, groups, outcomes, readable
+from lab import behind, gpu_types, groups, readable
+from lab.frames import drawn
 from lab.front import Trace
 from lab.outcomes import Report, Shown
 from lab.words import plural
@@ -81,7 +82,7 @@ class Scene:
         self.cluster = shown.study.base.cluster
         # By the place in the study, as on the pages: a policy has one colour everywhere.
         style = charts.policy_style(shown.titles, shown.titles[shown.study.baseline])
-        self.style = {title: style[title] for title in shown.titles[: outcomes.MOST_SHOWN] if title in said.labels}
+        self.style = {title: style[title] for title in drawn(said.labels, said.baseline)}
         self.types = charts.type_style([kind.name for kind in self.cluster.types])
         self.axis = charts.TimeAxis(0.0, max(said.end_s, 1.0))
 

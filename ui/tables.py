@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pandas as pd
 
+from lab import frames
 from lab.compared import METRICS, SLOWER, Metric
-from lab.outcomes import MOST_SHOWN
 from ui import words
 
 MAIN: Final = (
@@ -53,8 +53,7 @@ class Look:
 
     def drawn(self, titles: Sequence[str]) -> tuple[str, ...]:
         """Return which of some policies are drawn where one chart has several: the first few, the baseline always among them."""
-        first = titles[:MOST_SHOWN]
-        return tuple(first if self.baseline not in titles or self.baseline in first else [*first[:-1], self.baseline])
+        return frames.drawn(titles, self.baseline)
 
 
 def main_table(table: pd.DataFrame, look: Look, remarks: Mapping[str, str] = MappingProxyType({}), goal: str = "") -> str:
