@@ -40,7 +40,7 @@ def delete_trace(digest: str, pool: Pool, watcher: str) -> int:
         raise InUseError("Somebody else is running this trace, so it is kept until those runs are over. Delete it again in a few minutes.")
     for source in sources:
         pool.stop(watcher, source)
-    results = [entry.key for entry in pool.store.entries() if entry.scenario["trace"]["source"] in sources]
+    results = [key for source in sources for key in pool.store.runs_of(source)]
     for one in family:
         pool.store.delete_trace(one)
     for key in results:

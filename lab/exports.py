@@ -15,6 +15,8 @@ from sim.result import RunResult
 from sim.trace import Trace
 
 CSV_LIMIT_MB: Final = 100.0
+_ROW_BYTES: Final = 90
+"""Of a CSV, about, as measured on jobs and segments of the samples."""
 """Tables of which more is stored are offered as Parquet only: as text they would be several times as large, and built in memory."""
 
 
@@ -63,9 +65,9 @@ def decisions(shown: Shown, store: Store) -> pd.DataFrame:
     return _every_run(shown, store, lambda result, trace: _decisions(result))
 
 
-def stored_mb(shown: Shown, name: str) -> float:
-    """Return how much is stored of a frame of `lab.store.FRAMES`, over all complete runs, in MB."""
-    return sum(path.stat().st_size for at in shown.places for entry in shown.entries[at] for path in entry.folder.glob(f"{name}.*")) / 1e6
+def csv_mb(shown: Shown, name: str) -> float:
+    """Return about how large the CSV of a frame of `lab.store.FRAMES` is, over all complete runs, in MB."""
+    return sum(entry.rows[name] for at in shown.places for entry in shown.entries[at]) * _ROW_BYTES / 1e6
 
 
 def _every_run(shown: Shown, store: Store, table: Callable[[RunResult, Trace], pd.DataFrame]) -> pd.DataFrame:

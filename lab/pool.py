@@ -318,7 +318,7 @@ class Pool:
             self._waiting.remove(run)
             self._active.append(run)
             run.row, run.attempts = run.ticket % self._rows, run.attempts + 1
-            args = (rerun_to_store if run.again else self._work, run.scenario.to_json(), str(self.store.root), run.row, run.ticket)
+            args = (rerun_to_store if run.again else self._work, run.scenario.to_json(), self.store.address, run.row, run.ticket)
             run.future = self._schedule(args)
             run.future.add_done_callback(lambda future, run=run: self._finished(run, future))  # type: ignore[misc]
 

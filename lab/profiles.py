@@ -164,7 +164,7 @@ def table_of(source: str, store: Store | None = None) -> ProfileTable:
         If it is not here any more, or damaged.
     """
     digest = source.removeprefix(STORED)
-    return _AT_HAND[digest] if digest in _AT_HAND else _kept(digest, str((store or Store()).root))
+    return _AT_HAND[digest] if digest in _AT_HAND else _kept(digest, (store or Store()).address)
 
 
 def assumptions(perf: Spec, trace: Trace, store: Store | None = None) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ def _digest(content: bytes) -> str:
 
 @lru_cache(maxsize=8)
 def _kept(digest: str, root: str) -> ProfileTable:
-    found = Store(Path(root)).get_profile(digest)
+    found = Store.at(root).get_profile(digest)
     if found is None:
         raise ParameterError(
             f"The profile {digest[:12]} is not kept on this machine (any more). Upload its file again, or choose one of {', '.join(BUILT_IN)}."

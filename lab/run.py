@@ -6,7 +6,6 @@ import platform
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final
 
 from lab import catalog, profiles
@@ -108,7 +107,7 @@ def run_to_store(document: Mapping[str, Any], root: str, progress: Callable[[Pro
     TrainyardError
         As `run`; also if the store cannot be written.
     """
-    scenario, store = Scenario.from_json(document), Store(Path(root))
+    scenario, store = Scenario.from_json(document), Store.at(root)
     key = key_of(scenario, store)
     if store.has(key):
         return key
@@ -125,7 +124,7 @@ def rerun_to_store(document: Mapping[str, Any], root: str, progress: Callable[[P
     StoreError
         If the result is another one than the one that was kept; the new one is kept then.
     """
-    scenario, store = Scenario.from_json(document), Store(Path(root))
+    scenario, store = Scenario.from_json(document), Store.at(root)
     key = key_of(scenario, store)
     trace = load_trace(scenario.trace, store)
     result, before = run(scenario, trace=trace, store=store, progress=progress), store.get(key)

@@ -208,7 +208,7 @@ def _stored(digest: str, store: Store) -> Source:
     if about is None:
         # Deleted: what was read of it before must not live on in this process.
         forget()
-    return Source(_stored_trace(digest, str(store.root)), about.account if about else {})
+    return Source(_stored_trace(digest, store.address), about.account if about else {})
 
 
 def forget() -> None:
@@ -219,7 +219,7 @@ def forget() -> None:
 
 @lru_cache(maxsize=4)
 def _stored_trace(digest: str, root: str) -> Trace:
-    return Store(Path(root)).get_trace(digest)
+    return Store.at(root).get_trace(digest)
 
 
 def _file(spec: TraceSpec, max_mb: float) -> Source:

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Mapping, MutableSequence
 from typing import Any, Final
 
-import pyarrow.feather
-import pyarrow.parquet  # noqa: F401 - likewise at the first trace
+import pyarrow.parquet  # noqa: F401 - loaded here, or it would be at the first trace
 
 import allocators
 from lab.run import run

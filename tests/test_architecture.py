@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = {
     "sim": (set(), {"numpy", "pandas", "simpy", "pyarrow", "psutil", "sklearn"}),
     "allocators": ({"sim.contract"}, {"numpy", "pulp", "highspy", "scipy"}),
-    "lab": ({"sim", "allocators"}, {"numpy", "pandas", "pyarrow", "orjson", "pebble", "psutil"}),
+    "lab": ({"sim", "allocators"}, {"numpy", "pandas", "pyarrow", "orjson", "pebble", "psutil", "sqlalchemy", "fsspec", "distributed"}),
     "charts": (set(), {"numpy", "pandas", "plotly"}),
     "report": ({"charts", "lab"}, {"numpy", "pandas", "plotly"}),
     "ui": ({"lab", "charts", "report"}, {"streamlit", "pandas"}),
@@ -35,9 +35,19 @@ HOMES = {
     "highspy": ("allocators/",),
     "streamlit": ("app.py", "pages/", "ui/"),
     "sklearn": ("sim/perf/trained.py",),
+    "sqlalchemy": ("lab/store/index.py",),
+    "fsspec": ("lab/store/files.py",),
+    "distributed": ("lab/sweeps/executors.py",),
 }
 # (file, module) pairs that are imported on first use, because most users never need them.
-LATE_IMPORTS = frozenset({("allocators/_matching.py", "scipy.optimize"), ("sim/perf/trained.py", "sklearn.ensemble")})
+LATE_IMPORTS = frozenset(
+    {
+        ("allocators/_matching.py", "scipy.optimize"),
+        ("sim/perf/trained.py", "sklearn.ensemble"),
+        ("lab/store/files.py", "fsspec.core"),
+        ("lab/sweeps/executors.py", "distributed"),
+    }
+)
 # Library -> the package that brings it, where the names differ.
 PACKAGES = {"sklearn": "scikit-learn"}
 OTHER_CODE = ("scripts", "benchmarks")
@@ -187,7 +197,8 @@ def test_every_foreign_import_is_a_declared_requirement() -> None:
         lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
         return {re.split(r"[^A-Za-z0-9_-]", line)[0].lower() for line in lines if line[:1].isalpha()}
 
-    app, dev = declared("requirements.txt"), declared("requirements.txt") | declared("requirements-dev.txt")
+    app = declared("requirements.txt") | declared("requirements-scale.txt")
+    dev = app | declared("requirements-dev.txt")
     own = {*LAYERS, *OTHER_CODE, "tests", "_venv"}
     for paths, known in ((PRODUCT, app), (files("tests", *OTHER_CODE), dev)):
         modules = {target.split(".")[0] for path in paths for _, target in imports(path)}
@@ -199,5 +210,9 @@ def test_constraints_name_every_requirement_and_no_place() -> None:
     lines = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line) for line in lines)
     pinned = {line.split("==")[0].lower() for line in lines}
-    asked = [line for file in ("requirements.txt", "requirements-dev.txt") for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
+    asked = [
+        line
+        for file in ("requirements.txt", "requirements-scale.txt", "requirements-dev.txt")
+        for line in (ROOT / file).read_text(encoding="utf-8").splitlines()
+    ]
     assert {re.split(r"[<>=]", line)[0] for line in asked if line[:1].isalpha()} <= pinned

@@ -58,7 +58,9 @@ def choose(lesson: Lesson, made: Setup) -> None:
     if not lesson.made:
         return
     st.session_state["lesson_seed"] = made.seed
-    st.number_input("Seed of the lesson", 0, lessons.MOST_SEED, key="lesson_seed", on_change=_reseed, width=200, help="Another seed makes other jobs of the same kind.")
+    st.number_input(
+        "Seed of the lesson", 0, lessons.MOST_SEED, key="lesson_seed", on_change=_reseed, width=200, help="Another seed makes other jobs of the same kind."
+    )
 
 
 def arrive(one: Group | None) -> None:

@@ -46,8 +46,8 @@ def report_button(mine: state.Desk) -> None:
 
 
 def _rows(shown: Shown, name: str) -> None:
-    large = exports.stored_mb(shown, name) > exports.CSV_LIMIT_MB
-    reason = f"More than {exports.CSV_LIMIT_MB:.0f} MB are stored, so take Parquet." if large else None
+    large = exports.csv_mb(shown, name) > exports.CSV_LIMIT_MB
+    reason = f"More than {exports.CSV_LIMIT_MB:.0f} MB of text, so take Parquet." if large else None
     text, binary = (lambda: rows_csv(shown, name)), (lambda: rows_parquet(shown, name))
     label, file = name.capitalize(), f"trainyard-{name}"
     st.download_button(f"{label} (CSV)", text, f"{file}.csv", "text/csv", help=reason, disabled=large, on_click="ignore", icon=_ICON)

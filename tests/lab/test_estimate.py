@@ -10,12 +10,13 @@ from lab import estimate, start
 from lab.estimate import Costs, Estimate, smaller
 from lab.scenario import TraceSpec
 from lab.store import Entry, Store
+from lab.store.files import Folder
 from sim.params import Spec
 
 
 def ran(policy: str, jobs: int, wall_s: float) -> Entry:
     facts: Any = {"timing": {"wall_s": wall_s}}
-    return Entry("k", Path(), {"jobs": jobs}, {"allocator": {"name": policy}}, facts)
+    return Entry("k", Folder(Path()), {}, {"jobs": jobs}, {"allocator": {"name": policy}}, facts)
 
 
 def test_the_largest_run_of_a_policy_says_what_a_job_costs() -> None:

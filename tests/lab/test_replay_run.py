@@ -162,7 +162,6 @@ def test_replays_take_turns(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_costs_only_the_next_opening(tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    store.root.mkdir(parents=True)
     (store.root / "replays").write_text("in the way", encoding="utf-8")
     run_ = finished(ReplayRun(small(tmp_path), 1, curves=False, store=store, workers=1))
     assert run_.state == "done"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from dataclasses import replace
 from typing import Any
@@ -202,7 +201,8 @@ def test_an_older_scenario_stays_and_is_marked(seen: AppTest, tiny: Study) -> No
 
 
 def test_a_result_that_was_removed_is_said(seen: AppTest, tiny: Study, pool: FakePool) -> None:
-    shutil.rmtree(outcomes.gather(tiny, pool.store).entries[2][0].folder)
+    entry = outcomes.gather(tiny, pool.store).entries[2][0]
+    entry.files.remove(entry.key)
     seen.query_params["p"] = "2"
     seen.run()
     sound(seen)

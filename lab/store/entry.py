@@ -1,0 +1,112 @@
+"""One stored result, whose frames are read when asked for, and how frames become files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Final
+
+import pandas as pd
+
+from lab.store.files import Files, StoreError
+from sim.result import RunResult, Timing
+
+FRAMES: Final = ("jobs", "segments", "placements", "decisions", "notes", "outages", "failures", "usage")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One stored result; its frames are read when asked for.
+
+    Parameters
+    ----------
+    key : str
+        Of the scenario.
+    files : Files
+        Where its frames lie.
+    rows : mapping
+        Name of a frame -> its rows.
+    summary : mapping
+        Name of a metric -> number.
+    scenario : mapping
+        `Scenario.to_json`.
+    provenance : mapping
+        Versions, time of creation, digest of the result.
+    """
+
+    key: str
+    files: Files
+    rows: Mapping[str, int]
+    summary: Mapping[str, Any]
+    scenario: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+    def chart(self, name: str) -> pd.DataFrame:
+        """Return one reduced frame, as `lab.frames.chart_frames` made it.
+
+        Raises
+        ------
+        StoreError
+            If it is missing or damaged.
+        """
+        return self._frame(f"chart-{name}")
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the allocator had to say of the run."""
+        return tuple(self.provenance["result"]["remarks"])
+
+    def jobs(self) -> pd.DataFrame:
+        """Return one row per job, without reading the other frames.
+
+        Raises
+        ------
+        StoreError
+            If it is missing or damaged.
+        """
+        return self._frame("jobs")
+
+    def result(self) -> RunResult:
+        """Return the whole result.
+
+        Raises
+        ------
+        StoreError
+            If a frame is missing or damaged.
+        """
+        facts: dict[str, Any] = {name: self._frame(name) for name in FRAMES} | dict(self.provenance["result"])
+        facts |= {"end_s": float(facts["end_s"]), "remarks": self.remarks, "timing": Timing(**self.provenance["timing"])}
+        result = RunResult(**facts)
+        if result.digest() != self.provenance["digest"]:
+            raise self._damaged("its contents changed")
+        return result
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        try:
+            frame = pd.read_parquet(BytesIO(self.files.read(self.key, f"{name}.parquet")))
+        except FileNotFoundError as error:
+            raise StoreError(f"The stored result {self.key[:12]} was removed, or has no frame '{name}'. Run the scenario again.") from error
+        except (OSError, ValueError) as error:
+            raise self._damaged(name) from error
+        # An empty table comes back without the categories of its columns.
+        for column, categories in self.provenance["categories"].get(name, {}).items():
+            if not isinstance(frame[column].dtype, pd.CategoricalDtype) or list(frame[column].cat.categories) != categories:
+                frame[column] = pd.Categorical(frame[column], categories=categories)
+        return frame
+
+    def _damaged(self, what: str) -> StoreError:
+        self.files.remove(self.key)
+        return StoreError(f"The stored result {self.key[:12]} was damaged ({what}) and is removed. Run the scenario again.")
+
+
+def categories(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """Return column -> categories, of those that have some."""
+    return {str(name): list(map(str, values.cat.categories)) for name, values in frame.items() if isinstance(values.dtype, pd.CategoricalDtype)}
+
+
+def parquet(frame: pd.DataFrame) -> bytes:
+    """Return a frame as a file."""
+    buffer = BytesIO()
+    frame.to_parquet(buffer, index=False, compression="lz4")
+    return buffer.getvalue()

@@ -1,0 +1,355 @@
+"""The database of the library: what is known of every run, and which comparisons and sweeps use it; SQLite, or any address that SQLAlchemy understands."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DatabaseError, SQLAlchemyError
+
+from sim.errors import TrainyardError
+
+_LOG: Final = logging.getLogger(__name__)
+_BUSY_S: Final = 30.0
+"""How long a writer waits for another one."""
+_MOST_AT_ONCE: Final = 500
+"""Values in one statement; SQLite takes no more than some hundreds."""
+
+_META: Final = sa.MetaData()
+VERSIONS: Final = sa.Table("versions", _META, sa.Column("version", sa.Integer, primary_key=True), sa.Column("since_s", sa.Float, nullable=False))
+THINGS: Final = sa.Table(
+    "things",
+    _META,
+    sa.Column("kind", sa.String(16), primary_key=True),
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("created_s", sa.Float, nullable=False),
+    sa.Column("complete", sa.Boolean, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("manifest", sa.Text, nullable=False),
+)
+STUDIES: Final = sa.Table(
+    "studies",
+    _META,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("document", sa.Text, nullable=False),
+    sa.Column("title", sa.Text, nullable=False),
+)
+USES: Final = sa.Table(
+    "uses",
+    _META,
+    sa.Column("study", sa.String(64), sa.ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("run", sa.String(64), primary_key=True, index=True),
+)
+SHELF: Final = sa.Table(
+    "shelf",
+    _META,
+    sa.Column("owner", sa.String(64), primary_key=True),
+    sa.Column("study", sa.String(64), sa.ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("tags", sa.Text, nullable=False),
+    sa.Column("used_s", sa.Float, nullable=False),
+)
+
+
+def _first(connection: sa.Connection) -> None:
+    _META.create_all(connection, [THINGS, STUDIES, USES, SHELF])
+
+
+MIGRATIONS: Final[tuple[Callable[[sa.Connection], None], ...]] = (_first,)
+"""What brings a database from version n to n + 1, in order; version 0 is an empty one."""
+
+
+class LibraryError(TrainyardError):
+    """The database cannot be reached, read or written."""
+
+
+RUN, TRACE, PROFILE = "run", "trace", "profile"
+"""Kinds of things."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the database knows of a run, an uploaded trace or a profile.
+
+    Parameters
+    ----------
+    kind : {"run", "trace", "profile"}
+        What it is.
+    key : str
+        Hash of the scenario, or of the contents.
+    created_s : float, seconds
+        When it was kept, or uploaded for the last time, since the epoch.
+    complete : bool
+        Whether its files are kept; of a run that is not, the numbers are.
+    size : int, bytes
+        Of its files.
+    manifest : mapping
+        What is known of it without reading its files.
+    """
+
+    kind: str
+    key: str
+    created_s: float
+    complete: bool
+    size: int
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A comparison or a sweep on somebody's shelf.
+
+    Parameters
+    ----------
+    study : str
+        Hash of its document.
+    document : mapping
+        Its JSON.
+    title : str
+        What it is called unless named.
+    name : str
+        Given by its owner; "" = none.
+    tags : tuple of str
+        Given by its owner.
+    used_s : float, seconds
+        When it was last run or changed, since the epoch.
+    runs, there : int
+        Runs that it needs, and how many of them are kept.
+    """
+
+    study: str
+    document: Mapping[str, Any]
+    title: str
+    name: str
+    tags: tuple[str, ...]
+    used_s: float
+    runs: int
+    there: int
+
+
+class Index:
+    """The database.
+
+    Parameters
+    ----------
+    address : str
+        As SQLAlchemy takes it, e.g. ``sqlite:////folder/library.db`` or ``postgresql+psycopg://user@host/name``.
+
+    Attributes
+    ----------
+    is_new : bool
+        Whether its tables have just been made.
+
+    Raises
+    ------
+    LibraryError
+        If it cannot be reached or was made by a later version.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        try:
+            self._engine = sa.create_engine(address, pool_pre_ping=not address.startswith("sqlite"))
+        except (SQLAlchemyError, ImportError) as error:
+            raise LibraryError(f"The address {_hidden(address)} of the library cannot be used ({_reason(error)}).") from error
+        if self._engine.dialect.name == "sqlite":
+            sa.event.listen(self._engine, "connect", _as_several_use_it)
+            sa.event.listen(self._engine, "begin", _begin)
+        self._writing = self._engine.execution_options(writes=True)
+        self.is_new = self._migrate()
+
+    def _migrate(self) -> bool:
+        """Bring the tables up to date; tell whether there were none."""
+        with self._changing() as connection:
+            VERSIONS.create(connection, checkfirst=True)
+            known = connection.scalar(sa.select(sa.func.max(VERSIONS.c.version))) or 0
+            if known > len(MIGRATIONS):
+                raise LibraryError(
+                    f"The library {_hidden(self.address)} was made by a later version of Trainyard (its tables have version {known}, this one knows "
+                    f"{len(MIGRATIONS)}). Install the later version, or use another library."
+                )
+            for at, step in enumerate(MIGRATIONS[known:], known + 1):
+                step(connection)
+                connection.execute(VERSIONS.insert().values(version=at, since_s=time.time()))
+            return not known
+
+    @contextmanager
+    def _changing(self) -> Iterator[sa.Connection]:
+        try:
+            with self._writing.begin() as connection:
+                if self._engine.dialect.name == "postgresql":
+                    # Readers go on; writers of the few rows here take turns, as they do in SQLite.
+                    connection.execute(sa.text("SELECT pg_advisory_xact_lock(7311)"))
+                yield connection
+        except SQLAlchemyError as error:
+            raise self._fault(error) from error
+
+    @contextmanager
+    def _reading(self) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.connect() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise self._fault(error) from error
+
+    def _fault(self, error: SQLAlchemyError) -> LibraryError:
+        place = _hidden(self.address)
+        if isinstance(error, DatabaseError) and any(sign in str(error) for sign in ("malformed", "not a database")):
+            return LibraryError(f"The library's database {place} is damaged. Move the file away: the list is made anew from the kept results.")
+        if "full" in str(error):
+            return LibraryError(f"The library's database {place} cannot be written, because the disk is full. Free some space, then run again.")
+        return LibraryError(f"The library's database {place} cannot be used ({_reason(error)}).")
+
+    def put(self, row: Row) -> None:
+        """Enter a thing; what is there already stays, but numbers alone give way to a complete run."""
+        body = {"created_s": row.created_s, "complete": row.complete, "bytes": row.size, "manifest": json.dumps(row.manifest, allow_nan=False)}
+        statement = self._insert(THINGS).values(kind=row.kind, key=row.key, **body)
+        if row.complete:
+            statement = statement.on_conflict_do_update(index_elements=["kind", "key"], set_=body, where=~THINGS.c.complete)
+        else:
+            statement = statement.on_conflict_do_nothing()
+        with self._changing() as connection:
+            connection.execute(statement)
+
+    def renew(self, kind: str, key: str) -> None:
+        """Count the age of a thing from now."""
+        with self._changing() as connection:
+            connection.execute(THINGS.update().where(THINGS.c.kind == kind, THINGS.c.key == key).values(created_s=time.time()))
+
+    def _insert(self, table: sa.Table) -> Any:
+        dialects = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+        make = dialects.get(self._engine.dialect.name)
+        if make is None:
+            raise LibraryError(f"Libraries in {self._engine.dialect.name} are not supported. Use SQLite or PostgreSQL.")
+        return make(table)
+
+    def get(self, kind: str, key: str) -> Row | None:
+        """Return what is known of a thing."""
+        with self._reading() as connection:
+            found = connection.execute(sa.select(THINGS).where(THINGS.c.kind == kind, THINGS.c.key == key)).first()
+        return _row(found) if found is not None else None
+
+    def among(self, kind: str, keys: Iterable[str]) -> dict[str, Row]:
+        """Return what is known of these, as far as they are there."""
+        wanted, found = list(dict.fromkeys(keys)), dict[str, Row]()
+        with self._reading() as connection:
+            for at in range(0, len(wanted), _MOST_AT_ONCE):
+                some = THINGS.c.key.in_(wanted[at : at + _MOST_AT_ONCE])
+                found |= {row.key: _row(row) for row in connection.execute(sa.select(THINGS).where(THINGS.c.kind == kind, some))}
+        return found
+
+    def rows(self, kind: str) -> list[Row]:
+        """Return what is known of all things of a kind, the newest first."""
+        order = (THINGS.c.created_s.desc(), THINGS.c.key)
+        with self._reading() as connection:
+            return [_row(row) for row in connection.execute(sa.select(THINGS).where(THINGS.c.kind == kind).order_by(*order))]
+
+    def older(self, limit_s: float) -> list[tuple[str, str]]:
+        """Return (kind, key) of what was kept before an instant, but for runs of comparisons that somebody has named or tagged."""
+        named = sa.select(USES.c.run).join_from(USES, SHELF, USES.c.study == SHELF.c.study).where((SHELF.c.name != "") | (SHELF.c.tags != ""))
+        kept = (THINGS.c.kind == RUN) & THINGS.c.key.in_(named)
+        with self._reading() as connection:
+            found = connection.execute(sa.select(THINGS.c.kind, THINGS.c.key).where(THINGS.c.created_s < limit_s, ~kept))
+            return [(row.kind, row.key) for row in found]
+
+    def drop(self, kind: str, keys: Iterable[str]) -> None:
+        """Forget things."""
+        gone = list(keys)
+        with self._changing() as connection:
+            for at in range(0, len(gone), _MOST_AT_ONCE):
+                connection.execute(THINGS.delete().where(THINGS.c.kind == kind, THINGS.c.key.in_(gone[at : at + _MOST_AT_ONCE])))
+
+    def shelve(self, owner: str, study: str, document: Mapping[str, Any], title: str, keys: Sequence[str]) -> None:
+        """Put a comparison or sweep on somebody's shelf, or to its front if it stands there."""
+        with self._changing() as connection:
+            body = {"id": study, "document": json.dumps(document, sort_keys=True, allow_nan=False), "title": title}
+            connection.execute(self._insert(STUDIES).values(body).on_conflict_do_nothing())
+            if keys:
+                connection.execute(self._insert(USES).values([{"study": study, "run": key} for key in dict.fromkeys(keys)]).on_conflict_do_nothing())
+            place = {"owner": owner, "study": study, "name": "", "tags": "", "used_s": time.time()}
+            connection.execute(self._insert(SHELF).values(place).on_conflict_do_update(index_elements=["owner", "study"], set_={"used_s": place["used_s"]}))
+
+    def shelf(self, owner: str) -> list[Kept]:
+        """Return what stands on a shelf, the last used first."""
+        runs = sa.select(USES.c.study, sa.func.count().label("runs"), sa.func.count(THINGS.c.key).label("there"))
+        counted = runs.join_from(USES, THINGS, (USES.c.run == THINGS.c.key) & (THINGS.c.kind == RUN), isouter=True).group_by(USES.c.study).subquery()
+        wanted = sa.select(STUDIES, SHELF.c.name, SHELF.c.tags, SHELF.c.used_s, counted.c.runs, counted.c.there)
+        joined = wanted.join_from(SHELF, STUDIES, SHELF.c.study == STUDIES.c.id).join(counted, counted.c.study == STUDIES.c.id, isouter=True)
+        with self._reading() as connection:
+            found = connection.execute(joined.where(SHELF.c.owner == owner).order_by(SHELF.c.used_s.desc(), STUDIES.c.id)).all()
+        return [_kept(row) for row in found]
+
+    def uses(self, study: str) -> list[str]:
+        """Return the runs of something."""
+        with self._reading() as connection:
+            return list(connection.scalars(sa.select(USES.c.run).where(USES.c.study == study).order_by(USES.c.run)))
+
+    def label(self, owner: str, study: str, *, name: str | None = None, tags: Sequence[str] | None = None) -> bool:
+        """Name or tag what stands on a shelf; tell whether it does."""
+        given = {"name": name, "tags": None if tags is None else json.dumps(list(tags))}
+        values = {key: value for key, value in given.items() if value is not None}
+        with self._changing() as connection:
+            return bool(connection.execute(SHELF.update().where(SHELF.c.owner == owner, SHELF.c.study == study).values(values)).rowcount)
+
+    def unshelve(self, owner: str, study: str) -> list[str]:
+        """Take something off a shelf; return the runs that nothing on any shelf uses any more."""
+        with self._changing() as connection:
+            connection.execute(SHELF.delete().where(SHELF.c.owner == owner, SHELF.c.study == study))
+            if connection.scalar(sa.select(sa.func.count()).where(SHELF.c.study == study)):
+                return []
+            used = list(connection.scalars(sa.select(USES.c.run).where(USES.c.study == study)))
+            connection.execute(USES.delete().where(USES.c.study == study))
+            connection.execute(STUDIES.delete().where(STUDIES.c.id == study))
+            others = set(connection.scalars(sa.select(USES.c.run).distinct()))
+            return [key for key in used if key not in others]
+
+    def close(self) -> None:
+        """Give back all connections."""
+        self._engine.dispose()
+
+
+def beside(folder: Path) -> str:
+    """Return the address of the database in a folder."""
+    return f"sqlite:///{folder / 'library.db'}"
+
+
+def _row(found: Any) -> Row:
+    return Row(found.kind, found.key, float(found.created_s), bool(found.complete), int(found.bytes), json.loads(found.manifest))
+
+
+def _kept(found: Any) -> Kept:
+    tags = tuple(json.loads(found.tags)) if found.tags else ()
+    return Kept(found.id, json.loads(found.document), found.title, found.name, tags, float(found.used_s), int(found.runs or 0), int(found.there or 0))
+
+
+def _begin(connection: sa.Connection) -> None:
+    # A transaction that reads first and writes then would fail, not wait, if another one has written in between.
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("writes") else "BEGIN")
+
+
+def _as_several_use_it(connection: Any, _: Any) -> None:
+    # Readers are not held up by a writer, and writers wait for each other instead of failing.
+    connection.isolation_level = None
+    for setting in ("journal_mode=WAL", "synchronous=NORMAL", f"busy_timeout={_BUSY_S * 1000:.0f}", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {setting}")
+
+
+def _hidden(address: str) -> str:
+    """Return an address without its password."""
+    try:
+        return sa.make_url(address).render_as_string(hide_password=True)
+    except SQLAlchemyError:
+        return address.partition("://")[0]
+
+
+def _reason(error: BaseException) -> str:
+    told = str(getattr(error, "orig", None) or error).strip().splitlines()
+    return told[0].rstrip(".") if told else type(error).__name__

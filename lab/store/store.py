@@ -1,0 +1,391 @@
+"""Results, uploaded traces and profiles by content hash: files in a folder or behind a URL, and a database that lists them; damaged things count as absent."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from lab.store.entry import FRAMES, Entry, categories, parquet
+from lab.store.files import MANIFEST, StoreError, files_at
+from lab.store.index import PROFILE, RUN, TRACE, Index, Row, beside
+from sim.errors import TraceError
+from sim.result import RunResult
+from sim.trace import Trace
+
+KEEP_DAYS: Final = 30.0
+_APART: Final = " | "
+"""Between folder and database in an address."""
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StoredTrace:
+    """What is known of an uploaded trace without reading it."""
+
+    digest: str
+    name: str
+    jobs: int
+    created_s: float
+    account: Mapping[str, Any]
+
+
+class Store:
+    """Where results, uploaded traces and profiles are kept; several processes, and with a shared database several machines, may use it at once.
+
+    Parameters
+    ----------
+    root : Path, str or None
+        A folder, or a URL that fsspec understands; None = `default_root()`.
+    keep_days : float, days
+        Uploads and results older than this are removed by `expire`, but for those of comparisons with a name.
+    database : str
+        Address of the database as SQLAlchemy takes it; "" = ``TRAINYARD_DATABASE``, or a file in the folder.
+
+    Raises
+    ------
+    TrainyardError
+        If either cannot be reached.
+
+    Notes
+    -----
+    Files are written first and then entered, so what the database lists is there. The files of a result hold all that the database knows of it: one that was
+    lost is made anew from them.
+    """
+
+    def __init__(self, root: Path | str | None = None, keep_days: float = KEEP_DAYS, database: str = "") -> None:
+        place = str(root if root is not None else os.environ.get("TRAINYARD_STORE") or default_root())
+        self.keep_days = keep_days
+        self.root = default_root() if "://" in place else Path(place).expanduser()
+        self._place = place if "://" in place else str(self.root)
+        self._database = database or os.environ.get("TRAINYARD_DATABASE", "")
+        if not self._database and "://" in place:
+            raise StoreError(f"Results at {place} need a database to list them. Set TRAINYARD_DATABASE to its address.")
+        self._files = {kind: files_at(f"{self._place}/{kind}s") for kind in (RUN, TRACE, PROFILE)}
+        self.index = Index(self._database or beside(_made(self.root)))
+        if self.index.is_new:
+            self._list_again()
+
+    @classmethod
+    def at(cls, address: str) -> Store:
+        """Return the store that another process calls by this `address`; in each process it is opened once."""
+        return _opened(address)
+
+    @property
+    def address(self) -> str:
+        """What another process needs to use the same store."""
+        return _APART.join([self._place, *([self._database] if self._database else [])])
+
+    @property
+    def shared(self) -> bool:
+        """Whether other machines reach both files and database under this address."""
+        return bool(self._database) and not self._database.startswith("sqlite") and self._files[RUN].shared
+
+    def has(self, key: str) -> bool:
+        """Tell whether a complete result is there."""
+        return self.get(key) is not None
+
+    def get(self, key: str) -> Entry | None:
+        """Return a result, or None if it is absent; a damaged one is removed, with a sentence in the log."""
+        row = self._row(RUN, key)
+        if row is None or not row.complete:
+            return None
+        wrong = [name for name, size in row.manifest["sizes"].items() if self._files[RUN].sizes(key).get(name) != size]
+        if wrong:
+            _LOG.warning("The stored result %s is damaged (%s); it is removed and will be computed again.", key, ", ".join(wrong))
+            self.delete(key)
+            return None
+        return self._entry(row)
+
+    def _entry(self, row: Row) -> Entry:
+        return Entry(row.key, self._files[RUN], row.manifest["rows"], row.manifest["summary"], row.manifest["scenario"], row.manifest["provenance"])
+
+    def numbers(self, keys: Iterable[str], *, whole: bool = False) -> dict[str, Mapping[str, Any]]:
+        """Return the summaries of these runs, as far as they are known; unless `whole`, their frames may not be kept."""
+        return {key: row.manifest["summary"] for key, row in self.index.among(RUN, map(_checked, keys)).items() if row.complete or not whole}
+
+    def put(self, key: str, result: RunResult, summary: Mapping[str, Any], charts: Mapping[str, pd.DataFrame], about: Mapping[str, Any]) -> None:
+        """Keep a result; if another process was faster, its equal result stays.
+
+        Parameters
+        ----------
+        key : str
+            Of the scenario.
+        result : RunResult
+            The frames of facts.
+        summary : mapping
+            Plain numbers; NaN becomes null.
+        charts : mapping of str to DataFrame
+            Reduced frames for drawing.
+        about : mapping
+            ``scenario`` (its JSON) and ``versions``.
+
+        Raises
+        ------
+        TrainyardError
+            If it cannot be written.
+        """
+        frames = {name: getattr(result, name) for name in FRAMES} | {f"chart-{name}": frame for name, frame in charts.items()}
+        files = {f"{name}.parquet": parquet(frame) for name, frame in frames.items()}
+        provenance = {
+            "created_s": time.time(),
+            "digest": result.digest(),
+            "versions": dict(about["versions"]),
+            "timing": asdict(result.timing),
+            "categories": {name: categories(frame) for name, frame in frames.items()},
+            "result": {name: plain(getattr(result, name)) for name in ("end_s", "reason", "voided", "overflow", "remarks")},
+        }
+        sizes = {name: len(data) for name, data in files.items()}
+        rows = {name: len(frame) for name, frame in frames.items()}
+        body = {"sizes": sizes, "rows": rows, "summary": plain(summary), "scenario": about["scenario"], "provenance": plain(provenance)}
+        self._keep(RUN, key, files, body)
+
+    def put_numbers(self, key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]) -> None:
+        """Keep the numbers of a run without its frames: what a sweep of thousands of runs needs.
+
+        Raises
+        ------
+        TrainyardError
+            If they cannot be written.
+        """
+        body = {"sizes": {}, "summary": plain(summary), "scenario": dict(scenario), "provenance": {"created_s": time.time()}}
+        self.index.put(Row(RUN, _checked(key), time.time(), False, 0, body))
+
+    def scenario(self, key: str) -> Mapping[str, Any] | None:
+        """Return the scenario of a run that is kept whole or as numbers, or None."""
+        row = self._row(RUN, key)
+        return row.manifest["scenario"] if row is not None else None
+
+    def entries(self) -> list[Entry]:
+        """Return all complete results, the newest first, without a look at their files."""
+        return [self._entry(row) for row in self.index.rows(RUN) if row.complete]
+
+    def runs_of(self, source: str) -> list[str]:
+        """Return the keys of everything that is kept of runs of a trace, given by its source, whole or numbers only."""
+        return [row.key for row in self.index.rows(RUN) if row.manifest["scenario"]["trace"]["source"] == source]
+
+    def delete(self, key: str) -> None:
+        """Remove a result, if it is there."""
+        self._remove(RUN, key)
+
+    def put_trace(self, trace: Trace, account: Mapping[str, Any] | None = None) -> str:
+        """Keep a trace for `keep_days`, counted from its last upload.
+
+        Parameters
+        ----------
+        trace : Trace
+            As read, before window and load.
+        account : mapping or None
+            What the import reported, plain values.
+
+        Returns
+        -------
+        str
+            Its digest; ``store:<digest>`` is its source in a scenario.
+
+        Raises
+        ------
+        TrainyardError
+            If it cannot be written.
+        """
+        if self._row(TRACE, trace.digest) is not None:
+            self.index.renew(TRACE, trace.digest)
+        else:
+            about = {"name": trace.name, "epoch": trace.epoch, "jobs": len(trace), "account": plain(account or {})}
+            self._keep(TRACE, trace.digest, {"jobs.parquet": parquet(trace.frame)}, about)
+        return trace.digest
+
+    def trace_info(self, digest: str) -> StoredTrace | None:
+        """Return what is known of a kept trace, or None if it is not here."""
+        row = self._row(TRACE, digest)
+        return _trace_info(row) if row is not None else None
+
+    def get_trace(self, digest: str) -> Trace:
+        """Return a kept trace.
+
+        Raises
+        ------
+        TraceError
+            If it is not here any more, or damaged.
+        """
+        row = self._row(TRACE, digest)
+        gone = f"The trace {digest[:12]} is not kept on this machine (any more). Load its file again."
+        if row is None:
+            raise TraceError(gone)
+        try:
+            frame = pd.read_parquet(BytesIO(self._files[TRACE].read(digest, "jobs.parquet")))
+            trace = Trace.of(frame, name=str(row.manifest["name"]), epoch=str(row.manifest["epoch"]))
+        except FileNotFoundError as error:
+            self.index.drop(TRACE, [digest])
+            raise TraceError(gone) from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise TraceError(f"The kept trace {digest[:12]} is damaged ({error}). Load its file again.") from error
+        if trace.digest != digest:
+            raise TraceError(f"The kept trace {digest[:12]} was changed on the disk. Load its file again.")
+        return trace
+
+    def traces(self) -> list[StoredTrace]:
+        """Return what is known of all kept traces, the newest first."""
+        return [_trace_info(row) for row in self.index.rows(TRACE)]
+
+    def delete_trace(self, digest: str) -> None:
+        """Remove a kept trace, if it is there."""
+        self._remove(TRACE, digest)
+
+    def put_profile(self, digest: str, data: bytes, about: Mapping[str, Any]) -> None:
+        """Keep a measured profile for `keep_days`, counted from its last upload; raises `TrainyardError` if it cannot be written."""
+        if self._row(PROFILE, digest) is not None:
+            self.index.renew(PROFILE, digest)
+        else:
+            self._keep(PROFILE, digest, {"profile.csv": data}, plain(about))
+
+    def get_profile(self, digest: str) -> tuple[bytes, Mapping[str, Any]] | None:
+        """Return a kept profile with what is known of it, or None if it is not here."""
+        row = self._row(PROFILE, digest)
+        try:
+            return None if row is None else (self._files[PROFILE].read(digest, "profile.csv"), row.manifest)
+        except FileNotFoundError:
+            self.index.drop(PROFILE, [digest])
+            return None
+
+    def expire(self, now_s: float | None = None) -> int:
+        """Remove results, traces and profiles older than `keep_days`; return how many."""
+        limit = (time.time() if now_s is None else now_s) - self.keep_days * 86_400
+        old = self.index.older(limit)
+        for kind, key in old:
+            self._remove(kind, key)
+        return len(old)
+
+    def packed(self, key: str) -> dict[str, bytes]:
+        """Return the files of a complete result, its manifest among them: what `unpack` takes, here or elsewhere.
+
+        Raises
+        ------
+        StoreError
+            If it is missing or damaged.
+        """
+        try:
+            return {name: self._files[RUN].read(key, name) for name in self._files[RUN].sizes(_checked(key))}
+        except FileNotFoundError as error:
+            raise StoreError(f"The stored result {key[:12]} was removed. Run the scenario again.") from error
+
+    def unpack(self, key: str, files: Mapping[str, bytes]) -> None:
+        """Keep a result that `packed` gave.
+
+        Raises
+        ------
+        StoreError
+            If it is not what it says: a frame is missing, or the digest is another one.
+        """
+        if self.has(key):
+            return
+        wrong = StoreError(f"The result {key[:12]} in this file is damaged or made by hand, so it is not taken over. Export it again.")
+        try:
+            about = json.loads(files[MANIFEST])
+            given = {name: len(files[name]) for name in about["sizes"]}
+            complete = given == about["sizes"] and set(files) == {*given, MANIFEST}
+        except (ValueError, KeyError, TypeError) as error:
+            raise wrong from error
+        if not complete:
+            raise wrong
+        self._files[RUN].write(_checked(key), files)
+        if not self.adopt(RUN, key):
+            self._files[RUN].remove(key)
+            raise wrong
+        entry = self.get(key)
+        if entry is None:
+            raise wrong
+        # Reads everything and compares the digest; a result that is another one removes itself.
+        entry.result()
+
+    def _row(self, kind: str, key: str) -> Row | None:
+        return self.index.get(kind, _checked(key))
+
+    def _keep(self, kind: str, key: str, files: Mapping[str, bytes], about: Mapping[str, Any]) -> None:
+        manifest = json.dumps(about, allow_nan=False).encode()
+        self._files[kind].write(_checked(key), {**files, MANIFEST: manifest})
+        self.index.put(Row(kind, key, time.time(), True, sum(map(len, files.values())), about))
+
+    def _remove(self, kind: str, key: str) -> None:
+        # First off the list: what is listed must be there.
+        self.index.drop(kind, [_checked(key)])
+        self._files[kind].remove(key)
+
+    def _list_again(self) -> None:
+        for kind, files in self._files.items():
+            for key in files.walk():
+                self.adopt(kind, key)
+
+    def adopt(self, kind: str, key: str) -> bool:
+        """Enter what is there but not listed; tell whether it could be read."""
+        try:
+            about = json.loads(self._files[kind].read(_checked(key), MANIFEST))
+            # A result without numbers of rows was kept by an earlier version, in other files.
+            created_s = float(about["provenance"]["created_s"]) if kind == RUN and about["rows"] else time.time()
+            self.index.put(Row(kind, key, created_s, True, sum(self._files[kind].sizes(key).values()), about))
+        except (OSError, ValueError, KeyError, TypeError, StoreError) as error:
+            _LOG.warning("The stored %s %s cannot be read (%s) and is not listed.", kind, key, error)
+            return False
+        return True
+
+
+@lru_cache(maxsize=8)
+def _opened(address: str) -> Store:
+    place, _, database = address.partition(_APART)
+    return Store(place, database=database)
+
+
+def default_root() -> Path:
+    """Return the folder for results: ``TRAINYARD_STORE``, or the user's data folder of this system."""
+    given = os.environ.get("TRAINYARD_STORE", "")
+    if given and "://" not in given:
+        return Path(given).expanduser()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share"))
+    return base / "trainyard"
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON can hold: numbers of numpy as Python's, what is not finite as null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    return value
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"Results cannot be kept in {error.filename} ({error.strerror}). Set TRAINYARD_STORE to a folder you may write to.") from error
+    return folder
+
+
+def _trace_info(row: Row) -> StoredTrace:
+    about = row.manifest
+    return StoredTrace(row.key, str(about["name"]), int(about["jobs"]), row.created_s, about["account"])
+
+
+def _checked(name: str) -> str:
+    if not (8 <= len(name) <= 64 and all(letter in "0123456789abcdef" for letter in name)):
+        raise StoreError(f"'{name[:40]}' is not a hash of the store. Copy the whole address again.")
+    return name
