@@ -1,0 +1,125 @@
+"""The workers of a sweep or a search: takes runs as long as there is room, tells what came of them, and keeps numbers in the store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lab.pool import sentence
+from lab.scenario import Scenario
+from lab.store import Store, StoreError
+from lab.sweeps.executors import ExecutorError, Place
+from lab.sweeps.work import Numbers, packed, run_numbers, run_whole
+from sim.errors import TrainyardError
+
+_AHEAD: Final = 2
+"""Runs at each worker, one of which waits, so that it never waits for the next."""
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A run without numbers: why, as one sentence."""
+
+    why: str
+
+
+class Crew:
+    """Workers at a place.
+
+    Parameters
+    ----------
+    place : Place
+        Where they are.
+    store : Store
+        Where numbers are kept.
+    whole : bool
+        Whether whole results are kept instead.
+
+    Raises
+    ------
+    StoreError
+        If whole results are to be kept by workers that cannot reach the store.
+    """
+
+    def __init__(self, place: Place, store: Store, *, whole: bool = False) -> None:
+        if whole and place.remote and not store.shared:
+            raise StoreError(
+                f"Workers on other machines cannot write whole results to {store.address}. Let only numbers come back, "
+                "or set TRAINYARD_STORE and TRAINYARD_DATABASE to addresses that they reach."
+            )
+        self._place, self._store, self._whole = place, store, whole
+        self._tasks: dict[Future[Numbers], tuple[str, Scenario]] = {}
+        self._shared: dict[tuple[str, ...], Any] = {}
+
+    @property
+    def room(self) -> int:
+        """How many more runs may be asked for now."""
+        return self._place.workers * (_AHEAD if self._place.workers > 1 else 1) - len(self._tasks)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something runs."""
+        return bool(self._tasks)
+
+    def ask(self, key: str, scenario: Scenario) -> None:
+        """Submit a run.
+
+        Raises
+        ------
+        TrainyardError
+            If its jobs cannot be loaded.
+        """
+        self._tasks[self._submitted(scenario)] = key, scenario
+
+    def _submitted(self, scenario: Scenario) -> Future[Numbers]:
+        executor = self._place.executor
+        if self._whole or not self._place.remote:
+            return executor.submit(run_whole if self._whole else run_numbers, scenario.to_json(), self._store.address, {})
+        document, baggage = packed(scenario, self._store)
+        mark = tuple(baggage)
+        if mark not in self._shared:
+            self._shared[mark] = self._place.share(baggage)
+        return executor.submit(run_numbers, document, "", self._shared[mark])
+
+    def heard(self, timeout_s: float) -> dict[str, Numbers | Lost]:
+        """Wait for the next runs to end, at most so long; return key -> what came of them.
+
+        Raises
+        ------
+        TrainyardError
+            If the machines are gone, or the store cannot be written.
+        """
+        ended, _ = wait(self._tasks, timeout=timeout_s, return_when=FIRST_COMPLETED)
+        return dict(self._outcome(task, *self._tasks.pop(task)) for task in ended)
+
+    def _outcome(self, task: Future[Numbers], key: str, scenario: Scenario) -> tuple[str, Numbers | Lost]:
+        try:
+            fault = task.exception()
+        except CancelledError as error:
+            fault = error
+        if fault is None:
+            numbers = task.result()
+            if not self._whole:
+                self._store.put_numbers(key, numbers.summary, scenario.to_json())
+            return key, numbers
+        if isinstance(fault, CancelledError) or (isinstance(fault, OSError) and not isinstance(fault, (BrokenProcessPool, TimeoutError))):
+            raise ExecutorError("The machines of these runs were lost. What is done is kept: start again to go on.") from fault
+        if not isinstance(fault, TrainyardError):
+            _LOG.error("A run failed: %s", scenario.canonical(), exc_info=fault)
+        return key, Lost(sentence(fault))
+
+    def dismiss(self) -> None:
+        """Give up what has not ended."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+
+
+def known(store: Store, keys: Iterable[str], *, whole: bool = False) -> dict[str, Numbers]:
+    """Return the numbers of runs that are kept already, `whole` or in any way: key -> numbers."""
+    return {key: Numbers(summary, ()) for key, summary in store.numbers(keys, whole=whole).items()}

@@ -1,0 +1,313 @@
+"""How many nodes meet a target: the search under way for every policy at once, and the answer with what it rests on."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import pandas as pd
+
+from lab.capacity import Search, Size
+from lab.outcomes import titles
+from lab.pool import sentence
+from lab.run import key_of
+from lab.scenario import Scenario
+from lab.store import Store
+from lab.sweeps.crew import Crew, Lost, known
+from lab.sweeps.executors import DEFAULT, ExecutorError, opened
+from lab.sweeps.question import Question
+from lab.sweeps.work import Numbers
+from sim.errors import TrainyardError
+
+HOURS_A_MONTH: Final = 730.0
+_POLL_S: Final = 0.1
+_SAME: Final = 1e-9
+_LOG: Final = logging.getLogger(__name__)
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a policy came to at a size.
+
+    Parameters
+    ----------
+    size : tuple of int
+        Nodes of the groups that vary.
+    value : float
+        The metric, mean over repeats; NaN where a run failed or no job was completed.
+    low, high : float
+        Least and greatest over repeats.
+    completed : float
+        Share of jobs completed.
+    holds : bool
+        Whether it meets the target.
+    failed : str
+        Why a run gave no numbers; "" = all did.
+    """
+
+    size: Size
+    value: float
+    low: float
+    high: float
+    completed: float
+    holds: bool
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is known for a policy.
+
+    Parameters
+    ----------
+    policy : str
+        Its title.
+    size : tuple of int or None
+        The smallest, or cheapest, that holds; None = none of the range.
+    usd_per_h : float
+        What the whole cluster costs then.
+    nearest : Reading or None
+        Where none holds: the reading that came nearest.
+    buys : float
+        By how much one more node changes the metric at the answer; NaN = not known.
+    runs : int
+        Runs that it took.
+    assumed : str
+        What it rests on beside the runs.
+    over : bool
+        Whether the search has ended.
+    """
+
+    policy: str
+    size: Size | None
+    usd_per_h: float
+    nearest: Reading | None
+    buys: float
+    runs: int
+    assumed: str
+    over: bool
+
+
+class PlanRun:
+    """A search under way, for all policies of the study at once.
+
+    Parameters
+    ----------
+    question : Question
+        What is asked.
+    store : Store
+        Where numbers are looked for and kept.
+    where : str
+        As for `lab.sweeps.executors.opened`.
+    """
+
+    def __init__(self, question: Question, store: Store, where: str = DEFAULT) -> None:
+        self.question, self.store = question, store
+        self._where = where
+        self._seekers = [_Seeker(question, policy, title) for policy, title in enumerate(titles(question.study.allocators))]
+        self._state: State = "waiting"
+        self._fault: TrainyardError | None = None
+        self._stop, self._over = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self.began_s = self.ended_s = 0.0
+
+    @property
+    def state(self) -> State:
+        """Where it is."""
+        return self._state
+
+    @property
+    def error(self) -> str:
+        """Why it ended early; "" if it did not, or was cancelled."""
+        return str(self._fault) if self._fault is not None else ""
+
+    @property
+    def done(self) -> int:
+        """Runs that are over."""
+        return sum(seeker.runs for seeker in self._seekers)
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Keys of all runs so far, once each."""
+        return tuple(dict.fromkeys(key for seeker in self._seekers for key in seeker.keys))
+
+    def start(self) -> None:
+        """Begin, without blocking."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self.run, name="plan", daemon=True)
+            self._thread.start()
+
+    def cancel(self) -> None:
+        """End what runs; what is done is kept."""
+        self._stop.set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Block until it has ended; tell whether it has."""
+        return self._over.wait(timeout_s)
+
+    def run(self) -> None:
+        """Search, in this thread; never raises, see `error`."""
+        self._state, self.began_s = "running", time.monotonic()
+        try:
+            with opened(self._where) as place:
+                self._drive(Crew(place, self.store))
+            self._state = "cancelled" if self._stop.is_set() and not all(seeker.over for seeker in self._seekers) else "done"
+        except Exception as error:  # the border of a thread: whatever happened is told to the user
+            if not isinstance(error, TrainyardError):
+                _LOG.error("A search failed", exc_info=error)
+            self._fault = error if isinstance(error, TrainyardError) else ExecutorError(sentence(error))
+            self._state = "failed"
+        finally:
+            self.ended_s = time.monotonic()
+            self._over.set()
+
+    def _drive(self, crew: Crew) -> None:
+        asked: set[str] = set()
+        while not self._stop.is_set():
+            for seeker in self._seekers:
+                seeker.look_up(self.store)
+            for key, scenario in [run for seeker in self._seekers for run in seeker.wanted()]:
+                if key not in asked and crew.room > 0:
+                    crew.ask(key, scenario)
+                    asked.add(key)
+            if not crew.busy:
+                break
+            for key, outcome in crew.heard(_POLL_S).items():
+                for seeker in self._seekers:
+                    seeker.take(key, outcome)
+        crew.dismiss()
+
+    def answers(self) -> tuple[Answer, ...]:
+        """Return what is known so far, by policy."""
+        return tuple(seeker.answer() for seeker in self._seekers)
+
+    def readings(self) -> pd.DataFrame:
+        """Return one row per policy and size that was tried.
+
+        Returns
+        -------
+        DataFrame
+            `policy`, `size` (nodes; of two groups the first), `second` (nodes of the second group, or 0), `usd_per_h`, and the rest of `Reading`.
+        """
+        rows = [
+            {
+                "policy": seeker.title,
+                "size": one.size[0],
+                "second": one.size[1] if len(one.size) > 1 else 0,
+                "usd_per_h": self.question.price_per_h(one.size),
+                **{name: getattr(one, name) for name in ("value", "low", "high", "completed", "holds", "failed")},
+            }
+            for seeker in self._seekers
+            for one in seeker.readings.values()
+        ]
+        columns = ["policy", "size", "second", "usd_per_h", "value", "low", "high", "completed", "holds", "failed"]
+        return pd.DataFrame(rows, columns=columns).sort_values(["policy", "size", "second"], ignore_index=True)
+
+
+class _Seeker:
+    """The search for one policy."""
+
+    def __init__(self, question: Question, policy: int, title: str) -> None:
+        self.title = title
+        self.readings: dict[Size, Reading] = {}
+        self.keys: dict[str, None] = {}
+        self._question, self._policy = question, policy
+        self._search: Search = question.search()
+        self._runs: dict[Size, list[tuple[str, Scenario]]] = {}
+        self._outcomes: dict[str, Numbers | Lost] = {}
+        self._lost: dict[Size, str] = {}
+        self._most = math.nan
+
+    @property
+    def runs(self) -> int:
+        """Runs that are over."""
+        return len(self._outcomes)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be tried."""
+        return not self._sizes()
+
+    def look_up(self, store: Store) -> None:
+        """Find the runs of the sizes that are wanted, and take what is known of them."""
+        while fresh := [size for size in self._sizes() if size not in self._runs]:
+            for size in fresh:
+                self._runs[size] = self._planned(size, store)
+            self._outcomes |= known(store, [key for size in fresh for key, _ in self._runs[size]])
+            before = len(self.readings)
+            for size in fresh:
+                self._tell(size)
+            if len(self.readings) == before:
+                break
+
+    def _planned(self, size: Size, store: Store) -> list[tuple[str, Scenario]]:
+        try:
+            planned = [(key_of(scenario, store), scenario) for scenario in self._question.at(size).repeated(self._policy)]
+        except TrainyardError as error:
+            # No machines at all, or none of a kind that the policy needs: such a size meets no target.
+            self._lost[size] = str(error)
+            return []
+        self.keys |= dict.fromkeys(key for key, _ in planned)
+        return planned
+
+    def wanted(self) -> list[tuple[str, Scenario]]:
+        """Return the runs that are to be made now, the most telling first."""
+        return [run for size in self._sizes() for run in self._runs.get(size, []) if run[0] not in self._outcomes]
+
+    def _sizes(self) -> list[Size]:
+        """Return the sizes to try: those of the search, then one node more than the answer, to say what it buys."""
+        wanted = [size for size in self._search.wanted if size not in self.readings]
+        answer = self._search.answer
+        if not wanted and answer is not None and len(answer) == 1:
+            more = (answer[0] + 1,)
+            wanted = [more] if more[0] <= self._question.high[0] and more not in self.readings else []
+        return wanted
+
+    def take(self, key: str, outcome: Numbers | Lost) -> None:
+        """Take in what a run gave, if it is one of this search."""
+        if key in self.keys and key not in self._outcomes:
+            self._outcomes[key] = outcome
+            for size, runs in self._runs.items():
+                if size not in self.readings and any(own == key for own, _ in runs):
+                    self._tell(size)
+
+    def _tell(self, size: Size) -> None:
+        outcomes = [self._outcomes.get(key) for key, _ in self._runs[size]]
+        if None in outcomes:
+            return
+        lost = [outcome.why for outcome in outcomes if isinstance(outcome, Lost)]
+        numbers = [outcome.summary for outcome in outcomes if isinstance(outcome, Numbers)]
+        failed = self._lost.get(size, "") or (lost[0] if lost else "")
+        self.readings[size] = reading = self._reading(size, numbers, failed)
+        self._search.tell(size, holds=reading.holds)
+
+    def _reading(self, size: Size, numbers: Sequence[Mapping[str, Any]], failed: str) -> Reading:
+        if failed or not numbers:
+            return Reading(size, math.nan, math.nan, math.nan, 0.0, False, failed)
+        values = np.array([math.nan if one.get(self._question.metric) is None else float(one[self._question.metric]) for one in numbers])
+        completed = float(np.mean([float(one["completed"]) / max(float(one["jobs"]), 1.0) for one in numbers]))
+        # The search asks for the largest size first: a smaller one on which fewer jobs can ever run would only look fast.
+        self._most = max(completed, self._most) if self._most == self._most else completed
+        value, limit = float(values.mean()), self._question.limit
+        meets = value <= limit + _SAME if self._question.lower else value >= limit - _SAME
+        return Reading(size, value, float(values.min()), float(values.max()), completed, bool(meets and completed >= self._most - _SAME))
+
+    def answer(self) -> Answer:
+        """Return what is known."""
+        size = self._search.answer
+        known_readings = [one for one in self.readings.values() if one.value == one.value]
+        nearest = None
+        if size is None and known_readings:
+            # More completed jobs first: a good figure of few jobs is no near miss.
+            nearest = min(known_readings, key=lambda one: (-one.completed, one.value if self._question.lower else -one.value))
+        more = self.readings.get((size[0] + 1,)) if size is not None and len(size) == 1 else None
+        buys = more.value - self.readings[size].value if size is not None and more is not None else math.nan
+        usd = self._question.price_per_h(size) if size is not None else math.nan
+        return Answer(self.title, size, usd, nearest, buys, self.runs, self._search.assumed, self.over)

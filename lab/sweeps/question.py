@@ -1,0 +1,163 @@
+"""The question of a search: which nodes may vary, between how many, and what target must be met."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from lab.capacity import CountSearch, MixSearch, Size
+from lab.compared import METRICS
+from lab.document import canonical_json, number, pack_document, settings, unpack_document, whole
+from lab.study import Study
+from sim.cluster import Cluster
+from sim.errors import ParameterError
+
+LOWER: Final = {metric.name: metric.better == "lower" for metric in METRICS if metric.better}
+"""Name of a metric that a target may be set for -> whether less is better."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """How many nodes of a kind, or of two kinds together, are needed.
+
+    Parameters
+    ----------
+    study : Study
+        Jobs, policies, repeats, and the cluster whose groups of nodes vary.
+    groups : tuple of int
+        Places of one or two groups of the cluster.
+    low, high : tuple of int
+        The range of each, both ends included.
+    metric : str
+        Key of `LOWER`.
+    limit : float
+        What the metric must reach, in its own unit (seconds, shares, USD).
+    check : bool
+        Whether sizes below the answer are tried too, see `lab.capacity.CountSearch`; one group only.
+    budget_per_h : float, USD per hour
+        For two groups: what the whole cluster may cost; inf = anything.
+
+    Raises
+    ------
+    ParameterError
+        If a part does not go with the others.
+    """
+
+    study: Study
+    groups: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    metric: str = "queue_p95_s"
+    limit: float = 600.0
+    check: bool = True
+    budget_per_h: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Check."""
+        for name in ("groups", "low", "high"):
+            object.__setattr__(self, name, tuple(whole(name, value) for value in getattr(self, name)))
+        object.__setattr__(self, "limit", number("limit", self.limit))
+        object.__setattr__(self, "budget_per_h", number("budget_per_h", self.budget_per_h))
+        there = len(self.study.base.cluster.groups)
+        if len(self.groups) not in (1, 2) or len(set(self.groups)) < len(self.groups) or not all(group < there for group in self.groups):
+            raise ParameterError(f"One or two different groups of nodes may vary, numbered from 0 to {there - 1}; {list(self.groups)} are not.")
+        if len(self.low) != len(self.groups) or len(self.high) != len(self.groups):
+            raise ParameterError("Each group of nodes that varies needs a range: give as many ends as groups.")
+        if self.metric not in LOWER:
+            raise ParameterError(f"No target can be set for '{self.metric}'. Choose one of {', '.join(LOWER)}.")
+        self.search()
+
+    @property
+    def lower(self) -> bool:
+        """Whether the metric must stay at or below the limit."""
+        return LOWER[self.metric]
+
+    @property
+    def most_runs(self) -> int:
+        """How many runs it may take at most."""
+        sizes = [high - low + 1 for low, high in zip(self.low, self.high, strict=True)]
+        tried = sum(sizes) if len(sizes) > 1 else sizes[0] if self.check else min(sizes[0], math.ceil(math.log2(sizes[0] + 1)) + 2)
+        return tried * len(self.study.allocators) * self.study.repeats
+
+    def search(self) -> CountSearch | MixSearch:
+        """Return a search that has not begun."""
+        if len(self.groups) == 1:
+            return CountSearch(self.low[0], self.high[0], check=self.check)
+        first, second = (self._price_per_node(group) for group in self.groups)
+        fixed = sum(group.count * self._price_per_node(at) for at, group in enumerate(self.study.base.cluster.groups) if at not in self.groups)
+        return MixSearch((self.low[0], self.low[1]), (self.high[0], self.high[1]), (first, second), self.budget_per_h - fixed)
+
+    def _price_per_node(self, at: int) -> float:
+        base = self.study.base.cluster
+        return Cluster((replace(base.groups[at], count=1),), base.types).price_per_hour
+
+    def cluster(self, size: Size) -> Cluster:
+        """Return the machines with so many nodes in the groups that vary; a group of none is left out.
+
+        Raises
+        ------
+        TrainyardError
+            If no node is left, or a dated change names one that is not there.
+        """
+        base = self.study.base.cluster
+        counts = dict(zip(self.groups, size, strict=True))
+        groups = tuple(replace(group, count=counts.get(at, group.count)) for at, group in enumerate(base.groups))
+        return replace(base, groups=tuple(group for group in groups if group.count), types=base.types)
+
+    def price_per_h(self, size: Size) -> float:
+        """Return what the whole cluster costs per hour."""
+        counts = dict(zip(self.groups, size, strict=True))
+        groups = self.study.base.cluster.groups
+        return sum(counts.get(at, group.count) * self._price_per_node(at) for at, group in enumerate(groups))
+
+    def at(self, size: Size) -> Study:
+        """Return the comparison on so many nodes."""
+        return replace(self.study, base=replace(self.study.base, cluster=self.cluster(size)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        budget = None if math.isinf(self.budget_per_h) else self.budget_per_h
+        plain = {"groups": list(self.groups), "low": list(self.low), "high": list(self.high), "metric": self.metric, "limit": self.limit, "check": self.check}
+        return {"kind": "plan", "study": self.study.to_json(), **plain, "budget_per_h": budget}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Question:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        TrainyardError
+            If a key is missing or unknown, or a value cannot be used.
+        """
+        kept = settings("plan", data, cls)
+        if not isinstance(kept.get("study"), Mapping):
+            raise ParameterError("A question of capacity needs 'study' (what Save wrote).")
+        study = Study.from_json(kept.pop("study"))
+        for name in ("groups", "low", "high"):
+            if not isinstance(kept.get(name), Sequence) or isinstance(kept.get(name), str):
+                raise ParameterError(f"A question of capacity needs '{name}', a list of whole numbers.")
+            kept[name] = tuple(kept[name])
+        if kept.get("budget_per_h", 0) is None:
+            kept["budget_per_h"] = math.inf
+        return cls(study, **kept)
+
+    def canonical(self) -> str:
+        """Return the JSON text that is the same for equal questions, byte for byte."""
+        return canonical_json(self.to_json())
+
+    def pack(self) -> str:
+        """Return a short form for an address."""
+        return pack_document(self.to_json())
+
+    @classmethod
+    def unpack(cls, text: str) -> Question:
+        """Read what `pack` wrote.
+
+        Raises
+        ------
+        TrainyardError
+            If the text is damaged or does not hold a question.
+        """
+        return cls.from_json(unpack_document(text))

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from lab.run import run, summarise
+from lab.scenario import Scenario, TraceSpec
+from lab.sources import load_trace
+from lab.store import Store
+from lab.study import Study
+from lab.sweeps import plan
+from lab.sweeps.plan import PlanRun
+from lab.sweeps.question import Question
+from lab.sweeps.work import Numbers
+from sim.cluster import Cluster
+from sim.contract import Spec
+from sim.errors import ParameterError
+
+CLUSTER = Cluster.parse("2x4:v100,1x4:k80")
+STUDY = Study(Scenario(TraceSpec("sample:tiny"), CLUSTER, Spec("fifo")), (Spec("fifo"), Spec("srtf")))
+QUESTION = Question(STUDY, (0,), (1,), (8,), "queue_mean_s", 600.0)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+def asked(question: Question, store: Store) -> PlanRun:
+    made = PlanRun(question, store, "inline")
+    made.run()
+    assert (made.state, made.error) == ("done", "")
+    return made
+
+
+def value(question: Question, size: tuple[int, ...], policy: int) -> float:
+    """The metric, of a run in which all jobs complete; else it meets no target."""
+    scenario = question.at(size).repeated(policy)[0]
+    trace = load_trace(scenario.trace)
+    numbers = summarise(scenario, run(scenario, trace=trace), trace)
+    return float(numbers[question.metric]) if numbers["completed"] == numbers["jobs"] else math.inf
+
+
+def test_the_answer_is_that_of_trying_every_size(store: Store) -> None:
+    made = asked(QUESTION, store)
+    for policy, answer in enumerate(made.answers()):
+        holding = [size for size in range(1, 9) if value(QUESTION, (size,), policy) <= 600.0]
+        assert answer.size == (min(holding),)
+        assert answer.over
+        assert answer.usd_per_h == pytest.approx(QUESTION.at((min(holding),)).base.cluster.price_per_hour)
+        more = (min(holding) + 1,)
+        assert answer.buys == pytest.approx(value(QUESTION, more, policy) - value(QUESTION, (min(holding),), policy))
+    assert made.done == sum(answer.runs for answer in made.answers())
+    readings = made.readings()
+    assert readings.loc[readings["holds"], "value"].max() <= 600.0
+    assert asked(QUESTION, store).readings().equals(readings)
+
+
+def test_a_planted_anomaly_is_said_and_the_smallest_that_holds_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    holding = {3, 6, 7, 8}
+
+    def planted(store: Store, keys: list[str], *, whole: bool = False) -> dict[str, Numbers]:
+        del store, whole
+        return {key: Numbers({"queue_mean_s": 1.0 if int(key) in holding else 9.0, "completed": 5, "jobs": 5}, ()) for key in keys}
+
+    monkeypatch.setattr(plan, "known", planted)
+    monkeypatch.setattr(plan, "key_of", lambda scenario, store: str(len(scenario.cluster.nodes) - 1))
+    made = asked(replace(QUESTION, limit=5.0), store)
+    for answer in made.answers():
+        assert answer.size == (3,)
+        assert answer.assumed == "More nodes do not always do better here: 4, 5 do not hold although fewer do."
+        assert answer.buys == 8.0
+
+
+def test_no_size_holds_and_the_nearest_is_told(store: Store) -> None:
+    # With GPUs enough nobody waits, but a job takes as long as it takes.
+    made = asked(replace(QUESTION, metric="jct_mean_s", limit=1.0, high=(4,)), store)
+    for policy, answer in enumerate(made.answers()):
+        values = [value(made.question, (size,), policy) for size in range(1, 5)]
+        assert answer.size is None
+        assert answer.nearest is not None
+        assert answer.nearest.value == min(values)
+        assert answer.assumed == "Every size of the range was tried, so nothing is assumed."
+        assert math.isnan(answer.usd_per_h)
+
+
+def test_a_size_on_which_fewer_jobs_complete_meets_no_target(store: Store) -> None:
+    # On one or two nodes the larger jobs are impossible, so the others hardly wait.
+    question = Question(replace(STUDY, base=replace(STUDY.base, cluster=Cluster.parse("8x1:v100"))), (0,), (1,), (8,), "queue_mean_s", 1e9)
+    readings = asked(question, store).readings()
+    assert readings.loc[readings["completed"] < 1.0, "size"].nunique() >= 1
+    assert not readings.loc[readings["completed"] < readings["completed"].max(), "holds"].any()
+
+
+def test_where_a_higher_metric_is_better(store: Store) -> None:
+    made = asked(replace(QUESTION, metric="utilisation", limit=0.2, high=(3,)), store)
+    readings = made.readings()
+    assert (readings["holds"] == ((readings["value"] >= 0.2) & (readings["completed"] == 1.0))).all()
+    assert readings["holds"].any()
+
+
+def test_the_cheapest_of_two_types(store: Store) -> None:
+    question = Question(STUDY, (0, 1), (0, 0), (4, 4), "queue_mean_s", 1200.0)
+    made = asked(question, store)
+    sizes = [(a, b) for a in range(5) for b in range(5) if a + b]
+    for policy, answer in enumerate(made.answers()):
+        assert answer.size is not None
+        holding = [size for size in sizes if value(question, size, policy) <= 1200.0]
+        assert question.price_per_h(answer.size) <= min(map(question.price_per_h, holding)) + 1e-9
+        assert "either type" in answer.assumed
+    assert made.readings()["second"].max() > 0
+
+
+def test_none_of_both_is_no_cluster_and_no_crash(store: Store) -> None:
+    made = asked(Question(STUDY, (0, 1), (0, 0), (0, 0), "queue_mean_s", 1.0), store)
+    assert [answer.size for answer in made.answers()] == [None, None]
+    assert made.readings()["failed"].str.contains("no node").all() or (made.readings()["failed"] != "").all()
+
+
+def test_cancelled_at_once(store: Store) -> None:
+    made = PlanRun(replace(QUESTION, limit=123.0, study=replace(STUDY, base=replace(STUDY.base, seed=5))), store, "inline")
+    made.cancel()
+    made.run()
+    assert made.state == "cancelled"
+    assert not any(answer.over for answer in made.answers())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"groups": (2,)}, "numbered from 0 to 1"),
+        ({"groups": (0, 0), "low": (1, 1), "high": (2, 2)}, "different groups"),
+        ({"low": (3,), "high": (2,)}, "no range"),
+        ({"low": (1, 1)}, "needs a range"),
+        ({"metric": "nonsense"}, "No target can be set for 'nonsense'"),
+        ({"limit": float("nan")}, "limit = nan is not a number"),
+        ({"groups": (0, 1), "low": (1, 1), "high": (2, 2), "budget_per_h": 0.01}, "Raise the budget"),
+    ],
+)
+def test_wrong_questions_are_one_sentence(change: dict[str, object], said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        replace(QUESTION, **change)  # type: ignore[arg-type]
+
+
+def test_a_question_comes_back_from_json_and_from_an_address() -> None:
+    for question in (QUESTION, Question(STUDY, (0, 1), (0, 0), (4, 4), "makespan_s", 1200.0, budget_per_h=50.0)):
+        assert Question.from_json(question.to_json()) == question
+        assert Question.unpack(question.pack()) == question
+    with pytest.raises(ParameterError, match="needs 'high'"):
+        Question.from_json({key: item for key, item in QUESTION.to_json().items() if key != "high"})
+
+
+def test_prices_are_those_of_the_cluster() -> None:
+    question = Question(STUDY, (0, 1), (0, 0), (4, 4), "makespan_s", 1200.0)
+    assert question.price_per_h((2, 1)) == pytest.approx(CLUSTER.price_per_hour)
+    assert question.price_per_h((0, 0)) == 0.0

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lab.study import Study
+from lab.sweeps.recipe import MOST_CELLS, Axis, Cell, Sweep, axis_from_text
+from sim.contract import Spec
+from sim.errors import ParameterError, TrainyardError
+from tests.lab.sweeps.cases import STUDY
+
+LOADS = Axis("trace.load", (0.5, 1.0))
+SEEDS = Axis("seed", (3, 4, 5))
+
+
+def test_a_grid_has_every_combination_with_the_last_axis_fastest() -> None:
+    sweep = Sweep(STUDY, (LOADS, SEEDS))
+    assert [point.values for point in sweep.points()] == [(0.5, 3), (0.5, 4), (0.5, 5), (1.0, 3), (1.0, 4), (1.0, 5)]
+    assert sweep.runs == 6 * 2
+
+
+def test_a_point_is_the_comparison_with_its_values() -> None:
+    sweep = Sweep(STUDY, (LOADS, SEEDS, Axis("allocator.head", ("skip",))))
+    study = sweep.at(sweep.points()[2])
+    assert (study.base.trace.load, study.base.seed) == (0.5, 5)
+    assert [spec.values.get("head") for spec in study.allocators] == ["skip", "skip"]
+
+
+def test_first_repeats_come_first_and_what_cannot_be_used_is_an_error_in_its_place() -> None:
+    sweep = Sweep(replace(STUDY, repeats=2), (Axis("trace.load", (1.0, -1.0)),))
+    cells = list(sweep.cells())
+    assert [cell for cell, _ in cells] == [Cell(point, policy, repeat) for repeat in (0, 1) for point in (0, 1) for policy in (0, 1)]
+    wrong = [found for cell, found in cells if cell.point == 1]
+    assert len(wrong) == 4
+    assert all(isinstance(found, ParameterError) and "trace.load = -1" in str(found) for found in wrong)
+    seeds = [found.seed for cell, found in cells if cell.point == 0 and not isinstance(found, TrainyardError)]
+    assert seeds == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "steps", "log", "values"),
+    [
+        (0.6, 1.1, 6, False, (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)),
+        (2, 10, 5, False, (2, 4, 6, 8, 10)),
+        (1, 1000, 4, True, (1, 10, 100, 1000)),
+        (0, 1, 3, False, (0.0, 0.5, 1.0)),
+    ],
+)
+def test_ranges(low: float, high: float, steps: int, log: bool, values: tuple[float, ...]) -> None:
+    made = Axis.over("x.y", low, high, steps, log=log).values
+    assert made == values
+    assert [type(value) for value in made] == [type(value) for value in values]
+
+
+def test_draws_are_within_the_range_repeatable_and_different() -> None:
+    axes = (Axis.over("trace.load", 0.5, 2.0, 4, log=True), Axis.over("seed", 0, 50, 11), Axis("allocator.head", ("skip", "block")))
+    sweep = Sweep(STUDY, axes, draw=30)
+    points = sweep.points()
+    assert points == sweep.points()
+    assert len(points) == 30
+    assert points != Sweep(STUDY, axes, draw=30, draw_seed=1).points()
+    assert all(0.5 <= load <= 2.0 and seed in range(51) and head in ("skip", "block") for load, seed, head in (point.values for point in points))
+    assert len({type(point.values[1]) for point in points}) == 1
+    few = Sweep(STUDY, (Axis("allocator.head", ("skip", "block")),), draw=30)
+    assert len(few.points()) == 2
+
+
+def test_it_comes_back_from_json_and_from_an_address() -> None:
+    sweep = Sweep(STUDY, (Axis.over("trace.load", 0.5, 2.0, 4, log=True), SEEDS), draw=7, draw_seed=2)
+    assert Sweep.from_json(sweep.to_json()) == sweep
+    assert Sweep.unpack(sweep.pack()) == sweep
+    short = {"study": STUDY.to_json(), "axes": {"seed": [3, 4, 5]}}
+    assert Sweep.from_json(short) == Sweep(STUDY, (SEEDS,))
+    stepped = {"study": STUDY.to_json(), "axes": [{"path": "trace.load", "low": 0.5, "high": 2.0, "steps": 4, "log": True}]}
+    assert Sweep.from_json(stepped).axes == (Axis.over("trace.load", 0.5, 2.0, 4, log=True),)
+
+
+@pytest.mark.parametrize(
+    ("text", "axis"),
+    [
+        ("trace.load=0.6..1.1:6", Axis.over("trace.load", 0.6, 1.1, 6)),
+        ("faults.mtbf_h=10..1000:3:log", Axis.over("faults.mtbf_h", 10, 1000, 3, log=True)),
+        ("allocator.head=skip,block", Axis("allocator.head", ("skip", "block"))),
+        ("seed=1,2", Axis("seed", (1, 2))),
+    ],
+)
+def test_axes_as_the_command_line_takes_them(text: str, axis: Axis) -> None:
+    assert axis_from_text(text) == axis
+
+
+@pytest.mark.parametrize("text", ["trace.load", "trace.load=", "=3", "a..b=1", "x=2..1:3", "x=1..2:1", "x=0..2:3:log", "x=1..2:3:lin", "x=1..b:3", "x=1,1"])
+def test_wrong_axes_are_one_sentence(text: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        axis_from_text(text)
+    assert str(caught.value).count("\n") == 0
+    assert str(caught.value).endswith(".")
+
+
+def test_empty_and_enormous_sweeps_are_refused() -> None:
+    with pytest.raises(ParameterError, match="Nothing varies"):
+        Sweep(STUDY, ())
+    with pytest.raises(ParameterError, match="varies twice"):
+        Sweep(STUDY, (SEEDS, SEEDS))
+    with pytest.raises(ParameterError, match=f"more than {MOST_CELLS:,}"):
+        Sweep(STUDY, (Axis("seed", tuple(range(60_000))),))
+    with pytest.raises(ParameterError, match="needs 'study'"):
+        Sweep.from_json({"axes": []})
+    with pytest.raises(ParameterError, match="has no setting 'grid'"):
+        Sweep.from_json({"study": STUDY.to_json(), "axes": [], "grid": 1})
+
+
+def test_titles() -> None:
+    titles = [Axis(path, (1,)).title for path in ("trace.load", "cluster.groups.0.count", "faults.mtbf_h", "allocators.1.round_s", "seed")]
+    assert titles == ["trace load", "cluster count", "faults mtbf h", "round s", "seed"]
+
+
+def test_study_of_many_policies_counts_all() -> None:
+    assert Sweep(Study(STUDY.base, (Spec("fifo"), Spec("sjf"), Spec("srtf")), repeats=5), (SEEDS,)).runs == 45

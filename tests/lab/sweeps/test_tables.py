@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lab.sweeps.recipe import Axis, Sweep
+from lab.sweeps.tables import curves, differences, verdict
+from tests.lab.sweeps.cases import STUDY
+
+LOADS = Axis("trace.load", (0.5, 1.0))
+NAN = float("nan")
+
+
+def table(values: dict[tuple[int, str, int], float], failed: tuple[tuple[int, str, int], ...] = ()) -> pd.DataFrame:
+    rows = [(point, LOADS.values[point], policy, repeat, "", value) for (point, policy, repeat), value in values.items()]
+    rows += [(point, LOADS.values[point], policy, repeat, "It broke.", NAN) for point, policy, repeat in failed]
+    return pd.DataFrame(rows, columns=["point", "trace.load", "policy", "repeat", "error", "jct_mean_s"])
+
+
+def test_means_per_point_and_policy_without_band_below_three_repeats() -> None:
+    sweep = Sweep(replace(STUDY, repeats=2), (LOADS,))
+    runs = table({(0, "A", 0): 10.0, (0, "A", 1): 20.0, (0, "B", 0): 8.0, (1, "A", 0): 40.0}, failed=((0, "B", 1),))
+    found = curves(runs, sweep, "jct_mean_s")
+    assert found["trace.load"].tolist() == [0.5, 0.5, 1.0]
+    assert found["policy"].tolist() == ["A", "B", "A"]
+    assert found["value"].tolist() == [15.0, 8.0, 40.0]
+    assert found["low"].isna().all()
+    assert found["runs"].tolist() == [2, 1, 1]
+    assert found["failed"].tolist() == [0, 1, 0]
+
+
+def test_differences_are_paired_by_repeat() -> None:
+    sweep = Sweep(replace(STUDY, repeats=4), (LOADS,))
+    # Luck of a repeat moves both alike: the means vary by a factor of ten, the ratio does not at all.
+    runs = table({(0, name, turn): luck * (1.0 if name == "A" else 0.8) for turn, luck in enumerate((1.0, 3.0, 9.0, 10.0)) for name in "AB"})
+    found = differences(runs, sweep, "jct_mean_s", "A")
+    assert found["policy"].tolist() == ["B"]
+    row = found.iloc[0]
+    assert (row["value"], row["low"], row["high"]) == pytest.approx((-0.2, -0.2, -0.2))
+    assert curves(runs, sweep, "jct_mean_s")["low"].iloc[0] < 3.5
+
+
+def test_repeats_that_only_one_of_both_has_do_not_count() -> None:
+    sweep = Sweep(replace(STUDY, repeats=3), (LOADS,))
+    runs = table({(0, "A", 0): 10.0, (0, "B", 0): 5.0, (0, "A", 1): 10.0, (0, "B", 2): 1.0}, failed=((0, "B", 1),))
+    row = differences(runs, sweep, "jct_mean_s", "A").iloc[0]
+    assert (row["value"], row["runs"], row["failed"]) == (-0.5, 1, 1)
+
+
+def test_bands_hold_the_mean_of_the_population_about_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(1)
+    sweep = Sweep(replace(STUDY, repeats=30), (LOADS,))
+    inside = 0
+    for _ in range(60):
+        found = curves(table({(0, "A", turn): value for turn, value in enumerate(rng.exponential(10.0, 30))}), sweep, "jct_mean_s").iloc[0]
+        inside += found["low"] <= 10.0 <= found["high"]
+    assert inside >= 50
+
+
+def test_who_is_ahead_where() -> None:
+    sweep = Sweep(STUDY, (LOADS,))
+    found = curves(table({(0, "A", 0): 1.0, (0, "B", 0): 2.0, (1, "A", 0): 3.0, (1, "B", 0): 3.0}), sweep, "jct_mean_s")
+    assert verdict(found, sweep, "jct_mean_s", "mean JCT") == "Lowest mean JCT, of 2 points: A at 1, no clear difference between the first two at 1."
+    assert verdict(found, sweep, "utilisation", "GPUs busy").startswith("Highest GPUs busy")
+    assert verdict(found.iloc[:0], sweep, "jct_mean_s", "mean JCT") == "Nothing to compare yet."
+
+
+def test_overlapping_bands_are_no_clear_difference() -> None:
+    sweep = Sweep(replace(STUDY, repeats=3), (LOADS,))
+    runs = table({(0, name, turn): value for name, values in {"A": (1.0, 9.0, 5.0), "B": (2.0, 9.0, 6.0)}.items() for turn, value in enumerate(values)})
+    assert "no clear difference" in verdict(curves(runs, sweep, "jct_mean_s"), sweep, "jct_mean_s", "mean JCT")
+
+
+def test_nothing_yet() -> None:
+    sweep = Sweep(STUDY, (LOADS,))
+    empty = table({})
+    assert curves(empty, sweep, "jct_mean_s").empty
+    assert differences(empty, sweep, "jct_mean_s", "A").empty
