@@ -1,4 +1,4 @@
-"""The command line: ``python -m lab run | replay | report | generate | convert | list``; bad input ends with exit code 2 and one sentence."""
+"""The command line, ``python -m lab``: one command for each thing that the app does; bad input ends with exit code 2 and one sentence."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from typing import NoReturn, TypeVar
 import report
 from lab import catalog
 from lab.cli import UsageError, cluster_of, command_run, trace_spec
+from lab.library_cli import add_compare, add_runs
+from lab.plan_cli import add_plan
 from lab.replay_cli import add_replay
 from lab.report_cli import add_report
 from lab.samples import write_sample, write_trace
 from lab.scenario import MADE, READY, TraceSpec
 from lab.sources import FILE_LIMIT_MB, load_source
+from lab.sweep_cli import add_sweep
 from lab.words import plural
 from sim.errors import ContractError, InfeasiblePlan, TrainyardError
 from sim.generate import PROFILES, generate, with_history
@@ -75,9 +78,13 @@ def _say(sentence: str, code: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m lab", description="What would another scheduler have done? The app's core without a browser.", allow_abbrev=False)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="run | replay | report | generate | convert | list")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_run(commands.add_parser("run", help="simulate a trace under one or more allocators", allow_abbrev=False))
     add_replay(commands.add_parser("replay", help="repeat the published comparison of a paper", allow_abbrev=False))
+    add_sweep(commands.add_parser("sweep", help="run a scenario under many settings", allow_abbrev=False))
+    add_plan(commands.add_parser("plan", help="find the fewest nodes that meet a target", allow_abbrev=False))
+    add_runs(commands.add_parser("runs", help="find, name, pass on or delete what was run", allow_abbrev=False))
+    add_compare(commands.add_parser("compare", help="set two things of the library beside each other", allow_abbrev=False))
     _add_report(commands.add_parser("report", help="write one HTML file with everything on a scenario", allow_abbrev=False))
     _add_generate(commands.add_parser("generate", help="make a look-alike workload, or a sample again", allow_abbrev=False))
     _add_convert(commands.add_parser("convert", help="write any trace in the native schema", allow_abbrev=False))

@@ -1,0 +1,238 @@
+"""What somebody has run: comparisons, sweeps and searches with their names and tags, found again, passed on in one file, and deleted without harm to others."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lab.document import canonical_json, parse_json
+from lab.outcomes import titles
+from lab.samples import SAMPLES
+from lab.store import Store, StoreError
+from lab.store.index import Kept
+from lab.study import Study
+from lab.sweeps.question import Question
+from lab.sweeps.recipe import Sweep
+from sim.errors import ParameterError, TrainyardError
+
+Recipe = Study | Sweep | Question
+HERE: Final = "this-machine"
+"""Owner of what the command line runs."""
+MOST_NAME: Final = 120
+MOST_TAGS: Final = 20
+MOST_TAG: Final = 40
+MOST_MB: Final = 500.0
+"""Of an archive, unpacked."""
+_KINDS: Final = {"study": Study, "sweep": Sweep, "plan": Question}
+_LIST: Final = "library.json"
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something on a shelf.
+
+    Parameters
+    ----------
+    id : str
+        Hash of its recipe.
+    kind : {"study", "sweep", "plan"}
+        A comparison, a sweep, or a search for the fewest nodes.
+    title, name : str
+        What it is called by itself, and by its owner ("" = not).
+    tags : tuple of str
+        Of its owner.
+    used_s : float, seconds
+        When it was last run or changed, since the epoch.
+    runs, there : int
+        Runs that it needs, and those whose numbers are kept.
+    """
+
+    id: str
+    kind: str
+    title: str
+    name: str
+    tags: tuple[str, ...]
+    used_s: float
+    runs: int
+    there: int
+    kept: Kept
+
+    def recipe(self) -> Recipe:
+        """Return what was run.
+
+        Raises
+        ------
+        TrainyardError
+            If this version cannot read it any more.
+        """
+        return read(dict(self.kept.document))
+
+
+def read(document: dict[str, Any]) -> Recipe:
+    """Return the recipe in a document.
+
+    Raises
+    ------
+    TrainyardError
+        If it holds none.
+    """
+    return _KINDS.get(str(document.get("kind")), Study).from_json(document)  # type: ignore[attr-defined, no-any-return]
+
+
+def identity(recipe: Recipe) -> str:
+    """Return the hash of a recipe: equal ones are one thing."""
+    return hashlib.blake2b(recipe.canonical().encode(), digest_size=16).hexdigest()
+
+
+def title(recipe: Recipe) -> str:
+    """Return what a recipe is called unless named."""
+    study = recipe if isinstance(recipe, Study) else recipe.study
+    kind, _, source = study.base.trace.source.partition(":")
+    jobs = SAMPLES[source].title if kind == "sample" and source in SAMPLES else source.partition(":")[0] if kind == "made" else "an upload"
+    what = f"{', '.join(titles(study.allocators))} on {jobs}"
+    if isinstance(recipe, Sweep):
+        return f"{what}, over {' and '.join(axis.title for axis in recipe.axes)}"
+    return f"Fewest nodes for {what}" if isinstance(recipe, Question) else what
+
+
+def shelve(store: Store, owner: str, recipe: Recipe, keys: Sequence[str]) -> str:
+    """Put a recipe on a shelf, in front; return its id.
+
+    Raises
+    ------
+    TrainyardError
+        If the library cannot be written.
+    """
+    made = identity(recipe)
+    name = recipe.base.name if isinstance(recipe, Study) else ""
+    store.index.shelve(owner, made, recipe.to_json(), name or title(recipe), keys)
+    return made
+
+
+def items(store: Store, owner: str, search: str = "") -> list[Item]:
+    """Return what stands on a shelf, the last used first; `search` = words that title, name, tags or kind must contain."""
+    words = search.casefold().split()
+    found = []
+    for kept in store.index.shelf(owner):
+        kind = str(kept.document.get("kind", "study"))
+        text = " ".join([kept.title, kept.name, *kept.tags, kind, kept.study]).casefold()
+        if all(word in text for word in words):
+            found.append(Item(kept.study, kind, kept.title, kept.name, kept.tags, kept.used_s, kept.runs, kept.there, kept))
+    return found
+
+
+def item(store: Store, owner: str, mark: str) -> Item:
+    """Return the one thing whose id begins so, or whose name is that.
+
+    Raises
+    ------
+    ParameterError
+        If there is none, or more than one.
+    """
+    found = [one for one in items(store, owner) if mark and (one.id.startswith(mark) or one.name == mark)]
+    if not found:
+        raise ParameterError(f"Nothing in the library has the name or id '{mark[:60]}'. See: python -m lab runs list.")
+    if len(found) > 1:
+        raise ParameterError(f"{len(found)} things in the library match '{mark[:60]}': {', '.join(one.id[:12] for one in found[:4])}. Give more of the id.")
+    return found[0]
+
+
+def label(store: Store, owner: str, study: str, *, name: str | None = None, tags: Iterable[str] | None = None) -> None:
+    """Name or tag something; an empty name takes it away.
+
+    Raises
+    ------
+    ParameterError
+        If it is not there, or a text is too long.
+    """
+    tidy = None if tags is None else list(dict.fromkeys(" ".join(tag.split()) for tag in tags if tag.split()))
+    if name is not None and len(name) > MOST_NAME:
+        raise ParameterError(f"The name has {len(name)} characters; at most {MOST_NAME} are kept. Shorten it.")
+    if tidy is not None and (len(tidy) > MOST_TAGS or any(len(tag) > MOST_TAG for tag in tidy)):
+        raise ParameterError(f"At most {MOST_TAGS} tags of {MOST_TAG} characters are kept. Use fewer, or shorter ones.")
+    if not store.index.label(owner, study, name=None if name is None else " ".join(name.split()), tags=tidy):
+        raise ParameterError(f"{study[:12]} is not in this library any more. Run it again.")
+
+
+def remove(store: Store, owner: str, study: str) -> int:
+    """Take something off a shelf; return how many runs were deleted, because nothing on anybody's shelf needs them any more.
+
+    Raises
+    ------
+    TrainyardError
+        If the library cannot be written.
+    """
+    gone = store.index.unshelve(owner, study)
+    for key in gone:
+        store.delete(key)
+    return len(gone)
+
+
+def packed(store: Store, owner: str, ids: Sequence[str]) -> bytes:
+    """Return a ZIP archive of things on a shelf, with the results that are kept whole.
+
+    Raises
+    ------
+    TrainyardError
+        If one is not there, or a result is damaged.
+    """
+    chosen = [item(store, owner, mark) for mark in ids]
+    keys = {one.id: store.index.uses(one.id) for one in chosen}
+    numbers = store.numbers(dict.fromkeys(key for own in keys.values() for key in own))
+    about = [{"document": dict(one.kept.document), "name": one.name, "tags": list(one.tags), "runs": keys[one.id]} for one in chosen]
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+        whole = [key for key in numbers if store.has(key)]
+        alone = {key: {"summary": numbers[key], "scenario": store.scenario(key)} for key in numbers if key not in whole}
+        file.writestr(zipfile.ZipInfo(_LIST), canonical_json({"kind": "library", "things": about, "numbers": alone}))
+        for key in whole:
+            for name, data in sorted(store.packed(key).items()):
+                file.writestr(zipfile.ZipInfo(f"runs/{key}/{name}"), data)
+    return made.getvalue()
+
+
+def unpack(store: Store, owner: str, data: bytes, name: str) -> list[str]:
+    """Put what `packed` wrote on a shelf, and its results into the store; return the ids.
+
+    Raises
+    ------
+    TrainyardError
+        If the file is none, damaged, or too large; results that were taken over before the damage stay.
+    """
+    wrong = f"{name}: this is no archive of a library, or it is damaged. Use a file that 'runs export' wrote."
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as file:
+            if sum(one.file_size for one in file.infolist()) > MOST_MB * 1e6:
+                raise StoreError(f"{name}: unpacked, this archive has more than {MOST_MB:.0f} MB. Export fewer things at once.")
+            about = parse_json(file.read(_LIST).decode(), name)
+            runs: dict[str, dict[str, bytes]] = {}
+            for one in file.namelist():
+                part = one.split("/")
+                if len(part) == 3 and part[0] == "runs":
+                    runs.setdefault(part[1], {})[part[2]] = file.read(one)
+            alone = {key: (dict(one["summary"]), dict(one["scenario"])) for key, one in about["numbers"].items()}
+            things = [(read(thing["document"]), str(thing["name"]), list(thing["tags"]), list(map(str, thing["runs"]))) for thing in about["things"]]
+    except (zipfile.BadZipFile, zlib.error, KeyError, TypeError, ValueError, EOFError, NotImplementedError) as error:
+        if isinstance(error, TrainyardError):
+            raise
+        raise StoreError(wrong) from error
+    for key, files in runs.items():
+        store.unpack(key, files)
+    for key, (summary, scenario) in alone.items():
+        store.put_numbers(key, summary, scenario)
+    made = []
+    for recipe, given, tags, keys in things:
+        made.append(shelve(store, owner, recipe, keys))
+        label(store, owner, made[-1], name=given or None, tags=tags or None)
+    return made
+
+
+def listing(found: Sequence[Item]) -> list[dict[str, Any]]:
+    """Return rows of plain values, for JSON."""
+    return [json.loads(json.dumps({key: value for key, value in vars(one).items() if key != "kept"})) for one in found]

@@ -1,0 +1,165 @@
+"""The ``runs`` and ``compare`` commands: what was run on this machine, found again, passed on, and set beside each other."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lab import library, outcomes
+from lab.cli import UsageError
+from lab.compared import METRICS
+from lab.library import HERE, Item
+from lab.run import key_of
+from lab.store import Store
+from lab.study import Study
+from lab.sweep_cli import columns, told
+from lab.words import plural
+from sim.errors import TrainyardError
+
+_ACTIONS = ("list", "show", "export", "import", "rm", "name", "tag")
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m lab runs``."""
+    parser.set_defaults(command=command_runs)
+    parser.add_argument("action", choices=_ACTIONS, help="what to do")
+    told_what = "ids or names; for import a file; for list words to search for; for name and tag the id and the text"
+    parser.add_argument("what", metavar="ID|FILE|WORDS", nargs="*", help=told_what)
+    parser.add_argument("-o", "--out", metavar="FILE.zip", help="for export: where to write")
+    parser.add_argument("--json", action="store_true", help="for list and show: print JSON instead of a table")
+
+
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m lab compare``."""
+    parser.set_defaults(command=command_compare)
+    parser.add_argument("first", metavar="ID", help="id or name of something in the library")
+    parser.add_argument("second", metavar="ID", help="of another one")
+
+
+def command_runs(args: argparse.Namespace) -> None:
+    """Execute ``python -m lab runs``.
+
+    Raises
+    ------
+    TrainyardError
+        If something is not there, or a file cannot be used.
+    """
+    store, words = Store(), list(args.what)
+    actions = {"list": _list, "show": _show, "export": _export, "import": _import, "rm": _remove, "name": _name, "tag": _tag}
+    least = {"list": 0, "name": 2, "tag": 2}.get(args.action, 1)
+    if len(words) < least:
+        raise UsageError(f"runs {args.action} wants {plural(least, 'argument')}. See: python -m lab runs --help.")
+    sys.stdout.write(actions[args.action](store, words, args) + "\n")
+
+
+def _list(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    found = library.items(store, HERE, " ".join(words))
+    if args.json:
+        return json.dumps(library.listing(found), indent=2, ensure_ascii=False)
+    if not found:
+        return "Nothing is in the library yet." if not words else f"Nothing in the library contains: {' '.join(words)}."
+    return "\n".join(columns([("id", "kind", "runs kept", "last used", "name", "tags"), *map(_line, found)]))
+
+
+def _line(one: Item) -> tuple[str, ...]:
+    used = datetime.fromtimestamp(one.used_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    return (one.id[:12], one.kind, f"{one.there} of {one.runs}", used, one.name or one.title, ", ".join(one.tags))
+
+
+def _show(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    one = library.item(store, HERE, words[0])
+    if args.json:
+        return json.dumps({**library.listing([one])[0], "document": dict(one.kept.document)}, indent=2, ensure_ascii=False)
+    numbers = _numbers(store, one.recipe())
+    lines = [("run", *(metric.title for metric in METRICS if metric.name in _SHOWN)), *numbers]
+    return "\n".join([f"{one.name or one.title} (id {one.id[:12]}, {one.there} of {plural(one.runs, 'run')} kept)", *columns(lines)])
+
+
+_SHOWN = ("jct_mean_s", "jct_p95_s", "queue_mean_s", "makespan_s", "utilisation", "cost_held_per_job_usd")
+
+
+def _numbers(store: Store, recipe: library.Recipe) -> list[tuple[str, ...]]:
+    """Return one line per policy and repeat of a comparison whose numbers are kept; of a sweep or search those at its own settings."""
+    study = recipe if isinstance(recipe, Study) else recipe.study
+    rows = []
+    for at, title in enumerate(outcomes.titles(study.allocators)):
+        keys = {key_of(scenario, store): scenario.seed for scenario in study.repeated(at)}
+        for key, summary in store.numbers(keys).items():
+            cells = [_told(summary.get(metric.name), metric.unit) for metric in METRICS if metric.name in _SHOWN]
+            rows.append((f"{title}, seed {keys[key]}", *cells))
+    return rows
+
+
+def _told(value: Any, unit: str) -> str:
+    return "-" if value is None else told(float(value), unit)
+
+
+def _export(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    out = Path(args.out or "trainyard-runs.zip")
+    if out.suffix != ".zip":
+        raise UsageError(f"{out}: the name must end in .zip.")
+    data = library.packed(store, HERE, words)
+    try:
+        out.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{out}: this cannot be written ({error.strerror or error}). Choose another place.") from error
+    return f"{out}: {plural(len(words), 'thing')}, {len(data) / 1e6:.1f} MB"
+
+
+def _import(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    del args
+    path = Path(words[0])
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: this cannot be read ({error.strerror or error}).") from error
+    made = library.unpack(store, HERE, data, path.name)
+    return f"{path}: {', '.join(one[:12] for one in made) or 'nothing'} taken over"
+
+
+def _remove(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    del args
+    chosen = [library.item(store, HERE, mark) for mark in words]
+    gone = sum(library.remove(store, HERE, one.id) for one in chosen)
+    return f"{plural(len(chosen), 'thing')} removed, and {plural(gone, 'run')} that nothing else needs"
+
+
+def _name(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    del args
+    one = library.item(store, HERE, words[0])
+    library.label(store, HERE, one.id, name=" ".join(words[1:]))
+    return f"{one.id[:12]} is called {' '.join(words[1:])}"
+
+
+def _tag(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    del args
+    one = library.item(store, HERE, words[0])
+    tags = [tag for text in words[1:] for tag in text.split(",")]
+    library.label(store, HERE, one.id, tags=tags)
+    return f"{one.id[:12]} has the tags {', '.join(tag for tag in tags if tag.strip())}"
+
+
+def command_compare(args: argparse.Namespace) -> None:
+    """Execute ``python -m lab compare``: what differs between two things in the library, and their numbers beside each other.
+
+    Raises
+    ------
+    TrainyardError
+        If one is not there, or no run of it is kept.
+    """
+    store = Store()
+    both = [library.item(store, HERE, mark) for mark in (args.first, args.second)]
+    recipes = [one.recipe() for one in both]
+    studies = [recipe if isinstance(recipe, Study) else recipe.study for recipe in recipes]
+    lines = [(f"{name}: {line[0]}", *line[1:]) for name, recipe in zip("AB", recipes, strict=True) for line in _numbers(store, recipe)]
+    if not lines:
+        raise TrainyardError("No run of either is kept any more. Run them again.")
+    changes = outcomes.differences(studies[0], studies[1], store)
+    heads = [f"{name} = {one.name or one.title} (id {one.id[:12]})" for name, one in zip("AB", both, strict=True)]
+    told_changes = f"From A to B: {'; '.join(changes)}." if changes else "Both have the same settings."
+    table = columns([("run", *(metric.title for metric in METRICS if metric.name in _SHOWN)), *lines])
+    sys.stdout.write("\n".join([*heads, told_changes, "", *table]) + "\n")
