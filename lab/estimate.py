@@ -103,7 +103,7 @@ def smaller(spec: TraceSpec, jobs: int, span_s: float) -> dict[str, TraceSpec]:
     if jobs > 1.5 * SAMPLE:
         found[f"a random {SAMPLE:,}"] = replace(spec, sample=SAMPLE)
     if span_s > 1.5 * WEEK_S:
-        found["the first week"] = replace(spec, to_s=spec.from_s + WEEK_S * spec.load)
+        found["the first week"] = replace(spec, to_s=spec.from_s + WEEK_S * (spec.load if spec.load_by == "pace" else 1.0))
     return found
 
 

@@ -26,7 +26,9 @@ READY: Final = ("sample:", "store:", MADE)
 """Beginnings of sources that are no file, so that there is nothing to read."""
 STOPS: Final = ("drained", "horizon", "measured")
 _READ: Final = {"zone": None, "cpu_jobs": "drop", "unfinished": "drop", "since": "submit", "mapping": (), "time_unit": "s", "duration_unit": "s"}
-_LATER: Final = ("every_user", "sample", "sample_seed", "anonymise")
+LOADS_BY: Final = ("pace", "jobs")
+"""How a load is reached: the same jobs at another pace, or fewer or more jobs in the same time."""
+_LATER: Final = ("load_by", "every_user", "sample", "sample_seed", "anonymise")
 """Changes of a trace that are written only where they are made, so that the keys of all other scenarios stay what they are."""
 
 
@@ -46,13 +48,16 @@ class TraceSpec:
     from_s, to_s : float, seconds
         Jobs submitted in [from_s, to_s), counted from the first submission of the source.
     load : float, relative
-        Arrivals are compressed in time by this factor; 1 = as recorded.
+        1 = as recorded.
+    load_by : {"pace", "jobs"}
+        "pace": arrivals are compressed in time by the load. "jobs": as many times the jobs in the same time: below 1 some are left out, above 1 copies of all
+        of them are laid over each other; see `lab.thinning`.
     every_user : int
         Of the users with jobs in the window, one in so many is kept, with all jobs; 1 = all of them.
     sample : int
         So many jobs are drawn at random from those that are left; 0 = all of them.
     sample_seed : int
-        Another number draws other users and other jobs.
+        Another number draws other users and other jobs, and moves copies elsewhere.
     anonymise : bool
         Users are called "user 1", "user 2", ... in the order of their first submission.
     """
@@ -63,6 +68,7 @@ class TraceSpec:
     from_s: float = 0.0
     to_s: float = math.inf
     load: float = 1.0
+    load_by: str = "pace"
     every_user: int = 1
     sample: int = 0
     sample_seed: int = 0
@@ -75,11 +81,8 @@ class TraceSpec:
             object.__setattr__(self, name, number(f"trace.{name}", getattr(self, name)))
         for name in ("every_user", "sample", "sample_seed"):
             object.__setattr__(self, name, whole(f"trace.{name}", getattr(self, name)))
-        if self.every_user < 1:
-            raise ParameterError("trace.every_user = 0 keeps nobody. Use 1 for all users, 2 for every second one.")
-        if not isinstance(self.anonymise, bool):
-            raise ParameterError(f"trace.anonymise = {self.anonymise} is neither true nor false.")
-        if not self.thinned:
+        self._check_changes()
+        if not self.thinned and self.load_by == "pace":
             object.__setattr__(self, "sample_seed", 0)
         if not self.source:
             raise ParameterError("The scenario names no trace. Choose a sample or a file.")
@@ -89,6 +92,14 @@ class TraceSpec:
             raise ParameterError(f"The window of the trace from {self.from_s:g} s to {self.to_s:g} s is empty. Let it end after it begins.")
         if not 0.001 <= self.load <= 1000:
             raise ParameterError(f"trace.load = {self.load:g} is outside 0.001 to 1000.")
+
+    def _check_changes(self) -> None:
+        if self.every_user < 1:
+            raise ParameterError("trace.every_user = 0 keeps nobody. Use 1 for all users, 2 for every second one.")
+        if not isinstance(self.anonymise, bool):
+            raise ParameterError(f"trace.anonymise = {self.anonymise} is neither true nor false.")
+        if self.load_by not in LOADS_BY:
+            raise ParameterError(f"trace.load_by = {self.load_by} is not one of {', '.join(LOADS_BY)}.")
 
     @classmethod
     def of(cls, source: str, *, fmt: str = "", read: Mapping[str, Any] | None = None) -> TraceSpec:
@@ -109,6 +120,10 @@ class TraceSpec:
         """Return what is done to the source, as plain values: window and load, and of the rest what differs from its default."""
         rest = {name: value for name in _LATER if (value := getattr(self, name)) != getattr(TraceSpec, name)}
         return {"from_s": self.from_s, "to_s": finite(self.to_s), "load": self.load, **rest}
+
+    def matters(self) -> dict[str, Any]:
+        """Return the changes without choices that change nothing: how a load of 1 is reached."""
+        return (replace(self, load_by="pace") if self.load == 1.0 else self).changes()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; an open end is null."""
@@ -247,7 +262,7 @@ class Scenario:
         Made of everything but names and the place of the trace, with the content hashes of trace and cluster and `RESULTS_VERSION`.
         """
         body = self.to_json() | {"cluster": self.cluster.digest, "results_version": RESULTS_VERSION}
-        body["trace"] = {"digest": trace_digest} | self.trace.changes()
+        body["trace"] = {"digest": trace_digest} | self.trace.matters()
         del body["name"]
         return hashlib.blake2b(canonical_json(body).encode(), digest_size=16).hexdigest()
 

@@ -121,7 +121,7 @@ def load_trace(spec: TraceSpec, store: Store | None = None) -> Trace:
 
 
 def changed(trace: Trace, spec: TraceSpec) -> Trace:
-    """Cut the window out of a trace, thin out its users and jobs, compress its arrivals, and rename its users, in this order.
+    """Cut the window out of a trace, thin out its users and jobs, bring it to its load, and rename its users, in this order.
 
     Raises
     ------
@@ -130,8 +130,9 @@ def changed(trace: Trace, spec: TraceSpec) -> Trace:
 
     Notes
     -----
-    Submissions are divided by the load, so the same work arrives in less time; deadlines keep their distance from the submission. Recorded starts and ends
-    belong to the load at which they happened, so they are left out when it is changed, and when jobs are left out.
+    Submissions are divided by the load, so the same work arrives in less time, or there are fewer or more jobs in the same time: see `TraceSpec.load_by`.
+    Deadlines keep their distance from the submission. Recorded starts and ends belong to the load at which they happened, so they are left out when it is
+    changed, and when jobs are left out.
     """
     return trace if spec.unchanged else _changed(trace, TraceSpec(**{"source": "any", **spec.changes(), "to_s": spec.to_s}))
 
@@ -164,10 +165,9 @@ def _changed(trace: Trace, spec: TraceSpec) -> Trace:
     if spec.load != 1.0 or len(frame) < jobs:
         frame = frame.drop(columns=[column for column in _HISTORY if column in frame])
     if spec.load != 1.0:
-        moved = frame["submit_time_s"] / spec.load
-        if "deadline_s" in frame:
-            frame = frame.assign(deadline_s=frame["deadline_s"] - frame["submit_time_s"] + moved)
-        frame = frame.assign(submit_time_s=moved)
+        frame = thinning.moved(frame, frame["submit_time_s"] / spec.load) if spec.load_by == "pace" else thinning.loaded(frame, spec.load, spec.sample_seed)
+        if frame.empty:
+            raise TraceError(f"{trace.name}: of {jobs:,} jobs a load of {spec.load:g} leaves none. Choose a higher one.")
     if spec.anonymise and "user" in frame:
         frame = frame.assign(user=thinning.renamed(frame["user"]))
     return Trace.of(frame.reset_index(drop=True), name=trace.name, epoch=trace.epoch)

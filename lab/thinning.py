@@ -1,4 +1,4 @@
-"""A part of a trace: one user in n, or some of the jobs, drawn by a hash of their names; and users under other names."""
+"""Fewer or more jobs than a trace has: one user in n, some of the jobs, copies of all, drawn by a hash of their names; and users under other names."""
 
 from __future__ import annotations
 
@@ -48,6 +48,76 @@ def kept_jobs(job_ids: Iterable[object], count: int, seed: int) -> NDArray[np.bo
     kept = np.zeros(len(hashes), dtype=bool)
     kept[np.argsort(hashes, kind="stable")[:count]] = True
     return kept
+
+
+def loaded(frame: pd.DataFrame, load: float, seed: int) -> pd.DataFrame:
+    """Return as many times the jobs in the same time: some of them, or whole copies and some.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Jobs in the native schema, in order of submission.
+    load : float
+        How many times the GPU-seconds; below 1 some jobs are left out.
+    seed : int
+        Another seed draws other jobs and moves copies elsewhere.
+
+    Notes
+    -----
+    Jobs with a `rank` below the load stay, so a smaller load is a part of a larger one. Above 1 the trace itself stays as it is; each copy is moved by a
+    random part of the span, and what passes its end goes on at its beginning, so that bursts meet other bursts and no copy adds to the span. Copies have the
+    ids of the originals with ``+1``, ``+2``, ... behind them and belong to the same users; of the last copy only the part that the load asks for is there.
+    """
+    copies, rest = int(load), load - int(load)
+    mark = "+"
+    while frame["job_id"].str.contains(mark, regex=False).any():
+        mark += "+"
+    parts = [frame] * min(copies, 1)
+    parts += [_copy(frame, turn, mark, seed) for turn in range(1, copies)]
+    if rest > 0:
+        kept = ranks(frame, seed) < rest
+        parts.append((_copy(frame, copies, mark, seed) if copies else frame)[kept])
+    return pd.concat(parts).sort_values("submit_time_s", kind="stable")
+
+
+def ranks(frame: pd.DataFrame, seed: int) -> NDArray[np.float64]:
+    """Return a number from [0, 1) for every job, such that those below any p have p of the jobs and of the GPU-seconds, as nearly as whole jobs can.
+
+    Notes
+    -----
+    The jobs are put in the order of their GPU-seconds, and of each two neighbours one, by a hash of their ids, goes to the lower half; within the halves the
+    same is done again until single jobs are left. Drawing each job on its own would let the load depend on the luck of a few large ones.
+    """
+    work = (frame["num_gpus"] * frame["duration_s"]).to_numpy(np.float64)
+    drawn = _hashes(map(str, frame["job_id"]), seed)
+    order, places = np.lexsort((drawn, -work)), np.arange(len(work))
+    found, group = np.zeros(len(work)), np.zeros(len(work), np.int64)
+    for level in range(max(len(work) - 1, 0).bit_length()):
+        # Groups stand one after the other, each in the order of its GPU-seconds.
+        begins = np.maximum.accumulate(np.where(np.diff(group, prepend=-1) != 0, places, 0))
+        second = np.flatnonzero((places - begins) % 2)
+        upper = (drawn[order] >> np.uint64(level) & np.uint64(1)).astype(np.int64)
+        upper[second] = 1 - upper[second - 1]
+        found[order] += upper * 0.5 ** (level + 1)
+        group = 2 * group + upper
+        turn = np.argsort(group, kind="stable")
+        order, group = order[turn], group[turn]
+    return found
+
+
+def _copy(frame: pd.DataFrame, turn: int, mark: str, seed: int) -> pd.DataFrame:
+    """Return a trace under other ids, moved along its span by a random part of it."""
+    submit = frame["submit_time_s"]
+    begin, span = submit.min(), submit.max() - submit.min()
+    part = int(_hashes([f"copy {turn}"], seed)[0]) / 2.0**64
+    elsewhere = begin + np.mod(submit - begin + part * span, span) if span > 0 else submit
+    return moved(frame.assign(job_id=frame["job_id"] + f"{mark}{turn}"), elsewhere)
+
+
+def moved(frame: pd.DataFrame, submit_s: pd.Series) -> pd.DataFrame:
+    """Return jobs with other submissions, in seconds; deadlines keep their distance from them."""
+    kept = {"deadline_s": frame["deadline_s"] - frame["submit_time_s"] + submit_s} if "deadline_s" in frame else {}
+    return frame.assign(submit_time_s=submit_s, **kept)
 
 
 def renamed(users: pd.Series) -> pd.Series:

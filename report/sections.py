@@ -136,7 +136,7 @@ def _taken(spec: TraceSpec) -> str:
     cut = spec.from_s > 0 or math.isfinite(spec.to_s)
     told = [
         (cut, f"jobs submitted from {readable.time(spec.from_s)} to {readable.time(spec.to_s) if math.isfinite(spec.to_s) else 'the end'}"),
-        (spec.load != 1.0, f"load × {spec.load:g}"),
+        (spec.load != 1.0, f"load × {spec.load:g}{' by the number of jobs' if spec.load_by == 'jobs' else ''}"),
         (spec.every_user > 1, f"of {spec.every_user:,} users one"),
         (spec.sample > 0, f"{plural(spec.sample, 'job')} drawn at random (seed {spec.sample_seed})"),
         (spec.anonymise, "users renamed"),

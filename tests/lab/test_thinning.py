@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +10,7 @@ import pytest
 from lab.scenario import Scenario, TraceSpec
 from lab.settings import with_settings
 from lab.sources import changed, load_trace
-from lab.thinning import kept_jobs, kept_users, renamed
+from lab.thinning import kept_jobs, kept_users, ranks, renamed
 from sim.errors import ParameterError, TraceError
 from sim.trace import Trace
 
@@ -91,8 +94,85 @@ def test_a_setting_on_the_command_line_draws_a_sample(scenario: Scenario) -> Non
         ({"sample": 1.5}, "trace.sample = 1.5 is not a whole number"),
         ({"every_user": 0}, "keeps nobody"),
         ({"anonymise": "yes"}, "neither true nor false"),
+        ({"load_by": "speed"}, "trace.load_by = speed is not one of pace, jobs"),
     ],
 )
 def test_unusable_values_are_one_sentence(change: dict[str, object], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         TraceSpec.from_json({"source": "sample:tiny", **change})
+
+
+BUSY = TraceSpec("sample:philly-like")
+"""The sample of 10,000 jobs."""
+
+
+def offered(trace: Trace) -> float:
+    return trace.gpu_seconds / trace.span_s
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.8, 0.95, 1.3, 2.0, 2.75])
+def test_a_load_by_jobs_is_offered_within_two_percent(load: float) -> None:
+    whole, made = load_trace(BUSY), load_trace(replace(BUSY, load=load, load_by="jobs"))
+    assert offered(made) == pytest.approx(load * offered(whole), rel=0.02)
+    assert len(made) == pytest.approx(load * len(whole), abs=2)
+    assert made.span_s == pytest.approx(whole.span_s, rel=0.01)
+    assert not made.has("start_time_s")
+
+
+def test_a_smaller_load_is_a_part_of_a_larger_one() -> None:
+    ids = [set(load_trace(replace(BUSY, load=load, load_by="jobs")).frame["job_id"]) for load in (0.2, 0.5, 0.9, 1.0, 1.4, 2.0, 2.1)]
+    assert all(less < more for less, more in pairwise(ids))
+
+
+def test_another_draw_has_other_jobs_at_the_same_load() -> None:
+    first, second = (load_trace(replace(BUSY, load=0.5, load_by="jobs", sample_seed=seed)) for seed in (0, 1))
+    common = len(set(first.frame["job_id"]) & set(second.frame["job_id"]))
+    assert 0.4 < common / len(first) < 0.6
+    assert first.digest == load_trace(replace(BUSY, load=0.5, load_by="jobs")).digest
+
+
+def test_copies_are_the_same_jobs_at_other_times_of_the_same_span() -> None:
+    jobs = {"job_id": ["a", "b+1", "c"], "submit_time_s": [0.0, 10.0, 40.0], "num_gpus": [1, 2, 4], "duration_s": 5.0, "user": ["x", "y", "x"]}
+    one = Trace.of(pd.DataFrame(jobs | {"deadline_s": [8.0, 30.0, 100.0], "start_time_s": [0.0, 10.0, 40.0]}))
+    two = changed(one, TraceSpec("x", load=2.0, load_by="jobs")).frame.set_index("job_id")
+    assert set(two.index) == {"a", "b+1", "c", "a++1", "b+1++1", "c++1"}
+    assert list(two.loc[["a", "b+1", "c"], "submit_time_s"]) == [0.0, 10.0, 40.0]
+    copies = two.loc[["a++1", "b+1++1", "c++1"]]
+    assert copies["submit_time_s"].between(0, 40, inclusive="left").all()
+    apart = np.mod(copies["submit_time_s"].to_numpy() - np.array([0.0, 10.0, 40.0]), 40.0)
+    assert np.allclose(apart, apart[0])
+    assert apart[0] > 0
+    assert list(two["deadline_s"] - two["submit_time_s"]) == pytest.approx([{"a": 8.0, "b": 20.0, "c": 60.0}[name[0]] for name in two.index])
+    assert list(copies["user"]) == ["x", "y", "x"]
+    assert "start_time_s" not in two
+
+
+def test_jobs_that_all_come_at_once_are_copied_where_they_are() -> None:
+    one = Trace.of(pd.DataFrame({"job_id": ["a", "b"], "submit_time_s": 0.0, "num_gpus": 1, "duration_s": 5.0}))
+    assert changed(one, TraceSpec("x", load=3.0, load_by="jobs")).gpu_seconds == 30.0
+
+
+def test_a_load_that_leaves_no_job_is_one_sentence() -> None:
+    one = Trace.of(pd.DataFrame({"job_id": ["a", "b", "c"], "submit_time_s": 0.0, "num_gpus": 1, "duration_s": 5.0}))
+    unlucky = next(seed for seed in range(99) if ranks(one.frame, seed).min() > 0)
+    with pytest.raises(TraceError, match=r"of 3 jobs a load of 0\.001 leaves none"):
+        changed(one, TraceSpec("x", load=0.001, load_by="jobs", sample_seed=unlucky))
+
+
+def test_ranks_halve_the_work_again_and_again() -> None:
+    frame = pd.DataFrame({"job_id": [f"j{at}" for at in range(64)], "num_gpus": 1, "duration_s": np.arange(64, 0, -1.0)})
+    found = ranks(frame, 0)
+    assert sorted(found * 64) == list(range(64))
+    for part in (1 / 2, 1 / 4, 1 / 8):
+        # Of each run of 1/part neighbours in size there is one.
+        assert (np.flatnonzero(found < part) // (1 / part)).tolist() == list(range(int(64 * part)))
+
+
+def test_a_load_by_pace_is_not_written_and_one_of_1_has_the_key_of_the_trace_itself(scenario: Scenario) -> None:
+    assert "load_by" not in TraceSpec("sample:tiny", load=2.0).to_json()
+    by_jobs = Scenario.from_json(with_settings(scenario.to_json(), ["trace.load_by=jobs", "trace.sample_seed=4"]))
+    assert by_jobs.trace == TraceSpec(scenario.trace.source, load_by="jobs", sample_seed=4)
+    assert TraceSpec.from_json(by_jobs.trace.to_json()) == by_jobs.trace
+    assert by_jobs.key("d" * 32) == scenario.key("d" * 32)
+    more, pace = (Scenario.from_json(with_settings(one.to_json(), ["trace.load=2"])) for one in (by_jobs, scenario))
+    assert more.key("d" * 32) != pace.key("d" * 32)
