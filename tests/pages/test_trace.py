@@ -274,5 +274,9 @@ def test_window_and_load_change_the_trace(visit: Open) -> None:
     next(item for item in app.number_input if item.label == "Load ×").set_value(2.0).run()
     sound(app)
     spec = study_of(app).base.trace
-    assert (spec.from_s, spec.to_s, spec.load) == (86_400, 3 * 86_400, 2.0)
+    assert (spec.from_s, spec.to_s, spec.load, spec.load_by) == (86_400, 3 * 86_400, 2.0, "pace")
     assert "cannot be replayed" in texts(app)
+    next(box for box in app.selectbox if box.label == "Load by").set_value("jobs").run()
+    next(item for item in app.number_input if item.label == "Draw number").set_value(3).run()
+    sound(app)
+    assert study_of(app).base.trace == replace(spec, load_by="jobs", sample_seed=3)
