@@ -37,7 +37,9 @@ def draw(mine: state.Desk, source: Source) -> None:
                 "Load ×", min(0.05, spec.load), max(20.0, spec.load), spec.load, step=0.05, key=state.widget("load", spec.source), help=_LOAD
             )
         with grid.cell():
-            by = st.selectbox("Load by", list(_LOAD_BY), list(_LOAD_BY).index(spec.load_by), _LOAD_BY.__getitem__, key=state.widget("load_by", spec.source), help=_BY)
+            by = st.selectbox(
+                "Load by", list(_LOAD_BY), list(_LOAD_BY).index(spec.load_by), _LOAD_BY.__getitem__, key=state.widget("load_by", spec.source), help=_BY
+            )
         thin = _part(spec, source, grid, drawn=by == "jobs" and load != 1.0)
         with grid.cell():
             named = source.trace.has("user")
