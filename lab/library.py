@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lab.document import canonical_json, parse_json
-from lab.outcomes import titles
-from lab.samples import SAMPLES
+from lab.outcomes import source_name, titles
 from lab.store import Store, StoreError
 from lab.store.index import Kept
 from lab.study import Study
@@ -90,28 +89,26 @@ def identity(recipe: Recipe) -> str:
     return hashlib.blake2b(recipe.canonical().encode(), digest_size=16).hexdigest()
 
 
-def title(recipe: Recipe) -> str:
-    """Return what a recipe is called unless named."""
+def title(recipe: Recipe, store: Store | None = None) -> str:
+    """Return what a recipe is called unless named; `store` knows the names of uploads."""
     study = recipe if isinstance(recipe, Study) else recipe.study
-    kind, _, source = study.base.trace.source.partition(":")
-    jobs = SAMPLES[source].title if kind == "sample" and source in SAMPLES else source.partition(":")[0] if kind == "made" else "an upload"
-    what = f"{', '.join(titles(study.allocators))} on {jobs}"
+    what = f"{', '.join(titles(study.allocators))} on {source_name(study.base.trace.source, store)}"
     if isinstance(recipe, Sweep):
         return f"{what}, over {' and '.join(axis.title for axis in recipe.axes)}"
     return f"Fewest nodes for {what}" if isinstance(recipe, Question) else what
 
 
 def shelve(store: Store, owner: str, recipe: Recipe, keys: Sequence[str]) -> str:
-    """Put a recipe on a shelf, in front; return its id.
+    """Put a recipe on a shelf, in front; return its id. A comparison is the same whatever it is called; its name becomes that on the shelf, unless it has one.
 
     Raises
     ------
     TrainyardError
         If the library cannot be written.
     """
-    made = identity(recipe)
-    name = recipe.base.name if isinstance(recipe, Study) else ""
-    store.index.shelve(owner, made, recipe.to_json(), name or title(recipe), keys)
+    name, own = (recipe.base.name, recipe.named("")) if isinstance(recipe, Study) else ("", recipe)
+    made = identity(own)
+    store.index.shelve(owner, made, own.to_json(), title(own, store), keys, " ".join(name.split())[:MOST_NAME])
     return made
 
 

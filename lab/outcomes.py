@@ -276,11 +276,11 @@ def _sources_differ(old: str, new: str, store: Store | None) -> list[str]:
     if before is not None and after is not None and before.name == after.name:
         values = [(key, before.values.get(key), after.values.get(key)) for key in dict.fromkeys([*before.values, *after.values])]
         return [f"trace {_words(key)} {_text(was)} → {_text(now)}" for key, was, now in values if was != now]
-    names = [_source_name(source, store) for source in (old, new)]
+    names = [source_name(source, store) for source in (old, new)]
     return [f"trace {names[0]} → {names[1]}" if names[0] != names[1] else f"another version of the trace {names[1]}"]
 
 
-def _source_name(source: str, store: Store | None) -> str:
+def source_name(source: str, store: Store | None) -> str:
     """Return what a user calls a source."""
     kind, _, name = source.partition(":")
     if kind == "sample" and name in SAMPLES:

@@ -267,24 +267,27 @@ class Index:
             for at in range(0, len(gone), _MOST_AT_ONCE):
                 connection.execute(THINGS.delete().where(THINGS.c.kind == kind, THINGS.c.key.in_(gone[at : at + _MOST_AT_ONCE])))
 
-    def shelve(self, owner: str, study: str, document: Mapping[str, Any], title: str, keys: Sequence[str]) -> None:
-        """Put a comparison or sweep on somebody's shelf, or to its front if it stands there."""
+    def shelve(self, owner: str, study: str, document: Mapping[str, Any], title: str, keys: Sequence[str], name: str = "") -> None:
+        """Put a comparison or sweep on somebody's shelf under a name, or to its front if it stands there, under the name that it has."""
         with self._changing() as connection:
             body = {"id": study, "document": json.dumps(document, sort_keys=True, allow_nan=False), "title": title}
             connection.execute(self._insert(STUDIES).values(body).on_conflict_do_nothing())
             if keys:
                 connection.execute(self._insert(USES).values([{"study": study, "run": key} for key in dict.fromkeys(keys)]).on_conflict_do_nothing())
-            place = {"owner": owner, "study": study, "name": "", "tags": "", "used_s": time.time()}
+            place = {"owner": owner, "study": study, "name": name, "tags": "", "used_s": time.time()}
             connection.execute(self._insert(SHELF).values(place).on_conflict_do_update(index_elements=["owner", "study"], set_={"used_s": place["used_s"]}))
 
     def shelf(self, owner: str) -> list[Kept]:
         """Return what stands on a shelf, the last used first."""
         runs = sa.select(USES.c.study, sa.func.count().label("runs"), sa.func.count(THINGS.c.key).label("there"))
-        counted = runs.join_from(USES, THINGS, (USES.c.run == THINGS.c.key) & (THINGS.c.kind == RUN), isouter=True).group_by(USES.c.study).subquery()
+        # Of this shelf only, because a server has many.
+        own = USES.c.study.in_(sa.select(SHELF.c.study).where(SHELF.c.owner == owner))
+        joined = runs.join_from(USES, THINGS, (USES.c.run == THINGS.c.key) & (THINGS.c.kind == RUN), isouter=True)
+        counted = joined.where(own).group_by(USES.c.study).subquery()
         wanted = sa.select(STUDIES, SHELF.c.name, SHELF.c.tags, SHELF.c.used_s, counted.c.runs, counted.c.there)
-        joined = wanted.join_from(SHELF, STUDIES, SHELF.c.study == STUDIES.c.id).join(counted, counted.c.study == STUDIES.c.id, isouter=True)
+        whole = wanted.join_from(SHELF, STUDIES, SHELF.c.study == STUDIES.c.id).join(counted, counted.c.study == STUDIES.c.id, isouter=True)
         with self._reading() as connection:
-            found = connection.execute(joined.where(SHELF.c.owner == owner).order_by(SHELF.c.used_s.desc(), STUDIES.c.id)).all()
+            found = connection.execute(whole.where(SHELF.c.owner == owner).order_by(SHELF.c.used_s.desc(), STUDIES.c.id)).all()
         return [_kept(row) for row in found]
 
     def uses(self, study: str) -> list[str]:
