@@ -152,12 +152,22 @@ class PlanRun:
         """Block until it has ended; tell whether it has."""
         return self._over.wait(timeout_s)
 
+    def recall(self) -> bool:
+        """Take over what is kept from before, without running anything; tell whether that answers the question."""
+        for seeker in self._seekers:
+            seeker.look_up(self.store)
+        if all(seeker.over for seeker in self._seekers):
+            self._state = "done"
+            self._over.set()
+        return self._over.is_set()
+
     def run(self) -> None:
         """Search, in this thread; never raises, see `error`."""
         self._state, self.began_s = "running", time.monotonic()
         try:
-            with opened(self._where) as place:
-                self._drive(Crew(place, self.store))
+            if not self.recall():
+                with opened(self._where) as place:
+                    self._drive(Crew(place, self.store))
             self._state = "cancelled" if self._stop.is_set() and not all(seeker.over for seeker in self._seekers) else "done"
         except Exception as error:  # the border of a thread: whatever happened is told to the user
             if not isinstance(error, TrainyardError):

@@ -100,6 +100,20 @@ class SweepRun:
         """Block until it has ended; tell whether it has."""
         return self._over.wait(timeout_s)
 
+    def recall(self) -> bool:
+        """Take over what is kept from before, without running anything; tell whether that is everything.
+
+        Raises
+        ------
+        TrainyardError
+            If the store cannot be read.
+        """
+        self._plan()
+        if self.done == self.of:
+            self._state = "done"
+            self._over.set()
+        return self._over.is_set()
+
     def run(self) -> None:
         """Run everything that is not known yet, in this thread; never raises, see `error`."""
         self._state, self.began_s = "running", time.monotonic()
