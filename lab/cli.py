@@ -44,6 +44,7 @@ RUN_KEYS: Final = (
     "refused",
     "unfinished",
     "completion_rate",
+    "deadline_rate",
     "failed_by",
     "jct_mean_s",
     "jct_p50_s",
@@ -71,7 +72,7 @@ RUN_KEYS: Final = (
     "peak_rss_mb",
 )
 JOB_COLUMNS: Final = ("job_id", "submit_s", "first_start_s", "finish_s", "gpus", "outcome")
-_MAY_BE_SILENT: Final = frozenset({"GPUs busy", "CPU used", "memory used", "evicted", "relaunched", "work lost"})
+_MAY_BE_SILENT: Final = frozenset({"deadlines met", "GPUs busy", "CPU used", "memory used", "evicted", "relaunched", "work lost"})
 _SILENT: Final = frozenset({"-", "0"})
 """Columns that are left out where all their cells say nothing, and what says nothing."""
 READ_CHOICES: Final = ("zone", "cpu_jobs", "unfinished", "since", "time_unit", "duration_unit")
@@ -343,7 +344,7 @@ def _cells(one: Finished) -> dict[str, str]:
     numbers = one.summary
     others = [f"{numbers[name]:,} {name}" for name in ("failed", "impossible", "refused", "unfinished") if numbers[name]]
     times = {"mean JCT": "jct_mean_s", "P95 JCT": "jct_p95_s", "mean wait": "wait_mean_s", "makespan": "makespan_s"}
-    shares = {"GPUs busy": "utilisation", "CPU used": "cpus_used", "memory used": "mem_used"}
+    shares = {"deadlines met": "deadline_rate", "GPUs busy": "utilisation", "CPU used": "cpus_used", "memory used": "mem_used"}
     counted = {"preempted": "preemptions", "evicted": "evictions", "relaunched": "relaunches"}
     return {
         "allocator": one.label,

@@ -45,6 +45,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("wait_mean_s", "Mean wait", "s", "lower", "JCT minus time holding GPUs; counts time after a preemption too."),
     Metric("makespan_s", "Makespan", "s", "lower", "From the first submission to the last finish."),
     Metric("completion_rate", "Jobs completed", "1", "higher", "Completed jobs over all jobs; beside the table is why the others were not.", 1.0),
+    Metric("deadline_rate", "Deadlines met", "1", "higher", "Jobs completed by their deadline over jobs with one.", nan),
     Metric("utilisation", "GPUs busy", "1", "higher", "GPU-seconds held over capacity, from the first to the last submission.", nan),
     Metric("utilisation_productive", "GPUs busy, productive", "1", "higher", "The same without pauses and lost work.", nan),
     Metric("cpus_used", "CPU used of held", "1", "higher", "Core-hours used over core-hours that jobs asked for and held, where the use is known.", nan),

@@ -18,7 +18,7 @@ from sim.trace import Trace
 Summary = dict[str, Any]
 
 NUMBERS: Final = (
-    *("jobs", "completed", "failed", "refused", "impossible", "unfinished", "refused_share", "completion_rate"),
+    *("jobs", "completed", "failed", "refused", "impossible", "unfinished", "refused_share", "completion_rate", "deadline_rate"),
     *("jct_mean_s", "jct_p50_s", "jct_p95_s", "jct_p99_s"),
     *("queue_mean_s", "queue_p50_s", "queue_p95_s", "queue_p99_s"),
     *("wait_mean_s", "wait_p50_s", "wait_p95_s", "wait_p99_s"),
@@ -31,6 +31,9 @@ NUMBERS: Final = (
     *("decision_ms_mean", "decision_ms_max", "cpu_s", "wall_s", "peak_rss_mb", "end_s"),
 )
 """The keys of `summary` whose values are single numbers."""
+
+_ON_TIME_S: Final = 1e-6
+"""What rounding may add to the time of a finish."""
 
 
 def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window | None = None) -> Summary:
@@ -60,6 +63,7 @@ def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window |
     - efficiency = sum of the run times at the size asked for / sum of the times held, over the completed jobs: how many times faster than asked they ran,
       pauses included. 1 for jobs that run undisturbed at their own size on the type they were measured on.
     - refused_share = jobs that the policy refused / jobs; completion_rate = completed jobs / jobs. `failed_by`: see `sim.metrics.jobs.failed_by`.
+    - deadline_rate = jobs completed by their deadline / jobs with one.
     - cpus_held, mem_held = share of the cluster's cores and memory held, in the window of the utilisation; cpus_used, mem_used = core-hours and GB-hours used /
       held, of the whole run, where the use is known; see `sim.metrics.resources`.
     - restarts = preemptions + evictions + relaunches. lost_work_s = sum over jobs of lost work / work x `ideal_s`: comparable across models.
@@ -78,6 +82,7 @@ def summary(result: RunResult, trace: Trace, cluster: Cluster, measure: Window |
         **outcome_counts(result, mask),
         "refused_share": _ratio(float((np.asarray(result.jobs["outcome"] == "refused") & mask).sum()), float(mask.sum())),
         "completion_rate": _ratio(float((completed(result) & mask).sum()), float(mask.sum())),
+        "deadline_rate": _deadline_rate(result, trace, mask),
         "failed_by": failed_by(result, mask),
         **_times(result, mask),
         "efficiency": _efficiency(result, trace, mask),
@@ -106,6 +111,13 @@ def _times(result: RunResult, mask: Mask) -> Summary:
         **_spread("wait", wait, (50, 95, 99)),
         "makespan_s": float(finish[ran].max() - submit[mask].min()) if ran.any() else np.nan,
     }
+
+
+def _deadline_rate(result: RunResult, trace: Trace, mask: Mask) -> float:
+    deadline = trace.numbers("deadline_s", np.inf)
+    due = mask & np.isfinite(deadline)
+    met = due & completed(result) & (result.jobs["finish_s"].to_numpy() <= deadline + _ON_TIME_S)
+    return _ratio(float(met.sum()), float(due.sum()))
 
 
 def _efficiency(result: RunResult, trace: Trace, mask: Mask) -> float:

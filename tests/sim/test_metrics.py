@@ -16,6 +16,7 @@ from sim.errors import ParameterError
 from sim.metrics.summary import NUMBERS
 from sim.result import RunResult
 from sim.simulator import Measure
+from sim.trace import Trace
 from tests.sim.metrics_cases import FIVE, FIVE_HELD, Held, Job, cluster_of, five, outages_of, run_of, trace_of
 
 
@@ -65,6 +66,16 @@ def test_utilisation_of_five_jobs_worked_out_by_hand() -> None:
     assert found["cost_held_usd"] == pytest.approx((640 * 2 + 120 * 0.5) / 3600)
     assert found["cost_held_per_job_usd"] == pytest.approx((640 * 2 + 120 * 0.5) / 3600 / 3)
     assert found["cost_cluster_usd"] == pytest.approx(9 * 260 / 3600)
+
+
+def test_deadlines_met_are_of_the_jobs_that_have_one() -> None:
+    # Finishes: 100, 260, 210; the last two jobs never finish. Met to the second, missed by one, none, hopeless, missed.
+    trace = trace_of(FIVE)
+    due = trace.frame.assign(deadline_s=[100.0, 259.0, np.nan, 5.0, np.nan])
+    found = metrics.summary(five(), Trace.of(due), cluster_of())
+    assert found["deadline_rate"] == pytest.approx(1 / 3)
+    assert math.isnan(metrics.summary(five(), trace, cluster_of())["deadline_rate"])
+    assert metrics.summary(five(), Trace.of(due), cluster_of(), Measure(to_s=1.0))["deadline_rate"] == 1.0
 
 
 def test_numbers_name_every_single_number_of_a_summary() -> None:
