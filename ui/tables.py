@@ -16,7 +16,7 @@ from lab.compared import METRICS, SLOWER, Metric
 from ui import words
 
 MAIN: Final = (
-    *("jct_mean_s", "jct_p95_s", "queue_mean_s", "wait_mean_s", "completion_rate"),
+    *("jct_mean_s", "jct_p95_s", "queue_mean_s", "wait_mean_s", "completion_rate", "deadline_rate"),
     *("utilisation", "cpus_used", "mem_used", "slower", "cost_held_per_job_usd"),
 )
 """Metrics of the first table; the other one has them all."""
