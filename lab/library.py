@@ -11,8 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pandas as pd
+
 from lab.document import canonical_json, parse_json
-from lab.outcomes import source_name, titles
+from lab.outcomes import differences, source_name, titles
+from lab.run import key_of
 from lab.store import Store, StoreError
 from lab.store.index import Kept
 from lab.study import Study
@@ -169,6 +172,68 @@ def remove(store: Store, owner: str, study: str) -> int:
     for key in gone:
         store.delete(key)
     return len(gone)
+
+
+BRIEF: Final = ("jct_mean_s", "jct_p95_s", "queue_mean_s", "makespan_s", "utilisation", "cost_held_per_job_usd")
+"""Metrics that are told of a run in a list."""
+
+
+def numbers(store: Store, recipe: Recipe) -> pd.DataFrame:
+    """Return what is kept of the runs of a comparison, of a sweep or search those at its own settings: `policy`, `seed` and `BRIEF`, one row per run.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace is not kept any more.
+    """
+    study, rows = recipe if isinstance(recipe, Study) else recipe.study, []
+    for at, policy in enumerate(titles(study.allocators)):
+        keys = {key_of(scenario, store): scenario.seed for scenario in study.repeated(at)}
+        known = store.numbers(keys)
+        rows += [{"policy": policy, "seed": keys[key], **{name: known[key].get(name) for name in BRIEF}} for key in keys if key in known]
+    return pd.DataFrame(rows, columns=["policy", "seed", *BRIEF]).astype(dict.fromkeys(BRIEF, "float64"))
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """Two things of a library beside each other.
+
+    Parameters
+    ----------
+    changes : tuple of str
+        What differs from the first to the second, in words.
+    first, second : DataFrame
+        See `numbers`.
+    """
+
+    changes: tuple[str, ...]
+    first: pd.DataFrame
+    second: pd.DataFrame
+
+    def means(self) -> pd.DataFrame:
+        """Return one row per policy and metric: `policy`, `metric`, the means over the runs of each as `a` and `b`, and `change`, a share of `a`."""
+        sides = [frame.groupby("policy", sort=False)[list(BRIEF)].mean().stack() for frame in (self.first, self.second)]
+        both = pd.DataFrame({"a": sides[0], "b": sides[1]})
+        order = {policy: at for at, policy in enumerate(dict.fromkeys([*self.first["policy"], *self.second["policy"]]))}
+        both = both.reset_index(names=["policy", "metric"])
+        both = both.sort_values("policy", key=lambda names: names.map(order), kind="stable", ignore_index=True)
+        return both.assign(change=(both["b"] / both["a"] - 1).where(both["a"] != 0))
+
+
+def beside(store: Store, first: Item, second: Item) -> Beside:
+    """Return two things beside each other.
+
+    Raises
+    ------
+    TrainyardError
+        If no run of either is kept any more, or a trace is not.
+    """
+    recipes = [one.recipe() for one in (first, second)]
+    studies = [recipe if isinstance(recipe, Study) else recipe.study for recipe in recipes]
+    frames = [numbers(store, recipe) for recipe in recipes]
+    if frames[0].empty and frames[1].empty:
+        raise StoreError("No run of either is kept any more. Run them again.")
+    return Beside(tuple(differences(studies[0].named(""), studies[1].named(""), store)), *frames)
 
 
 def packed(store: Store, owner: str, ids: Sequence[str]) -> bytes:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from lab import library, outcomes
+import pandas as pd
+
+from lab import library
 from lab.cli import UsageError
 from lab.compared import METRICS
 from lab.library import HERE, Item
-from lab.run import key_of
 from lab.store import Store
-from lab.study import Study
 from lab.sweep_cli import columns, told
 from lab.words import plural
-from sim.errors import TrainyardError
 
 _ACTIONS = ("list", "show", "export", "import", "rm", "name", "tag")
 
@@ -74,28 +73,21 @@ def _show(store: Store, words: list[str], args: argparse.Namespace) -> str:
     one = library.item(store, HERE, words[0])
     if args.json:
         return json.dumps({**library.listing([one])[0], "document": dict(one.kept.document)}, indent=2, ensure_ascii=False)
-    numbers = _numbers(store, one.recipe())
-    lines = [("run", *(metric.title for metric in METRICS if metric.name in _SHOWN)), *numbers]
+    lines = [("run", *(metric.title for metric in _SHOWN)), *_lines(library.numbers(store, one.recipe()))]
     return "\n".join([f"{one.name or one.title} (id {one.id[:12]}, {one.there} of {plural(one.runs, 'run')} kept)", *columns(lines)])
 
 
-_SHOWN = ("jct_mean_s", "jct_p95_s", "queue_mean_s", "makespan_s", "utilisation", "cost_held_per_job_usd")
+_SHOWN = tuple(metric for metric in METRICS if metric.name in library.BRIEF)
 
 
-def _numbers(store: Store, recipe: library.Recipe) -> list[tuple[str, ...]]:
-    """Return one line per policy and repeat of a comparison whose numbers are kept; of a sweep or search those at its own settings."""
-    study = recipe if isinstance(recipe, Study) else recipe.study
-    rows = []
-    for at, title in enumerate(outcomes.titles(study.allocators)):
-        keys = {key_of(scenario, store): scenario.seed for scenario in study.repeated(at)}
-        for key, summary in store.numbers(keys).items():
-            cells = [_told(summary.get(metric.name), metric.unit) for metric in METRICS if metric.name in _SHOWN]
-            rows.append((f"{title}, seed {keys[key]}", *cells))
-    return rows
+def _lines(runs: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Return one line per run of a comparison whose numbers are kept; of a sweep or search those at its own settings."""
+    rows = runs.to_dict("records")
+    return [(f"{row['policy']}, seed {row['seed']}", *(_told(row[metric.name], metric.unit) for metric in _SHOWN)) for row in rows]
 
 
-def _told(value: Any, unit: str) -> str:
-    return "-" if value is None else told(float(value), unit)
+def _told(value: float, unit: str) -> str:
+    return "-" if math.isnan(value) else told(value, unit)
 
 
 def _export(store: Store, words: list[str], args: argparse.Namespace) -> str:
@@ -152,14 +144,10 @@ def command_compare(args: argparse.Namespace) -> None:
         If one is not there, or no run of it is kept.
     """
     store = Store()
-    both = [library.item(store, HERE, mark) for mark in (args.first, args.second)]
-    recipes = [one.recipe() for one in both]
-    studies = [recipe if isinstance(recipe, Study) else recipe.study for recipe in recipes]
-    lines = [(f"{name}: {line[0]}", *line[1:]) for name, recipe in zip("AB", recipes, strict=True) for line in _numbers(store, recipe)]
-    if not lines:
-        raise TrainyardError("No run of either is kept any more. Run them again.")
-    changes = outcomes.differences(studies[0], studies[1], store)
+    both = (library.item(store, HERE, args.first), library.item(store, HERE, args.second))
+    found = library.beside(store, *both)
+    lines = [(f"{name}: {line[0]}", *line[1:]) for name, runs in (("A", found.first), ("B", found.second)) for line in _lines(runs)]
     heads = [f"{name} = {one.name or one.title} (id {one.id[:12]})" for name, one in zip("AB", both, strict=True)]
-    told_changes = f"From A to B: {'; '.join(changes)}." if changes else "Both have the same settings."
-    table = columns([("run", *(metric.title for metric in METRICS if metric.name in _SHOWN)), *lines])
+    told_changes = f"From A to B: {'; '.join(found.changes)}." if found.changes else "Both have the same settings."
+    table = columns([("run", *(metric.title for metric in _SHOWN)), *lines])
     sys.stdout.write("\n".join([*heads, told_changes, "", *table]) + "\n")
