@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from lab import worker
@@ -202,3 +203,13 @@ def test_a_result_that_comes_out_otherwise_is_replaced_and_said(scenario: Scenar
     mended = store.get(key)
     assert mended is not None
     assert mended.provenance["digest"] == right.provenance["digest"]
+
+
+def test_a_run_in_which_nothing_happens_comes_back(tmp_path: Path) -> None:
+    # A job of one GPU on machines without any: it is impossible, and the clock never moves.
+    store = Store(tmp_path)
+    jobs = pd.DataFrame({"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [1], "duration_s": [5.0]})
+    scenario = Scenario(TraceSpec(f"store:{store.put_trace(Trace.of(jobs))}"), Cluster.parse("4x0:cpu"), Spec("fifo"))
+    entry = store.get(run_to_store(scenario.to_json(), store.address))
+    assert entry is not None
+    assert entry.result().end_s == 0.0
