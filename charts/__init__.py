@@ -13,8 +13,10 @@ from charts.lesson import lesson_curve
 from charts.occupancy import Grid, down_spells, instant_strip, label_px, left_out, occupancy, row_labels, thinned
 from charts.over_time import STATES, Row, busy_row, fragmentation_row, linked_rows, state_row, timeline, type_row, waiting_row
 from charts.overview import overview
+from charts.plan import Target, capacity_curve, mix_map
 from charts.replay import Claim, published_vs_simulated, ratio_curve
 from charts.scaling import speedup_figure
+from charts.sweep import Amount, sweep_curve, sweep_map
 from charts.theme import image_config, literal, policy_style, type_style, visible
 from charts.winners import winners
 from charts.workload import arrivals, durations, heaviest, sizes
@@ -23,13 +25,16 @@ __all__ = [
     "MOST_SPELLS",
     "PARTS",
     "STATES",
+    "Amount",
     "Claim",
     "Grid",
     "Row",
+    "Target",
     "TimeAxis",
     "allocation",
     "arrivals",
     "busy_row",
+    "capacity_curve",
     "decomposition",
     "down_spells",
     "dumbbell",
@@ -48,6 +53,7 @@ __all__ = [
     "life",
     "linked_rows",
     "literal",
+    "mix_map",
     "node_jobs",
     "note_colours",
     "note_lines",
@@ -63,6 +69,8 @@ __all__ = [
     "sizes",
     "speedup_figure",
     "state_row",
+    "sweep_curve",
+    "sweep_map",
     "thinned",
     "timeline",
     "type_cost",
