@@ -107,7 +107,8 @@ def fit_together(view: View, demand: Demand) -> bool:
     servers = demand.servers
     assert servers is not None
     crew, many = demand.replicas, servers.replicas
-    for node in (view.cluster.nodes[node] for at in demand.pools for node in view.room.pools[at].nodes):
+    unknown = view.cluster.unknown(view.now_s)
+    for node in (view.cluster.nodes[node] for at in demand.pools for node in view.room.pools[at].nodes if node not in unknown):
         took = _most((node.cpus, node.mem_gb), demand, crew)
         left = node.cpus - took * demand.cpus, node.mem_gb - took * demand.mem_gb
         crew, many = crew - took, many - _most(left, servers, many)

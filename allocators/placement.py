@@ -227,7 +227,9 @@ def _holds(view: View, demand: Demand, pools: Iterable[int]) -> bool:
 
 
 def capacity_for(view: View, at: int, demand: Demand) -> int:
-    """Return how many replicas of a demand a node holds when it is empty and in service."""
+    """Return how many replicas of a demand a node holds when it is empty and in service; none where nobody knows yet that it will come."""
+    if view.cluster.unforeseen and at in view.cluster.unknown(view.now_s):
+        return 0
     node = view.cluster.nodes[at]
     fit = node.gpus // demand.gpus if demand.gpus else inf
     fit = min(fit, (node.cpus + 1e-9) // demand.cpus if demand.cpus else inf, (node.mem_gb + 1e-9) // demand.mem_gb if demand.mem_gb else inf)

@@ -89,11 +89,24 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From `at_s` on, these nodes are present or absent (capacity 0): maintenance, growth, loss, daily VC sizes."""
+    """From `at_s` on, these nodes are present or absent (capacity 0): maintenance, growth, loss, daily VC sizes.
+
+    Parameters
+    ----------
+    at_s : float, seconds
+        When, counted from the first submission.
+    nodes : tuple of int
+        Their numbers.
+    present : bool
+        Whether they come or go.
+    foreseen : bool
+        False = nobody knew that these nodes would come: a job that fits only with them is impossible if it is submitted before, instead of waiting for them.
+    """
 
     at_s: float
     nodes: tuple[int, ...]
     present: bool
+    foreseen: bool = True
 
 
 @dataclass(frozen=True)
@@ -170,6 +183,22 @@ class Cluster:
         """Name of a GPU type -> its place in `types`."""
         return {kind.name: at for at, kind in enumerate(self.types)}
 
+    @cached_property
+    def unforeseen(self) -> tuple[tuple[float, frozenset[int]], ...]:
+        """Instants at which nodes come that nobody knew of, the last first, each with all nodes unknown until then."""
+        come = sorted([change for change in self.changes if change.present and not change.foreseen], key=lambda change: -change.at_s)
+        return tuple((change.at_s, frozenset(node for later in come[: at + 1] for node in later.nodes)) for at, change in enumerate(come))
+
+    @property
+    def known(self) -> tuple[Node, ...]:
+        """The nodes that are known of from the beginning."""
+        unknown = self.unknown(-math.inf)
+        return tuple(node for at, node in enumerate(self.nodes) if at not in unknown) if unknown else self.nodes
+
+    def unknown(self, now_s: float) -> frozenset[int]:
+        """Return the nodes that are still to come and that nobody knows of at an instant, in seconds."""
+        return next((nodes for at_s, nodes in reversed(self.unforeseen) if now_s < at_s), frozenset())
+
     @property
     def gpus(self) -> int:
         """GPUs of all nodes, present or not."""
@@ -198,7 +227,7 @@ class Cluster:
             "name": self.name,
             "groups": [group | {"partitions": list(group["partitions"])} for group in groups],
             "types": [asdict(kind) for kind in self.types],
-            "changes": [{"at_s": change.at_s, "nodes": list(change.nodes), "present": change.present} for change in self.changes],
+            "changes": [_plain_change(change) for change in self.changes],
         }
 
     @classmethod
@@ -215,7 +244,7 @@ class Cluster:
             raise ClusterError(f"The cluster is no table with the key 'groups'{shown}. See the reference page on clusters for its keys.")
         groups = [NodeGroup(**_values("Row", row, group, _GROUP, ("count", "gpus"))) for row, group in _rows(data, "groups")]
         types = [GpuType(**_values("GPU type", row, kind, _TYPE, ("name",))) for row, kind in _rows(data, "types")]
-        changes = [Change(**_values("Change", row, change, _CHANGE, tuple(_CHANGE))) for row, change in _rows(data, "changes")]
+        changes = [Change(**_values("Change", row, change, _CHANGE, ("at_s", "nodes", "present"))) for row, change in _rows(data, "changes")]
         return cls(tuple(groups), tuple(types), tuple(changes), str(data.get("name", "cluster")))
 
     @classmethod
@@ -245,6 +274,11 @@ KNOWN_TYPES: Mapping[str, GpuType] = {
         GpuType("h100", 4.20, 6.98),  # speed and price (with the machine): assumptions
     )
 }
+
+
+def _plain_change(change: Change) -> dict[str, Any]:
+    plain = {"at_s": change.at_s, "nodes": list(change.nodes), "present": change.present}
+    return plain if change.foreseen else plain | {"foreseen": False}
 
 
 def _rows(data: Mapping[str, Any], key: str) -> Iterable[tuple[int, Any]]:
@@ -324,7 +358,7 @@ _GROUP: Final = {
     "name": "text",
 }
 _TYPE: Final = {"name": "text", "speed": "a number", "price_per_gpu_hour": "a number"}
-_CHANGE: Final = {"at_s": "a number", "nodes": "a list of whole numbers", "present": "true or false"}
+_CHANGE: Final = {"at_s": "a number", "nodes": "a list of whole numbers", "present": "true or false", "foreseen": "true or false"}
 
 
 def _check_group(group: NodeGroup, at: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from copy import copy
 from math import ceil, inf
 from typing import Any, Final, NamedTuple
 
@@ -61,7 +62,9 @@ class Demands:
         homes = trace.texts(confined_by) if confined_by else None
         gpus = trace.numbers("num_gpus")
         sizes = (trace.numbers("cpus", 0.0), trace.numbers("mem_gb", 0.0)) if roles is None else tuple(roles)
-        codes, first = _distinct([gpus, types.codes, *sizes, *(() if homes is None else (homes.codes,))])
+        # Policies remember where a demand may go, so those from before and after nodes came that nobody knew of are two objects.
+        eras = [np.searchsorted(sorted(at_s for at_s, _ in cluster.unforeseen), trace.numbers("submit_time_s"), "right")] if cluster.unforeseen else []
+        codes, first = _distinct([gpus, types.codes, *sizes, *(() if homes is None else (homes.codes,)), *eras])
         unique_demands = []
         for job in first:
             own = _Own(str(types[job]), "" if homes is None else str(homes[job]))
@@ -71,6 +74,12 @@ class Demands:
         self._by_job = [unique_demands[code] for code in codes.tolist()]
         self.of: Callable[[int], Demand] = self._by_job.__getitem__
         """Job -> its demand."""
+
+    def without(self, nodes: Collection[int]) -> Demands:
+        """Return the same demands on a cluster that lacks some nodes; only to be asked what is impossible there."""
+        fewer = copy(self)
+        fewer._pools = tuple(pool._replace(nodes=tuple(node for node in pool.nodes if node not in nodes)) for pool in self._pools)
+        return fewer
 
     def impossible(self, smallest: NDArray[np.float64] | None = None, *, mixed: bool, apart: bool = False) -> NDArray[np.bool_]:
         """Tell for each job whether even the empty cluster, with every node present, cannot hold it; see `obstacles`."""

@@ -71,7 +71,12 @@ class Stage:
         _check_ending(conditions, measured=int(self.measured.sum()))
         limits = model.limits()
         smallest = limits.min_gpus if "scaling" in needs else None
-        self.impossible = np.zeros(len(trace), bool) if "overflow" in needs else demands.impossible(smallest, mixed=mixed, apart="servers" in needs)
+        self.impossible = np.zeros(len(trace), bool)
+        if "overflow" not in needs:
+            self.impossible = demands.impossible(smallest, mixed=mixed, apart="servers" in needs)
+            for at_s, unknown in cluster.unforeseen:
+                known = demands.without(unknown).impossible(smallest, mixed=mixed, apart="servers" in needs)
+                self.impossible |= known & (self.submit_s < at_s)
         self._work = np.ascontiguousarray(model.work(), np.float64)
         self.columns.array("left")[:] = self._work
         overheads = conditions.overheads

@@ -77,7 +77,7 @@ class SpreadModel:
 
     def __init__(self, rigid: RigidModel, gpus: Floats, slowdown: Floats, cluster: Cluster) -> None:
         self._rigid = rigid
-        held = np.cumsum(sorted([node.gpus for node in cluster.nodes], reverse=True))
+        held = np.cumsum(sorted([node.gpus for node in cluster.known], reverse=True))
         self._fewest: Floats = np.searchsorted(held, gpus).astype(np.float64) + 1
         room = gpus - self._fewest
         self._per_server: Floats = np.where(room > 0, (slowdown - 1) / np.maximum(room, 1), 0.0)

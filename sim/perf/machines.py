@@ -47,7 +47,7 @@ class Machines:
     fastest : float
         Speed of the fastest type of the cluster.
     largest : int
-        GPUs of the type that has most of them.
+        GPUs of the type that has most of them, of the nodes that are known of from the beginning.
 
     Raises
     ------
@@ -65,10 +65,10 @@ class Machines:
         self.measured: Floats = np.array([known.get(str(kind), self.reference) for kind in types.categories])[types.codes]
         self.measured.flags.writeable = False
         held: dict[str, int] = {}
-        for group in cluster.groups:
-            held[group.gpu_type] = held.get(group.gpu_type, 0) + group.count * group.gpus
+        for node in cluster.known:
+            held[node.gpu_type] = held.get(node.gpu_type, 0) + node.gpus
         self.fastest = max([speed for kind, speed in speeds.items() if held.get(kind)], default=1.0)
-        self.largest = max(held.values())
+        self.largest = max(held.values(), default=0)
         self.node_speed = [speeds.get(node.gpu_type, 1.0) for node in cluster.nodes]
         self.overflow = len(self.node_speed)
         self._type_speeds = np.array([kind.speed for kind in cluster.types])

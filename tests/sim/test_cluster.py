@@ -166,3 +166,13 @@ def test_a_damaged_description_names_row_key_and_value(data: Any, sentence: str)
 def test_absurdly_many_nodes_are_refused_before_they_are_made() -> None:
     with pytest.raises(ClusterError, match=r"The cluster has 99,999,999,999 nodes; .* is the most that is simulated"):
         Cluster.parse("99999999999x8:v100")
+
+
+def test_nodes_that_nobody_knows_of() -> None:
+    changes = (Change(0, (1, 2, 3), False), Change(5, (1,), True), Change(10, (2,), True, foreseen=False), Change(20, (3,), True, foreseen=False))
+    cluster = Cluster((NodeGroup(4, 1, "v100"),), changes=changes)
+    assert [sorted(cluster.unknown(now_s)) for now_s in (0, 10, 20)] == [[2, 3], [3], []]
+    assert [node.name for node in cluster.known] == ["v100-1-1", "v100-1-2"]
+    assert Cluster.from_json(cluster.to_json()) == cluster
+    assert [set(change) for change in cluster.to_json()["changes"]][1:3] == [{"at_s", "nodes", "present"}, {"at_s", "nodes", "present", "foreseen"}]
+    assert Cluster((NodeGroup(4, 1, "v100"),)).unknown(0.0) == frozenset()

@@ -129,6 +129,14 @@ class TestDated:
         assert gantt(result) == ["j0 0-3 n0x1 evicted", "j0 3-8 n1x1 finished"]
 
 
+    def test_who_fits_only_on_nodes_that_nobody_knows_of_is_not_kept_waiting(self) -> None:
+        # One node of 1 GPU, one of 2 from 10 on. Jobs of 2 GPUs at 0 and at 10: known of, the first waits for it too; unknown, it is turned away.
+        for foreseen, outcome in ((True, ["completed", "completed"]), (False, ["impossible", "completed"])):
+            changes = (Change(0, (1,), False), Change(10, (1,), True, foreseen))
+            cluster = Cluster((NodeGroup(1, 1, "v100"), NodeGroup(1, 2, "v100")), changes=changes)
+            assert run(jobs((0, 2, 5), (10, 2, 5)), cluster, Greedy()).jobs["outcome"].tolist() == outcome
+
+
 class TestRandom:
     def result(self, seed: int, **more: Any) -> Any:
         return run(jobs((0, 1, 1)), "20x1:v100", Greedy(), faults=Faults(mtbf_h=2, mttr_h=0.5, **more), seed=seed, stop="horizon", horizon_s=360_000.0)
