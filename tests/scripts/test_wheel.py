@@ -1,0 +1,62 @@
+"""The wheel that workers of a sweep install holds everything that a run needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("allocators", "charts", "lab", "report", "sample_traces", "sim")
+FILES = ("pyproject.toml", "requirements.txt", "requirements-scale.txt", "LICENSE", "README.md")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build from a copy, because a build leaves files behind; return a folder with what the wheel holds."""
+    if int(version("setuptools").partition(".")[0]) < 77:
+        pytest.skip("setuptools 77 or later builds the wheel (requirements-dev.txt)")
+    source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("made")
+    for part in PARTS:
+        shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in FILES:
+        shutil.copy(ROOT / file, source)
+    (source / "tests").mkdir()
+    (source / "tests" / "secret.py").write_text("")
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "--no-index", "-w", str(made)]
+    done = subprocess.run([*build, "."], cwd=source, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (wheel,) = made.glob("trainyard-*-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(made / "site")
+    return made / "site"
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_module_and_data_file_and_nothing_else(installed: Path) -> None:
+    def inside(folder: Path, part: str) -> set[str]:
+        return {path.relative_to(folder).as_posix() for path in (folder / part).rglob("*") if path.is_file() and path.suffix not in (".pyc", ".md")}
+
+    assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} == set(PARTS)
+    for part in PARTS:
+        assert inside(installed, part) == inside(ROOT, part)
+
+
+@pytest.mark.slow
+def test_a_run_from_the_wheel_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(installed), "TRAINYARD_STORE": str(tmp_path / "store")}
+    command = [sys.executable, "-m", "lab", "run", "--trace", "sample:tiny", "--allocator", "fifo", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout)["runs"][0]["completed"] == 12
+    where = "import lab.lessons, lab.replay; print(lab.replay.__file__, len(lab.lessons.names()), len(lab.replay.names()))"
+    told = subprocess.run([sys.executable, "-c", where], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout.split()
+    assert Path(told[0]).is_relative_to(installed)
+    assert told[1:] == [str(len(list((ROOT / "lab" / kind).glob("*.toml")))) for kind in ("lessons", "replays")]
