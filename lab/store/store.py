@@ -82,6 +82,11 @@ class Store:
         return _opened(address)
 
     @property
+    def place(self) -> str:
+        """The folder or URL where its files lie."""
+        return self._place
+
+    @property
     def address(self) -> str:
         """What another process needs to use the same store."""
         return _APART.join([self._place, *([self._database] if self._database else [])])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +17,8 @@ from sim.errors import TrainyardError
 
 _AHEAD: Final = 2
 """Runs at each worker, one of which waits, so that it never waits for the next."""
+_GONE: Final = "The machines of these runs were lost. What is done is kept: start again to go on."
+_DASK: Final = "distributed."
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -49,12 +50,14 @@ class Crew:
     def __init__(self, place: Place, store: Store, *, whole: bool = False) -> None:
         if whole and place.remote and not store.shared:
             raise StoreError(
-                f"Workers on other machines cannot write whole results to {store.address}. Let only numbers come back, "
+                f"Workers on other machines cannot write whole results to {store.place}. Let only numbers come back, "
                 "or set TRAINYARD_STORE and TRAINYARD_DATABASE to addresses that they reach."
             )
         self._place, self._store, self._whole = place, store, whole
         self._tasks: dict[Future[Numbers], tuple[str, Scenario]] = {}
         self._shared: dict[tuple[str, ...], Any] = {}
+        self._to_keep: dict[str, tuple[Numbers, Scenario]] = {}
+        self._gone: BaseException | None = None
 
     @property
     def room(self) -> int:
@@ -71,10 +74,18 @@ class Crew:
 
         Raises
         ------
-        TrainyardError
-            If its jobs cannot be loaded.
+        ExecutorError
+            If the machines are gone.
         """
-        self._tasks[self._submitted(scenario)] = key, scenario
+        try:
+            task = self._submitted(scenario)
+        except TrainyardError as error:
+            # Its jobs cannot be loaded: such a run fails, and the others go on.
+            task = Future()
+            task.set_exception(error)
+        except (RuntimeError, OSError) as error:
+            raise ExecutorError(_GONE) from error
+        self._tasks[task] = key, scenario
 
     def _submitted(self, scenario: Scenario) -> Future[Numbers]:
         executor = self._place.executor
@@ -87,31 +98,37 @@ class Crew:
         return executor.submit(run_numbers, document, "", self._shared[mark])
 
     def heard(self, timeout_s: float) -> dict[str, Numbers | Lost]:
-        """Wait for the next runs to end, at most so long; return key -> what came of them.
+        """Wait for the next runs to end, at most so long; return key -> what came of them, which `keep` keeps."""
+        ended, _ = wait(self._tasks, timeout=timeout_s, return_when=FIRST_COMPLETED)
+        outcomes: dict[str, Numbers | Lost] = {}
+        for task in ended:
+            key, scenario = self._tasks.pop(task)
+            fault = CancelledError() if task.cancelled() else task.exception()
+            if fault is None:
+                outcomes[key] = task.result()
+                self._to_keep[key] = task.result(), scenario
+            elif _gone(fault):
+                self._gone = fault
+            else:
+                if not isinstance(fault, TrainyardError):
+                    _LOG.error("A run failed: %s", scenario.canonical(), exc_info=fault)
+                outcomes[key] = Lost(_sentence(fault))
+        return outcomes
+
+    def keep(self) -> None:
+        """Keep the numbers that were heard.
 
         Raises
         ------
         TrainyardError
-            If the machines are gone, or the store cannot be written.
+            If the store cannot be written, or the machines are gone.
         """
-        ended, _ = wait(self._tasks, timeout=timeout_s, return_when=FIRST_COMPLETED)
-        return dict(self._outcome(task, *self._tasks.pop(task)) for task in ended)
-
-    def _outcome(self, task: Future[Numbers], key: str, scenario: Scenario) -> tuple[str, Numbers | Lost]:
-        try:
-            fault = task.exception()
-        except CancelledError as error:
-            fault = error
-        if fault is None:
-            numbers = task.result()
-            if not self._whole:
+        if not self._whole:
+            for key, (numbers, scenario) in self._to_keep.items():
                 self._store.put_numbers(key, numbers.summary, scenario.to_json())
-            return key, numbers
-        if isinstance(fault, CancelledError) or (isinstance(fault, OSError) and not isinstance(fault, (BrokenProcessPool, TimeoutError))):
-            raise ExecutorError("The machines of these runs were lost. What is done is kept: start again to go on.") from fault
-        if not isinstance(fault, TrainyardError):
-            _LOG.error("A run failed: %s", scenario.canonical(), exc_info=fault)
-        return key, Lost(sentence(fault))
+        self._to_keep.clear()
+        if self._gone is not None:
+            raise ExecutorError(_GONE) from self._gone
 
     def dismiss(self) -> None:
         """Give up what has not ended."""
@@ -123,3 +140,17 @@ class Crew:
 def known(store: Store, keys: Iterable[str], *, whole: bool = False) -> dict[str, Numbers]:
     """Return the numbers of runs that are kept already, `whole` or in any way: key -> numbers."""
     return {key: Numbers(summary, ()) for key, summary in store.numbers(keys, whole=whole).items()}
+
+
+def _gone(fault: BaseException) -> bool:
+    """Tell whether not a run failed, but what it ran on: the scheduler was lost, or the connection to it."""
+    return isinstance(fault, CancelledError) or (type(fault).__module__.startswith(_DASK) and not _killed(fault))
+
+
+def _killed(fault: BaseException) -> bool:
+    """Tell whether a run took down every machine of Dask that it was tried on."""
+    return type(fault).__name__ == "KilledWorker"
+
+
+def _sentence(fault: BaseException) -> str:
+    return sentence(MemoryError() if _killed(fault) else fault)

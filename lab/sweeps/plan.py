@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from lab.capacity import Search, Size
 from lab.outcomes import titles
-from lab.pool import sentence
 from lab.run import key_of
 from lab.scenario import Scenario
 from lab.store import Store
-from lab.sweeps.crew import Crew, Lost, known
-from lab.sweeps.executors import DEFAULT, ExecutorError, opened
+from lab.sweeps.crew import Lost, known
+from lab.sweeps.executors import DEFAULT
 from lab.sweeps.question import Question
+from lab.sweeps.under_way import UnderWay
 from lab.sweeps.work import Numbers
 from sim.errors import TrainyardError
 
 HOURS_A_MONTH: Final = 730.0
-_POLL_S: Final = 0.1
 _SAME: Final = 1e-9
-_LOG: Final = logging.getLogger(__name__)
-State = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -95,38 +89,22 @@ class Answer:
     over: bool
 
 
-class PlanRun:
+class PlanRun(UnderWay):
     """A search under way, for all policies of the study at once.
 
     Parameters
     ----------
     question : Question
         What is asked.
-    store : Store
-        Where numbers are looked for and kept.
-    where : str
-        As for `lab.sweeps.executors.opened`.
+    store, where
+        As for `UnderWay`.
     """
 
     def __init__(self, question: Question, store: Store, where: str = DEFAULT) -> None:
-        self.question, self.store = question, store
-        self._where = where
+        super().__init__(store, where)
+        self.question = question
         self._seekers = [_Seeker(question, policy, title) for policy, title in enumerate(titles(question.study.allocators))]
-        self._state: State = "waiting"
-        self._fault: TrainyardError | None = None
-        self._stop, self._over = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = None
-        self.began_s = self.ended_s = 0.0
-
-    @property
-    def state(self) -> State:
-        """Where it is."""
-        return self._state
-
-    @property
-    def error(self) -> str:
-        """Why it ended early; "" if it did not, or was cancelled."""
-        return str(self._fault) if self._fault is not None else ""
+        self._asked: set[str] = set()
 
     @property
     def done(self) -> int:
@@ -134,65 +112,29 @@ class PlanRun:
         return sum(seeker.runs for seeker in self._seekers)
 
     @property
+    def complete(self) -> bool:
+        """Whether the search has ended for every policy."""
+        return all(seeker.over for seeker in self._seekers)
+
+    @property
     def keys(self) -> Sequence[str]:
         """Keys of all runs so far, once each."""
-        return tuple(dict.fromkeys(key for seeker in self._seekers for key in seeker.keys))
+        return tuple(dict.fromkeys(key for seeker in self._seekers for key in seeker.keys.copy()))
 
-    def start(self) -> None:
-        """Begin, without blocking."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self.run, name="plan", daemon=True)
-            self._thread.start()
-
-    def cancel(self) -> None:
-        """End what runs; what is done is kept."""
-        self._stop.set()
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until it has ended; tell whether it has."""
-        return self._over.wait(timeout_s)
-
-    def recall(self) -> bool:
-        """Take over what is kept from before, without running anything; tell whether that answers the question."""
+    def _look_up(self) -> None:
         for seeker in self._seekers:
             seeker.look_up(self.store)
-        if all(seeker.over for seeker in self._seekers):
-            self._state = "done"
-            self._over.set()
-        return self._over.is_set()
 
-    def run(self) -> None:
-        """Search, in this thread; never raises, see `error`."""
-        self._state, self.began_s = "running", time.monotonic()
-        try:
-            if not self.recall():
-                with opened(self._where) as place:
-                    self._drive(Crew(place, self.store))
-            self._state = "cancelled" if self._stop.is_set() and not all(seeker.over for seeker in self._seekers) else "done"
-        except Exception as error:  # the border of a thread: whatever happened is told to the user
-            if not isinstance(error, TrainyardError):
-                _LOG.error("A search failed", exc_info=error)
-            self._fault = error if isinstance(error, TrainyardError) else ExecutorError(sentence(error))
-            self._state = "failed"
-        finally:
-            self.ended_s = time.monotonic()
-            self._over.set()
+    def _wanted(self) -> Iterator[tuple[str, Scenario]]:
+        self._look_up()
+        for key, scenario in [run for seeker in self._seekers for run in seeker.wanted()]:
+            if key not in self._asked:
+                self._asked.add(key)
+                yield key, scenario
 
-    def _drive(self, crew: Crew) -> None:
-        asked: set[str] = set()
-        while not self._stop.is_set():
-            for seeker in self._seekers:
-                seeker.look_up(self.store)
-            for key, scenario in [run for seeker in self._seekers for run in seeker.wanted()]:
-                if key not in asked and crew.room > 0:
-                    crew.ask(key, scenario)
-                    asked.add(key)
-            if not crew.busy:
-                break
-            for key, outcome in crew.heard(_POLL_S).items():
-                for seeker in self._seekers:
-                    seeker.take(key, outcome)
-        crew.dismiss()
+    def _take(self, key: str, outcome: Numbers | Lost) -> None:
+        for seeker in self._seekers:
+            seeker.take(key, outcome)
 
     def answers(self) -> tuple[Answer, ...]:
         """Return what is known so far, by policy."""
@@ -215,7 +157,7 @@ class PlanRun:
                 **{name: getattr(one, name) for name in ("value", "low", "high", "completed", "holds", "failed")},
             }
             for seeker in self._seekers
-            for one in seeker.readings.values()
+            for one in seeker.readings.copy().values()
         ]
         columns = ["policy", "size", "second", "usd_per_h", "value", "low", "high", "completed", "holds", "failed"]
         return pd.DataFrame(rows, columns=columns).sort_values(["policy", "size", "second"], ignore_index=True)
@@ -312,7 +254,7 @@ class _Seeker:
     def answer(self) -> Answer:
         """Return what is known."""
         size = self._search.answer
-        known_readings = [one for one in self.readings.values() if one.value == one.value]
+        known_readings = [one for one in self.readings.copy().values() if one.value == one.value]
         nearest = None
         if size is None and known_readings:
             # More completed jobs first: a good figure of few jobs is no near miss.
