@@ -32,6 +32,8 @@ MOST_TAG: Final = 40
 MOST_MB: Final = 500.0
 """Of an archive, unpacked."""
 _KINDS: Final = {"study": Study, "sweep": Sweep, "plan": Question}
+KINDS: Final = {"study": "comparison", "sweep": "sweep", "plan": "plan"}
+"""Kind of an item -> what a user calls it."""
 _LIST: Final = "library.json"
 
 
@@ -121,7 +123,7 @@ def items(store: Store, owner: str, search: str = "") -> list[Item]:
     found = []
     for kept in store.index.shelf(owner):
         kind = str(kept.document.get("kind", "study"))
-        text = " ".join([kept.title, kept.name, *kept.tags, kind, kept.study]).casefold()
+        text = " ".join([kept.title, kept.name, *kept.tags, kind, KINDS.get(kind, ""), kept.study]).casefold()
         if all(word in text for word in words):
             found.append(Item(kept.study, kind, kept.title, kept.name, kept.tags, kept.used_s, kept.runs, kept.there, kept))
     return found
@@ -259,6 +261,15 @@ def packed(store: Store, owner: str, ids: Sequence[str]) -> bytes:
     return made.getvalue()
 
 
+def is_archive(data: bytes) -> bool:
+    """Tell whether a file looks like what `packed` wrote."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as file:
+            return _LIST in file.namelist()
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
+        return False
+
+
 def unpack(store: Store, owner: str, data: bytes, name: str) -> list[str]:
     """Put what `packed` wrote on a shelf, and its results into the store; return the ids.
 
@@ -280,7 +291,7 @@ def unpack(store: Store, owner: str, data: bytes, name: str) -> list[str]:
                     runs.setdefault(part[1], {})[part[2]] = file.read(one)
             alone = {key: (dict(one["summary"]), dict(one["scenario"])) for key, one in about["numbers"].items()}
             things = [(read(thing["document"]), str(thing["name"]), list(thing["tags"]), list(map(str, thing["runs"]))) for thing in about["things"]]
-    except (zipfile.BadZipFile, zlib.error, KeyError, TypeError, ValueError, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, KeyError, TypeError, ValueError, EOFError, NotImplementedError, AttributeError, RuntimeError) as error:
         if isinstance(error, TrainyardError):
             raise
         raise StoreError(wrong) from error

@@ -69,6 +69,14 @@ class Clock:
         return f"day {day + 1:,.0f}", f"{time}:{second // 1 % 60:02.0f}" if self.seconds else time
 
 
+def moment(at: datetime, now: datetime) -> str:
+    """Return an instant of the calendar as seen from another one of the same time zone: "today 14:20", "yesterday 14:20", "3 Nov 14:20", "3 Nov 2025"."""
+    days = (now.date() - at.date()).days
+    if days in (0, 1):
+        return f"{('today', 'yesterday')[days]} {at:%H:%M}"
+    return f"{at.day} {at:%b %H:%M}" if at.year == now.year else f"{at.day} {at:%b %Y}"
+
+
 def length(seconds: float) -> str:
     """Return a duration in hours and minutes: "45 s", "1 min 30 s", "38 min", "2 h 38 min", "3 days 4 h"."""
     if seconds < 59.5:

@@ -123,6 +123,8 @@ class Kept:
         When it was last run or changed, since the epoch.
     runs, there : int
         Runs that it needs, and how many of them are kept.
+    size : int, bytes
+        Of the files of its runs.
     """
 
     study: str
@@ -133,6 +135,7 @@ class Kept:
     used_s: float
     runs: int
     there: int
+    size: int
 
 
 class Index:
@@ -279,12 +282,13 @@ class Index:
 
     def shelf(self, owner: str) -> list[Kept]:
         """Return what stands on a shelf, the last used first."""
-        runs = sa.select(USES.c.study, sa.func.count().label("runs"), sa.func.count(THINGS.c.key).label("there"))
+        counts = (sa.func.count().label("runs"), sa.func.count(THINGS.c.key).label("there"), sa.func.sum(THINGS.c.bytes).label("bytes"))
+        runs = sa.select(USES.c.study, *counts)
         # Of this shelf only, because a server has many.
         own = USES.c.study.in_(sa.select(SHELF.c.study).where(SHELF.c.owner == owner))
         joined = runs.join_from(USES, THINGS, (USES.c.run == THINGS.c.key) & (THINGS.c.kind == RUN), isouter=True)
         counted = joined.where(own).group_by(USES.c.study).subquery()
-        wanted = sa.select(STUDIES, SHELF.c.name, SHELF.c.tags, SHELF.c.used_s, counted.c.runs, counted.c.there)
+        wanted = sa.select(STUDIES, SHELF.c.name, SHELF.c.tags, SHELF.c.used_s, counted.c.runs, counted.c.there, counted.c.bytes)
         whole = wanted.join_from(SHELF, STUDIES, SHELF.c.study == STUDIES.c.id).join(counted, counted.c.study == STUDIES.c.id, isouter=True)
         with self._reading() as connection:
             found = connection.execute(whole.where(SHELF.c.owner == owner).order_by(SHELF.c.used_s.desc(), STUDIES.c.id)).all()
@@ -330,7 +334,8 @@ def _row(found: Any) -> Row:
 
 def _kept(found: Any) -> Kept:
     tags = tuple(json.loads(found.tags)) if found.tags else ()
-    return Kept(found.id, json.loads(found.document), found.title, found.name, tags, float(found.used_s), int(found.runs or 0), int(found.there or 0))
+    counts = (int(found.runs or 0), int(found.there or 0), int(found.bytes or 0))
+    return Kept(found.id, json.loads(found.document), found.title, found.name, tags, float(found.used_s), *counts)
 
 
 def _begin(connection: sa.Connection) -> None:
