@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,6 +21,9 @@ from sim.errors import ParameterError, TrainyardError
 
 MOST_CELLS: Final = 100_000
 MOST_AXES: Final = 4
+_FIXED: Final = re.compile(r"allocators(\.\d+)?(\.name)?|allocator(\.name)?|baseline|repeats|base|kind|name|base\.(allocator|kind|name)(\..*)?")
+"""Paths that would change what a sweep compares, not under which settings."""
+_RANGE: Final = re.compile(r"([^,;:]+?)\.\.([^,;:]+)(?::([^:]*))?(?::([^:]*))?")
 _DRAWS: Final = 20
 """Times as many draws as points are wanted, before fewer are found because they repeat."""
 
@@ -30,8 +35,8 @@ class Axis:
     Parameters
     ----------
     path : str
-        As for ``--set``: e.g. ``trace.load``, ``cluster.groups.0.count``, ``faults.mtbf_h``, ``belief=noisy`` is none but ``belief.sigma`` is,
-        ``allocator.round_s`` (of every policy), ``allocators.1.round_s`` (of one), ``seed``.
+        As for ``--set``: e.g. ``trace.load``, ``cluster.groups.0.count``, ``faults.mtbf_h``, ``belief`` or ``belief.sigma``, ``seed``,
+        ``allocator.round_s`` (of every policy), ``allocators.1.round_s`` (of one).
     values : tuple
         What it takes in a grid.
     low, high : float or None
@@ -57,7 +62,12 @@ class Axis:
             raise ParameterError(f"The axis '{self.path}' names no setting. Write it as for --set, e.g. trace.load.")
         if not self.values:
             raise ParameterError(f"The axis {self.path} has no values. Give at least one.")
-        marks = [canonical_json({"v": value}) for value in self.values]
+        if _FIXED.fullmatch(self.path):
+            raise ParameterError(f"{self.path} cannot vary in a sweep. Put all policies that are compared into the study, and repeats beside them.")
+        try:
+            marks = [canonical_json({"v": value}) for value in self.values]
+        except (ValueError, TypeError) as error:
+            raise ParameterError(f"The axis {self.path} has a value that no scenario can hold ({error}). Use numbers, texts or tables.") from error
         if len(set(marks)) < len(marks):
             raise ParameterError(f"The axis {self.path} has a value twice. Keep one of them.")
         if (self.low is None) != (self.high is None):
@@ -68,7 +78,7 @@ class Axis:
     @classmethod
     def over(cls, path: str, low: float, high: float, steps: int, *, log: bool = False) -> Axis:
         """Build from a range: so many values at equal distances or ratios, whole numbers if both ends are and all steps can be."""
-        if not (steps >= 2 and low < high and math.isfinite(high - low) and (low > 0 or not log)):
+        if not (2 <= steps <= MOST_CELLS and low < high and math.isfinite(high - low) and (low > 0 or not log)):
             raise ParameterError(f"The axis {path} cannot run from {low:g} to {high:g} in {steps} steps{' on a logarithmic scale' if log else ''}.")
         made = np.geomspace(low, high, steps) if log else np.linspace(low, high, steps)
         entire = float(low).is_integer() and float(high).is_integer() and high - low >= steps - 1 and not np.any(np.diff(np.round(made)) < 1)
@@ -181,14 +191,18 @@ class Sweep:
 
     def points(self) -> tuple[Point, ...]:
         """Return the points: of a grid with the last axis varying fastest; drawn ones in the order of the draws, each once."""
+        return self._points
+
+    @cached_property
+    def _points(self) -> tuple[Point, ...]:
         if not self.draw:
             return tuple(Point(values) for values in itertools.product(*(axis.values for axis in self.axes)))
-        rng = np.random.default_rng(self.draw_seed)
-        found: dict[str, Point] = {}
+        rng, found = np.random.default_rng(self.draw_seed), dict[str, Point]()
+        there = math.prod(len(axis.values) for axis in self.axes) if all(axis.low is None for axis in self.axes) else self.draw
         for _ in range(self.draw * _DRAWS):
             point = Point(tuple(_drawn(axis, rng) for axis in self.axes))
             found.setdefault(canonical_json({"v": list(point.values)}), point)
-            if len(found) == self.draw:
+            if len(found) == min(self.draw, there):
                 break
         return tuple(found.values())
 
@@ -264,7 +278,12 @@ class Sweep:
 
 
 def axis_from_text(text: str) -> Axis:
-    """Read an axis as the command line takes it: ``path=value,value,...`` or ``path=low..high:steps``, with ``:log`` after it for equal ratios.
+    """Read an axis as the command line takes it.
+
+    Parameters
+    ----------
+    text : str
+        ``path=value,value,...`` (``;`` between values that contain commas) or ``path=low..high:steps``, with ``:log`` after it for equal ratios.
 
     Raises
     ------
@@ -274,14 +293,13 @@ def axis_from_text(text: str) -> Axis:
     path, equals, rest = text.partition("=")
     if not equals or not rest:
         raise ParameterError(f"--axis {text}: this is not of the form path=value,value or path=low..high:steps, e.g. trace.load=0.6..1.1:6.")
-    if ".." in rest:
-        ends, _, more = rest.partition(":")
-        low, _, high = ends.partition("..")
-        steps, _, log = more.partition(":")
-        if log not in ("", "log"):
+    if found := _RANGE.fullmatch(rest):
+        low, high, steps, log = found.groups()
+        if log not in (None, "log"):
             raise ParameterError(f"--axis {text}: after the steps only 'log' may follow.")
         return Axis.over(path.strip(), number(path, low), number(path, high), whole(f"{path}: steps", steps or 5), log=log == "log")
-    return Axis(path.strip(), tuple(_value(part.strip()) for part in rest.split(",")))
+    parts = rest.strip(";").split(";") if ";" in rest else rest.split(",")
+    return Axis(path.strip(), tuple(_value(part.strip()) for part in parts))
 
 
 def _scenario(study: Study, policy: int, repeat: int) -> Scenario:
@@ -303,6 +321,6 @@ def _text(value: Any) -> str:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return json.loads(text, parse_constant=str)
+    except (ValueError, RecursionError):
         return text
