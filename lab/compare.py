@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lab import words
+from lab.bootstrap import FEWEST, interval
 from lab.compared import METRICS, Goal, Metric
 from sim.errors import ParameterError
 from sim.metrics import change_histogram
@@ -23,10 +24,7 @@ SAME_S: Final = 0.001
 """Completion times that differ by less count as equal."""
 CLEAR: Final = 0.01
 """Without repeats a relative difference below this is not called one."""
-_RESAMPLES: Final = 2000
-_LEVEL: Final = (2.5, 97.5)
-FEWEST_REPEATS: Final = 3
-"""Fewer say nothing of chance."""
+FEWEST_REPEATS: Final = FEWEST
 
 
 _PER_JOB: Final[Mapping[str, tuple[str, float | None]]] = {
@@ -313,9 +311,7 @@ def ratio(base: Sequence[float], other: Sequence[float]) -> Interval:
     differ = len(old) >= FEWEST_REPEATS and (np.ptp(old) > 0 or np.ptp(new) > 0)
     if not differ or (old <= 0).any():
         return Interval(value)
-    pick = np.random.default_rng(0).integers(0, len(old), (_RESAMPLES, len(old)))
-    low, high = np.percentile(new[pick].sum(axis=1) / old[pick].sum(axis=1) - 1.0, _LEVEL)
-    return Interval(value, float(low), float(high))
+    return Interval(value, *(interval(new, old) or ()))
 
 
 def _numbers(outcome: Outcome, name: str) -> list[float]:

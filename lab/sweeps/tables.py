@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from lab import catalog
+from lab.bootstrap import Floats, interval
 from lab.compared import METRICS
+from lab.outcomes import titles
 from lab.sweeps.recipe import Sweep
 
-Floats = NDArray[np.float64]
-FEWEST: Final = 3
-"""Repeats below which there is no band."""
-_RESAMPLES: Final = 2000
-_LEVEL: Final = (2.5, 97.5)
+_SAME: Final = 1e-9
 _LOWER: Final = {metric.name: metric.better != "higher" for metric in METRICS}
 
 
@@ -35,16 +33,11 @@ def curves(table: pd.DataFrame, sweep: Sweep, metric: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The columns of the axes, `policy`, `value` (mean over repeats), `low`, `high` (95 % of 2,000 resamples of the repeats, percentile bootstrap from a
-        fixed stream; NaN below three repeats), `runs`, `failed` (runs without numbers). Only what varies.
+        `point` (place), the columns of the axes, `policy`, `value` (mean over repeats), `low`, `high` (see `lab.bootstrap`; NaN below three repeats), `runs`,
+        `failed` (runs without numbers), `completed` (share of the jobs, of those with numbers).
     """
-    return pd.DataFrame(
-        [
-            place | _pooled(_numbers(group, metric)) | {"runs": int((group["error"] == "").sum()), "failed": int((group["error"] != "").sum())}
-            for place, group in _groups(table, sweep)
-        ],
-        columns=[*(axis.path for axis in sweep.axes), "policy", "value", "low", "high", "runs", "failed"],
-    )
+    rows = [place | _pooled(_numbers(group, metric)) | _counts(group) | {"completed": _completed(group)} for place, group in _groups(table, sweep)]
+    return pd.DataFrame(rows, columns=[*_columns(sweep), "completed"])
 
 
 def differences(table: pd.DataFrame, sweep: Sweep, metric: str, baseline: str) -> pd.DataFrame:
@@ -60,21 +53,22 @@ def differences(table: pd.DataFrame, sweep: Sweep, metric: str, baseline: str) -
     Returns
     -------
     DataFrame
-        As `curves`, without the baseline: `value`, `low` and `high` of mean / mean of the baseline - 1, over the repeats that both have.
+        As `curves`, without the baseline and `completed`: `value`, `low` and `high` of mean / mean of the baseline - 1, over the repeats that both have.
     """
     rows = []
-    paths = [axis.path for axis in sweep.axes]
     base = table.loc[table["policy"] == baseline, ["point", "repeat", metric]] if metric in table else table.iloc[:0]
     for place, group in _groups(table[table["policy"] != baseline], sweep):
         both = group.merge(base, on=["point", "repeat"], suffixes=("", "_base")) if len(base) else group.iloc[:0]
         mine, other = _finite(both, metric), _finite(both, f"{metric}_base")
         kept = np.isfinite(mine) & np.isfinite(other) if len(both) else np.zeros(0, np.bool_)
-        rows.append(place | _pooled(mine[kept], other[kept]) | {"runs": int(kept.sum()), "failed": int((group["error"] != "").sum())})
-    return pd.DataFrame(rows, columns=[*paths, "policy", "value", "low", "high", "runs", "failed"])
+        rows.append(place | _pooled(mine[kept], other[kept]) | _counts(group) | {"runs": int(kept.sum())})
+    return pd.DataFrame(rows, columns=_columns(sweep))
 
 
 def verdict(found: pd.DataFrame, sweep: Sweep, metric: str, title: str) -> str:
     """Return who is ahead at how many points, as one sentence; ties and overlapping bands are nobody's.
+
+    At each point only policies count that complete as many jobs as any other there, and none that repeats a recorded schedule: dropping jobs wins nothing.
 
     Parameters
     ----------
@@ -86,10 +80,11 @@ def verdict(found: pd.DataFrame, sweep: Sweep, metric: str, title: str) -> str:
         What the metric is called.
     """
     lower, won, unclear = _LOWER.get(metric, True), dict[str, int](), 0
-    paths = [axis.path for axis in sweep.axes]
-    points = [group for _, group in found.groupby(paths, sort=False, dropna=False) if group["value"].notna().sum() > 1]
+    eligible = found[~found["policy"].isin(_replays(sweep))].dropna(subset=["value"])
+    eligible = eligible[~(eligible["completed"] < eligible.groupby("point")["completed"].transform("max") - _SAME)]
+    points = [group for _, group in eligible.groupby("point", sort=False) if len(group) > 1]
     for group in points:
-        ranked = group.dropna(subset=["value"]).sort_values("value", ascending=lower)
+        ranked = group.sort_values("value", ascending=lower)
         first, second = ranked.iloc[0], ranked.iloc[1]
         ahead = first["high"] < second["low"] if lower else first["low"] > second["high"]
         clear = bool(ahead) if np.isfinite([first["low"], second["low"]]).all() else first["value"] != second["value"]
@@ -107,8 +102,29 @@ def verdict(found: pd.DataFrame, sweep: Sweep, metric: str, title: str) -> str:
 def _groups(table: pd.DataFrame, sweep: Sweep) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
     """Walk (values of the axes and policy, its runs)."""
     paths = [axis.path for axis in sweep.axes]
-    for (_, policy), group in table.groupby(["point", "policy"], sort=False):
-        yield {path: group[path].iloc[0] for path in paths} | {"policy": policy}, group
+    for (point, policy), group in table.groupby(["point", "policy"], sort=False):
+        yield {"point": point, **{path: group[path].iloc[0] for path in paths}, "policy": policy}, group
+
+
+def _columns(sweep: Sweep) -> list[str]:
+    return ["point", *(axis.path for axis in sweep.axes), "policy", "value", "low", "high", "runs", "failed"]
+
+
+def _counts(group: pd.DataFrame) -> dict[str, int]:
+    failed = int((group["error"] != "").sum())
+    return {"runs": len(group) - failed, "failed": failed}
+
+
+def _completed(group: pd.DataFrame) -> float:
+    """Return the share of jobs completed, over the runs with numbers; NaN = not known."""
+    done, of = _numbers(group, "completed"), _numbers(group, "jobs")
+    return float(done.sum() / of.sum()) if of.sum() > 0 else np.nan
+
+
+def _replays(sweep: Sweep) -> list[str]:
+    """Return the titles of policies that repeat a recorded schedule."""
+    specs = sweep.study.allocators
+    return [title for spec, title in zip(specs, titles(specs), strict=True) if "recorded_start" in catalog.allocator(spec).needs]
 
 
 def _numbers(group: pd.DataFrame, metric: str) -> Floats:
@@ -122,20 +138,7 @@ def _finite(group: pd.DataFrame, metric: str) -> Floats:
 
 def _pooled(values: Floats, base: Floats | None = None) -> dict[str, float]:
     """Return a mean, or a ratio of means less one, with its interval."""
-    nothing = {"value": np.nan, "low": np.nan, "high": np.nan}
     if not len(values) or (base is not None and base.mean() == 0):
-        return nothing
-    sides = [values] if base is None else [values, base]
-    value = _statistic(sides)
-    if len(values) < FEWEST:
-        return nothing | {"value": value}
-    pick = np.random.default_rng(0).integers(0, len(values), (_RESAMPLES, len(values)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = np.asarray(_statistic([side[pick] for side in sides]))
-    low, high = np.percentile(drawn[np.isfinite(drawn)], _LEVEL)
-    return {"value": float(value), "low": float(low), "high": float(high)}
-
-
-def _statistic(sides: Sequence[Floats]) -> Any:
-    means = [side.mean(axis=-1) for side in sides]
-    return means[0] if len(means) == 1 else means[0] / means[1] - 1.0
+        return {"value": np.nan, "low": np.nan, "high": np.nan}
+    low, high = interval(values, base) or (np.nan, np.nan)
+    return {"value": float(values.mean() if base is None else values.mean() / base.mean() - 1.0), "low": low, "high": high}
