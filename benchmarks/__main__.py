@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import aiturbo, app, asrpt, dp_sample, elastic, gavel, hadar, kernel, metrics, reading, shares
+from benchmarks import aiturbo, app, asrpt, dashboard, dp_sample, elastic, gavel, hadar, kernel, metrics, reading, shares
 
 GROUPS = {
     "kernel": kernel.main,
@@ -18,6 +18,7 @@ GROUPS = {
     "asrpt": asrpt.main,
     "aiturbo": aiturbo.main,
     "app": app.main,
+    "dashboard": dashboard.main,
 }
 
 

@@ -1,0 +1,348 @@
+"""What the pages cost: bytes to the browser, points drawn, processor time of the server, reactions to zoom, brush and cancel, and forty sessions at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import psutil
+from playwright.sync_api import Browser, Page, WebSocket, expect, sync_playwright
+
+from lab import start
+from lab.samples import load_sample
+from lab.scenario import Scenario, TraceSpec
+from lab.study import Study
+from sim.contract import Spec
+from tests.browser.server import FLAGS, chromium, serving
+
+MOST_MB: Final[Mapping[str, float]] = {"compare": 0.8, "explore": 0.6}
+OTHERS_MB: Final = 0.3
+MOST_POINTS, MOST_ON_A_PAGE, MOST_CELLS, MOST_BARS = 1000, 32_000, 130_000, 1500
+MOST_CPU_MS: Final = 60.0
+MOST_ZOOM_MS: Final = 100.0
+MOST_BRUSH_S: Final = 0.7
+MOST_CANCEL_S, MOST_WORKER_S = 1.0, 2.0
+MOST_SLOWER: Final = 3.0
+SESSIONS, MOST_MORE_MB = 40, 250.0
+MOST_ROWS: Final = 500
+LEAVE_S: Final = 62.0
+"""A session that is gone may come back for a minute."""
+RERUNS: Final = 20
+PAGES: Final = ("start", "trace", "cluster", "policies", "compare", "explore", "learn")
+
+_DRAWN: Final = """() => [...document.querySelectorAll('.js-plotly-plot')].map(gd => (gd._fullData || []).map(t => ({
+  kind: t.type, points: (t.z ? 0 : (t.x || t.y || []).length), cells: t.z ? t.z.length * (t.z[0] || []).length : 0})))"""
+_RANGE: Final = "() => JSON.stringify(document.querySelector('.st-key-timeline .js-plotly-plot')._fullLayout.xaxis.range)"
+_AXIS: Final = "kind => document.querySelector('.js-plotly-plot')?._fullLayout?.xaxis.type === kind"
+_ROWS: Final = "() => [...document.querySelectorAll('[role=grid]')].map(grid => Number(grid.getAttribute('aria-rowcount')) - 1)"
+_ZOOM: Final = """async ([gd, from, to]) => {
+  const redrawn = new Promise(done => gd.once('plotly_afterplot', () => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now())))));
+  const box = gd.querySelector('.nsewdrag').getBoundingClientRect();
+  const at = share => ({bubbles: true, cancelable: true, clientX: box.left + share * box.width, clientY: box.top + box.height / 2, buttons: 1, button: 0});
+  const target = gd.querySelector('.nsewdrag');
+  target.dispatchEvent(new MouseEvent('mousedown', at(from)));
+  for (const step of [0.25, 0.5, 0.75, 1]) document.dispatchEvent(new MouseEvent('mousemove', at(from + step * (to - from))));
+  const began = performance.now();
+  document.dispatchEvent(new MouseEvent('mouseup', at(to)));
+  return await redrawn - began;
+}"""
+
+
+@dataclass
+class Watch:
+    """What a page receives, and whom it asks."""
+
+    received: int = 0
+    strangers: list[str] = field(default_factory=list)
+
+    def on(self, page: Page) -> None:
+        """Count from now on."""
+        page.on("websocket", self._socket)
+        page.on("request", lambda request: self._asked(request.url))
+
+    def _socket(self, socket: WebSocket) -> None:
+        socket.on("framereceived", lambda payload: self._more(len(payload)))
+
+    def _more(self, count: int) -> None:
+        self.received += count
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith(("http://127.0.0.1", "data:", "blob:")):
+            self.strangers.append(url)
+
+
+@dataclass
+class Figures:
+    """What was measured, printed as it comes, and what is over its budget."""
+
+    over: list[str] = field(default_factory=list)
+
+    def note(self, what: str, value: float, most: float | None = None, unit: str = "") -> None:
+        """Print a figure beside its budget."""
+        print(json.dumps({"figure": what, "value": round(value, 3), "unit": unit, "budget": most}), flush=True)
+        if most is not None and value > most:
+            self.over.append(f"{what}: {value:.3g} {unit} (at most {most:g})")
+
+
+def main(arguments: list[str]) -> list[str]:
+    """Print the figures and return what is over its budget."""
+    del arguments
+    figures = Figures()
+    figures.note("load of this machine, processes that want a core, of the last minute", os.getloadavg()[0])
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        with serving(Path(folder) / "store") as address:
+            server = _server(address)
+            _pages(browser, address, figures)
+            _processor(browser, address, server, figures)
+            _zoom_and_brush(browser, address, figures)
+            _beside_a_run(browser, address, figures)
+            _cancel(browser, address, server, figures)
+            _closed(browser, address, server, figures)
+            orphans = _begun(browser, address, server)
+        figures.note("workers after the server has stopped", sum(psutil.pid_exists(worker) for worker in orphans), 0)
+        with serving(Path(folder) / "other") as address:
+            _class(browser, address, Path(folder) / "other", figures)
+        browser.close()
+    figures.note("load of this machine at the end", os.getloadavg()[0])
+    return figures.over
+
+
+def _server(address: str) -> psutil.Process:
+    port = address.rpartition(":")[2]
+    return next(child for child in psutil.Process().children(recursive=True) if port in child.cmdline())
+
+
+def _study(seed: int = 0) -> Study:
+    study = start.sample_study()
+    return replace(study, base=replace(study.base, seed=seed))
+
+
+def _thousands(*policies: str, repeats: int = 1) -> Study:
+    """10,000 jobs; with many repeats it takes long enough to be watched, and to be stopped."""
+    _, cluster = load_sample("philly-like")
+    base = Scenario(TraceSpec.of("sample:philly-like"), cluster, Spec("fifo"))
+    return Study(base, tuple(map(Spec, policies)), repeats=repeats)
+
+
+@contextmanager
+def _opened(browser: Browser, address: str, path: str, watch: Watch | None = None) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1440, "height": 1000})
+    page.set_default_timeout(60_000)
+    if watch is not None:
+        watch.on(page)
+    page.goto(f"{address}/{path}")
+    page.get_by_text("Save scenario").wait_for(state="attached")
+    _idle(page)
+    yield page
+    page.close()
+
+
+def _idle(page: Page) -> None:
+    page.wait_for_function("() => !document.querySelector('[data-testid=stApp][data-test-script-state=running], [data-testid=stSkeleton]')", polling=10)
+
+
+def _result(browser: Browser, address: str, study: Study) -> None:
+    with _opened(browser, address, f"compare?s={study.pack()}") as page:
+        _run(page)
+        expect(page.get_by_text("Up to date")).to_be_visible(timeout=120_000)
+
+
+def _run(page: Page) -> None:
+    page.get_by_test_id("stSidebar").get_by_role("button", name="Run", exact=True).click()
+
+
+def _pages(browser: Browser, address: str, figures: Figures) -> None:
+    """Bytes, points, rows and strangers, page by page, with the result of the sample."""
+    study = _study()
+    _result(browser, address, study)
+    for name in PAGES:
+        watch = Watch()
+        with _opened(browser, address, f"{'' if name == 'start' else name}?s={study.pack()}", watch) as page:
+            page.wait_for_timeout(3000)
+            figures.note(f"{name}: to the browser", watch.received / 1e6, MOST_MB.get(name, OTHERS_MB), "MB")
+            traces = [trace for plot in page.evaluate(_DRAWN) for trace in plot]
+            lines = [int(trace["points"]) for trace in traces if trace["kind"] != "bar"]
+            figures.note(f"{name}: points of the longest trace", max(lines, default=0), MOST_POINTS)
+            figures.note(f"{name}: points of all traces", sum(lines), MOST_ON_A_PAGE)
+            figures.note(f"{name}: cells", max((int(trace["cells"]) for trace in traces), default=0), MOST_CELLS)
+            figures.note(f"{name}: bars", sum(int(trace["points"]) for trace in traces if trace["kind"] == "bar"), MOST_BARS)
+            for box in page.locator("[class*='st-key-data-'] summary").all():
+                box.click()
+            page.wait_for_timeout(3000)
+            figures.note(f"{name}: rows of the longest table, all data unfolded", max(page.evaluate(_ROWS), default=0), MOST_ROWS)
+            figures.note(f"{name}: requests to other hosts", len(watch.strangers), 0)
+
+
+def _processor(browser: Browser, address: str, server: psutil.Process, figures: Figures) -> None:
+    """Processor time of the server for a rerun of a whole page with results, asked for with a choice in it."""
+    for name in ("compare", "explore"):
+        with _opened(browser, address, f"{name}?s={_study().pack()}") as page:
+            page.wait_for_timeout(2000)
+            for turn in range(4):
+                _rerun(page, turn)
+            page.wait_for_timeout(1000)
+            before = _cpu_s(server)
+            for turn in range(RERUNS):
+                _rerun(page, turn)
+            figures.note(f"{name}: processor time of a rerun", 1000 * (_cpu_s(server) - before) / RERUNS, MOST_CPU_MS, "ms")
+
+
+def _rerun(page: Page, turn: int) -> float:
+    """Switch the axis of time, which runs all of the page, and wait for the first figure to follow."""
+    name, kind = (("calendar", "date"), ("since start", "linear"))[turn % 2]
+    began = time.perf_counter()
+    page.get_by_role("radio", name=name).click()
+    page.wait_for_function(_AXIS, arg=kind, polling=5)
+    taken = time.perf_counter() - began
+    # The other figures follow, and a click while they are drawn may miss its button.
+    page.wait_for_timeout(700)
+    return taken
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _zoom_and_brush(browser: Browser, address: str, figures: Figures) -> None:
+    study = _thousands("fifo", "sjf", "easy", "srtf")
+    _result(browser, address, study)
+    with _opened(browser, address, f"compare?s={study.pack()}") as page:
+        page.wait_for_timeout(3000)
+        plot = page.locator(".st-key-timeline .js-plotly-plot")
+        zooms = [page.evaluate(_ZOOM, [plot.element_handle(), 0.2 + 0.01 * turn, 0.6]) for turn in range(10)]
+        figures.note("zoom of the timeline, 10,000 jobs, median", statistics.median(zooms), MOST_ZOOM_MS, "ms")
+    with _opened(browser, address, f"compare?s={study.pack()}") as page:
+        page.wait_for_timeout(3000)
+        seconds = [_brush(page, share) for share in (0.5, 0.6, 0.7, 0.55, 0.65)]
+        figures.note("brush to redrawn panel, 10,000 jobs, median", statistics.median(seconds), MOST_BRUSH_S, "s")
+
+
+def _brush(page: Page, share: float) -> float:
+    strip = page.locator("[class*=st-key-compare-] .nsewdrag").first
+    strip.scroll_into_view_if_needed()
+    box = strip.bounding_box()
+    if box is None:
+        raise RuntimeError("the strip has no place on the page")
+    before = page.evaluate(_RANGE)
+    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2, steps=6)
+    began = time.perf_counter()
+    page.mouse.up()
+    page.wait_for_function(f"before => ({_RANGE})() !== before", arg=before, polling=10)
+    taken = time.perf_counter() - began
+    page.wait_for_timeout(1500)
+    return taken
+
+
+def _long() -> Study:
+    return _thousands("las", "srtf", "easy", repeats=20)
+
+
+def _begun(browser: Browser, address: str, server: psutil.Process) -> set[int]:
+    """Begin a long run in a tab that is then closed; return its workers."""
+    with _opened(browser, address, f"compare?s={_long().pack()}") as page:
+        _run(page)
+        page.get_by_role("button", name="Cancel").wait_for()
+        return _workers(page, server)
+
+
+def _workers(page: Page, server: psutil.Process) -> set[int]:
+    """Return the processes that run something."""
+    children = [child for child in server.children(recursive=True) if child.is_running()]
+    before = {child.pid: _cpu_s(child) for child in children}
+    page.wait_for_timeout(3000)
+    return {child.pid for child in children if child.is_running() and _cpu_s(child) - before[child.pid] > 0.3}
+
+
+def _gone_s(workers: set[int], began: float, most_s: float) -> float:
+    while any(map(psutil.pid_exists, workers)) and time.perf_counter() - began < most_s:
+        time.sleep(0.02)
+    return time.perf_counter() - began
+
+
+def _cancel(browser: Browser, address: str, server: psutil.Process, figures: Figures) -> None:
+    stopped, gone = [], []
+    with _opened(browser, address, f"compare?s={_long().pack()}") as page:
+        button = page.get_by_role("button", name="Cancel")
+        for _ in range(3):
+            _run(page)
+            button.wait_for()
+            workers = _workers(page, server)
+            began = time.perf_counter()
+            button.click()
+            expect(page.get_by_text(re.compile("^Stopped")).first).to_be_visible()
+            stopped.append(time.perf_counter() - began)
+            gone.append(_gone_s(workers, began, 20.0) if workers else 0.0)
+            page.wait_for_timeout(2000)
+    figures.note("cancel to stopped, median", statistics.median(stopped), MOST_CANCEL_S, "s")
+    figures.note("cancel to worker gone, longest", max(gone), MOST_WORKER_S, "s")
+
+
+def _closed(browser: Browser, address: str, server: psutil.Process, figures: Figures) -> None:
+    workers = _begun(browser, address, server)
+    figures.note("workers of a tab at the moment it is closed", len(workers))
+    figures.note("tab closed to worker gone", _gone_s(workers, time.perf_counter(), 240.0), LEAVE_S, "s")
+
+
+def _beside_a_run(browser: Browser, address: str, figures: Figures) -> None:
+    """How much slower another session's rerun is while a run goes on."""
+    with _opened(browser, address, f"compare?s={_study().pack()}") as quiet:
+        quiet.wait_for_timeout(2000)
+        idle = _median(lambda turn: _rerun(quiet, turn))
+        with _opened(browser, address, f"compare?s={_long().pack()}") as busy:
+            _run(busy)
+            busy.get_by_role("button", name="Cancel").wait_for()
+            busy.wait_for_timeout(2000)
+            beside = _median(lambda turn: _rerun(quiet, turn))
+            busy.get_by_role("button", name="Cancel").click()
+        figures.note("rerun of a session, idle", 1000 * idle, None, "ms")
+        figures.note("rerun of another session during a run, against idle", beside / idle, MOST_SLOWER)
+
+
+def _median(measure: Callable[[int], float]) -> float:
+    for turn in range(4):
+        measure(turn)
+    return statistics.median(measure(turn) for turn in range(10))
+
+
+def _class(browser: Browser, address: str, store: Path, figures: Figures) -> None:
+    """Forty sessions press the same button of a fresh server."""
+    server, study = _server(address), _study(seed=7)
+    with _opened(browser, address, f"compare?s={study.pack()}") as page:
+        # The server prepares the sample by itself.
+        while len(list(store.rglob("manifest.json"))) < len(study.allocators):
+            page.wait_for_timeout(500)
+        before, kept = _memory_mb(server), len(list(store.rglob("manifest.json")))
+    pages = [_hurried(browser, f"{address}/compare?s={study.pack()}") for _ in range(SESSIONS)]
+    for page in pages:
+        _run(page)
+    for page in pages:
+        expect(page.get_by_text("Up to date")).to_be_visible(timeout=240_000)
+        expect(page.locator(".st-key-timeline .main-svg").first).to_be_visible(timeout=60_000)
+    figures.note("sessions that see the result", len(pages))
+    runs = len(list(store.rglob("manifest.json"))) - kept
+    figures.note("results in the store", runs, len(study.allocators))
+    figures.note("more memory of the server", _memory_mb(server) - before, MOST_MORE_MB, "MB")
+
+
+def _hurried(browser: Browser, address: str) -> Page:
+    page = browser.new_page(viewport={"width": 1000, "height": 800})
+    page.set_default_timeout(240_000)
+    page.goto(address, wait_until="commit")
+    return page
+
+
+def _memory_mb(process: psutil.Process) -> float:
+    return float(process.memory_info().rss) / 1e6
