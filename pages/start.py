@@ -6,7 +6,7 @@ import streamlit as st
 
 from lab import start
 from lab.front import SAMPLES
-from ui import recent, scenario_file, state
+from ui import library, scenario_file, state
 from ui.shell import page
 
 
@@ -17,7 +17,7 @@ def body() -> None:
     _sample()
     _doors()
     scenario_file.opener()
-    recent.draw()
+    library.draw()
 
 
 def _sample() -> None:

@@ -35,7 +35,7 @@ def owner() -> str:
 
 def _token() -> str:
     if _TOKEN not in st.session_state:
-        brought = st.context.cookies.get(_COOKIE) or ""
+        brought = str(st.context.cookies.get(_COOKIE))
         st.session_state[_TOKEN] = brought if _TEXT.fullmatch(brought) else secrets.token_hex(16)
     known: str = st.session_state[_TOKEN]
     return known

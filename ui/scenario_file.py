@@ -1,19 +1,27 @@
-"""Opening a scenario that Save wrote, here or on another machine, with its jobs if the file holds them."""
+"""Opening what was saved or exported, here or on another machine: a scenario, with its jobs if the file holds them, or runs with their results."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import streamlit as st
 
-from lab import bundle, intake
+from lab import bundle, intake, library
 from lab.front import TrainyardError
-from ui import server, state, words
+from ui import owner, server, state, words
+
+_LABEL: Final = "Open a scenario file (JSON, or ZIP with its jobs), or exported runs (ZIP)"
 
 
 def opener() -> None:
-    """Draw the drop zone for a scenario file, and take it over."""
+    """Draw the drop zone for a file, and take it over."""
     mine = state.desk()
-    file = st.file_uploader("Open a scenario file (JSON, or ZIP with its jobs)", ["json", "zip"], key="scenario_file", max_upload_size=intake.UPLOAD_MB)
+    file = st.file_uploader(_LABEL, ["json", "zip"], key="scenario_file", max_upload_size=intake.UPLOAD_MB)
     if file is None or st.session_state.get("taken_scenario") == file.file_id:
+        return
+    if library.is_archive(file.getvalue()):
+        _runs(file.getvalue(), file.name)
+        st.session_state["taken_scenario"] = file.file_id
         return
     try:
         found = bundle.opened(file.getvalue(), file.name, mine.study, server.store())
@@ -32,3 +40,13 @@ def opener() -> None:
     held = f" with {words.plural(found.jobs, 'job')}" if found.jobs else ""
     after = "Its results are stored here: see Compare." if shown else "Press Run to see its results."
     st.success(f"{name} is open{held}: see the sidebar. {after}", icon=":material/check:")
+
+
+def _runs(data: bytes, name: str) -> None:
+    try:
+        taken = library.unpack(server.store(), owner.owner(), data, name)
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return
+    what = "1 entry is" if len(taken) == 1 else f"{len(taken):,} entries are"
+    st.success(f"{what} taken over from {words.plain(name)}: see Your runs.", icon=":material/check:")

@@ -9,10 +9,12 @@ from typing import Final
 
 import streamlit as st
 
-from lab import start
+from lab import library, start
 from lab.front import Pool, Store, TrainyardError
 
 _DAY_S: Final = 86_400.0
+_HERE: Final = "server"
+"""Who waits for what the server runs by itself, and whose shelf that is on."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -32,12 +34,14 @@ def store() -> Store:
 @st.cache_resource(ttl=_DAY_S, show_spinner=False)
 def daily() -> None:
     """Remove what has been kept for its time, and run the first sample unless its result is kept, so that a first visitor finds it."""
-    store().expire()
+    study = start.sample_study()
     try:
-        for scenario in start.sample_study().scenarios():
-            pool().submit(scenario, "server")
+        store().expire()
+        keys = [pool().submit(scenario, _HERE).key for scenario in study.scenarios()]
+        # So that it stays when a visitor takes it off his own.
+        library.shelve(store(), _HERE, study, keys)
     except TrainyardError as error:
-        _LOG.warning("The first sample is not prepared: %s", error)
+        _LOG.warning("The library is not tidied, or the first sample is not prepared: %s", error)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import streamlit as st
 
 from lab import start
 from lab.front import TrainyardError
-from ui import server, sidebar, state, states, words
+from ui import owner, server, sidebar, state, states, words
 
 PAGES: Final = {
     "start": "Start",
@@ -42,22 +42,21 @@ _LOG: Final = logging.getLogger(__name__)
 
 def main() -> None:
     """Run the app once: what app.py does."""
-    mine = state.open_desk()
+    try:
+        mine = state.open_desk()
+    except TrainyardError as error:
+        _closed(str(error))
+        return
     named = mine.study.base.name
-    st.set_page_config(page_title=f"{named} · Trainyard" if named else "Trainyard", page_icon=str(_ICON), layout="wide")
-    st.html(_STYLE)
-    st.html(_ONE_ENTRY_PER_PAGE, unsafe_allow_javascript=True)
+    chosen = _navigation(f"{named} · Trainyard" if named else "Trainyard")
     mine.settled = mine.over
-    first = next(iter(PAGES))
-    pages = [st.Page(f"pages/{name}.py", title=title, url_path=name, default=name == first) for name, title in PAGES.items()]
-    chosen = st.navigation(pages, position="top")
     _go_to_target()
     # Here for what the change of page has dropped, and below for what this run has edited: each writes only if there is something to write.
     state.write_address()
     if mine.notice:
         st.error(words.plain(mine.notice), icon=":material/error:")
         mine.notice = ""
-    name = chosen.url_path or first
+    name = chosen.url_path or next(iter(PAGES))
     gone = start.trace_is_gone(mine.study, server.store())
     if gone and name != "trace":
         states.trace_gone()
@@ -71,6 +70,22 @@ def main() -> None:
     if mine.study.base.name != named:
         st.rerun()  # for the title of the window
     mine.drawn_s = time.monotonic()
+
+
+def _navigation(title: str) -> st.Page:
+    st.set_page_config(page_title=title, page_icon=str(_ICON), layout="wide")
+    st.html(_STYLE)
+    st.html(_ONE_ENTRY_PER_PAGE + owner.script(), unsafe_allow_javascript=True)
+    first = next(iter(PAGES))
+    pages = [st.Page(f"pages/{name}.py", title=title, url_path=name, default=name == first) for name, title in PAGES.items()]
+    return st.navigation(pages, position="top")
+
+
+def _closed(sentence: str) -> None:
+    """Draw what every page says while there is no store: nothing can be loaded, run or kept. Every run of the page tries again."""
+    _navigation("Trainyard")
+    st.error(words.plain(sentence), icon=":material/error:")
+    st.button("Try again", key="try_again", icon=":material/refresh:")
 
 
 def page(name: str, body: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ import streamlit as st
 from lab import estimate, machines, outcomes, start
 from lab.front import Study, TraceSpec, TrainyardError, load_trace
 from lab.outcomes import Shown
-from ui import keep, profiles, progress, recent, server, state, words
+from ui import keep, profiles, progress, server, state, words
 
 RESULTS: Final = ("compare", "explore")
 """Pages that show what came out, and offer to run where nothing did."""
@@ -32,8 +32,6 @@ def draw(page: str) -> None:
     _status(mine)
     _undo(mine)
     keep.draw(mine)
-    if page in RESULTS and mine.shown is not None and _complete(mine):
-        recent.note(mine.shown)
 
 
 def _trace(study: Study) -> None:

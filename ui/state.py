@@ -16,7 +16,7 @@ from lab import deletion, outcomes, start
 from lab.front import Entry, Job, PoolFullError, Scenario, Study, TrainyardError
 from lab.intake import Taken
 from lab.outcomes import Shown
-from ui import server, words
+from ui import owner, server, words
 
 SCENARIO: Final = "s"
 """Parameter of the address: the study that the forms show."""
@@ -123,6 +123,7 @@ class Desk:
         self.replace(study)
         if found := _has_results(study):
             self.shown = study
+            self.notice = _shelved(study)
         return found
 
     def undo(self) -> None:
@@ -135,6 +136,7 @@ class Desk:
         """Call the scenario otherwise, which changes no result and is no change to take back."""
         if self.shown is not None and self.shown.matches(self.study):
             self.shown = self.shown.named(name)
+            self.notice = owner.rename(self.shown)
         self.study = self.study.named(name)
 
     @property
@@ -181,6 +183,8 @@ class Desk:
                     self.fresh |= set() if job.settled else {job.key}
         except PoolFullError as error:
             self.notice = str(error)
+        problem = _shelved(study)
+        self.notice = self.notice or problem
         for job in reversed(before):
             job.cancel()
         self.settled = self.over
@@ -308,6 +312,12 @@ def _known_entry(key: str) -> Entry:
     return entry
 
 
+def forget_entries() -> None:
+    """Look all results up again, because some were deleted."""
+    _known_entry.clear()
+    st.session_state[_GATHERED] = {}
+
+
 def forget_trace(digest: str) -> int:
     """Delete an upload of this server with all results computed from it; return how many those were.
 
@@ -318,8 +328,7 @@ def forget_trace(digest: str) -> int:
     """
     mine, source = desk(), f"store:{digest}"
     deleted = deletion.delete_trace(digest, server.pool(), mine.watcher)
-    _known_entry.clear()
-    st.session_state[_GATHERED] = {}
+    forget_entries()
     mine.past = deque((study for study in mine.past if study.base.trace.source != source), maxlen=_MOST_STEPS)
     return deleted
 
@@ -349,7 +358,13 @@ def _from_address(scenario: str, result: str) -> Desk:
     except TrainyardError as error:
         return _without_address(scenario, str(error))
     # Without a complete policy there is nothing to show, and the page offers to run; but what a link has shown, or a reload has interrupted, is missed.
-    return Desk(study, shown=shown if found.places or result or GOING in st.query_params else None)
+    wanted = found.places or result or GOING in st.query_params
+    return Desk(study, shown=shown if wanted else None, notice=_shelved(shown) if found.places else "")
+
+
+def _shelved(study: Study) -> str:
+    """Put a study on this browser's shelf; return why it could not be, or ""."""
+    return owner.shelve(study, [key for own in _keys(study.canonical(), study) for key in own])
 
 
 def _window(t0: str, t1: str) -> tuple[float, float] | None:

@@ -1,0 +1,226 @@
+"""Your runs, on Start: what this browser has run or opened, found again, named, set beside each other, taken elsewhere, and deleted."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import streamlit as st
+
+import charts
+from lab import library, start
+from lab.compared import METRICS
+from lab.front import Study, TrainyardError
+from lab.library import Beside, Item, Recipe
+from lab.words import moment
+from ui import owner, server, state, words
+
+FILE: Final = "trainyard-runs.zip"
+_PAGE: Final = 20
+"""Things on one page of the list."""
+_LONGEST: Final = 120
+"""Characters of a title."""
+_SEARCH: Final = "runs/search"
+_CHOSEN: Final = "runs/chosen"
+_BESIDE: Final = "runs/beside"
+_SAID: Final = "runs/said"
+
+
+@st.fragment
+def draw() -> None:
+    """Draw the list, unless there is nothing to list."""
+    try:
+        search = str(st.session_state.get(_SEARCH, ""))
+        found = library.items(server.store(), owner.owner(), search)
+        if found or search.strip() or _SAID in st.session_state:
+            st.subheader("Your runs", anchor=False)
+            _list(found)
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+
+
+def _list(found: Sequence[Item]) -> None:
+    st.text_input("Search", key=_SEARCH, placeholder="name, tag, policy, trace; comparison, sweep or plan", icon=":material/search:")
+    if said := st.session_state.pop(_SAID, ""):
+        st.success(words.plain(said), icon=":material/check:")
+    by_id = {one.id: one for one in found}
+    chosen = [by_id[mark] for mark in _chosen() if mark in by_id]
+    _actions(chosen)
+    if len(chosen) == 2 and {one.id for one in chosen} == st.session_state.get(_BESIDE):
+        _beside(*sorted(chosen, key=lambda one: one.used_s))
+    if not found:
+        st.write("Nothing that you ran or opened here contains these words." if st.session_state[_SEARCH].strip() else "Nothing is left.")
+        return
+    pages = math.ceil(len(found) / _PAGE)
+    place = st.container(gap="xxsmall")
+    # A shorter list begins at its first page again.
+    turned = st.pagination(pages, key=f"runs/page/{pages}") if pages > 1 else 1
+    with place:
+        for one in found[(turned - 1) * _PAGE : turned * _PAGE]:
+            _row(one)
+    days = f"{server.store().keep_days:g}"
+    st.caption(f"{len(found):,} in all, seen by this browser only. What has a name or a tag is kept until you delete it, results of the rest for {days} days.")
+
+
+def _chosen() -> list[str]:
+    known: list[str] = st.session_state.setdefault(_CHOSEN, [])
+    return known
+
+
+def _toggle(mark: str) -> None:
+    known = _chosen()
+    st.session_state[_CHOSEN] = [other for other in known if other != mark] if mark in known else [*known, mark]
+
+
+def _clear() -> None:
+    st.session_state[_CHOSEN] = []
+
+
+def _row(one: Item) -> None:
+    name = words.plain(_name(one))
+    with st.container(key=f"runs/row/{one.id}", horizontal=True, vertical_alignment="top", gap="xsmall", wrap=False):
+        is_chosen = one.id in _chosen()
+        # A box begins anew when the choice is taken back elsewhere.
+        st.checkbox(f"Choose {name}", is_chosen, key=f"runs/{one.id}/{is_chosen}", label_visibility="collapsed", on_change=_toggle, args=(one.id,))
+        with st.container(gap=None):
+            if st.button(name, key=f"runs/open/{one.id}", type="tertiary"):
+                _open(one)
+            st.caption(words.plain(_about(one)))
+
+
+def _name(one: Item) -> str:
+    return charts.visible(one.name or one.title, _LONGEST)
+
+
+def _about(one: Item) -> str:
+    kind = library.KINDS.get(one.kind, one.kind).capitalize()
+    title = [charts.visible(one.title, _LONGEST)] if one.name else []
+    tags = [f"tags: {', '.join(one.tags)}"] if one.tags else []
+    zone = _zone()
+    return " · ".join([kind, *title, _runs(one), moment(datetime.fromtimestamp(one.used_s, zone), datetime.now(zone)), *tags])
+
+
+def _runs(one: Item) -> str:
+    if one.there == one.runs:
+        return words.plural(one.runs, "run")
+    return f"{one.there:,} of {one.runs:,} runs kept" if one.there else "no run is kept any more"
+
+
+def _zone() -> tzinfo:
+    """Return where the browser is."""
+    offset_min = st.context.timezone_offset
+    try:
+        return ZoneInfo(str(st.context.timezone))
+    except (KeyError, ValueError, OSError):  # a name that this system does not know
+        return timezone(timedelta(minutes=-offset_min)) if isinstance(offset_min, int) else UTC
+
+
+def _actions(chosen: Sequence[Item]) -> None:
+    if not chosen:
+        st.caption("Press a title to open it. Tick one to name, export or delete it, two to compare them.")
+        return
+    with st.container(key="runs/actions", horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(f"{len(chosen)} chosen")
+        if len(chosen) == 1:
+            with st.popover("Name and tags", icon=":material/label:"):
+                _label(chosen[0])
+        if len(chosen) == 2 and st.button("Compare", key="runs/compare", icon=":material/compare_arrows:"):
+            st.session_state[_BESIDE] = {one.id for one in chosen}
+        _export(chosen)
+        with st.popover("Delete", icon=":material/delete:"):
+            _delete(chosen)
+        st.button("Choose none", key="runs/none", type="tertiary", on_click=_clear)
+
+
+def _label(one: Item) -> None:
+    with st.form(f"runs/label/{one.id}", border=False):
+        name = st.text_input("Name", one.name, max_chars=library.MOST_NAME, placeholder="optional")
+        tags = st.text_input("Tags", ", ".join(one.tags), placeholder="with commas between them")
+        if st.form_submit_button("Save"):
+            try:
+                library.label(server.store(), owner.owner(), one.id, name=name, tags=tags.split(","))
+            except TrainyardError as error:
+                st.error(words.plain(str(error)), icon=":material/error:")
+                return
+            st.rerun(scope="fragment")
+
+
+def _export(chosen: Sequence[Item]) -> None:
+    large = sum(one.kept.size for one in chosen) > library.MOST_MB * 1e6
+    reason = (
+        f"More than {library.MOST_MB:.0f} MB of results: choose fewer." if large else "With the results that are kept: for another machine, or another browser."
+    )
+    store, mine, ids = server.store(), owner.owner(), [one.id for one in chosen]
+    made, icon = (lambda: library.packed(store, mine, ids)), ":material/folder_zip:"
+    st.download_button("Export (ZIP)", made, FILE, "application/zip", key="runs/export", on_click="ignore", disabled=large, help=reason, icon=icon)
+
+
+def _delete(chosen: Sequence[Item]) -> None:
+    told = "This takes it" if len(chosen) == 1 else f"This takes all {len(chosen)}"
+    st.write(f"{told} off your list. Results that nothing else needs, on your list or anybody else's, are deleted; a link to them then offers to run again.")
+    if st.button(f"Delete {len(chosen)}", key="runs/delete", icon=":material/delete:"):
+        there, gone = sum(one.there for one in chosen), 0
+        for one in chosen:
+            gone += library.remove(server.store(), owner.owner(), one.id)
+        state.forget_entries()
+        stay = max(there - gone, 0)
+        rest = f" {words.plural(stay, 'result')} {'stays' if stay == 1 else 'stay'}, because other entries need them." if stay else ""
+        st.session_state[_SAID] = f"{len(chosen)} taken off your list, {words.plural(gone, 'result')} deleted.{rest}"
+        _clear()
+        # The whole page, because the sidebar tells whether there are results.
+        st.rerun()
+
+
+def _open(one: Item) -> None:
+    """Open a thing where it was made, with its results as far as they are kept."""
+    recipe, mine = _recipe(one), state.desk()
+    study = (recipe if isinstance(recipe, Study) else recipe.study).named(one.name)
+    mine.window = None
+    if not mine.open(study) and not start.trace_is_gone(study, server.store()):
+        mine.shown = study  # the page says that its results are not kept any more
+    st.switch_page("pages/compare.py", query_params=state.address())
+
+
+def _recipe(one: Item) -> Recipe:
+    """Return what was run, if a shared server may work on it: what was imported may name any file."""
+    recipe = one.recipe()
+    start.admitted(recipe if isinstance(recipe, Study) else recipe.study)
+    return recipe
+
+
+def _beside(first: Item, second: Item) -> None:
+    for one in (first, second):
+        _recipe(one)
+    found = library.beside(server.store(), first, second)
+    with st.container(border=True):
+        for side, one in zip("AB", (first, second), strict=True):
+            st.markdown(f"**{side}** {words.plain(_name(one))}")
+        st.markdown(words.plain(f"From A to B: {'; '.join(found.changes)}." if found.changes else "Both have the same settings."))
+        st.html(_table(found))
+        if any(one.kind != "study" for one in (first, second)):
+            st.caption("Of a sweep or a plan: the runs at its own settings, as far as there are some.")
+
+
+def _table(found: Beside) -> str:
+    """Return the means of both: two lines per policy, the difference below the second."""
+    metrics = [metric for metric in METRICS if metric.name in library.BRIEF]
+    head = "".join(f'<th scope="col" title="{html.escape(metric.help)}">{html.escape(metric.title)}</th>' for metric in metrics)
+    cells = {(str(row["policy"]), str(row["metric"])): row for row in found.means().to_dict("records")}
+    rows = []
+    for policy in dict.fromkeys(policy for policy, _ in cells):
+        own = [(metric, cells[policy, metric.name]) for metric in metrics]
+        first = "".join(f"<td>{words.BY_UNIT[metric.unit](float(row['a']))}</td>" for metric, row in own)
+        second = "".join(f"<td>{words.BY_UNIT[metric.unit](float(row['b']))}{_change(float(row['change']))}</td>" for metric, row in own)
+        rows.append(f'<tr><th scope="rowgroup" rowspan="2">{html.escape(policy)}</th><td>A</td>{first}</tr><tr><td>B</td>{second}</tr>')
+    note = "Means over the repeats that are kept; differences from A to B."
+    table = f'<table class="ty"><thead><tr><th scope="col">Policy</th><th></th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    return f'<div class="ty-scroll" tabindex="0">{table}</div><p class="ty-note">{note}</p>'
+
+
+def _change(share: float) -> str:
+    text = words.change(share)
+    return f'<span class="diff">{text}</span>' if text else ""
