@@ -97,7 +97,7 @@ def _take(mine: state.Desk, spec: TraceSpec) -> None:
 def _run(mine: state.Desk, page: str) -> None:
     differs = mine.shown is None or bool(mine.stale) or not _complete(mine)
     # Of all buttons in sight one is primary: on Start the sample, on Learn the replay, on Compare and Explore without any result the one in the page.
-    elsewhere = page in ("start", "learn") or (page in RESULTS and not mine.stale and not _any_complete(mine))
+    elsewhere = page in ("start", "learn", "plan") or (page in RESULTS and not mine.stale and not _any_complete(mine))
     primary = differs and not elsewhere and not mine.live
     stopped = profiles.stopped(mine.study)
     kind: Literal["primary", "secondary"] = "primary" if primary and stopped is None else "secondary"

@@ -1,0 +1,101 @@
+"""The capacity tab: the fewest nodes that meet a target, for every policy; and what the address holds of a search or a sweep."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import streamlit as st
+
+from lab import library, start
+from lab.document import unpack_document
+from lab.front import ParameterError, Study, TrainyardError
+from lab.sweeps import telling
+from lab.sweeps.question import Question
+from ui import place, plan_form, plan_live, plan_results, server, state, sweep_form, words
+from ui.plan_runs import Recipe
+
+ASKED: Final = "q"
+"""Parameter of the address: the question or the sweep."""
+_WRITTEN: Final = "plan_written"
+
+
+def adopt() -> Recipe | None:
+    """Take over a question or a sweep from the address, if it is not what this session has written there; return it."""
+    text = place.asked(ASKED)
+    if not text or text == st.session_state.get(_WRITTEN):
+        return None
+    st.session_state[_WRITTEN] = text
+    try:
+        recipe = library.read(unpack_document(text))
+        if isinstance(recipe, Study):
+            raise ParameterError("The address holds neither a search nor a sweep.")
+        start.admitted(recipe.study)
+        _take_study(recipe.study)
+    except TrainyardError as error:
+        place.put(ASKED, "")
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return None
+    if isinstance(recipe, Question):
+        plan_form.take(plan_form.of_question(recipe))
+    else:
+        sweep_form.take(sweep_form.of_sweep(recipe))
+    return recipe
+
+
+def _take_study(study: Study) -> None:
+    """Make the study of a question that of the session, unless it is the same but for what the form replaces and what cannot be asked about."""
+    mine, store = state.desk(), server.store()
+    if not start.trace_is_gone(mine.study, store):
+        own, _ = telling.runnable(plan_form.with_load(mine.study, study.base.trace.load, study.repeats), store)
+        if own is not None and sweep_form.alike(own, study):
+            return
+    mine.replace(study)
+
+
+def write(recipe: Recipe) -> None:
+    """Put a question or a sweep into the address."""
+    text = recipe.pack()
+    st.session_state[_WRITTEN] = text
+    place.put(ASKED, text)
+
+
+def runnable() -> Study | None:
+    """Return the scenario with the policies that can be asked about, and say which are left out; None = that was said instead."""
+    mine, store = state.desk(), server.store()
+    if start.trace_is_gone(mine.study, store):
+        return None  # said above the page
+    if not mine.study.base.cluster.groups:
+        st.info("The cluster has no nodes, so there is nothing to vary.", icon=":material/dns:")
+        st.page_link("pages/cluster.py", label="Build a cluster", icon=":material/dns:")
+        return None
+    study, left_out = telling.runnable(mine.study, store)
+    if study is None:
+        st.info("None of the scenario's policies can be asked about other machines or loads. Choose another one.", icon=":material/rule:")
+        st.page_link("pages/policies.py", label="Choose policies", icon=":material/rule:")
+    for title, why in left_out.items():
+        st.caption(f":material/block: {words.plain(f'{title} is left out. {why}')}")
+    return study
+
+
+def draw() -> None:
+    """Draw the tab."""
+    study = runnable()
+    if study is None:
+        return
+    before = plan_form.asked(study)
+    try:
+        locked = plan_live.is_going(before.question(study))
+    except TrainyardError:
+        locked = False
+    try:
+        question = plan_form.draw(study, before, locked=locked).question(study)
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return
+    write(question)
+    each = question.most_runs // len(study.allocators)
+    told = f"at most {words.plural(each, 'run')} per policy"
+    panel = plan_live.Panel(question, "Search", question.most_runs, told, partial(plan_results.draw, question, library.identity(question)))
+    plan_live.draw(panel)
+    st.caption(words.plain(f"Runs happen {telling.place(plan_live.where())}."))

@@ -1,0 +1,37 @@
+"""The sweep tab: the comparison repeated while one or two things vary."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import streamlit as st
+
+from lab import library
+from lab.front import TrainyardError
+from lab.sweeps import telling
+from ui import plan, plan_live, sweep_form, sweep_results, words
+
+
+def draw() -> None:
+    """Draw the tab."""
+    study = plan.runnable()
+    if study is None:
+        return
+    known = sweep_form.choices(study)
+    before = sweep_form.asked(study, known)
+    try:
+        locked = plan_live.is_going(before.sweep(study, known))
+    except TrainyardError:
+        locked = False
+    try:
+        sweep = sweep_form.draw(before, known, locked=locked).sweep(study, known)
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return
+    plan.write(sweep)
+    policies = words.plural(len(sweep.study.allocators), "policy")
+    told = f"{words.plural(sweep.runs, 'run')} ({words.plural(sweep.count, 'point')} × {policies}"
+    told += f" × {words.plural(sweep.study.repeats, 'repeat')})" if sweep.study.repeats > 1 else ")"
+    draw_results = partial(sweep_results.draw, sweep, library.identity(sweep), known)
+    plan_live.draw(plan_live.Panel(sweep, "Sweep", sweep.runs, told, draw_results))
+    st.caption(words.plain(f"Runs happen {telling.place(plan_live.where())}."))
