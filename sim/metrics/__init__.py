@@ -4,6 +4,7 @@ from sim.metrics.allocation import JCT_PARTS, OTHERS, allocation_series, jct_par
 from sim.metrics.hetero import fairness, isolated_s, note_families, note_series, quantiles, ratios, type_shares, type_use
 from sim.metrics.jobs import SIZE_CLASSES, Window, change_histogram, group_summary, jct_cdf, job_table, measured, outcome_counts, size_class
 from sim.metrics.predictions import Accuracy, accuracy, predicted
+from sim.metrics.prefix import first_difference_s
 from sim.metrics.resources import resource_hours, resource_series, resource_share
 from sim.metrics.series import capacity_series, fragmentation_series, littles_law, presence, queue_series, utilisation_series
 from sim.metrics.states import GPU_STATES, state_series
@@ -32,6 +33,7 @@ __all__ = [
     "downtimes",
     "durations",
     "fairness",
+    "first_difference_s",
     "fragmentation_series",
     "group_summary",
     "heaviest",
