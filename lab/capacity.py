@@ -172,7 +172,8 @@ class MixSearch:
     @property
     def answer(self) -> Size | None:
         """The cheapest mix known to hold; of equally cheap ones that with fewer nodes."""
-        return min((size for size, holds in self._known.items() if holds), key=lambda size: (self.price(size), sum(size), size), default=None)
+        holding = [size for size, holds in self._known.items() if holds and self.price(size) <= self._budget]
+        return min(holding, key=lambda size: (self.price(size), sum(size), size), default=None)
 
     @property
     def assumed(self) -> str:

@@ -134,3 +134,16 @@ def settings(what: str, data: Any, cls: type) -> dict[str, Any]:
         if key not in (*names, "kind"):
             raise ParameterError(f"The {what} has no setting '{key}'. It has: {', '.join(names)}.")
     return {str(key): value for key, value in data.items() if key != "kind"}
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON can hold: numbers of numpy as Python's, what is not finite as null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    return value

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import lzma
+import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
@@ -16,7 +18,9 @@ import pandas as pd
 from lab.document import canonical_json, parse_json
 from lab.outcomes import differences, source_name, titles
 from lab.run import key_of
+from lab.scenario import Scenario
 from lab.store import Store, StoreError
+from lab.store.files import MANIFEST
 from lab.store.index import Kept
 from lab.study import Study
 from lab.sweeps.question import Question
@@ -35,6 +39,9 @@ _KINDS: Final = {"study": Study, "sweep": Sweep, "plan": Question}
 KINDS: Final = {"study": "comparison", "sweep": "sweep", "plan": "plan"}
 """Kind of an item -> what a user calls it."""
 _LIST: Final = "library.json"
+_KEY: Final = re.compile(r"[0-9a-f]{8,64}")
+_DAMAGED: Final = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
+"""What reading a damaged or hostile archive raises."""
 
 
 @dataclass(frozen=True)
@@ -171,8 +178,7 @@ def remove(store: Store, owner: str, study: str) -> int:
         If the library cannot be written.
     """
     gone = store.index.unshelve(owner, study)
-    for key in gone:
-        store.delete(key)
+    store.delete(*gone)
     return len(gone)
 
 
@@ -254,10 +260,10 @@ def packed(store: Store, owner: str, ids: Sequence[str]) -> bytes:
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
         whole = [key for key in numbers if store.has(key)]
         alone = {key: {"summary": numbers[key], "scenario": store.scenario(key)} for key in numbers if key not in whole}
-        file.writestr(zipfile.ZipInfo(_LIST), canonical_json({"kind": "library", "things": about, "numbers": alone}))
+        file.writestr(zipfile.ZipInfo(_LIST), canonical_json({"kind": "library", "things": about, "numbers": alone}), zipfile.ZIP_DEFLATED)
         for key in whole:
             for name, data in sorted(store.packed(key).items()):
-                file.writestr(zipfile.ZipInfo(f"runs/{key}/{name}"), data)
+                file.writestr(zipfile.ZipInfo(f"runs/{key}/{name}"), data, zipfile.ZIP_DEFLATED)
     return made.getvalue()
 
 
@@ -289,9 +295,11 @@ def unpack(store: Store, owner: str, data: bytes, name: str) -> list[str]:
                 part = one.split("/")
                 if len(part) == 3 and part[0] == "runs":
                     runs.setdefault(part[1], {})[part[2]] = file.read(one)
-            alone = {key: (dict(one["summary"]), dict(one["scenario"])) for key, one in about["numbers"].items()}
-            things = [(read(thing["document"]), str(thing["name"]), list(thing["tags"]), list(map(str, thing["runs"]))) for thing in about["things"]]
-    except (zipfile.BadZipFile, zlib.error, KeyError, TypeError, ValueError, EOFError, NotImplementedError, AttributeError, RuntimeError) as error:
+            alone = {key: (dict(one["summary"]), Scenario.from_json(one["scenario"]).to_json()) for key, one in about["numbers"].items()}
+            for files in runs.values():
+                Scenario.from_json(json.loads(files[MANIFEST])["scenario"])
+            things = [_thing(thing) for thing in about["things"]]
+    except _DAMAGED as error:
         if isinstance(error, TrainyardError):
             raise
         raise StoreError(wrong) from error
@@ -304,6 +312,11 @@ def unpack(store: Store, owner: str, data: bytes, name: str) -> list[str]:
         made.append(shelve(store, owner, recipe, keys))
         label(store, owner, made[-1], name=given or None, tags=tags or None)
     return made
+
+
+def _thing(thing: Any) -> tuple[Recipe, str, list[str], list[str]]:
+    runs = [str(key) for key in thing["runs"] if _KEY.fullmatch(str(key))]
+    return read(thing["document"]), str(thing["name"])[:MOST_NAME], [str(tag)[:MOST_TAG] for tag in thing["tags"]][:MOST_TAGS], runs
 
 
 def listing(found: Sequence[Item]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,13 +13,22 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DatabaseError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from sim.errors import TrainyardError
 
-_LOG: Final = logging.getLogger(__name__)
 _BUSY_S: Final = 30.0
 """How long a writer waits for another one."""
+_CONNECT_S: Final = 10
+_INSERT: Final[Mapping[str, Callable[[sa.Table], Any]]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+"""Kind of database -> an insertion that says what to do where something is there already."""
+_FAULTS: Final[Mapping[tuple[str, ...], str]] = {
+    ("malformed", "not a database"): "is damaged. Move the file away: the list is made anew from the kept results.",
+    ("disk is full", "disk full", "no space left"): "cannot be written, because the disk is full. Free some space, then run again.",
+    ("readonly", "read-only", "unable to open"): "cannot be written. Check the rights to its folder, or set TRAINYARD_STORE to another folder.",
+    ("locked",): f"has been held by another process for {_BUSY_S:.0f} s. Wait until that is done, then run again.",
+}
+"""Signs in what a database says -> what to tell."""
 _MOST_AT_ONCE: Final = 500
 """Values in one statement; SQLite takes no more than some hundreds."""
 
@@ -157,17 +166,29 @@ class Index:
         If it cannot be reached or was made by a later version.
     """
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, address: str | sa.URL) -> None:
+        self._place, self._file, self._mark = _hidden(address), "", (0, 0)
         try:
-            self._engine = sa.create_engine(address, pool_pre_ping=not address.startswith("sqlite"))
+            url = sa.make_url(address)
+            # A machine that does not answer would otherwise be waited for, for minutes.
+            timeout = {"connect_timeout": _CONNECT_S} if url.get_backend_name() == "postgresql" else {}
+            self._engine = sa.create_engine(url, pool_pre_ping=bool(timeout), connect_args=timeout)
         except (SQLAlchemyError, ImportError) as error:
-            raise LibraryError(f"The address {_hidden(address)} of the library cannot be used ({_reason(error)}).") from error
+            raise LibraryError(f"The address {self._place} of the library cannot be used ({_reason(error)}).") from error
+        if self._engine.dialect.name not in _INSERT or (self._engine.dialect.name == "sqlite" and url.database in (None, "", ":memory:")):
+            raise LibraryError(f"A library cannot be kept at {self._place}. Use a file of SQLite, or PostgreSQL.")
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _as_several_use_it)
             sa.event.listen(self._engine, "begin", _begin)
         self._writing = self._engine.execution_options(writes=True)
         self.is_new = self._migrate()
+        self._file = str(url.database) if self._engine.dialect.name == "sqlite" else ""
+        self._mark = _mark(self._file)
+
+    @property
+    def lost(self) -> bool:
+        """Whether its file was removed, or replaced by another, since it was opened; what is written then would go nowhere."""
+        return bool(self._file) and _mark(self._file) != self._mark
 
     def _migrate(self) -> bool:
         """Bring the tables up to date; tell whether there were none."""
@@ -176,7 +197,7 @@ class Index:
             known = connection.scalar(sa.select(sa.func.max(VERSIONS.c.version))) or 0
             if known > len(MIGRATIONS):
                 raise LibraryError(
-                    f"The library {_hidden(self.address)} was made by a later version of Trainyard (its tables have version {known}, this one knows "
+                    f"The library {self._place} was made by a later version of Trainyard (its tables have version {known}, this one knows "
                     f"{len(MIGRATIONS)}). Install the later version, or use another library."
                 )
             for at, step in enumerate(MIGRATIONS[known:], known + 1):
@@ -186,6 +207,7 @@ class Index:
 
     @contextmanager
     def _changing(self) -> Iterator[sa.Connection]:
+        self._check()
         try:
             with self._writing.begin() as connection:
                 if self._engine.dialect.name == "postgresql":
@@ -197,19 +219,23 @@ class Index:
 
     @contextmanager
     def _reading(self) -> Iterator[sa.Connection]:
+        self._check()
         try:
             with self._engine.connect() as connection:
                 yield connection
         except SQLAlchemyError as error:
             raise self._fault(error) from error
 
+    def _check(self) -> None:
+        if self.lost:
+            raise LibraryError(f"The library's database {self._place} was removed while it was in use. Start again: it is made anew from the kept results.")
+
     def _fault(self, error: SQLAlchemyError) -> LibraryError:
-        place = _hidden(self.address)
-        if isinstance(error, DatabaseError) and any(sign in str(error) for sign in ("malformed", "not a database")):
-            return LibraryError(f"The library's database {place} is damaged. Move the file away: the list is made anew from the kept results.")
-        if "full" in str(error):
-            return LibraryError(f"The library's database {place} cannot be written, because the disk is full. Free some space, then run again.")
-        return LibraryError(f"The library's database {place} cannot be used ({_reason(error)}).")
+        reason = _reason(error)
+        for signs, told in _FAULTS.items():
+            if any(sign in reason.casefold() for sign in signs):
+                return LibraryError(f"The library's database {self._place} {told}")
+        return LibraryError(f"The library's database {self._place} cannot be used ({reason}). Check that it is there and its address is right.")
 
     def put(self, row: Row) -> None:
         """Enter a thing; what is there already stays, but numbers alone give way to a complete run."""
@@ -228,11 +254,7 @@ class Index:
             connection.execute(THINGS.update().where(THINGS.c.kind == kind, THINGS.c.key == key).values(created_s=time.time()))
 
     def _insert(self, table: sa.Table) -> Any:
-        dialects = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-        make = dialects.get(self._engine.dialect.name)
-        if make is None:
-            raise LibraryError(f"Libraries in {self._engine.dialect.name} are not supported. Use SQLite or PostgreSQL.")
-        return make(table)
+        return _INSERT[self._engine.dialect.name](table)
 
     def get(self, kind: str, key: str) -> Row | None:
         """Return what is known of a thing."""
@@ -249,11 +271,11 @@ class Index:
                 found |= {row.key: _row(row) for row in connection.execute(sa.select(THINGS).where(THINGS.c.kind == kind, some))}
         return found
 
-    def rows(self, kind: str) -> list[Row]:
-        """Return what is known of all things of a kind, the newest first."""
-        order = (THINGS.c.created_s.desc(), THINGS.c.key)
+    def rows(self, kind: str, *, complete: bool = False) -> list[Row]:
+        """Return what is known of all things of a kind, the newest first; `complete` = only of those whose files are kept."""
+        wanted = sa.select(THINGS).where(THINGS.c.kind == kind, *([THINGS.c.complete] if complete else []))
         with self._reading() as connection:
-            return [_row(row) for row in connection.execute(sa.select(THINGS).where(THINGS.c.kind == kind).order_by(*order))]
+            return [_row(row) for row in connection.execute(wanted.order_by(THINGS.c.created_s.desc(), THINGS.c.key))]
 
     def older(self, limit_s: float) -> list[tuple[str, str]]:
         """Return (kind, key) of what was kept before an instant, but for runs of comparisons that somebody has named or tagged."""
@@ -312,20 +334,29 @@ class Index:
             connection.execute(SHELF.delete().where(SHELF.c.owner == owner, SHELF.c.study == study))
             if connection.scalar(sa.select(sa.func.count()).where(SHELF.c.study == study)):
                 return []
-            used = list(connection.scalars(sa.select(USES.c.run).where(USES.c.study == study)))
+            others = USES.alias()
+            shared = sa.exists().where(others.c.run == USES.c.run, others.c.study != study)
+            gone = list(connection.scalars(sa.select(USES.c.run).where(USES.c.study == study, ~shared).order_by(USES.c.run)))
             connection.execute(USES.delete().where(USES.c.study == study))
             connection.execute(STUDIES.delete().where(STUDIES.c.id == study))
-            others = set(connection.scalars(sa.select(USES.c.run).distinct()))
-            return [key for key in used if key not in others]
+            return gone
 
     def close(self) -> None:
         """Give back all connections."""
         self._engine.dispose()
 
 
-def beside(folder: Path) -> str:
-    """Return the address of the database in a folder."""
-    return f"sqlite:///{folder / 'library.db'}"
+def beside(folder: Path) -> sa.URL:
+    """Return the address of the database in a folder, whatever characters its name has."""
+    return sa.URL.create("sqlite", database=str(folder / "library.db"))
+
+
+def _mark(file: str) -> tuple[int, int]:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
 
 
 def _row(found: Any) -> Row:
@@ -346,16 +377,16 @@ def _begin(connection: sa.Connection) -> None:
 def _as_several_use_it(connection: Any, _: Any) -> None:
     # Readers are not held up by a writer, and writers wait for each other instead of failing.
     connection.isolation_level = None
-    for setting in ("journal_mode=WAL", "synchronous=NORMAL", f"busy_timeout={_BUSY_S * 1000:.0f}", "foreign_keys=ON"):
+    for setting in (f"busy_timeout={_BUSY_S * 1000:.0f}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {setting}")
 
 
-def _hidden(address: str) -> str:
+def _hidden(address: str | sa.URL) -> str:
     """Return an address without its password."""
     try:
         return sa.make_url(address).render_as_string(hide_password=True)
     except SQLAlchemyError:
-        return address.partition("://")[0]
+        return str(address).partition("://")[0]
 
 
 def _reason(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from lab.document import plain
 from lab.store.entry import FRAMES, Entry, categories, parquet
 from lab.store.files import MANIFEST, StoreError, files_at
 from lab.store.index import PROFILE, RUN, TRACE, Index, Row, beside
@@ -24,8 +26,9 @@ from sim.result import RunResult
 from sim.trace import Trace
 
 KEEP_DAYS: Final = 30.0
-_APART: Final = " | "
-"""Between folder and database in an address."""
+_APART: Final = "\n"
+"""Between folder and database in an address; neither can hold it."""
+_FRAME: Final = re.compile(r"[a-z0-9_-]{1,60}\.parquet")
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -79,7 +82,11 @@ class Store:
     @classmethod
     def at(cls, address: str) -> Store:
         """Return the store that another process calls by this `address`; in each process it is opened once."""
-        return _opened(address)
+        store = _opened(address)
+        if store.index.lost:
+            _opened.cache_clear()
+            store = _opened(address)
+        return store
 
     @property
     def place(self) -> str:
@@ -173,15 +180,15 @@ class Store:
 
     def entries(self) -> list[Entry]:
         """Return all complete results, the newest first, without a look at their files."""
-        return [self._entry(row) for row in self.index.rows(RUN) if row.complete]
+        return [self._entry(row) for row in self.index.rows(RUN, complete=True)]
 
     def runs_of(self, source: str) -> list[str]:
         """Return the keys of everything that is kept of runs of a trace, given by its source, whole or numbers only."""
-        return [row.key for row in self.index.rows(RUN) if row.manifest["scenario"]["trace"]["source"] == source]
+        return [row.key for row in self.index.rows(RUN) if row.manifest["scenario"].get("trace", {}).get("source") == source]
 
-    def delete(self, key: str) -> None:
-        """Remove a result, if it is there."""
-        self._remove(RUN, key)
+    def delete(self, *keys: str) -> None:
+        """Remove results, as far as they are there."""
+        self._remove(RUN, keys)
 
     def put_trace(self, trace: Trace, account: Mapping[str, Any] | None = None) -> str:
         """Keep a trace for `keep_days`, counted from its last upload.
@@ -245,7 +252,7 @@ class Store:
 
     def delete_trace(self, digest: str) -> None:
         """Remove a kept trace, if it is there."""
-        self._remove(TRACE, digest)
+        self._remove(TRACE, [digest])
 
     def put_profile(self, digest: str, data: bytes, about: Mapping[str, Any]) -> None:
         """Keep a measured profile for `keep_days`, counted from its last upload; raises `TrainyardError` if it cannot be written."""
@@ -267,8 +274,8 @@ class Store:
         """Remove results, traces and profiles older than `keep_days`; return how many."""
         limit = (time.time() if now_s is None else now_s) - self.keep_days * 86_400
         old = self.index.older(limit)
-        for kind, key in old:
-            self._remove(kind, key)
+        for kind in self._files:
+            self._remove(kind, [key for of, key in old if of == kind])
         return len(old)
 
     def packed(self, key: str) -> dict[str, bytes]:
@@ -297,7 +304,7 @@ class Store:
         wrong = StoreError(f"The result {key[:12]} in this file is damaged or made by hand, so it is not taken over. Export it again.")
         try:
             about = json.loads(files[MANIFEST])
-            given = {name: len(files[name]) for name in about["sizes"]}
+            given = {name: len(files[name]) for name in about["sizes"] if _FRAME.fullmatch(name)}
             complete = given == about["sizes"] and set(files) == {*given, MANIFEST}
         except (ValueError, KeyError, TypeError) as error:
             raise wrong from error
@@ -321,10 +328,12 @@ class Store:
         self._files[kind].write(_checked(key), {**files, MANIFEST: manifest})
         self.index.put(Row(kind, key, time.time(), True, sum(map(len, files.values())), about))
 
-    def _remove(self, kind: str, key: str) -> None:
+    def _remove(self, kind: str, keys: Iterable[str]) -> None:
+        gone = [_checked(key) for key in keys]
         # First off the list: what is listed must be there.
-        self.index.drop(kind, [_checked(key)])
-        self._files[kind].remove(key)
+        self.index.drop(kind, gone)
+        for key in gone:
+            self._files[kind].remove(key)
 
     def _list_again(self) -> None:
         for kind, files in self._files.items():
@@ -362,19 +371,6 @@ def default_root() -> Path:
     else:
         base = Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share"))
     return base / "trainyard"
-
-
-def plain(value: Any) -> Any:
-    """Return what JSON can hold: numbers of numpy as Python's, what is not finite as null."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    return value
 
 
 def _made(folder: Path) -> Path:

@@ -77,6 +77,10 @@ class Answer:
         What it rests on beside the runs.
     over : bool
         Whether the search has ended.
+    failed : int
+        Sizes of which a run gave no numbers.
+    why : str
+        Of the largest of them, as one sentence; "" = there is none.
     """
 
     policy: str
@@ -87,6 +91,8 @@ class Answer:
     runs: int
     assumed: str
     over: bool
+    failed: int = 0
+    why: str = ""
 
 
 class PlanRun(UnderWay):
@@ -214,7 +220,9 @@ class _Seeker:
         return [run for size in self._sizes() for run in self._runs.get(size, []) if run[0] not in self._outcomes]
 
     def _sizes(self) -> list[Size]:
-        """Return the sizes to try: those of the search, then one node more than the answer, to say what it buys."""
+        """Return the sizes to try: the largest, those of the search, then one node more than the answer, to say what it buys."""
+        if self._question.high not in self.readings:
+            return [self._question.high]
         wanted = [size for size in self._search.wanted if size not in self.readings]
         answer = self._search.answer
         if not wanted and answer is not None and len(answer) == 1:
@@ -245,7 +253,7 @@ class _Seeker:
             return Reading(size, math.nan, math.nan, math.nan, 0.0, False, failed)
         values = np.array([math.nan if one.get(self._question.metric) is None else float(one[self._question.metric]) for one in numbers])
         completed = float(np.mean([float(one["completed"]) / max(float(one["jobs"]), 1.0) for one in numbers]))
-        # The search asks for the largest size first: a smaller one on which fewer jobs can ever run would only look fast.
+        # The largest size is tried first: a smaller one on which fewer jobs can ever run would only look fast.
         self._most = max(completed, self._most) if self._most == self._most else completed
         value, limit = float(values.mean()), self._question.limit
         meets = value <= limit + _SAME if self._question.lower else value >= limit - _SAME
@@ -262,4 +270,6 @@ class _Seeker:
         more = self.readings.get((size[0] + 1,)) if size is not None and len(size) == 1 else None
         buys = more.value - self.readings[size].value if size is not None and more is not None else math.nan
         usd = self._question.price_per_h(size) if size is not None else math.nan
-        return Answer(self.title, size, usd, nearest, buys, self.runs, self._search.assumed, self.over)
+        failed = sorted((one for one in self.readings.copy().values() if one.failed), key=lambda one: (sum(one.size), one.size))
+        why = failed[-1].failed if failed else ""
+        return Answer(self.title, size, usd, nearest, buys, self.runs, self._search.assumed, self.over, len(failed), why)

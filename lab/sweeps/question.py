@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Final
 
 from lab.capacity import CountSearch, MixSearch, Size
@@ -14,6 +15,7 @@ from lab.study import Study
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 
+MOST_SIZES: Final = 10_000
 LOWER: Final = {metric.name: metric.better == "lower" for metric in METRICS if metric.better}
 """Name of a metric that a target may be set for -> whether less is better."""
 
@@ -63,8 +65,17 @@ class Question:
         there = len(self.study.base.cluster.groups)
         if len(self.groups) not in (1, 2) or len(set(self.groups)) < len(self.groups) or not all(group < there for group in self.groups):
             raise ParameterError(f"One or two different groups of nodes may vary, numbered from 0 to {there - 1}; {list(self.groups)} are not.")
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
         if len(self.low) != len(self.groups) or len(self.high) != len(self.groups):
             raise ParameterError("Each group of nodes that varies needs a range: give as many ends as groups.")
+        if not isinstance(self.check, bool):
+            raise ParameterError(f"check = {self.check} is neither true nor false.")
+        if any(high - low >= MOST_SIZES for low, high in zip(self.low, self.high, strict=True)):
+            raise ParameterError(f"A range may have at most {MOST_SIZES:,} sizes. Narrow it, or make the nodes larger.")
+        if math.isinf(self.limit):
+            raise ParameterError("The target must be a finite number.")
         if self.metric not in LOWER:
             raise ParameterError(f"No target can be set for '{self.metric}'. Choose one of {', '.join(LOWER)}.")
         self.search()
@@ -78,7 +89,7 @@ class Question:
     def most_runs(self) -> int:
         """How many runs it may take at most."""
         sizes = [high - low + 1 for low, high in zip(self.low, self.high, strict=True)]
-        tried = sum(sizes) if len(sizes) > 1 else sizes[0] if self.check else min(sizes[0], math.ceil(math.log2(sizes[0] + 1)) + 2)
+        tried = sum(sizes) + 1 if len(sizes) > 1 else sizes[0] if self.check else min(sizes[0], math.ceil(math.log2(sizes[0] + 1)) + 2)
         return tried * len(self.study.allocators) * self.study.repeats
 
     def search(self) -> CountSearch | MixSearch:
@@ -94,17 +105,21 @@ class Question:
         return Cluster((replace(base.groups[at], count=1),), base.types).price_per_hour
 
     def cluster(self, size: Size) -> Cluster:
-        """Return the machines with so many nodes in the groups that vary; a group of none is left out.
+        """Return the machines with so many nodes in the groups that vary; a group of none is left out, and so are dated changes of nodes that are not there.
 
         Raises
         ------
         TrainyardError
-            If no node is left, or a dated change names one that is not there.
+            If no node is left, or there are too many.
         """
         base = self.study.base.cluster
         counts = dict(zip(self.groups, size, strict=True))
-        groups = tuple(replace(group, count=counts.get(at, group.count)) for at, group in enumerate(base.groups))
-        return replace(base, groups=tuple(group for group in groups if group.count), types=base.types)
+        groups = [replace(group, count=counts.get(at, group.count)) for at, group in enumerate(base.groups)]
+        before, after = (list(accumulate((group.count for group in of), initial=0)) for of in (base.groups, groups))
+        # A dated change means the same machine whatever stands before it: the k-th of its group, if there is one.
+        places = {before[at] + k: after[at] + k for at, group in enumerate(groups) for k in range(min(base.groups[at].count, group.count))}
+        kept = (replace(change, nodes=tuple(places[node] for node in change.nodes if node in places)) for change in base.changes)
+        return replace(base, groups=tuple(group for group in groups if group.count), changes=tuple(change for change in kept if change.nodes))
 
     def price_per_h(self, size: Size) -> float:
         """Return what the whole cluster costs per hour."""
@@ -139,6 +154,7 @@ class Question:
             if not isinstance(kept.get(name), Sequence) or isinstance(kept.get(name), str):
                 raise ParameterError(f"A question of capacity needs '{name}', a list of whole numbers.")
             kept[name] = tuple(kept[name])
+        kept["metric"] = str(kept.get("metric", cls.metric))
         if kept.get("budget_per_h", 0) is None:
             kept["budget_per_h"] = math.inf
         return cls(study, **kept)

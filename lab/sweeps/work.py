@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from functools import lru_cache
@@ -15,7 +16,7 @@ import pandas as pd
 from lab.run import run, run_to_store, summarise
 from lab.scenario import MADE, Scenario
 from lab.sources import load_source, load_trace
-from lab.store import Store, plain
+from lab.store import Store, StoreError, plain
 from sim.perf.profiled import STORED
 from sim.trace import Trace
 
@@ -24,6 +25,7 @@ Baggage = Mapping[str, tuple[bytes, Mapping[str, Any]]]
 _SELF_MADE: Final = ("sample:", MADE)
 _STORES: Final[dict[tuple[str, ...], tuple[tempfile.TemporaryDirectory[str], Store]]] = {}
 """Of this process: for each baggage a store, in a folder that goes with the process."""
+_UNPACKING: Final = threading.Lock()
 
 
 class Numbers(NamedTuple):
@@ -62,8 +64,10 @@ def run_whole(document: Mapping[str, Any], address: str, baggage: Baggage) -> Nu
     """Run a scenario and keep all of its result in the store at `address`; otherwise as `run_numbers`."""
     del baggage
     began_s = time.process_time()
-    entry = Store.at(address).get(run_to_store(document, address))
-    assert entry is not None, "what has just been kept is there"
+    key = run_to_store(document, address)
+    entry = Store.at(address).get(key)
+    if entry is None:
+        raise StoreError(f"The result {key[:12]} was kept, but is gone or damaged already. Run again.")
     return Numbers(dict(entry.summary) | {"cell_cpu_s": time.process_time() - began_s}, entry.remarks)
 
 
@@ -97,13 +101,16 @@ def _file(trace: Trace) -> bytes:
 def _unpacked(baggage: Baggage) -> Store:
     """Return a store of this worker's own with what is in the baggage."""
     mark = tuple(sorted(baggage))
-    if mark not in _STORES:
-        folder = tempfile.TemporaryDirectory(prefix="trainyard-")
-        store = Store(Path(folder.name))
-        for digest, (data, about) in baggage.items():
-            if "epoch" in about:
-                store.put_trace(Trace.of(pd.read_parquet(BytesIO(data)), name=str(about["name"]), epoch=str(about["epoch"])))
-            else:
-                store.put_profile(digest, data, about)
-        _STORES[mark] = folder, store
-    return _STORES[mark][1]
+    # A worker of Dask may have several threads.
+    with _UNPACKING:
+        if mark not in _STORES:
+            folder = tempfile.TemporaryDirectory(prefix="trainyard-", ignore_cleanup_errors=True)
+            # Not the database that the environment may name: nobody else reaches these files.
+            store = Store(Path(folder.name), database=f"sqlite:///{Path(folder.name) / 'worker.db'}")
+            for digest, (data, about) in baggage.items():
+                if "epoch" in about:
+                    store.put_trace(Trace.of(pd.read_parquet(BytesIO(data)), name=str(about["name"]), epoch=str(about["epoch"])))
+                else:
+                    store.put_profile(digest, data, about)
+            _STORES[mark] = folder, store
+        return _STORES[mark][1]

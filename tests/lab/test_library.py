@@ -218,7 +218,7 @@ def test_a_killed_process_leaves_a_readable_library(tmp_path: Path) -> None:
 
 def test_files_behind_a_url(tmp_path: Path, trace: Trace) -> None:
     pytest.importorskip("fsspec", reason="fsspec is an extra (requirements-scale.txt)")
-    store = Store(f"file://{tmp_path / 'far'}", database=beside(tmp_path))
+    store = Store(f"file://{tmp_path / 'far'}", database=f"sqlite:///{tmp_path / 'library.db'}")
     put(store)
     digest = store.put_trace(trace)
     again = Store.at(store.address)
