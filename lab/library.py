@@ -310,7 +310,8 @@ def unpack(store: Store, owner: str, data: bytes, name: str) -> list[str]:
     made = []
     for recipe, given, tags, keys in things:
         made.append(shelve(store, owner, recipe, keys))
-        label(store, owner, made[-1], name=given or None, tags=tags or None)
+        if given or tags:
+            label(store, owner, made[-1], name=given or None, tags=tags or None)
     return made
 
 
