@@ -19,7 +19,12 @@ from sim.result import RESULTS_VERSION
 
 DASK: Final = "dask://"
 DEFAULT: Final = "processes"
+_INLINE: Final = "inline"
+_MOST_WORKERS: Final = 1024
 _CONNECT_S: Final = 10.0
+_METHOD: Final = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+_LOADED: Final = ["lab.worker", "lab.sweeps.work"]
+"""What the process that workers are copies of has loaded: so all but the first are up in a tenth of a second, and share its memory."""
 _RETRIES: Final = 3
 """How often a run is tried elsewhere when the machine that had it is lost."""
 
@@ -74,7 +79,9 @@ class Processes(Executor):
     """
 
     def __init__(self, workers: int) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context(_METHOD)
+        if _METHOD != "spawn":
+            context.set_forkserver_preload(_LOADED)
         self._pool = ProcessPool(max_workers=workers, initializer=worker.start, initargs=([],), context=context)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -106,13 +113,10 @@ def opened(text: str = DEFAULT) -> Iterator[Place]:
     TrainyardError
         If there is no such place, or it cannot be reached.
     """
-    kind, _, count = text.partition(":")
-    if text.startswith(DASK):
-        with _dask(text.removeprefix(DASK)) as place:
-            yield place
-    elif kind == "inline" and not count:
+    kind, _, count = checked(text).partition(":")
+    if kind == _INLINE:
         yield Place(Inline(), 1)
-    elif kind == DEFAULT and (not count or (count.isdecimal() and 1 <= int(count) <= 1024)):
+    elif kind == DEFAULT:
         workers = int(count) if count else cores()
         made = Processes(workers)
         try:
@@ -120,7 +124,23 @@ def opened(text: str = DEFAULT) -> Iterator[Place]:
         finally:
             made.shutdown(cancel_futures=True)
     else:
+        with _dask(text.removeprefix(DASK)) as place:
+            yield place
+
+
+def checked(text: str) -> str:
+    """Return the name of a place.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such place.
+    """
+    kind, _, count = text.partition(":")
+    several = kind == DEFAULT and (not count or (count.isdecimal() and 1 <= int(count) <= _MOST_WORKERS))
+    if not (text == _INLINE or several or (text.startswith(DASK) and text != DASK)):
         raise ParameterError(f"'{text}' is no place to run. Use inline, processes, processes:N or dask://host:port.")
+    return text
 
 
 @contextmanager
