@@ -20,7 +20,7 @@ from lab.report_cli import add_report
 from lab.samples import write_sample, write_trace
 from lab.scenario import MADE, READY, TraceSpec
 from lab.sources import FILE_LIMIT_MB, load_source
-from lab.sweep_cli import add_sweep
+from lab.sweep_cli import StoppedError, add_sweep
 from lab.words import plural
 from sim.errors import ContractError, InfeasiblePlan, TrainyardError
 from sim.generate import PROFILES, generate, with_history
@@ -59,10 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _verdict(error: BaseException) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):
-        return "Interrupted.", 130
+        return str(error) or "Interrupted.", 130
     if isinstance(error, MemoryError):
         return "Memory ran out. Choose fewer jobs, or a shorter window.", 1
-    return str(error), 1 if isinstance(error, (InfeasiblePlan, ContractError)) else 2
+    return str(error), 1 if isinstance(error, (InfeasiblePlan, ContractError, StoppedError)) else 2
 
 
 def _pipe_closed() -> int:

@@ -8,6 +8,7 @@ import math
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -15,8 +16,14 @@ from lab import library
 from lab.cli import UsageError
 from lab.compared import METRICS
 from lab.library import HERE, Item
-from lab.store import Store
-from lab.sweep_cli import columns, told
+from lab.plan_cli import plan_document, plan_text
+from lab.store import Store, plain
+from lab.study import Study
+from lab.sweep_cli import DEFAULT_METRIC, columns, sweep_document, sweep_text, told
+from lab.sweeps.plan import PlanRun
+from lab.sweeps.question import Question
+from lab.sweeps.recipe import Sweep
+from lab.sweeps.running import SweepRun
 from lab.words import plural
 
 _ACTIONS = ("list", "show", "export", "import", "rm", "name", "tag")
@@ -50,7 +57,7 @@ def command_runs(args: argparse.Namespace) -> None:
     store, words = Store(), list(args.what)
     actions = {"list": _list, "show": _show, "export": _export, "import": _import, "rm": _remove, "name": _name, "tag": _tag}
     least = {"list": 0, "name": 2, "tag": 2}.get(args.action, 1)
-    if len(words) < least:
+    if len(words) < least or (args.action == "show" and len(words) > 1):
         raise UsageError(f"runs {args.action} wants {plural(least, 'argument')}. See: python -m lab runs --help.")
     sys.stdout.write(actions[args.action](store, words, args) + "\n")
 
@@ -71,10 +78,36 @@ def _line(one: Item) -> tuple[str, ...]:
 
 def _show(store: Store, words: list[str], args: argparse.Namespace) -> str:
     one = library.item(store, HERE, words[0])
+    recipe = one.recipe()
     if args.json:
-        return json.dumps({**library.listing([one])[0], "document": dict(one.kept.document)}, indent=2, ensure_ascii=False)
-    lines = [("run", *(metric.title for metric in _SHOWN)), *_lines(library.numbers(store, one.recipe()))]
-    return "\n".join([f"{one.name or one.title} (id {one.id[:12]}, {one.there} of {plural(one.runs, 'run')} kept)", *columns(lines)])
+        body = {**library.listing([one])[0], "document": dict(one.kept.document), "kept": _document(store, one.id, recipe)}
+        return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)
+    return "\n".join([f"{one.name or one.title} (id {one.id[:12]}, {one.there} of {plural(one.runs, 'run')} kept)", "", _text(store, one.id, recipe)])
+
+
+def _document(store: Store, made: str, recipe: library.Recipe) -> Any:
+    """Return what is kept of something, as its command prints it with --json; of a comparison one row per run."""
+    if isinstance(recipe, Study):
+        return plain(library.numbers(store, recipe).astype(object).to_dict("records"))
+    return sweep_document(made, _sweep(store, recipe), DEFAULT_METRIC) if isinstance(recipe, Sweep) else plan_document(made, _plan(store, recipe))
+
+
+def _text(store: Store, made: str, recipe: library.Recipe) -> str:
+    if isinstance(recipe, Study):
+        return "\n".join(columns([("run", *(metric.title for metric in _SHOWN)), *_lines(library.numbers(store, recipe))]))
+    return sweep_text(made, _sweep(store, recipe), DEFAULT_METRIC) if isinstance(recipe, Sweep) else plan_text(made, _plan(store, recipe))
+
+
+def _sweep(store: Store, recipe: Sweep) -> SweepRun:
+    run = SweepRun(recipe, store)
+    run.recall()
+    return run
+
+
+def _plan(store: Store, recipe: Question) -> PlanRun:
+    run = PlanRun(recipe, store)
+    run.recall()
+    return run
 
 
 _SHOWN = tuple(metric for metric in METRICS if metric.name in library.BRIEF)
@@ -104,11 +137,16 @@ def _export(store: Store, words: list[str], args: argparse.Namespace) -> str:
 
 def _import(store: Store, words: list[str], args: argparse.Namespace) -> str:
     del args
-    path = Path(words[0])
+    return "\n".join(_taken(store, Path(word)) for word in words)
+
+
+def _taken(store: Store, path: Path) -> str:
     try:
+        if path.stat().st_size > library.MOST_MB * 1e6:
+            raise UsageError(f"{path}: this file has more than {library.MOST_MB:.0f} MB. Export fewer things at once.")
         data = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path}: this cannot be read ({error.strerror or error}).") from error
+        raise UsageError(f"{path}: this cannot be read ({error.strerror or error}). Check the path and the rights.") from error
     made = library.unpack(store, HERE, data, path.name)
     return f"{path}: {', '.join(one[:12] for one in made) or 'nothing'} taken over"
 
@@ -123,16 +161,17 @@ def _remove(store: Store, words: list[str], args: argparse.Namespace) -> str:
 def _name(store: Store, words: list[str], args: argparse.Namespace) -> str:
     del args
     one = library.item(store, HERE, words[0])
-    library.label(store, HERE, one.id, name=" ".join(words[1:]))
-    return f"{one.id[:12]} is called {' '.join(words[1:])}"
+    name = " ".join(" ".join(words[1:]).split())
+    library.label(store, HERE, one.id, name=name)
+    return f"{one.id[:12]} is called {name}" if name else f"{one.id[:12]} has no name"
 
 
 def _tag(store: Store, words: list[str], args: argparse.Namespace) -> str:
     del args
     one = library.item(store, HERE, words[0])
-    tags = [tag for text in words[1:] for tag in text.split(",")]
+    tags = [" ".join(tag.split()) for text in words[1:] for tag in text.split(",") if tag.strip()]
     library.label(store, HERE, one.id, tags=tags)
-    return f"{one.id[:12]} has the tags {', '.join(tag for tag in tags if tag.strip())}"
+    return f"{one.id[:12]} has the tags {', '.join(tags)}" if tags else f"{one.id[:12]} has no tags"
 
 
 def command_compare(args: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import sys
+from dataclasses import replace
 from typing import Any
 
 from lab import library
@@ -13,9 +14,12 @@ from lab.cli import UsageError
 from lab.document import number, whole
 from lab.library import HERE
 from lab.store import Store, plain
-from lab.sweep_cli import BY_NAME, add_common, ask_first, columns, document_of, finish, resumed, told, verdict
+from lab.sweep_cli import BY_NAME, add_common, ask_first, columns, document_of, finish, raise_unless_done, resumed, told
+from lab.sweeps.executors import checked
 from lab.sweeps.plan import HOURS_A_MONTH, Answer, PlanRun
 from lab.sweeps.question import LOWER, Question
+from lab.sweeps.telling import runnable
+from lab.words import plural
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
@@ -39,14 +43,20 @@ def command_plan(args: argparse.Namespace) -> None:
         If the input cannot be used, the machines cannot be reached, or the search was interrupted.
     """
     store = Store()
-    question = resumed(store, args, Question) or _question(args)
-    run = PlanRun(question, store, args.executor)
-    ask_first(args, store, question.study, question.most_runs)
-    made = library.shelve(store, HERE, question, ())
+    question = resumed(store, args, "plan", Question) or _question(args)
+    study, left_out = runnable(question.study, store)
+    sys.stderr.writelines(f"{title} is left out: {why}\n" for title, why in left_out.items())
+    if study is None:
+        raise UsageError("No policy of this study can be tried on other machines. Choose another one.")
+    question = replace(question, study=study)
+    run = PlanRun(question, store, checked(args.executor))
+    if not run.recall():
+        ask_first(args, store, question.study, question.most_runs)
+    made = library.shelve(store, HERE, question, run.keys)
     finish(run, f"plan {made[:12]}", None)
     library.shelve(store, HERE, question, run.keys)
-    sys.stdout.write((_plan_json(made, run) if args.json else _plan_text(made, run)) + "\n")
-    verdict(run.state, run.error, made)
+    sys.stdout.write((json.dumps(plan_document(made, run) | {"left_out": left_out}, indent=2, allow_nan=False) if args.json else plan_text(made, run)) + "\n")
+    raise_unless_done(run, made)
 
 
 def _question(args: argparse.Namespace) -> Question:
@@ -84,13 +94,18 @@ def _target(text: str) -> dict[str, Any]:
     return {"metric": metric.strip(), "limit": number("--target", value)}
 
 
-def _plan_json(made: str, run: PlanRun) -> str:
-    answers = [plain({**vars(answer), "nearest": vars(answer.nearest) if answer.nearest else None}) for answer in run.answers()]
-    body = {"id": made, "state": run.state, "question": run.question.to_json(), "answers": answers, "readings": plain(run.readings().to_dict("records"))}
-    return json.dumps(body, indent=2, allow_nan=False)
+def plan_document(made: str, run: PlanRun) -> dict[str, Any]:
+    """Return what a search came to so far, for JSON."""
+    answers = [
+        plain({**vars(answer), "usd_per_month": answer.usd_per_h * HOURS_A_MONTH, "nearest": vars(answer.nearest) if answer.nearest else None})
+        for answer in run.answers()
+    ]
+    readings = plain(run.readings().to_dict("records"))
+    return {"id": made, "state": run.state, "error": run.error, "question": run.question.to_json(), "answers": answers, "readings": readings}
 
 
-def _plan_text(made: str, run: PlanRun) -> str:
+def plan_text(made: str, run: PlanRun) -> str:
+    """Return what a search came to so far, for people."""
     question, metric = run.question, BY_NAME[run.question.metric]
     sign = "at most" if question.lower else "at least"
     names = [question.study.base.cluster.groups[at].name or question.study.base.cluster.groups[at].gpu_type or "cpu" for at in question.groups]
@@ -116,5 +131,7 @@ def _remarks(run: PlanRun, unit: str) -> list[str]:
             said.append(
                 f"{answer.policy}: no size of the range meets it. The best reached: {told(near.value, unit)} at {' + '.join(map(str, near.size))}{part}."
             )
+        if answer.failed:
+            said.append(f"{answer.policy}: no figure at {plural(answer.failed, 'size')}. {answer.why}")
         said.append(f"{answer.policy}: {answer.assumed}")
     return said

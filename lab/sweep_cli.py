@@ -18,25 +18,27 @@ from lab import library, profiles
 from lab.cli import UsageError, read_text
 from lab.compared import METRICS
 from lab.document import parse_json, whole
-from lab.estimate import Costs, estimate
+from lab.estimate import Costs
 from lab.library import HERE
-from lab.pool import cores
+from lab.outcomes import titles
 from lab.replay_cli import figure
 from lab.settings import with_settings
+from lab.sources import load_trace
 from lab.store import Store, plain
 from lab.study import Study
 from lab.sweeps import tables
-from lab.sweeps.executors import DEFAULT
-from lab.sweeps.plan import PlanRun
+from lab.sweeps.executors import DEFAULT, checked
 from lab.sweeps.recipe import Sweep, axis_from_text
 from lab.sweeps.running import SweepRun
+from lab.sweeps.telling import reasons, seconds
+from lab.sweeps.under_way import UnderWay
 from lab.trust import duration
 from lab.words import plural
 from sim.errors import TrainyardError
 
 LONG_S: Final = 600.0
 """A sweep that is estimated to take longer is not begun without --yes."""
-_MOST_REASONS: Final = 5
+DEFAULT_METRIC: Final = "jct_mean_s"
 _TICK_S: Final = 0.2
 BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
@@ -52,9 +54,14 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m lab sweep``."""
     parser.set_defaults(command=command_sweep)
     parser.add_argument("file", metavar="FILE.json", nargs="?", help="a sweep, or a scenario that a page saved, for which --axis says what varies")
-    parser.add_argument("--axis", metavar="PATH=VALUES", action="append", help="e.g. trace.load=0.6..1.1:6, faults.mtbf_h=100,1000; repeat for more")
+    parser.add_argument(
+        "--axis",
+        metavar="PATH=VALUES",
+        action="append",
+        help="e.g. trace.load=0.6..1.1:6, faults.mtbf_h=100,1000, belief=exact;noisy:sigma=0.5; repeat for more",
+    )
     parser.add_argument("--draw", metavar="N", help="so many points drawn at random instead of the whole grid")
-    parser.add_argument("--metric", metavar="NAME", default="jct_mean_s", help="what the table shows (default jct_mean_s); the JSON holds all numbers")
+    parser.add_argument("--metric", metavar="NAME", default=DEFAULT_METRIC, help=f"what the table shows (default {DEFAULT_METRIC}); the JSON holds all numbers")
     parser.add_argument("--whole", action="store_true", help="keep whole results, which the app opens at once, instead of numbers only")
     add_common(parser)
 
@@ -79,15 +86,17 @@ def command_sweep(args: argparse.Namespace) -> None:
     if args.metric not in BY_NAME:
         raise UsageError(f"--metric {args.metric}: there is no such number. Choose one of {', '.join(BY_NAME)}.")
     store = Store()
-    sweep = resumed(store, args, Sweep) or _sweep(args)
-    run = SweepRun(sweep, store, args.executor, whole=args.whole)
-    ask_first(args, store, sweep.study, sweep.runs)
-    made = library.shelve(store, HERE, sweep, ())
-    finish(run, f"sweep {made[:12]}", sweep.runs)
-    library.shelve(store, HERE, sweep, run.keys)
-    table = run.table()
-    sys.stdout.write((_sweep_json(made, run, table) if args.json else _sweep_text(made, run, table, args.metric)) + "\n")
-    verdict(run.state, run.error, made)
+    sweep = resumed(store, args, "sweep", Sweep) or _sweep(args)
+    run = SweepRun(sweep, store, checked(args.executor), whole=args.whole)
+    run.recall()
+    ask_first(args, store, sweep.study, run.of - run.done)
+    made = library.shelve(store, HERE, sweep, run.keys)
+    finish(run, f"sweep {made[:12]}", run.of)
+    took = f"{plural(run.of, 'run')}, {run.known} of them known before; {duration(max(run.ended_s - run.began_s, 0.1))}."
+    sys.stdout.write(
+        f"{json.dumps(sweep_document(made, run, args.metric), indent=2, allow_nan=False)}\n" if args.json else f"{sweep_text(made, run, args.metric)}\n{took}\n"
+    )
+    raise_unless_done(run, made)
 
 
 def document_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -117,7 +126,7 @@ def _sweep(args: argparse.Namespace) -> Sweep:
     return Sweep.from_json({"axes": [], **document})
 
 
-def resumed(store: Store, args: argparse.Namespace, kind: type[T]) -> T | None:
+def resumed(store: Store, args: argparse.Namespace, name: str, kind: type[T]) -> T | None:
     """Return what was begun before, if that is asked for; the last, or the one that is named.
 
     Raises
@@ -130,9 +139,9 @@ def resumed(store: Store, args: argparse.Namespace, kind: type[T]) -> T | None:
     if args.file:
         raise UsageError("--resume goes on with what was begun before, so no file is needed. Leave one of both out.")
     begun = [library.item(store, HERE, args.resume)] if args.resume else library.items(store, HERE)
-    found = next((recipe for one in begun if isinstance(recipe := one.recipe(), kind)), None)
+    found = next((recipe for one in begun if one.kind == name and isinstance(recipe := one.recipe(), kind)), None)
     if found is None:
-        raise UsageError("There is nothing of that kind to go on with. See: python -m lab runs list.")
+        raise UsageError(f"There is no {name} of that id to go on with. See: python -m lab runs list.")
     return found
 
 
@@ -144,18 +153,23 @@ def ask_first(args: argparse.Namespace, store: Store, study: Study, runs: int) -
     UsageError
         If that is long, and --yes was not given.
     """
+    if not runs:
+        return
     costs = Costs()
     for entry in store.entries():
         costs.note(entry)
-    one = estimate(study, store, costs, 1)
-    seconds = one.seconds / max(one.runs, 1) * runs / (cores() if args.executor == DEFAULT else 1)
-    sys.stderr.write(f"At most {plural(runs, 'run')} of {plural(one.jobs, 'job')}, about {duration(max(seconds, 1.0))}{'' if one.known else ' or more'}.\n")
-    if seconds > LONG_S and not args.yes:
+    took_s = seconds(study, runs, store, costs, args.executor)
+    known = all(costs.per_job_s(spec.name) is not None for spec in study.allocators)
+    jobs = plural(len(load_trace(study.base.trace, store)), "job")
+    sys.stderr.write(f"At most {plural(runs, 'run')} of {jobs}, about {duration(took_s)}{'' if known else ' or more'}.\n")
+    if took_s > LONG_S and not args.yes:
         raise UsageError(f"That is more than {LONG_S / 60:.0f} minutes. Add --yes to begin, or take fewer values, policies, repeats or jobs.")
 
 
-def finish(run: SweepRun | PlanRun, name: str, of: int | None, stream: TextIO = sys.stderr) -> None:
+def finish(run: UnderWay, name: str, of: int | None, stream: TextIO = sys.stderr) -> None:
     """Wait; on a terminal with a line that says how far it is. An interruption keeps what is done."""
+    if run.complete:
+        return
     run.start()
     began_s = time.monotonic()
     try:
@@ -172,41 +186,62 @@ def finish(run: SweepRun | PlanRun, name: str, of: int | None, stream: TextIO = 
             stream.flush()
 
 
-def verdict(state: str, error: str, made: str) -> None:
-    """Raise a StoppedError that says how to go on, unless everything was done."""
+def raise_unless_done(run: UnderWay, made: str) -> None:
+    """Say how to go on.
+
+    Raises
+    ------
+    StoppedError
+        If it ended early.
+    KeyboardInterrupt
+        If it was interrupted.
+    """
     again = f"Go on with: --resume {made[:12]}."
-    if state == "failed":
-        raise StoppedError(f"{error} {again}")
-    if state == "cancelled":
-        raise StoppedError(f"Interrupted; what is done is kept. {again}")
+    if run.state == "failed":
+        raise StoppedError(f"{run.error} {again}")
+    if run.state == "cancelled":
+        raise KeyboardInterrupt(f"Interrupted; what is done is kept. {again}")
 
 
-def _sweep_json(made: str, run: SweepRun, table: pd.DataFrame) -> str:
-    rows = plain(table.to_dict("records"))
-    return json.dumps({"id": made, "state": run.state, "sweep": run.sweep.to_json(), "known_before": run.known, "runs": rows}, indent=2, allow_nan=False)
-
-
-def _sweep_text(made: str, run: SweepRun, table: pd.DataFrame, name: str) -> str:
-    sweep, metric = run.sweep, BY_NAME[name]
+def sweep_document(made: str, run: SweepRun, name: str) -> dict[str, Any]:
+    """Return what a sweep came to so far, for JSON."""
+    sweep, table = run.sweep, run.table()
     found = tables.curves(table, sweep, name)
+    baseline = titles(sweep.study.allocators)[sweep.study.baseline]
+    return {
+        "id": made,
+        "state": run.state,
+        "error": run.error,
+        "sweep": sweep.to_json(),
+        "known_before": run.known,
+        "metric": name,
+        "verdict": tables.verdict(found, sweep, name, BY_NAME[name].title),
+        "curves": _rows(found),
+        "baseline": baseline,
+        "differences": _rows(tables.differences(table, sweep, name, baseline)),
+        "failed": [{"runs": count, "why": why} for why, count in Counter(lost.why for lost in run.failed.values()).most_common()],
+        "runs": _rows(table),
+    }
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = plain(frame.astype(object).to_dict("records"))
+    return rows
+
+
+def sweep_text(made: str, run: SweepRun, name: str) -> str:
+    """Return what a sweep came to so far, for people."""
+    sweep, metric = run.sweep, BY_NAME[name]
+    found = tables.curves(run.table(), sweep, name)
     paths = [axis.path for axis in sweep.axes]
     policies = list(dict.fromkeys(found["policy"]))
     lines = [(*paths, *policies)]
-    for values, group in found.groupby(paths, sort=False, dropna=False):
+    for _, group in found.groupby("point"):
         of = group.set_index("policy")
-        lines.append(
-            (
-                *map(str, values if isinstance(values, tuple) else (values,)),
-                *(_cell(of, policy, metric.unit) if policy in of.index else "-" for policy in policies),
-            )
-        )
-    text = columns(lines)
-    failures = Counter(lost.why for lost in run.failed.values())
-    said = [f"{plural(count, 'run')} failed: {why}" for why, count in failures.most_common(_MOST_REASONS)]
-    more = [f"and for {len(failures) - _MOST_REASONS} other reasons."] if len(failures) > _MOST_REASONS else []
-    took = f"{plural(run.of, 'run')}, {run.known} of them known before; {duration(max(run.ended_s - run.began_s, 0.1))}."
-    verdict = tables.verdict(found, sweep, name, metric.title)
-    return "\n".join([f"{metric.title} (id {made[:12]})", *text, "", verdict, *said, *more, took])
+        values = (str(group[path].iloc[0]) for path in paths)
+        lines.append((*values, *(_cell(of, policy, metric.unit) if policy in of.index else "-" for policy in policies)))
+    said = reasons(lost.why for lost in run.failed.values())
+    return "\n".join([f"{metric.title} (id {made[:12]})", *columns(lines), "", tables.verdict(found, sweep, name, metric.title), *said])
 
 
 def _cell(of: pd.DataFrame, policy: str, unit: str) -> str:

@@ -74,6 +74,8 @@ class SweepRun(UnderWay):
 
     def _look_up(self) -> None:
         """Find the scenario and key of every run, and the numbers of those that are known."""
+        if self._planned:
+            return
         keys, wrong, scenarios = dict[Cell, str](), dict[Cell, Lost](), dict[str, Scenario]()
         for cell, scenario in self.sweep.cells():
             if self._stop.is_set():
