@@ -156,7 +156,7 @@ def decomposition(table: pd.DataFrame, title: str = "") -> go.Figure:
         "automargin": True,
         "showgrid": False,
     }
-    x_axis = {"title": {"text": f"mean completion time, {unit}"}, "range": [0, (longest or 1.0) / unit_s * 1.14]}
+    x_axis = {"title": {"text": f"mean JCT, {unit}"}, "range": [0, (longest or 1.0) / unit_s * 1.14]}
     legend_px, bars = narrow_legend_px([part.name for part in parts]), {"barmode": "stack", "bargap": 0.35, "uniformtext": {"mode": "hide", "minsize": TEXT_PX}}
     drawn = figure(traces, title, 30 + 48 * len(known), legend_px=legend_px, xaxis=x_axis, yaxis=y, **bars)
     drawn.update_layout(legend={"traceorder": "normal", "xref": "container"})

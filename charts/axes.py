@@ -15,6 +15,9 @@ _COARSE: Final = (1, 10, 60, 600, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_40
 _FINE: Final = tuple(count * unit for unit, counts in ((1, (1, 2, 5, 10, 20, 30)), (60, (1, 2, 5, 10, 20, 30))) for count in counts) + tuple(
     count * unit for unit, counts in ((3600, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20)), (86_400, (1, 2, 3, 4, 5, 7, 14, 30, 60, 120, 365))) for count in counts
 )
+_ONE: Final = {60.0: "1 min", 3600.0: "1 h", 86_400.0: "1 day"}
+_READ: Final = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (172_800.0, 3600.0, "h"))
+"""Up to how many seconds a unit is used in a text, how long it is, and its name."""
 _FEWEST_MARKS: Final = 3
 _MOST_MARKS: Final = 10
 """Labels that stand beside each other in a window of 800 px."""
@@ -65,7 +68,18 @@ class TimeAxis:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration in the unit a person would use: "45 s", "12 min", "3.4 h", "2.1 days"."""
+    """Return a duration with two digits in the unit a person would use, as tables write it: "45 s", "82 min", "1 h", "3.4 h", "2.1 days"."""
+    if seconds in _ONE:
+        return _ONE[seconds]
+    size, unit = next(((size, unit) for limit, size, unit in _READ if seconds < limit), (86_400.0, "days"))
+    value = seconds / size
+    if value >= 10 or value.is_integer():
+        return f"{value:,.0f} {unit}"
+    return f"{value:.1f} {unit}" if value >= 1 else f"{value:.2g} {unit}"
+
+
+def _mark(seconds: float) -> str:
+    """Return the label of an axis, as exact as neighbours need to differ."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     if seconds < 3600:
@@ -91,7 +105,7 @@ def log_duration(low_s: float, high_s: float) -> dict[str, Any]:
         "range": [math.log10(low), math.log10(high)],
         "tickmode": "array",
         "tickvals": marks,
-        "ticktext": [duration_text(at) for at in marks],
+        "ticktext": [_mark(at) for at in marks],
     }
 
 

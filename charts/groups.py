@@ -16,7 +16,7 @@ Trace = dict[str, Any]
 Floats = NDArray[np.float64]
 
 
-def dumbbell(table: pd.DataFrame, style: Style, baseline: str, title: str = "", axis: str = "mean completion time") -> go.Figure:
+def dumbbell(table: pd.DataFrame, style: Style, baseline: str, title: str = "", axis: str = "mean JCT") -> go.Figure:
     """Draw one value per group and policy: the baseline's mark, joined to each other policy's, with the interval where there is one.
 
     Parameters

@@ -184,7 +184,7 @@ def fairness_cdf(curves: Frames, style: Style, title: str = "", reference: str =
     low, high = (min(float(every.min()), 0.5), max(float(every.max()), 2.0)) if len(every) else (0.5, 2.0)
     marks = {text: value for text, value in _RATIOS.items() if low <= value <= high}
     axis: dict[str, Any] = {"type": "log", "range": [math.log10(low), math.log10(high)], "tickvals": list(marks.values()), "ticktext": list(marks)}
-    axis |= {"title": {"text": f"completion time / completion time {literal(reference)}"}}
+    axis |= {"title": {"text": f"JCT / JCT {literal(reference)}"}}
     y = {"range": [0, 102], "ticksuffix": " %", "title": {"text": "share of jobs"}}
     drawn = figure(traces, title, 300, legend_px=legend_px(list(curves)) + 20, xaxis=axis, yaxis=y)
     drawn.add_vline(x=1, line={"color": NEUTRAL, "width": 1})

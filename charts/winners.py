@@ -44,7 +44,7 @@ def winners(histogram: pd.DataFrame, shares: tuple[float, float, float], colour:
         "tickvals": list(ticks),
         "ticktext": list(ticks.values()),
         "range": [-most * 1.02, most * 1.02],
-        "title": {"text": "completion time, times the baseline's"},
+        "title": {"text": "JCT, times the baseline's"},
     }
     y = {"rangemode": "tozero", "title": {"text": "jobs"}}
     drawn = figure(traces, title, 280, legend_px=24, xaxis=x, yaxis=y, showlegend=False, bargap=0)

@@ -22,6 +22,8 @@ Mask = NDArray[np.bool_]
 
 SAME_S: Final = 0.001
 """Completion times that differ by less count as equal."""
+_ALIKE: Final = 5e-4
+"""A relative difference of two values that a table tells as ±0 %."""
 CLEAR: Final = 0.01
 """Without repeats a relative difference below this is not called one."""
 FEWEST_REPEATS: Final = FEWEST
@@ -189,7 +191,8 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     -------
     DataFrame
         label, baseline (bool), metric, value (mean over repeats, over the policy's own completed jobs), change (relative to the baseline; NaN for itself
-        and where it is 0), low, high (its interval; NaN without one), best (bool; of no metric where all are equal), verdict ("better", "worse" or "").
+        and where it is 0), low, high (its interval; NaN without one), best (bool; of no metric where all are equal), barred (bool; its
+        values are never best), verdict ("better", "worse" or "").
         `slower` is a metric too: the share of jobs that take longer than under the baseline. Metrics that say nothing are left out, see `Metric.silent`.
 
     Notes
@@ -202,6 +205,8 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     rows = [_row(outcome, outcomes[baseline], metric) for outcome in outcomes for metric in METRICS]
     rows += [_slower_row(outcome, outcomes[baseline]) for outcome in outcomes]
     frame = pd.DataFrame(rows)
+    if len(outcomes) == 1:
+        frame = frame[frame["metric"] != "slower"]
     told = frame["value"].notna() & (frame["value"] != frame["metric"].map({metric.name: metric.silent for metric in METRICS}))
     silent = {metric.name for metric in METRICS if metric.silent is not None} - set(frame.loc[told, "metric"])
     frame = frame[~frame["metric"].isin(silent)].reset_index(drop=True)
@@ -211,7 +216,8 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     most = max(outcome.completed for outcome in outcomes)
     # A recorded schedule had GPUs that nobody prices here and was nobody's decision: it is compared, but wins nothing.
     barred = {outcome.label for outcome in outcomes if outcome.replays or outcome.completed < most}
-    for name, group in frame[~frame["label"].isin(barred)].groupby("metric", sort=False):
+    frame["barred"] = frame["label"].isin(barred)
+    for name, group in frame[~frame["barred"]].groupby("metric", sort=False):
         frame.loc[_best(group["value"], directions.get(str(name), "")), "best"] = True
     return frame
 
@@ -228,13 +234,20 @@ def _change(pair: Paired) -> Change:
 
 
 def counts(outcomes: Sequence[Outcome]) -> pd.DataFrame:
-    """Return how many jobs ended how, one row per policy, summed over repeats, and `why` those failed that did: what stands beside every mean."""
+    """Return how many jobs ended how, one row per policy, summed over `repeats`, and `why` those failed that did: what stands beside every mean."""
     rows = []
     for outcome in outcomes:
         failed_by: Counter[str] = Counter()
         for one in outcome.summaries:
             failed_by.update(one.get("failed_by", {}))
-        rows.append({"label": outcome.label, **{name: sum(int(one[name]) for one in outcome.summaries) for name in COUNTS}, "why": words.why_failed(failed_by)})
+        rows.append(
+            {
+                "label": outcome.label,
+                "repeats": len(outcome.summaries),
+                **{name: sum(int(one[name]) for one in outcome.summaries) for name in COUNTS},
+                "why": words.why_failed(failed_by),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -248,12 +261,12 @@ def not_common(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
         told += parts
     if not told:
         return ""
-    return f"{'; '.join(told)}; differences use the jobs that both completed. Who completes fewer jobs than another is not marked as best."
+    return f"{'; '.join(told)}; differences use the jobs that both completed. Who completes fewer jobs than another is not underlined."
 
 
 def percent(share: float) -> str:
     """Return a share as whole percent, as words below 1 %."""
-    return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+    return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:,.0f} %"
 
 
 def jobs_text(number: int) -> str:
@@ -349,7 +362,8 @@ def _line(label: str, metric: str, value: float, change: Interval, better: Goal)
 
 def _best(values: pd.Series, better: Goal) -> pd.Index[Any]:
     known = values.dropna()
-    if not better or known.nunique() < 2:
+    # What differs by rounding errors only does not differ.
+    if not better or len(known) < 2 or np.isclose(known.min(), known.max(), rtol=_ALIKE, atol=0.0):
         return known.index[:0]
-    best: pd.Index[Any] = known.index[known == (known.min() if better == "lower" else known.max())]
+    best: pd.Index[Any] = known.index[np.isclose(known, known.min() if better == "lower" else known.max(), rtol=_ALIKE, atol=0.0)]
     return best

@@ -79,7 +79,7 @@ def groupings(trace: Trace, jobs: pd.DataFrame) -> dict[str, Grouping]:
         The `jobs` of any run of it: ideal run times come from there.
     """
     gpus, ideal = jobs["gpus"].to_numpy(np.int64), jobs["ideal_s"].to_numpy(np.float64)
-    sizes = tuple(f"{name} GPU{'' if name == SIZE_CLASSES[0] else 's'}" for name in SIZE_CLASSES)
+    sizes = tuple(size_text(name) for name in SIZE_CLASSES)
     found = {"size": _classes("Size of job", sizes, np.asarray(size_class(gpus).codes, np.int64))}
     hours = np.maximum(gpus, 1) * np.nan_to_num(ideal) / 3600
     kinds = [name for name in _TYPE_COLUMNS if trace.has(name)]
@@ -156,6 +156,11 @@ def only(shown: Shown, members: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
     made = [_restricted(outcomes.outcome(shown, at), members) for at in shown.places]
     table = compare.table(made, shown.places.index(shown.study.baseline))
     return table[table["metric"].isin(_METRICS)].reset_index(drop=True), compare.counts(made)
+
+
+def size_text(name: str) -> str:
+    """Return a class of `sim.metrics.SIZE_CLASSES` in words."""
+    return {"0": "no GPU", "1": "1 GPU"}.get(name, f"{name} GPUs")
 
 
 def _classes(title: str, names: Sequence[str], codes: Codes) -> Grouping:

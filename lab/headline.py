@@ -22,7 +22,7 @@ _WORTH: Final = 0.05
 """A change of another goal below this is no main cost."""
 
 
-def headline(outcomes: Sequence[Outcome], baseline: int = 0, goal: str = "jct_mean_s", rows: pd.DataFrame | None = None) -> str:
+def headline(outcomes: Sequence[Outcome], baseline: int = 0, goal: str = "jct_mean_s", rows: pd.DataFrame | None = None, missing: int = 0) -> str:
     """Return the sentence.
 
     Parameters
@@ -35,6 +35,8 @@ def headline(outcomes: Sequence[Outcome], baseline: int = 0, goal: str = "jct_me
         Key of `GOALS`.
     rows : DataFrame or None
         The `table` of these outcomes, if it is at hand.
+    missing : int
+        Policies of the same study that have no outcome (yet).
 
     Notes
     -----
@@ -44,8 +46,10 @@ def headline(outcomes: Sequence[Outcome], baseline: int = 0, goal: str = "jct_me
     """
     base = outcomes[baseline]
     others = [other for at, other in enumerate(outcomes) if at != baseline and not other.replays]
+    if not any(one.completed for one in outcomes):
+        return _nothing(outcomes)
     if not others:
-        return _nobody(outcomes, base)
+        return _nobody(outcomes, base, missing)
     cells = _cells(table(outcomes, baseline) if rows is None else rows)
     clear = [other for other in others if (other.label, goal) in cells and _is_clear(cells[other.label, goal])]
     # Who gets no "better" has it from dropping jobs.
@@ -99,8 +103,18 @@ def _gain(pair: Paired) -> str:
     return f"{percent(pair.faster)} of jobs get faster"
 
 
-def _nobody(outcomes: Sequence[Outcome], base: Outcome) -> str:
+def _nothing(outcomes: Sequence[Outcome]) -> str:
+    """Return the sentence where no job was completed."""
+    ended = [one for outcome in outcomes for one in outcome.summaries]
+    if all(one["impossible"] == one["jobs"] for one in ended):
+        return "No job can run: none of them fits on this cluster."
+    return f"No job was completed under {outcomes[0].label if len(outcomes) == 1 else 'any policy'}."
+
+
+def _nobody(outcomes: Sequence[Outcome], base: Outcome, missing: int) -> str:
     """Return the sentence where no policy is a candidate."""
+    if missing:
+        return f"{' and '.join(one.label for one in outcomes)} {'is' if len(outcomes) == 1 else 'are'} complete, no other policy is: nothing to compare yet."
     if len(outcomes) == 1:
         return f"{base.label} alone: add another policy to compare."
     return f"{base.label} stands beside the recorded schedule only: add another policy to see which is faster."

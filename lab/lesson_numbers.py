@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lab.compare import SAME_S
+from lab.groups import size_text
 from lab.outcomes import Shown
 from lab.store import Entry
 from lab.trust import duration
@@ -173,7 +174,7 @@ def groups(shown: Shown, metric: str, by: str) -> pd.DataFrame:
         parts.append(frame.groupby("group", observed=True, sort=True)["value"].mean().reset_index().assign(label=title))
     made = pd.concat(parts, ignore_index=True)
     names = made["group"].astype(str)
-    return made.assign(group=[f"{name} GPU{'' if name == '1' else 's'}" for name in names] if by == "gpus" else names, low=math.nan, high=math.nan)[
+    return made.assign(group=[size_text(name) for name in names] if by == "gpus" else names, low=math.nan, high=math.nan)[
         ["group", "label", "value", "low", "high"]
     ]
 

@@ -21,7 +21,7 @@ from lab.scenario import MADE
 from lab.sources import load_trace
 from lab.store import FRAMES, Entry, Store
 from lab.study import Study
-from lab.trust import Trust, recorded_overflow, trust
+from lab.trust import Trust, recorded_overflow, trust, untold
 from lab.words import plural
 from sim.metrics import Usage, measured
 from sim.params import Spec
@@ -93,8 +93,8 @@ class Report:
         Whether there are intervals, and why not; "" = nothing is compared.
     counts : DataFrame
         How many jobs ended how, see `lab.compare.counts`.
-    trust : Trust or None
-        Against the recorded history.
+    trust, untold : Trust or None, str
+        Against the recorded history, and why there is none.
     overflow : str
         One sentence on recorded GPUs that the cluster does not have; "" = none.
     remarks : mapping of str
@@ -128,6 +128,7 @@ class Report:
     certainty: str
     counts: pd.DataFrame
     trust: Trust | None
+    untold: str
     overflow: str
     remarks: Mapping[str, str]
     assumptions: tuple[str, ...]
@@ -214,12 +215,13 @@ def report(shown: Shown, store: Store) -> Report | None:
         mark=shown.mark,
         labels=tuple(firsts),
         baseline=shown.titles[shown.study.baseline] if based else "",
-        headlines=_headlines(outcomes, base, table) if based else _not_yet(shown),
+        headlines=_headlines(outcomes, base, table, len(shown.titles) - len(places)) if based else _not_yet(shown),
         table=table,
         changes=compare.changes(outcomes, base) if based else {},
         certainty=_certainty(shown.study.repeats, table) if len(outcomes) > 1 and based else "",
         counts=counts,
         trust=trust(trace, outcomes),
+        untold=untold(trace),
         remarks=_remarks(outcomes, firsts),
         assumptions=profiles.assumptions(shown.study.base.perf, trace, store),
         not_common=compare.not_common(outcomes, base) if based else "",
@@ -230,7 +232,7 @@ def report(shown: Shown, store: Store) -> Report | None:
         left_out={str(row["label"]): int(row["jobs"] - row["completed"]) for row in counts.to_dict("records")},
         end_s=max(float(entry.summary["end_s"]) for entry in firsts.values()),
         epoch=trace.epoch,
-        facts=_facts(shown.study, len(trace)),
+        facts=_facts(shown.study, len(trace), table, compared=based and len(outcomes) > 1),
     )
 
 
@@ -313,9 +315,9 @@ def outcome(shown: Shown, at: int) -> Outcome:
     )
 
 
-def _headlines(outcomes: Sequence[Outcome], base: int, table: pd.DataFrame) -> dict[str, str]:
+def _headlines(outcomes: Sequence[Outcome], base: int, table: pd.DataFrame, missing: int) -> dict[str, str]:
     known = set(table.loc[table["value"].notna(), "metric"])
-    return {goal: headline(outcomes, base, goal, table) for goal in GOALS if goal in known} or {next(iter(GOALS)): headline(outcomes, base, rows=table)}
+    return {goal: headline(outcomes, base, goal, table, missing) for goal in [goal for goal in GOALS if goal in known] or [next(iter(GOALS))]}
 
 
 def _not_yet(shown: Shown) -> dict[str, str]:
@@ -326,7 +328,7 @@ def _certainty(repeats: int, table: pd.DataFrame) -> str:
     if repeats == 1:
         return (
             "One run each: no intervals. On fixed jobs, a policy that leaves nothing to chance has none; "
-            "where sizes, failures or decisions are drawn at random, three repeats or more (in the sidebar) show how much that matters."
+            "where sizes, failures or decisions are drawn at random, three repeats or more show how much that matters."
         )
     if table["low"].notna().any():
         return f"± is half of the 95 % interval, from {repeats} repeats with other seeds."
@@ -373,12 +375,13 @@ def _remarks(outcomes: Sequence[Outcome], entries: Mapping[str, Entry]) -> dict[
     return {label: " ".join(sentences) for label, sentences in said.items() if sentences}
 
 
-def _facts(study: Study, jobs: int) -> str:
+def _facts(study: Study, jobs: int, table: pd.DataFrame, *, compared: bool) -> str:
     runs = "one run each" if study.repeats == 1 else f"{study.repeats} repeats"
-    paired = "same trace and seed, compared job by job" if study.repeats == 1 else "same trace and seeds, compared job by job, 95 % intervals"
+    told = [f"same trace and seed{'' if study.repeats == 1 else 's'}, compared job by job"] if compared else []
+    told += ["95 % intervals"] if table["low"].notna().any() else []
     cluster = study.base.cluster
     machines = plural(cluster.gpus, "GPU") if cluster.gpus else f"{plural(len(cluster.nodes), 'node')} without GPUs"
-    return f"{plural(jobs, 'job')} · {machines} · {runs} · {paired}"
+    return " · ".join([plural(jobs, "job"), machines, runs, *told])
 
 
 def _flat(data: Any, path: str = "") -> dict[str, Any]:
@@ -393,6 +396,4 @@ def _words(key: str) -> str:
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return "default"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

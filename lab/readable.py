@@ -45,7 +45,7 @@ def change(value: float) -> str:
     if abs(value) < 0.0005:
         return "±0 %"
     digits = 0 if abs(value) >= 0.1 else 1
-    return f"{'+' if value > 0 else '−'}{abs(100 * value):.{digits}f} %"
+    return f"{'+' if value > 0 else '−'}{abs(100 * value):,.{digits}f} %"
 
 
 BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {"s": time, "1": share, "USD": money, "": count}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,9 @@ from sim.result import RunResult
 from sim.trace import Trace
 
 Floats = NDArray[np.float64]
+_ONE: Final = {60.0: "1 min", 3600.0: "1 h", 86_400.0: "1 day"}
+_UNITS: Final = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (172_800.0, 3600.0, "h"))
+"""Up to how many seconds a unit is used, how long it is, and its name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +73,13 @@ def trust(trace: Trace, outcomes: Sequence[Outcome]) -> Trust | None:
     return min(known, key=lambda one: (one.median_s, one.p95_s), default=None)
 
 
+def untold(trace: Trace) -> str:
+    """Return why there is no `trust`: without recorded starts, or without a policy that was simulated."""
+    if not trace.has("start_time_s"):
+        return "This trace holds no recorded start times, so nothing can be said about how close the simulator comes to what happened."
+    return "Nothing is compared with the recorded start times: that takes a policy that is simulated and starts the jobs that have one."
+
+
 def recorded_overflow(result: RunResult) -> pd.DataFrame:
     """Return when a replayed recording held GPUs that the described cluster did not have.
 
@@ -98,11 +109,14 @@ def recorded_overflow(result: RunResult) -> pd.DataFrame:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in the largest fitting unit, two digits: ``45 s``, ``12 min``, ``3.4 h``, ``2.1 days``."""
-    units = ((90, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h"), (np.inf, 86_400, "days"))
-    size, unit = next((size, unit) for limit, size, unit in units if seconds < limit)
+    """Return seconds in the largest fitting unit, two digits: ``45 s``, ``12 min``, ``1 h``, ``3.4 h``, ``2.1 days``; as `charts.duration_text`."""
+    if seconds in _ONE:
+        return _ONE[seconds]
+    size, unit = next(((size, unit) for limit, size, unit in _UNITS if seconds < limit), (86_400.0, "days"))
     value = seconds / size
-    return f"{value:.0f} {unit}" if value >= 10 or value == round(value) else f"{value:.1f} {unit}"
+    if value >= 10 or value.is_integer():
+        return f"{value:,.0f} {unit}"
+    return f"{value:.1f} {unit}" if value >= 1 else f"{value:.2g} {unit}"
 
 
 def _against(recorded: Floats, outcome: Outcome) -> Trust | None:

@@ -184,7 +184,7 @@ def _parts(scene: Scene) -> Drawn:
     columns = {part.name.capitalize(): table[part.column].map(readable.time) for part in charts.PARTS}
     data = pd.DataFrame({"Policy": table["policy"], "Jobs completed": table["jobs"], "Mean JCT": table["jct_s"].map(readable.time), **columns})
     note = f"Means over completed jobs. {'; '.join(f'{part.name}: {part.meaning}' for part in charts.PARTS if (table[part.column] > 0.5).any())}."
-    return Drawn("parts", charts.decomposition(table, "Where does the time of a job go?"), f"Mean completion time and its parts: {told}.", data, note)
+    return Drawn("parts", charts.decomposition(table, "Where does the time of a job go?"), f"Mean JCT and its parts: {told}.", data, note)
 
 
 def _allocations(scene: Scene) -> Iterator[Drawn]:
@@ -236,7 +236,7 @@ def _types(scene: Scene) -> Iterator[Drawn]:
     if curves:
         figure = charts.fairness_cdf(curves, scene.style, "Is every job done as soon as with its own part of the cluster?")
         late = "; ".join(f"{title}: {100 * float((frame['rho'] > _SAME).mean()):.0f} % of jobs later" for title, frame in curves.items())
-        alt = f"Finish-time fairness: completion time divided by that with an equal part of every GPU type. {late}."
+        alt = f"Finish-time fairness: JCT divided by that with an equal part of every GPU type. {late}."
         yield Drawn("type-fairness", figure, alt, _stacked(curves, _RHO))
 
 

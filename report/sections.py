@@ -50,7 +50,11 @@ def comparison(said: Report, swatches: Mapping[str, str]) -> str:
     sure = "Ranges are 95 % intervals over the repeats." if said.table["low"].notna().any() else said.certainty
     against = f"Differences against {said.baseline}, over the jobs completed under both. {sure} " if said.baseline else ""
     keys = " ".join(f'<span class="key">{swatch}{text(label)}</span>' for label, swatch in swatches.items())
-    notes = paragraph(f"{against}Underlined: the lowest or highest value where they differ.", "note") + paragraph(said.not_common, "note")
+    barred = ", ".join(str(label) for label in said.table.loc[said.table["barred"], "label"].unique())
+    besides = f"; {barred} not counted" if barred else ""
+    notes = paragraph(f"{against}Underlined: the lowest or highest value where they differ{besides}." if len(said.labels) > 1 else "", "note") + paragraph(
+        said.not_common, "note"
+    )
     return section("Policies side by side", f'<p class="note">{keys}</p>{table(head, rows, "numbers")}{notes}') + section("How jobs ended", _ends(said))
 
 
@@ -78,13 +82,15 @@ def _ends(said: Report) -> str:
     head = ["Policy", *(name.capitalize() for name in names), "Why failed"]
     if not said.counts["why"].any():
         head, rows = head[:-1], [row[:-1] for row in rows]
-    return table(head, rows, "numbers") + paragraph("Over all repeats. Only completed jobs have a completion time, so the means are theirs.", "note")
+    return table(head, rows, "numbers") + paragraph(
+        "Over all repeats. Only completed jobs have a JCT (time from submission to finish), so the means are theirs.", "note"
+    )
 
 
 def belief(said: Report) -> str:
     """Return how far the results can be believed: against the recording, remarks and assumptions."""
     if said.trust is None:
-        recorded = paragraph("The trace holds no recorded start times, so nothing can be said about how close the simulator comes to what happened.")
+        recorded = paragraph(said.untold)
     else:
         rows = [
             [text(row["size"]), readable.count(row["jobs"]), *(readable.time(row[name]) for name in ("recorded_s", "median_s", "p95_s"))]

@@ -41,7 +41,7 @@ def answer(said: Report, shown: Shown, look: tables.Look) -> None:
     goals = list(said.headlines)
     goal = st.session_state.get(_GOAL, goals[0])
     st.subheader(words.plain(said.headlines.get(goal, said.headline)), anchor=False)
-    st.caption(words.plain(said.facts))
+    st.caption(words.plain(f"{said.facts} · JCT = job completion time, from submission to finish"))
     with st.container(horizontal=True):
         if len(goals) > 1:
             st.selectbox("What matters most", goals, key=_GOAL, format_func=_capital, width=220, persist_state="session")
@@ -139,13 +139,13 @@ def decomposition(said: Report) -> None:
     drawn = figure.kept(("parts", said.mark), lambda: charts.decomposition(table, "Where does the time of a job go?"))
     figure.draw(drawn, "parts", _parts_alt(table), lambda: pd.DataFrame(rows))
     there = [part for part in charts.PARTS if (table[part.column] > _SMALL_S).any()]
-    st.caption(f"Means over completed jobs. {'; '.join(f'**{part.name}**: {part.meaning}' for part in there)}.")
+    st.caption(" ".join(["Means over completed jobs.", *([f"{'; '.join(f'**{part.name}**: {part.meaning}' for part in there)}."] if there else [])]))
 
 
 def trust(said: Report) -> None:
     """Draw how far the simulator is from the recorded history."""
     if said.trust is None:
-        st.caption("This trace holds no recorded start times, so nothing can be said about how close the simulator comes to what happened.")
+        st.caption(said.untold)
         return
     with st.expander(f"How far to believe it: {words.plain(said.trust.sentence())}"):
         told = said.trust.by_size.assign(**{name: said.trust.by_size[name].map(words.time) for name in ("recorded_s", "median_s", "p95_s")})
@@ -164,7 +164,7 @@ def _parts_alt(table: pd.DataFrame) -> str:
     told = [
         f"{row['policy']} {words.time(float(row['jct_s']))}, of it {words.time(float(row['queue_s']))} waiting to start" for row in table.to_dict("records")
     ]
-    return f"Mean completion time and its parts, by policy: {'; '.join(told)}."
+    return f"Mean JCT and its parts, by policy: {'; '.join(told)}."
 
 
 def _ends(counts: pd.DataFrame) -> None:
@@ -178,11 +178,14 @@ def _ends(counts: pd.DataFrame) -> None:
         ]
         if others:
             told.append(f"{words.plain(str(row['label']))}: {', '.join(others)}")
-    st.caption(
-        f"Not completed, so not in the means: {'; '.join(told)}."
-        if told
-        else f"All {words.plural(int(rows[0]['jobs']), 'job')} were completed under every policy."
-    )
+    repeats = int(rows[0]["repeats"])
+    if told:
+        st.caption(f"Not completed, so not in the means{f' (of {repeats} repeats together)' if repeats > 1 else ''}: {'; '.join(told)}.")
+        return
+    jobs = int(rows[0]["jobs"]) // repeats
+    all_of = "The only job was" if jobs == 1 else f"All {words.plural(jobs, 'job')} were"
+    under = "every policy" if len(rows) > 1 else words.plain(str(rows[0]["label"]))
+    st.caption(f"{all_of} completed under {under}{f', in each of {repeats} repeats' if repeats > 1 else ''}.")
 
 
 _TRUST: Final[dict[str, Any]] = {

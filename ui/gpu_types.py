@@ -79,7 +79,7 @@ def _fairness(scene: _Scene) -> None:
         return
     drawn = charts.fairness_cdf(curves, scene.style, "Is every job done as soon as with its own part of the cluster?", of)
     late = "; ".join(f"{title}: {_later(frame):.0f} % of jobs later" for title, frame in curves.items())
-    alt = f"Finish-time fairness, completion time divided by that {of}. {late}."
+    alt = f"Finish-time fairness, JCT divided by that {of}. {late}."
     rows = pd.concat([frame.assign(policy=title) for title, frame in curves.items()])[["policy", "share", "rho"]]
     figure.draw(drawn, "type-fairness", alt, lambda: rows.rename(columns=_RHO))
     st.caption(words.plain(f"{late}. {_MEANING if reference == _ISOLATED else _AGAINST}"))

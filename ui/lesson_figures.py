@@ -78,7 +78,7 @@ def _style(shown: Shown) -> dict[str, tuple[str, str]]:
 def _curve(lesson: Lesson, picture: Picture, runs: list[Ran], told: tuple[str, str]) -> None:
     assert lesson.axis is not None, "a curve needs an axis"
     tables = {ran.name: lesson_numbers.curve(ran.shown, lesson.values, picture.metric) for ran in runs}
-    amount = curves.title(picture.metric).lower().replace("jct", "completion time").replace("queueing delay", "wait")
+    amount = curves.title(picture.metric).lower().replace("jct", "JCT").replace("queueing delay", "wait")
     drawn = charts.lesson_curve(tables, _style(runs[0].shown[0]), lesson.axis.label, amount, picture.title)
     name, finding = told
     figure.draw(drawn, name, f"{picture.title} {finding}", lambda: _curve_data(tables, lesson.axis.label if lesson.axis else "", amount))
@@ -111,7 +111,7 @@ def _cdf(picture: Picture, places: Mapping[str, Shown]) -> Made:
     missing = {label: int(one["jobs"] - one["completed"]) for label, one in summaries.items()}
 
     def data() -> pd.DataFrame:
-        columns = {"share": "Share of jobs", "jct_s": "Completion time (s)"}
+        columns = {"share": "Share of jobs", "jct_s": "JCT (s)"}
         return pd.concat([frame[list(columns)].rename(columns=columns).assign(Policy=label) for label, frame in frames.items()], ignore_index=True)
 
     return charts.jct_cdf(frames, style, picture.title, missing), data
@@ -122,7 +122,7 @@ def _parts(picture: Picture, places: Mapping[str, Shown]) -> Made:
     table = pd.DataFrame(rows)
 
     def data() -> pd.DataFrame:
-        told = {"policy": "Policy", "jct_s": "Mean completion time (s)"} | {part.column: f"{part.name.capitalize()} (s)" for part in charts.PARTS}
+        told = {"policy": "Policy", "jct_s": "Mean JCT (s)"} | {part.column: f"{part.name.capitalize()} (s)" for part in charts.PARTS}
         return table[list(told)].rename(columns=told)
 
     return charts.decomposition(table, picture.title), data
@@ -180,7 +180,7 @@ def _grouped(mark: str, metric: str, by: str, _shown: Shown) -> pd.DataFrame:
 def _groups(picture: Picture, places: Mapping[str, Shown]) -> Made:
     shown = next(iter(places.values()))
     table = _grouped(shown.mark, picture.metric, picture.by, shown)
-    axis = "mean wait" if picture.metric == "queue_mean_s" else "mean completion time"
+    axis = "mean wait" if picture.metric == "queue_mean_s" else "mean JCT"
     drawn = charts.dumbbell(table, _style(shown), shown.titles[shown.study.baseline], picture.title, axis)
     told = {"group": lesson_numbers.BY[picture.by].capitalize(), "label": "Policy", "value": f"{axis.capitalize()} (s)"}
     return drawn, lambda: table[list(told)].rename(columns=told)

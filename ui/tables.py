@@ -1,4 +1,4 @@
-"""The table of a comparison as HTML: one row per policy or per metric, the best value marked, differences with sign, arrow and word."""
+"""The table of a comparison as HTML: one row per policy or per metric, the lowest or highest value underlined, differences with sign, arrow and word."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lab.compared import METRICS, SLOWER, Metric
 from ui import words
 
 MAIN: Final = (
-    *("jct_mean_s", "jct_p95_s", "queue_mean_s", "wait_mean_s", "completion_rate", "deadline_rate"),
+    *("jct_mean_s", "jct_p95_s", "wait_mean_s", "completion_rate", "deadline_rate"),
     *("utilisation", "cpus_used", "mem_used", "slower", "cost_held_per_job_usd"),
 )
 """Metrics of the first table; the other one has them all."""
@@ -69,7 +69,7 @@ def main_table(table: pd.DataFrame, look: Look, remarks: Mapping[str, str] = Map
     for title in [title for title in look.style if (title, metrics[0].name) in cells]:
         row = "".join(_cell(cells.get((title, metric.name)), metric, look) for metric in metrics)
         rows.append(f'<tr><th scope="row">{_named(title, look, remarks)}</th>{row}</tr>')
-    return _framed(f'<tr><th scope="col">Policy</th>{head}</tr>', rows, look)
+    return _framed(f'<tr><th scope="col">Policy</th>{head}</tr>', rows, look, table)
 
 
 def full_table(table: pd.DataFrame, look: Look, remarks: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -83,7 +83,7 @@ def full_table(table: pd.DataFrame, look: Look, remarks: Mapping[str, str] = Map
             continue
         row = "".join(_cell(cells.get((title, metric.name)), metric, look) for title in titles)
         rows.append(f'<tr><th scope="row" title="{html.escape(metric.help)}">{html.escape(metric.title)}{_direction(metric)}</th>{row}</tr>')
-    return _framed(f'<tr><th scope="col">Metric</th>{head}</tr>', rows, look)
+    return _framed(f'<tr><th scope="col">Metric</th>{head}</tr>', rows, look, table)
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
@@ -118,7 +118,7 @@ def _cell(row: Mapping[str, Any] | None, metric: Metric, look: Look) -> str:
         return f"<td>{words.MISSING}</td>"
     value = words.BY_UNIT[metric.unit](float("nan") if row["value"] is None else float(row["value"]))
     best = ' class="best" title="lowest or highest of this comparison"' if row["best"] else ""
-    mark = '<span class="sr">, best of the compared</span>' if row["best"] else ""
+    mark = '<span class="sr">, lowest or highest of the compared</span>' if row["best"] else ""
     return f"<td><span{best}>{value}</span>{mark}{_difference(row, look)}</td>"
 
 
@@ -141,10 +141,14 @@ def _points(half: float) -> str:
     return f"{100 * half:.0f}" if half >= 0.095 else f"{100 * half:.1f}"
 
 
-def _framed(head: str, rows: Sequence[str], look: Look) -> str:
+def _framed(head: str, rows: Sequence[str], look: Look, table: pd.DataFrame) -> str:
     against = f"Differences against {html.escape(look.baseline)}. " if look.baseline else ""
+    titles = table["label"].unique()
+    barred = [html.escape(str(title)) for title in table.loc[table["barred"], "label"].unique()]
+    besides = f"; {', '.join(barred)} not counted" if barred else ""
+    told = f"{against}Underlined: the lowest or highest value where they differ{besides}."
     # Below the frame, not a caption: that would be as wide as the table, and so be cut with it on a narrow page.
-    note = f'<p class="ty-note">{against}Underlined: the lowest or highest value where they differ.</p>'
+    note = f'<p class="ty-note">{told}</p>' if len(titles) > 1 else ""
     tone = "dark" if look.dark else "light"
     return f'<div class="ty-scroll" tabindex="0"><table class="ty {tone}"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>{note}'
 

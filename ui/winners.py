@@ -62,7 +62,9 @@ def by_group(said: Report, shown: Shown, look: tables.Look) -> None:
     question = f"Which jobs gain, which lose? {WHATS[what][:1].upper()}{WHATS[what][1:]} by {_noun(ways[by])}"
     drawn = figure.kept(("groups", said.mark, by, what), lambda: charts.dumbbell(_with_counts(found.table), look.style, said.baseline, question, WHATS[what]))
     figure.draw(drawn, "groups", _told(found, said.baseline, WHATS[what]), lambda: _rows(found))
-    lacking = f" {words.plural(found.left_out, 'job')} that not every policy completed are left out." if found.left_out else ""
+    lacking = (
+        f" {words.plural(found.left_out, 'job')} that not every policy completed {'is' if found.left_out == 1 else 'are'} left out." if found.left_out else ""
+    )
     st.caption(words.plain(f"Open mark: {said.baseline}, joined to the others. Jobs completed under all of these policies.{lacking}"))
 
 

@@ -15,9 +15,9 @@ from sim.trace import Trace
 
 Mask = NDArray[np.bool_]
 
-SIZE_CLASSES: Final = ("1", "2-4", "5-8", "9-16", ">16")
-"""GPUs asked for; jobs without GPUs are in the first class."""
-_SIZE_EDGES: Final = np.array([1, 4, 8, 16])
+SIZE_CLASSES: Final = ("0", "1", "2-4", "5-8", "9-16", ">16")
+"""GPUs asked for."""
+_SIZE_EDGES: Final = np.array([0, 1, 4, 8, 16])
 _GROUPS: Final = ("size", "user", "vc", "model", "gpu_type", "partition")
 
 

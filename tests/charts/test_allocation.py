@@ -45,7 +45,7 @@ def test_jobs_are_stacked_steps_with_their_names_and_the_rest_is_grey() -> None:
     assert figure.data[-1].stackgroup is None
     assert figure.data[-1].line.dash == "dot"
     assert figure.layout.legend.traceorder == "normal"
-    assert figure.layout.xaxis.title.text == "days since the first submission · each point = 28.9 min, mean"
+    assert figure.layout.xaxis.title.text == "days since the first submission · each point = 29 min, mean"
 
 
 def test_only_points_with_gpus_and_the_step_down_after_them_are_sent() -> None:
@@ -69,7 +69,7 @@ def test_many_jobs_stay_within_the_limits_and_long_names_within_the_legend() -> 
 def test_the_calendar_says_what_a_point_is_too() -> None:
     figure = charts.allocation(held(), TimeAxis(0, 864_000, "2017-10-03T00:00:00"), {})
     assert figure.layout.xaxis.type == "date"
-    assert figure.layout.xaxis.title.text == "each point = 28.9 min, mean"
+    assert figure.layout.xaxis.title.text == "each point = 29 min, mean"
 
 
 def test_job_names_are_no_markup() -> None:
@@ -84,7 +84,7 @@ def test_bars_add_up_to_the_mean_completion_time() -> None:
     assert figure.layout.barmode == "stack"
     # Two hours at most, so in minutes.
     assert np.sum([trace.x for trace in figure.data], axis=0).tolist() == [120, 75]
-    assert figure.layout.xaxis.title.text == "mean completion time, minutes"
+    assert figure.layout.xaxis.title.text == "mean JCT, minutes"
     assert [note.text for note in figure.layout.annotations] == ["<b>2 h</b>", "<b>1.25 h</b>"]
     assert figure.layout.yaxis.ticktext == ("fifo", "elastic")
     assert list(figure.data[0].text) == ["1 h", "10 min"]

@@ -82,7 +82,7 @@ def test_fairness_marks_one() -> None:
     assert figure.data[1].y.tolist() == [50, 100]
     assert (figure.layout.shapes[0].x0, figure.layout.shapes[0].x1) == (1, 1)
     assert figure.layout.xaxis.ticktext == ("1/4", "1/2", "1", "2", "4")
-    assert figure.layout.xaxis.title.text == "completion time / completion time under &lt;x&gt;"
+    assert figure.layout.xaxis.title.text == "JCT / JCT under &lt;x&gt;"
 
 
 @pytest.mark.parametrize("rho", [[1.0], [], [1e-9, 1e9]])

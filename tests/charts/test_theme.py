@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from charts import image_config, policy_style, type_style
 from charts.axes import TimeAxis, duration_text, log_duration
 from charts.theme import BASELINE_COLOUR, DASHES, POLICY_COLOURS, TYPE_COLOURS, faded, legend_px, wrapped
+from lab.trust import duration
 
 SIX = ["fifo", "sjf", "easy", "srtf", "las", "recorded"]
 
@@ -78,6 +81,11 @@ def test_small_things() -> None:
 )
 def test_durations_are_told_as_a_person_would(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
+
+
+@given(st.floats(0, 1e9))
+def test_charts_and_tables_tell_durations_alike(seconds: float) -> None:
+    assert duration_text(seconds) == duration(seconds)
 
 
 @pytest.mark.parametrize(("span", "unit", "place"), [(3600, "minutes", 60), (3 * 86_400, "hours", 3600), (30 * 86_400, "days", 86_400)])

@@ -197,12 +197,29 @@ def test_share_of_slower_jobs_is_a_row() -> None:
 
 def test_counts_add_up_over_repeats() -> None:
     frame = counts([outcome_of("A", (10.0, float("nan")), (10.0, 5.0))])
-    assert frame.iloc[0].to_dict() == {"label": "A", "jobs": 4, "completed": 3, "failed": 0, "impossible": 0, "refused": 0, "unfinished": 1, "why": ""}
+    assert frame.iloc[0].to_dict() == {
+        "label": "A",
+        "repeats": 2,
+        "jobs": 4,
+        "completed": 3,
+        "failed": 0,
+        "impossible": 0,
+        "refused": 0,
+        "unfinished": 1,
+        "why": "",
+    }
 
 
 @pytest.mark.parametrize(("share", "text"), [(0.0, "0 %"), (0.001, "less than 1 %"), (0.009, "1 %"), (0.41, "41 %"), (1.0, "100 %")])
 def test_percent(share: float, text: str) -> None:
     assert percent(share) == text
+
+
+def test_what_differs_by_rounding_only_is_not_marked_and_the_recording_never() -> None:
+    made = table([outcome_of("A", (10.0,), utilisation=0.2), outcome_of("B", (5.0,), utilisation=0.2 + 1e-9), outcome_of("H", (1.0,), replays=True)])
+    assert made.loc[made["best"], ["label", "metric"]].query("metric in ('utilisation', 'jct_mean_s')").to_numpy().tolist() == [["B", "jct_mean_s"]]
+    assert made.groupby("label")["barred"].all().to_dict() == {"A": False, "B": False, "H": True}
+    assert "slower" not in set(table([outcome_of("A", (10.0,))])["metric"])
 
 
 def test_metrics_that_say_nothing_are_left_out_and_failures_are_told_apart() -> None:

@@ -57,6 +57,12 @@ def test_classes_keep_their_order_and_heavy_users_come_first() -> None:
     assert "gpu_type" not in found
 
 
+def test_jobs_without_gpus_are_a_class_of_their_own() -> None:
+    found = groups.groupings(trace_of(["ann"] * 3), jobs_of([0, 1, 17], [60.0, 60.0, 60.0]))
+    assert found["size"].names == ("no GPU", "1 GPU", ">16 GPUs")
+    assert found["size"].codes.tolist() == [0, 1, 2]
+
+
 def test_a_way_with_one_group_is_none() -> None:
     found = groups.groupings(trace_of(["ann", "ann"]), jobs_of([1, 1], [60.0, 7200.0]))
     assert set(found) == {"length"}

@@ -17,6 +17,7 @@ from tests.lab.test_compare import outcome_of
         ([("B", (10.01, 10.0, 10.0, 10.0))], "No clear difference."),
         ([("B", (5.0, 5.0, 5.0, float("nan")))], "B cuts mean JCT by 50 % against A; 1 job fewer completes."),
         ([("B", (float("nan"),) * 4)], "No clear difference."),
+        ([("B", (1000.0, 1000.0, 1000.0, 1000.0))], "B raises mean JCT by 9,900 % against A; 0 % of jobs get faster."),
         ([], "A alone: add another policy to compare."),
     ],
 )
@@ -24,6 +25,21 @@ def test_headline(others: list[tuple[str, tuple[float, ...]]], expected: str) ->
     made = headline([outcome_of("A", (10.0, 10.0, 10.0, 10.0)), *(outcome_of(label, jct) for label, jct in others)])
     assert made == expected
     assert "best" not in made.lower()
+
+
+def test_where_no_job_was_completed_the_headline_says_so() -> None:
+    nothing = (float("nan"), float("nan"))
+    assert headline([outcome_of("A", nothing), outcome_of("B", nothing)]) == "No job was completed under any policy."
+    assert headline([outcome_of("A", nothing)]) == "No job was completed under A."
+    none_fits = [outcome_of(label, nothing, impossible=2, unfinished=0) for label in "AB"]
+    assert headline(none_fits) == "No job can run: none of them fits on this cluster."
+
+
+def test_while_others_are_not_complete_nobody_is_asked_to_add_a_policy() -> None:
+    base, history = outcome_of("A", (10.0,)), outcome_of("history", (1.0,), replays=True)
+    assert headline([base], missing=3) == "A is complete, no other policy is: nothing to compare yet."
+    assert headline([base, history], missing=2) == "A and history are complete, no other policy is: nothing to compare yet."
+    assert headline([base, outcome_of("B", (5.0,))], missing=1) == "B cuts mean JCT by 50 % against A; no job gets slower."
 
 
 def test_headline_wants_an_interval_clear_of_zero() -> None:

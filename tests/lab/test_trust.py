@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lab.compare import Outcome
-from lab.trust import duration, recorded_overflow, trust
+from lab.trust import duration, recorded_overflow, trust, untold
 from sim.result import RunResult
 from sim.trace import Trace
 
@@ -46,6 +46,8 @@ def test_no_number_without_history_or_simulation(trace: Trace) -> None:
     assert trust(bare, [outcome_of("a", trace, [0.0] * 4)]) is None
     assert trust(trace, [outcome_of("a", trace, [0.0] * 4, replays=True)]) is None
     assert trust(trace, [outcome_of("a", trace, [float("nan")] * 4)]) is None
+    assert untold(trace).startswith("Nothing is compared with the recorded start times")
+    assert untold(bare).startswith("This trace holds no recorded start times")
     assert trust(trace, []) is None
 
 
@@ -70,7 +72,20 @@ def test_no_overflow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0, "0 s"), (0.25, "0.2 s"), (45.4, "45 s"), (600.0, "10 min"), (5400.0, "1.5 h"), (86_400.0, "24 h"), (1e6, "12 days")]
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (0.004, "0.004 s"),
+        (0.25, "0.25 s"),
+        (45.4, "45 s"),
+        (60.0, "1 min"),
+        (3600.0, "1 h"),
+        (3601.0, "60 min"),
+        (600.0, "10 min"),
+        (5400.0, "1.5 h"),
+        (86_400.0, "1 day"),
+        (1e6, "12 days"),
+    ],
 )
 def test_durations_in_words(seconds: float, text: str) -> None:
     assert duration(seconds) == text

@@ -13,7 +13,17 @@ NAN = float("nan")
 
 def row(label: str, metric: str, value: float, change: float = NAN, low: float = NAN, high: float = NAN) -> dict[str, object]:
     verdict = "better" if change < 0 else "worse" if change > 0 else ""
-    return {"label": label, "metric": metric, "value": value, "change": change, "low": low, "high": high, "verdict": verdict, "best": False}
+    return {
+        "label": label,
+        "metric": metric,
+        "value": value,
+        "change": change,
+        "low": low,
+        "high": high,
+        "verdict": verdict,
+        "best": False,
+        "barred": label == "history",
+    }
 
 
 def text(html: str) -> str:
@@ -30,6 +40,13 @@ def test_an_interval_is_half_its_width_with_both_ends_in_the_title() -> None:
     assert "95 % of resamples: −38 % to −32 %" in html
     wide = made(row("A", "jct_mean_s", 36_000), row("B", "jct_mean_s", 23_400, -0.35, -0.6, -0.1))
     assert "−35 % ± 25 better" in text(wide)
+
+
+def test_the_note_says_what_is_compared_and_who_is_left_out_of_it() -> None:
+    two = [row("A", "jct_mean_s", 60.0), row("B", "jct_mean_s", 30.0, -0.5)]
+    assert text(made(*two)).endswith("Differences against A. Underlined: the lowest or highest value where they differ.")
+    assert text(made(*two, row("history", "jct_mean_s", 9.0))).endswith("the lowest or highest value where they differ; history not counted.")
+    assert "Underlined" not in text(made(two[0]))
 
 
 def test_without_repeats_there_is_no_interval() -> None:

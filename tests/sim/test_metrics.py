@@ -211,7 +211,7 @@ def test_a_preempted_job_that_never_finished_has_a_queueing_delay_but_no_times()
 
 def test_size_classes() -> None:
     sizes = np.array([0, 1, 2, 4, 5, 8, 9, 16, 17, 512])
-    assert list(metrics.size_class(sizes)) == ["1", "1", "2-4", "2-4", "5-8", "5-8", "9-16", "9-16", ">16", ">16"]
+    assert list(metrics.size_class(sizes)) == ["0", "1", "2-4", "2-4", "5-8", "5-8", "9-16", "9-16", ">16", ">16"]
 
 
 def test_group_summary() -> None:
