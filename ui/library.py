@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -17,7 +18,7 @@ from lab.compared import METRICS
 from lab.front import Study, TrainyardError
 from lab.library import Beside, Item, Recipe
 from lab.words import moment
-from ui import owner, server, state, words
+from ui import owner, plan, server, state, words
 
 FILE: Final = "trainyard-runs.zip"
 _PAGE: Final = 20
@@ -30,17 +31,24 @@ _BESIDE: Final = "runs/beside"
 _SAID: Final = "runs/said"
 
 
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """End what is inside with one sentence when something cannot be done; what is around it goes on."""
+    try:
+        yield
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+
+
 @st.fragment
 def draw() -> None:
     """Draw the list, unless there is nothing to list."""
-    try:
+    with _sentences():
         search = str(st.session_state.get(_SEARCH, ""))
         found = library.items(server.store(), owner.owner(), search)
         if found or search.strip() or _SAID in st.session_state:
             st.subheader("Your runs", anchor=False)
             _list(found)
-    except TrainyardError as error:
-        st.error(words.plain(str(error)), icon=":material/error:")
 
 
 def _list(found: Sequence[Item]) -> None:
@@ -51,7 +59,8 @@ def _list(found: Sequence[Item]) -> None:
     chosen = [by_id[mark] for mark in _chosen() if mark in by_id]
     _actions(chosen)
     if len(chosen) == 2 and {one.id for one in chosen} == st.session_state.get(_BESIDE):
-        _beside(*sorted(chosen, key=lambda one: one.used_s))
+        with _sentences():
+            _beside(*sorted(chosen, key=lambda one: one.used_s))
     if not found:
         st.write("Nothing that you ran or opened here contains these words." if st.session_state[_SEARCH].strip() else "Nothing is left.")
         return
@@ -88,7 +97,8 @@ def _row(one: Item) -> None:
         st.checkbox(f"Choose {name}", is_chosen, key=f"runs/{one.id}/{is_chosen}", label_visibility="collapsed", on_change=_toggle, args=(one.id,))
         with st.container(gap=None):
             if st.button(name, key=f"runs/open/{one.id}", type="tertiary"):
-                _open(one)
+                with _sentences():
+                    _open(one)
             st.caption(words.plain(_about(one)))
 
 
@@ -131,22 +141,19 @@ def _actions(chosen: Sequence[Item]) -> None:
         if len(chosen) == 2 and st.button("Compare", key="runs/compare", icon=":material/compare_arrows:"):
             st.session_state[_BESIDE] = {one.id for one in chosen}
         _export(chosen)
-        with st.popover("Delete", icon=":material/delete:"):
+        with st.popover("Delete", icon=":material/delete:"), _sentences():
             _delete(chosen)
         st.button("Choose none", key="runs/none", type="tertiary", on_click=_clear)
 
 
 def _label(one: Item) -> None:
     with st.form(f"runs/label/{one.id}", border=False):
-        name = st.text_input("Name", one.name, max_chars=library.MOST_NAME, placeholder="optional")
-        tags = st.text_input("Tags", ", ".join(one.tags), placeholder="with commas between them")
+        name = st.text_input("Name", one.name, max_chars=library.MOST_NAME, key=f"runs/name/{one.id}", placeholder="optional")
+        tags = st.text_input("Tags", ", ".join(one.tags), key=f"runs/tags/{one.id}", placeholder="with commas between them")
         if st.form_submit_button("Save"):
-            try:
+            with _sentences():
                 library.label(server.store(), owner.owner(), one.id, name=name, tags=tags.split(","))
-            except TrainyardError as error:
-                st.error(words.plain(str(error)), icon=":material/error:")
-                return
-            st.rerun(scope="fragment")
+                st.rerun()
 
 
 def _export(chosen: Sequence[Item]) -> None:
@@ -178,7 +185,9 @@ def _delete(chosen: Sequence[Item]) -> None:
 def _open(one: Item) -> None:
     """Open a thing where it was made, with its results as far as they are kept."""
     recipe, mine = _recipe(one), state.desk()
-    study = (recipe if isinstance(recipe, Study) else recipe.study).named(one.name)
+    if not isinstance(recipe, Study):
+        st.switch_page("pages/plan.py", query_params=state.address() | {plan.ASKED: recipe.pack()})
+    study = recipe.named(one.name)
     mine.window = None
     if not mine.open(study) and not start.trace_is_gone(study, server.store()):
         mine.shown = study  # the page says that its results are not kept any more
