@@ -20,7 +20,8 @@ _FIRST_LIMIT_S: Final = 3600.0
 _MOST_TRIED: Final = 40
 """From so many sizes on, not all below the answer are tried."""
 _MOST_REPEATS: Final = 50
-_CELL_PX: Final = 150
+_CELL_PX: Final = 135
+_WIDE_PX: Final = 190
 _NO_ROW: Final = -1
 
 
@@ -98,11 +99,11 @@ def draw(study: Study, now: Asked, *, locked: bool) -> Asked:
     with grid.cell():
         row = st.selectbox("Nodes", list(names), now.groups[0], key=_key("row"), format_func=names.__getitem__, disabled=locked)
     low, high = _range(grid, "", (now.low[0], now.high[0]) if row == now.groups[0] else _around(study, row), (row,), locked)
-    metric, limit, unit = _target(grid, now, locked)
     with grid.cell():
         load = st.number_input("Load ×", 0.001, 1000.0, now.load, 0.1, format="%g", key=_key("load"), disabled=locked, help=_LOAD)
     with grid.cell():
         repeats = st.number_input("Repeats", 1, max(_MOST_REPEATS, now.repeats), now.repeats, key=_key("repeats"), disabled=locked, help=_REPEATS)
+    metric, limit, unit = _target(now, locked)
     new = Asked((row,), (low,), (high,), metric, limit, unit, float(load), int(repeats))
     if len(names) > 1:
         new = _second(study, now, new, locked)
@@ -110,29 +111,25 @@ def draw(study: Study, now: Asked, *, locked: bool) -> Asked:
     return new
 
 
-def _target(grid: Any, now: Asked, locked: bool) -> tuple[str, float, str]:
+def _target(now: Asked, locked: bool) -> tuple[str, float, str]:
+    """Draw the target: the metric, and what it must reach in which unit."""
+    grid = st.grid(min_column_width=_WIDE_PX, vertical_alignment="bottom")
     metrics = sorted(LOWER, key=lambda name: name != _FIRST_METRIC)
     with grid.cell():
-        metric = st.selectbox(
-            "so that", metrics, metrics.index(now.metric), key=_key("metric"), format_func=lambda one: words.plain(BY_NAME[one].title), disabled=locked
-        )
-    units, same = UNITS[BY_NAME[metric].unit], metric == now.metric
+        at = metrics.index(now.metric)
+        metric = st.selectbox("so that", metrics, at, key=_key("metric"), format_func=lambda one: BY_NAME[one].title, disabled=locked)
+    kind, was = BY_NAME[metric].unit, BY_NAME[now.metric].unit
+    units = UNITS[kind]
     first = now.unit if now.unit in units else next(iter(units))
-    with grid.cell():
-        unit = first
-        if len(units) > 1:
-            unit = st.selectbox("in", list(units), list(units).index(first), key=_key("unit", BY_NAME[metric].unit), disabled=locked)
-    kept = now.limit if same or BY_NAME[metric].unit == BY_NAME[now.metric].unit else _USUAL.get(BY_NAME[metric].unit, 1.0)
-    with grid.cell():
-        sign = "is at most" if LOWER[metric] else "is at least"
-        value = st.number_input(
-            f"{sign} ({unit})" if unit else sign,
-            value=float(f"{kept / units[unit]:.6g}"),
-            min_value=0.0,
-            format="%g",
-            key=_key("limit", metric, unit),
-            disabled=locked,
-        )
+    value_cell, unit = grid.cell(), first
+    if len(units) > 1:
+        with grid.cell():
+            unit = st.selectbox("in", list(units), list(units).index(first), key=_key("unit", kind), disabled=locked)
+    limit = now.limit if kind == was else _USUAL[kind]
+    with value_cell:
+        label = f"{'is at most' if LOWER[metric] else 'is at least'}{f' ({unit})' if unit else ''}"
+        shown = float(f"{limit / units[unit]:.6g}")
+        value = st.number_input(label, 0.0, value=shown, format="%g", key=_key("limit", kind, unit), disabled=locked)
     return metric, float(value) * units[unit], unit
 
 

@@ -46,6 +46,8 @@ class Panel:
         What its button says.
     most, told : int, str
         Runs that it takes at most, and how that is said.
+    exact : bool
+        Whether it takes so many.
     draw : callable
         Draws what is known so far; is told whether it is still going.
     """
@@ -55,6 +57,7 @@ class Panel:
     most: int
     told: str
     draw: Callable[[Run, bool], None]
+    exact: bool = False
 
     @property
     def mark(self) -> str:
@@ -164,8 +167,9 @@ def _bar(panel: Panel, mark: str, run: Run) -> None:
     if before:
         text = f"Waiting: {before} before it. One search or sweep runs at a time on this server"
     else:
-        left = f", at most {telling.about(since_s * (panel.most - run.done) / run.done)} left" if run.done and since_s > _TELLING_S else ""
-        text = f"{words.plural(run.done, 'run')} done of at most {panel.most:,}{left}"
+        most = "" if panel.exact else "at most "
+        left = f", {most or 'about '}{telling.about(since_s * (panel.most - run.done) / run.done)} left" if run.done and since_s > _TELLING_S else ""
+        text = f"{words.plural(run.done, 'run')} done of {most}{panel.most:,}{left}"
     st.progress(min(run.done / max(panel.most, 1), 1.0), text=text)
     # A callback, because it comes before anything that starts the page anew and so cannot lose the click.
     st.button("Cancel", key=f"cancel/{panel.verb}", on_click=_cancel, args=(mark,), icon=":material/stop_circle:")

@@ -37,7 +37,7 @@ def draw(question: Question, mark: str, run: Run, going: bool) -> None:
         return
     told = telling.fewest(answers, question)
     if told:
-        st.subheader(words.plain(told if not going else f"So far: {told}"), anchor=False)
+        st.subheader(words.plain(told if not going else f"So far: {told}").replace("$ ", "$\u00a0"), anchor=False)
         if any(answer.usd_per_h > 0 for answer in answers):
             st.caption(_PRICES)
     missed = [answer for answer in answers if answer.size is None and answer.over]
@@ -65,7 +65,7 @@ def style(study: Study) -> charts.theme.Style:
 
 
 def _table(question: Question, answers: Sequence[Answer], look: charts.theme.Style) -> str:
-    head = "".join(f'<th scope="col">{text}</th>' for text in ("Policy", "Nodes", "Per hour", "Per month", "One more node", "Runs"))
+    head = "".join(f'<th scope="col">{text}</th>' for text in ("Policy", "Nodes", "Per hour", "Per month", "One more node"))
     rows = []
     for answer in answers:
         name = f'<th scope="row">{tables.swatch(*look[answer.policy])}{html.escape(answer.policy)}</th>'
@@ -78,10 +78,10 @@ def _table(question: Question, answers: Sequence[Answer], look: charts.theme.Sty
 
 def _cells(question: Question, answer: Answer) -> tuple[str, ...]:
     if answer.size is None:
-        return ("none of the range" if answer.over else "not known yet", *[words.MISSING] * 3, f"{answer.runs}")
+        return ("none of the range" if answer.over else "not known yet", *[words.MISSING] * 3)
     usd = (money(answer.usd_per_h), money(answer.usd_per_h * HOURS_A_MONTH)) if answer.usd_per_h > 0 else (words.MISSING, words.MISSING)
     searching = "" if answer.over else " or fewer"
-    return (f"{' + '.join(map(str, answer.size))}{searching}", *usd, telling.buys(answer, question) or words.MISSING, f"{answer.runs}")
+    return (f"{' + '.join(map(str, answer.size))}{searching}", *usd, telling.buys(answer, question) or words.MISSING)
 
 
 def _curve(question: Question, mark: str, readings: pd.DataFrame, answers: Sequence[Answer], look: charts.theme.Style) -> None:

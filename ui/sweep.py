@@ -33,5 +33,5 @@ def draw() -> None:
     told = f"{words.plural(sweep.runs, 'run')} ({words.plural(sweep.count, 'point')} × {policies}"
     told += f" × {words.plural(sweep.study.repeats, 'repeat')})" if sweep.study.repeats > 1 else ")"
     draw_results = partial(sweep_results.draw, sweep, library.identity(sweep), known)
-    plan_live.draw(plan_live.Panel(sweep, "Sweep", sweep.runs, told, draw_results))
+    plan_live.draw(plan_live.Panel(sweep, "Sweep", sweep.runs, told, draw_results, exact=True))
     st.caption(words.plain(f"Runs happen {telling.place(plan_live.where())}."))

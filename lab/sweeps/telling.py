@@ -34,6 +34,8 @@ UNITS: Final[Mapping[str, Mapping[str, float]]] = {
 """Unit of a metric -> the units in which a target is entered, and what one of each comes to."""
 _START_S: Final = 2.0
 """Until the processes are up."""
+_EACH_S: Final = 0.1
+"""Of every run, however few jobs it has."""
 _MOST_REASONS: Final = 3
 
 
@@ -95,7 +97,7 @@ def seconds(study: Study, runs: int, store: Store, costs: Costs, where: str) -> 
         If the trace cannot be loaded.
     """
     one = estimate(study, store, costs, 1)
-    return _START_S + one.seconds / max(one.runs, 1) * runs / workers(where)
+    return _START_S + (_EACH_S + one.seconds / max(one.runs, 1)) * runs / workers(where)
 
 
 def amount(metric: str, value: float) -> str:
@@ -117,7 +119,7 @@ def fewest(answers: Sequence[Answer], question: Question) -> str:
         if answer.size is not None:
             price = f" ({money(answer.usd_per_h)} per hour)" if answer.usd_per_h > 0 else ""
             found.append(f"{answer.policy} {nodes(question, answer.size)}{price}{_against(answer, base)}")
-    return f"{', '.join(found)}." if found else ""
+    return f"{'; '.join(found)}." if found else ""
 
 
 def _against(answer: Answer, base: Answer) -> str:
