@@ -16,6 +16,7 @@ from charts.overview import overview
 from charts.plan import Target, capacity_curve, mix_map
 from charts.replay import Claim, published_vs_simulated, ratio_curve
 from charts.scaling import speedup_figure
+from charts.since import parted
 from charts.sweep import Amount, sweep_curve, sweep_map
 from charts.theme import image_config, literal, policy_style, type_style, visible
 from charts.winners import winners
@@ -59,6 +60,7 @@ __all__ = [
     "note_lines",
     "occupancy",
     "overview",
+    "parted",
     "policy_style",
     "predictions",
     "published_vs_simulated",

@@ -8,12 +8,13 @@ from typing import Final
 import streamlit as st
 
 from lab.sweeps.recipe import Sweep
-from ui import place, plan, sweep
+from ui import from_here, place, plan, sweep
 from ui.shell import page
 
 TABS: Final[Mapping[str, tuple[str, Callable[[], None]]]] = {
     "capacity": ("Capacity", plan.draw),
     "sweep": ("Sweep", sweep.draw),
+    "from-here": ("From here on", from_here.draw),
 }
 """Name in the address -> what the tab is called, and what draws it."""
 TAB: Final = "tab"

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from lab import from_here
+from lab.from_here import Turn
+from lab.front import Cluster, Spec, Study, load_trace
+from lab.run import keep, key_of, run
+from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+
+AT = 300.0
+
+
+def on_tab(visit: Open, study: Study, **more: str) -> AppTest:
+    app = visit("plan", study)
+    app.query_params["tab"] = "from-here"
+    for name, value in more.items():
+        app.query_params[name] = value
+    app.switch_page("pages/plan.py").run()
+    sound(app)
+    return app
+
+
+@pytest.fixture
+def two(tiny: Study) -> Study:
+    base = replace(tiny.base, cluster=Cluster.parse("2x4:v100"))
+    return Study(base, (Spec("fifo"), Spec("srtf")))
+
+
+def stored(pool: FakePool, study: Study, turn: Turn) -> None:
+    scenario = from_here.branch(study, 0, turn).here
+    trace = load_trace(scenario.trace, pool.store)
+    keep(pool.store, key_of(scenario, pool.store), scenario, run(scenario, trace=trace), trace)
+
+
+def primary(app: AppTest) -> list[str]:
+    return [button.label for button in app.button if button.proto.type == "primary"]
+
+
+def test_without_a_run_there_is_nothing_to_begin_with(visit: Open, two: Study) -> None:
+    app = on_tab(visit, two)
+    assert "no run to begin with" in texts(app)
+    assert not app.slider
+
+
+def test_what_changes_is_asked_and_run(visit: Open, two: Study, pool: FakePool) -> None:
+    finish(pool, two)
+    app = on_tab(visit, two, p="0", at=f"{AT:.0f}", r="1")
+    assert "Choose what changes" in texts(app)
+    app.selectbox(key="from_here/policy/0").select("srtf").run()
+    app.number_input(key="from_here/add/0/0").set_value(2).run()
+    sound(app)
+    asked = app.query_params["turn"]
+    turn = Turn.unpack(asked if isinstance(asked, str) else asked[0])
+    assert (turn.at_s, turn.added) == (AT, ((0, 2),))
+    assert turn.policy is not None
+    assert turn.policy.name == "srtf"
+    assert primary(app) == ["Run from here on"]
+    app.button(key="from_here/run").click().run()
+    sound(app)
+    assert [(job.state, job.scenario.cluster.gpus) for job in pool.jobs] == [("done", 8), ("running", 16)]
+    app.button(key="from_here/cancel").click().run()
+    assert pool.jobs[1].state == "cancelled"
+    assert "Stopped" in texts(app)
+
+
+def test_what_came_of_it(visit: Open, two: Study, pool: FakePool) -> None:
+    finish(pool, two)
+    turn = Turn(AT, Spec("srtf"))
+    stored(pool, two, turn)
+    app = on_tab(visit, two, p="0", turn=turn.pack(), r="1")
+    read = texts(app)
+    assert "nothing before changed" in read
+    assert "is the same in both runs up to the line" in read
+    assert "from-here-on" in [chart.key for chart in app.get("plotly_chart")]
+    assert list(app.dataframe[0].value.columns) == ["Of", "Metric", "As it was", "From here on", "Change"]
+    assert not [button for button in app.button if button.key == "from_here/run"]
+    app.button(key="from_here/compare").click().run()
+    sound(app)
+    opened = study_of(app)
+    assert opened.allocators == (Spec("fifo"), from_here.branch(two, 0, turn).here.allocator)
+
+
+def test_other_machines_cannot_be_compared_there(visit: Open, two: Study, pool: FakePool) -> None:
+    finish(pool, two)
+    turn = Turn(AT, lost=(two.base.cluster.nodes[0].name,), until_s=AT + 3600)
+    stored(pool, two, turn)
+    app = on_tab(visit, two, p="0", turn=turn.pack(), r="1")
+    assert app.multiselect[0].value == [two.base.cluster.nodes[0].name]
+    assert app.number_input(key="from_here/back/1").value == 1
+    assert "different machines" in texts(app)
+    assert "without v100-1-1 until" in texts(app).replace("\\", "")
+
+
+@pytest.mark.parametrize("damaged", ["nonsense", Turn(AT, lost=("elsewhere",)).pack(), Turn(AT, added=((7, 1),)).pack()])
+def test_an_address_that_does_not_fit_is_no_fault(visit: Open, two: Study, pool: FakePool, damaged: str) -> None:
+    finish(pool, two)
+    app = on_tab(visit, two, turn=damaged, r="1")
+    assert "Choose what changes" in texts(app)
+
+
+def test_a_fault_of_the_run_is_said(visit: Open, two: Study, pool: FakePool) -> None:
+    finish(pool, two)
+    app = on_tab(visit, two, turn=Turn(AT, Spec("srtf")).pack(), r="1")
+    app.button(key="from_here/run").click().run()
+    pool.jobs[1].state, pool.jobs[1].error = "failed", "The run was stopped by a test."
+    app.run()
+    sound(app)
+    assert "stopped by a test" in texts(app)
+    assert primary(app) == ["Run from here on"]
