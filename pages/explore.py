@@ -14,6 +14,8 @@ _ABOUT = "This page will show which machines were in use and when, who waited at
 def body() -> None:
     """Draw the page."""
     mine = state.desk()
+    if mine.arrived:
+        explore_moment.stop()
     explore_view.keep()
     if mine.shown is None:
         states.nothing(mine, _TITLE, _ABOUT)

@@ -18,11 +18,9 @@ CLASS: Final = "class"
 SEED: Final = "seed"
 JOBS: Final = "jobs"
 OF: Final = "of"
-SEAT: Final = "seat"
-"""Parameter of the address: a random number, so that a reload is not another student."""
 COUNT_EVERY_S: Final = 5.0
 MOST_STUDENTS: Final = 999
-_FIXED: Final = (CLASS, OF, SEAT)
+_FIXED: Final = (CLASS, OF, place.SEAT)
 
 
 def group() -> Group | None:
@@ -67,10 +65,10 @@ def arrive(one: Group | None) -> None:
     """Count this seat."""
     if one is None:
         return
-    if not place.asked(SEAT):
-        place.put(SEAT, uuid.uuid4().hex[:12])
-    place.put(SEAT, place.asked(SEAT))
-    classes.arrive(server.store(), one, place.asked(SEAT))
+    if not place.asked(place.SEAT):
+        place.put(place.SEAT, uuid.uuid4().hex[:12])
+    place.put(place.SEAT, place.asked(place.SEAT))
+    classes.arrive(server.store(), one, place.asked(place.SEAT))
 
 
 def counter(one: Group | None) -> None:

@@ -65,7 +65,7 @@ def _import(trace: Trace | None) -> None:
         return
     st.session_state["taken_cluster"] = file.file_id
     cluster, notes = machines.import_cluster(file.name, file.getvalue(), trace.epoch if trace is not None else "")
-    mine.notice = " ".join([f"Read {words.plural(len(cluster.nodes), 'node')} with {words.plural(cluster.gpus, 'GPU')} from {file.name}.", *notes])
+    mine.news = " ".join([f"Read {words.plural(len(cluster.nodes), 'node')} with {words.plural(cluster.gpus, 'GPU')} from {file.name}.", *notes])
     _take(mine, cluster)
 
 
@@ -138,7 +138,7 @@ def never(found: machines.Hopeless) -> None:
         if st.button(label, key="leave_out", icon=":material/filter_alt:", help=how):
             mine = state.desk()
             study = leave_out.without_impossible(mine.study, server.store())
-            mine.notice = f"Jobs that can never start on {mine.study.base.cluster.name} are left out; the Trace page counts them."
+            mine.news = f"Jobs that can never start on {mine.study.base.cluster.name} are left out; the Trace page counts them."
             mine.replace(study)
             st.rerun()
     if len(found.first):

@@ -35,6 +35,11 @@ def draw(scene: Scene, left_px: int) -> None:
     view.part("moment", partial(_moment, left_px=left_px), scene, EVERY_S if _playing() else None)
 
 
+def stop() -> None:
+    """End the motion: nobody has asked for it on this visit of the page."""
+    st.session_state[_PLAYING] = False
+
+
 def _playing() -> bool:
     return bool(st.session_state.get(_PLAYING))
 

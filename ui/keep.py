@@ -20,8 +20,7 @@ def draw(mine: state.Desk) -> None:
     """Draw them."""
     with st.popover("Save scenario", icon=":material/download:", width="stretch"):
         _save(mine.study)
-    with st.popover("Share", icon=":material/link:", width="stretch"):
-        _share(mine)
+    st.fragment(_share)(mine)
     exports.report_button(mine)
     with st.popover("Command", icon=":material/terminal:", width="stretch"):
         _command(mine.study)
@@ -52,12 +51,19 @@ def _is_here(study: Study) -> bool:
 
 
 def _share(mine: state.Desk) -> None:
+    # Drawn anew when it is opened: what a page looks at changes without a run of the whole page.
+    with st.popover("Share", icon=":material/link:", width="stretch", key="share", on_change="rerun"):
+        _shared(mine)
+
+
+def _shared(mine: state.Desk) -> None:
     name = st.text_input(
         "Name", mine.study.base.name, max_chars=_LONGEST, key=state.widget("name"), placeholder="optional", help="Shown as the title of the window."
     )
     if name != mine.study.base.name:
         mine.name(name)
-    st.write("The address of this page holds the scenario and the window of time. Whoever opens it on this server sees the same.")
+        st.rerun()
+    st.write("This link holds the scenario, the window of time and what this page looks at. Whoever opens it on this server sees the same.")
     store = server.store()
     kept = f"Results are kept for {store.keep_days:g} days; after that the link still holds the scenario, to be run again."
     if mine.study.base.trace.source.startswith("store:"):

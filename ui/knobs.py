@@ -122,7 +122,7 @@ def _measured() -> None:
     before = mine.study.base.overheads
     made = catalog.canonical("overheads", Spec.of(before.name, **{**before.values, **catalog.checkpoint_values(name)}))
     mine.replace(start.with_model(mine.study, "overheads", made))
-    mine.notice = f"{by_name[name].title}: {by_name[name].help}."
+    mine.news = f"{by_name[name].title}: {by_name[name].help}."
     st.rerun()
 
 

@@ -44,7 +44,7 @@ def _take(mine: state.Desk, chosen: Spec) -> None:
         return
     if study != mine.study:
         if study.base.faults != mine.study.base.faults:
-            mine.notice = f"Some of these jobs ask for less memory than they need: they are given up after {start.RETRIES} retries (Cluster page, failures)."
+            mine.news = f"Some of these jobs ask for less memory than they need: they are given up after {start.RETRIES} retries (Cluster page, failures)."
         mine.replace(study)
         mine.upload = None
         st.rerun()

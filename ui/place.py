@@ -6,6 +6,8 @@ from typing import Final
 
 import streamlit as st
 
+SEAT: Final = "seat"
+"""Parameter of the address: a random number, so that a reload is not another student; of one browser, so no link for others has it."""
 _KEPT: Final = "place"
 
 

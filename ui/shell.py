@@ -21,9 +21,12 @@ PAGES: Final = {
     "policies": "Policies",
     "compare": "Compare",
     "explore": "Explore",
+    "plan": "Plan",
     "learn": "Learn",
 }
 """Name of a file in pages/ -> what the navigation shows, in the order of work."""
+_FIRST: Final = next(iter(PAGES))
+_HOME: Final = "home"
 TARGET: Final = "page"
 """Parameter of the address: where app.py shall go at once."""
 _STYLE: Final = Path(__file__).with_name("style.css")
@@ -50,13 +53,14 @@ def main() -> None:
     named = mine.study.base.name
     chosen = _navigation(f"{named} · Trainyard" if named else "Trainyard")
     mine.settled = mine.over
+    if chosen.url_path == _FIRST:
+        chosen.run()
     _go_to_target()
     # Here for what the change of page has dropped, and below for what this run has edited: each writes only if there is something to write.
     state.write_address()
-    if mine.notice:
-        st.error(words.plain(mine.notice), icon=":material/error:")
-        mine.notice = ""
-    name = chosen.url_path or next(iter(PAGES))
+    name = chosen.url_path or _FIRST
+    mine.page, mine.arrived = name, mine.page != name
+    _say(mine)
     gone = start.trace_is_gone(mine.study, server.store())
     if gone and name != "trace":
         states.trace_gone()
@@ -76,9 +80,23 @@ def _navigation(title: str) -> st.Page:
     st.set_page_config(page_title=title, page_icon=str(_ICON), layout="wide")
     st.html(_STYLE)
     st.html(_ONE_ENTRY_PER_PAGE + owner.script(), unsafe_allow_javascript=True)
-    first = next(iter(PAGES))
-    pages = [st.Page(f"pages/{name}.py", title=title, url_path=name, default=name == first) for name, title in PAGES.items()]
-    return st.navigation(pages, position="top")
+    pages = [st.Page(f"pages/{name}.py", title=title, url_path=_HOME if name == _FIRST else name, default=name == _FIRST) for name, title in PAGES.items()]
+    # The first page has no name in its address, but people type one; Streamlit keeps the one that it is given from all others.
+    named = st.Page(_to_first, title=PAGES[_FIRST], url_path=_FIRST, visibility="hidden")
+    return st.navigation([*pages, named], position="top")
+
+
+def _to_first() -> None:
+    st.switch_page(f"pages/{_FIRST}.py", query_params=st.query_params.to_dict())
+
+
+def _say(mine: state.Desk) -> None:
+    """Draw what is said once."""
+    if mine.notice:
+        st.error(words.plain(mine.notice), icon=":material/error:")
+    if mine.news:
+        st.info(words.plain(mine.news), icon=":material/info:")
+    mine.notice = mine.news = ""
 
 
 def _closed(sentence: str) -> None:

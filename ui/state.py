@@ -16,7 +16,7 @@ from lab import deletion, outcomes, start
 from lab.front import Entry, Job, PoolFullError, Scenario, Study, TrainyardError
 from lab.intake import Taken
 from lab.outcomes import Shown
-from ui import owner, server, words
+from ui import owner, place, server, words
 
 SCENARIO: Final = "s"
 """Parameter of the address: the study that the forms show."""
@@ -75,7 +75,13 @@ class Desk:
     window : (float, float) or None, seconds
         The part of the runs that Compare and Explore look at; None = all of it.
     notice : str
-        One sentence to show once, at the top of the next page.
+        One sentence to show once, at the top of the next page: of something that did not go as it was meant to.
+    news : str
+        The same of something that did.
+    page : str
+        The one that was drawn last.
+    arrived : bool
+        Whether the one before it was another.
     settled : int
         Policies that were over when the page was last drawn.
     drawn_s : float, seconds
@@ -99,6 +105,9 @@ class Desk:
     taken: dict[str, Taken] = field(default_factory=dict)
     window: tuple[float, float] | None = None
     notice: str = ""
+    news: str = ""
+    page: str = ""
+    arrived: bool = False
     settled: int = 0
     drawn_s: float = 0.0
     past: deque[Study] = field(default_factory=lambda: deque(maxlen=_MOST_STEPS))
@@ -248,9 +257,14 @@ def address() -> dict[str, str]:
 
 
 def link() -> str:
-    """Return the whole address of this page."""
-    place = (st.context.url or "").partition("?")[0]
-    return f"{place}?{urlencode(address())}"
+    """Return the address of this page for others: with all that it looks at, without what starts runs or tells visitors apart."""
+    wanted = {name: text for name, text in _whole_address().items() if name not in (GOING, place.SEAT)}
+    return f"{(st.context.url or '').partition('?')[0]}?{urlencode(wanted)}"
+
+
+def _whole_address() -> dict[str, str]:
+    """Return all parameters of the address, those of the page among them."""
+    return {name: text for name, text in st.query_params.to_dict().items() if name not in (SCENARIO, RESULT, GOING, FROM, TO)} | address()
 
 
 def write_address() -> None:
@@ -262,9 +276,8 @@ def write_address() -> None:
     they have to be written again. `ui.shell` therefore tells it to replace the entry while the page stays the same. What remains: the very first writing
     of a visit comes before that script and makes one entry; and where scripts are not allowed, Back needs one press more for each change.
     """
-    now = st.query_params.to_dict()
-    wanted = {name: text for name, text in now.items() if name not in (SCENARIO, RESULT, GOING, FROM, TO)} | address()
-    if wanted != now:
+    wanted = _whole_address()
+    if wanted != st.query_params.to_dict():
         st.query_params.from_dict(wanted)
 
 

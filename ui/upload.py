@@ -57,7 +57,7 @@ def _privacy(mine: state.Desk) -> None:
             except TrainyardError as error:
                 st.error(words.plain(str(error)), icon=":material/error:")
                 return
-            mine.notice = f"{about.name} is deleted from this server, and so {'is' if results == 1 else 'are'} {words.plural(results, 'result')} of it."
+            mine.news = f"{about.name} is deleted from this server, and so {'is' if results == 1 else 'are'} {words.plural(results, 'result')} of it."
             mine.replace(start.with_trace(mine.study, TraceSpec(), server.store()))
             mine.upload, mine.taken, mine.shown = None, {}, None
             st.rerun()

@@ -4,6 +4,7 @@ import json
 import time
 from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -110,6 +111,26 @@ def test_an_address_that_was_typed_wrongly_shows_what_it_can(seen: AppTest) -> N
         at(seen, **wrong)
         assert kinds(seen) == ["explore", "occupancy", "instant", "node"]
         assert any("not in this trace" in warning.value for warning in seen.warning)
+
+
+def test_the_shared_link_holds_what_is_looked_at_and_starts_nothing(seen: AppTest, tiny: Study) -> None:
+    app = at(seen, job="5", at="600", seat="0123456789ab")
+    app.query_params["go"] = "1"
+    app.run()
+    link = next(code.value for code in app.code if "s=" in code.value)
+    told = parse_qs(link.partition("?")[2])
+    assert {name: told[name] for name in ("job", "at", "r")} == {"job": ["5"], "at": ["600"], "r": ["1"]}
+    assert Study.unpack(told["s"][0]) == tiny
+    assert not {"go", "seat"} & set(told)
+
+
+def test_who_comes_back_to_the_page_finds_it_at_rest(seen: AppTest) -> None:
+    at(seen, at="600", step="600")
+    seen.button(key="play").click().run()
+    assert seen.button(key="play").label == "Pause"
+    seen.switch_page("pages/compare.py").run()
+    seen.switch_page("pages/explore.py").run()
+    assert seen.button(key="play").label == "Play"
 
 
 def test_steps_move_the_instant_and_stay_within_the_window(seen: AppTest) -> None:
