@@ -47,7 +47,7 @@ def value_text(amount: Amount, value: float) -> str:
     return {"s": duration_text(value), "1": f"{100 * value:.3g} %", "USD": f"$ {value:,.2f}"}.get(amount.unit, f"{value:,.4g}")
 
 
-def sweep_curve(table: pd.DataFrame, style: Style, amount: Amount, axis: str, title: str = "") -> go.Figure:
+def sweep_curve(table: pd.DataFrame, style: Style, amount: Amount, axis: str, ends: tuple[float, float] | None = None, title: str = "") -> go.Figure:
     """Draw a metric over what varies.
 
     Parameters
@@ -60,6 +60,8 @@ def sweep_curve(table: pd.DataFrame, style: Style, amount: Amount, axis: str, ti
         What the values are.
     axis : str
         What varies, with its unit.
+    ends : (float, float) or None
+        Least and greatest value of what varies, so that the axis stays while results come; None = those of the table.
     title : str
         The finding or the question.
     """
@@ -74,6 +76,9 @@ def sweep_curve(table: pd.DataFrame, style: Style, amount: Amount, axis: str, ti
     legend = [*map(literal, names), *([FAILED] if marks else [])]
     y = {"title": {"text": f"change of {amount.title}, %" if amount.change else f"{amount.title}{f', {unit}' if unit else ''}"}, "rangemode": "tozero"}
     x: Trace = {"title": {"text": literal(axis)}, **(_stops(table["x"].to_numpy(np.float64)) if numeric else {"type": "category"})}
+    if numeric and ends is not None and ends[0] < ends[1]:
+        room = 0.04 * (ends[1] - ends[0])
+        x |= {"range": [ends[0] - room, ends[1] + room]}
     drawn = figure([*traces, *marks], title, 300, legend_px=narrow_legend_px(legend), hovermode="closest", xaxis=x, yaxis=y)
     return drawn.add_hline(y=0, line={"color": NEUTRAL, "width": 1.5}, layer="below") if amount.change else drawn
 

@@ -18,7 +18,8 @@ _ASKED: Final = "sweep_asked"
 _EDITION: Final = "sweep_edition"
 _STEPS: Final = 5
 _MOST_STEPS: Final = 1000
-_MOST_REPEATS: Final = 50
+_MOST_POINTS: Final = "All: every value, and of two things every combination. At random: so many points drawn from the ranges, which covers much with few runs."
+_REPEATS: Final = 50
 _CELL_PX: Final = 135
 _NOTHING: Final = ""
 _RANGE: Final = "range"
@@ -137,9 +138,9 @@ def draw(now: Asked, known: Mapping[str, Lever], *, locked: bool) -> Asked:
     varied += now.varied[2:]
     grid = st.grid(min_column_width=_CELL_PX, vertical_alignment="bottom")
     with grid.cell():
-        how = st.selectbox("Points", ("every combination", "drawn at random"), int(now.draw > 0), key=_key("how"), disabled=locked)
+        how = st.selectbox("Points", ("all", "at random"), int(now.draw > 0), key=_key("how"), disabled=locked, help=_POINTS)
     draws, seed = 0, now.draw_seed
-    if how != "every combination":
+    if how != "all":
         with grid.cell():
             draws = int(st.number_input("How many", 1, 10_000, now.draw or 20, key=_key("draw"), disabled=locked))
         with grid.cell():
@@ -156,13 +157,11 @@ def _one(at: int, now: Asked, known: Mapping[str, Lever], taken: tuple[str, ...]
     """Draw one thing that varies."""
     was = now.varied[at] if at < len(now.varied) else Varied(_NOTHING)
     paths = [*([_NOTHING] if at else []), *(path for path in known if path not in taken), *([was.path] if was.path and was.path not in known else [])]
-    grid = st.grid(min_column_width=_CELL_PX, vertical_alignment="bottom")
-    with grid.cell():
-        label = "and" if at else "What varies"
-        start = paths.index(was.path) if was.path in paths else 0
-        path = st.selectbox(label, paths, start, key=_key("path", at, *taken), format_func=lambda one: _label(one, known), disabled=locked)
+    label, start = "and" if at else "What varies", paths.index(was.path) if was.path in paths else 0
+    path = st.selectbox(label, paths, start, key=_key("path", at, *taken), format_func=lambda one: _label(one, known), disabled=locked, width=420)
     if path == _NOTHING:
         return Varied(_NOTHING)
+    grid = st.grid(min_column_width=_CELL_PX, vertical_alignment="bottom")
     lever = known.get(path)
     mine = was if path == was.path else _usual(known[path], _STEPS)
     with grid.cell():
@@ -219,6 +218,7 @@ def _key(*parts: object) -> str:
     return state.widget("sweep", *parts, st.session_state.get(_EDITION, 0))
 
 
+_POINTS: Final = "All: every value, and of two things every combination. At random: so many points drawn from the ranges, which covers much with few runs."
 _REPEATS: Final = (
     "Runs of every point and policy, each with the next seed; from three on there are bands. All policies meet the same jobs and the same bad luck."
 )

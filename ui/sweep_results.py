@@ -108,13 +108,15 @@ def _figures(told: Told, metric: str, *, change: bool) -> None:
 
 
 def _curve(told: Told, found: pd.DataFrame, amount: charts.Amount, look: charts.theme.Style) -> None:
-    path = told.sweep.axes[0].path
-    table = found.rename(columns={path: "x"})
-    if not told.sweep.axes[0].numeric:
+    axis = told.sweep.axes[0]
+    table, ends = found.rename(columns={axis.path: "x"}), None
+    if axis.numeric:
+        ends = (float(min(axis.values)), float(max(axis.values)))
+    else:
         table["x"] = table["x"].map(lambda value: charts.literal(sweep_form.value_text(value)))
     title = f"{'Change of ' if amount.change else ''}{amount.title} over {told.axes[0]}"
     key = ("sweep", told.mark, len(told.rows), amount, *look.items())
-    drawn = figure.kept(key, lambda: charts.sweep_curve(table, look, amount, told.axes[0], charts.literal(title)))
+    drawn = figure.kept(key, lambda: charts.sweep_curve(table, look, amount, told.axes[0], ends, charts.literal(title)))
     alt = tables.verdict(found, told.sweep, _by_title(amount.title), amount.title) if not amount.change else f"{title}, every policy against {told.baseline}."
     figure.draw(drawn, "sweep", alt, lambda: _readable(told, found, amount.title))
 
