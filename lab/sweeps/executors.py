@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -150,6 +151,8 @@ def _dask(address: str) -> Iterator[Place]:
         from distributed import Client  # noqa: PLC0415
     except ImportError as error:
         raise ExecutorError("Dask is not installed here. Install requirements-scale.txt, or run with processes.") from error
+    # A lost connection is told in one sentence, not by what the client logs of it.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         client: Any = Client(address if "://" in address else f"tcp://{address}", timeout=_CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TypeError, ImportError) as error:

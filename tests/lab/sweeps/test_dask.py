@@ -11,20 +11,21 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pandas as pd
 import pytest
 
 from lab.scenario import TraceSpec
 from lab.store import Store
-from lab.sweeps.executors import ExecutorError, opened
+from lab.sweeps import executors
 from lab.sweeps.recipe import Axis, Sweep
 from lab.sweeps.running import SweepRun
+from sim.result import RESULTS_VERSION
 from sim.trace import Trace
 from tests.lab.sweeps.cases import STUDY
 
-pytest.importorskip("distributed", reason="Dask is an extra (requirements-scale.txt)")
+Client = pytest.importorskip("distributed", reason="Dask is an extra (requirements-scale.txt)").Client
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,36 +41,48 @@ sys.addaudithook(hook)
 
 @dataclass
 class Machines:
+    """A scheduler, and workers that are started when a test needs them."""
+
     address: str
+    scheduler: subprocess.Popen[bytes]
+    folder: Path
+    environment: dict[str, str]
+    log: IO[bytes]
     workers: list[subprocess.Popen[bytes]]
 
+    def start(self, **more: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", f"tcp://{self.address}", "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+        self.workers.append(subprocess.Popen(command, cwd=self.folder, env=self.environment | more, stdout=self.log, stderr=self.log))
+        return self.workers[-1]
+
+    @property
+    def place(self) -> str:
+        return f"dask://{self.address}"
+
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "mine" / "store")
+def store(machines: Machines, tmp_path: Path) -> Store:
+    return Store(Path(machines.environment["FORBIDDEN"]) / tmp_path.name)
 
 
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    elsewhere, mine = tmp_path_factory.mktemp("elsewhere"), tmp_path_factory.mktemp("mine")
     (elsewhere / "sitecustomize.py").write_text(FORBIDDEN)
-    told = {"PYTHONPATH": f"{elsewhere}{os.pathsep}{ROOT}", "FORBIDDEN": str(tmp_path / "mine"), "TRAINYARD_STORE": str(elsewhere / "store")}
-    environment = {key: value for key, value in os.environ.items() if key != "TRAINYARD_DATABASE"} | told
-    log = (elsewhere / "scheduler.log").open("wb")
-    start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show"]
-    running = [subprocess.Popen(start, cwd=elsewhere, env=environment, stdout=log, stderr=log)]
-    try:
-        address = _address(elsewhere / "scheduler.log")
-        more = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
-        workers = [subprocess.Popen(more, cwd=elsewhere, env=environment, stdout=log, stderr=log) for _ in range(2)]
-        running += workers
-        yield Machines(address.removeprefix("tcp://"), workers)
-    finally:
-        for process in reversed(running):
-            process.kill()
-            process.wait()
-        log.close()
+    # The database that the environment names is not for what a worker unpacks: it would list files that nobody else has.
+    told = {"PYTHONPATH": f"{elsewhere}{os.pathsep}{ROOT}", "FORBIDDEN": str(mine), "TRAINYARD_DATABASE": f"sqlite:///{mine / 'library.db'}"}
+    environment = dict(os.environ) | told | {"TRAINYARD_STORE": str(elsewhere / "store")}
+    with (elsewhere / "scheduler.log").open("wb") as log:
+        start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show"]
+        scheduler = subprocess.Popen(start, cwd=elsewhere, env=environment, stdout=log, stderr=log)
+        made = Machines("", scheduler, elsewhere, environment, log, [])
+        try:
+            made.address = _address(elsewhere / "scheduler.log").removeprefix("tcp://")
+            yield made
+        finally:
+            for process in (*made.workers, scheduler):
+                process.kill()
+                process.wait()
 
 
 def _address(log: Path) -> str:
@@ -81,56 +94,86 @@ def _address(log: Path) -> str:
     raise AssertionError(log.read_text())
 
 
-def _both_are_there(machines: Machines) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            with opened(f"dask://{machines.address}") as place:
-                if place.workers == 2:
-                    return
-        except ExecutorError:
-            pass
-        time.sleep(0.2)
-    raise AssertionError("the workers did not come up")
+def _wait_for(machines: Machines, workers: int) -> None:
+    with Client(f"tcp://{machines.address}", set_as_default=False) as client:
+        deadline = time.monotonic() + 60
+        while len(client.scheduler_info(n_workers=-1)["workers"]) != workers:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def failure(sweep: Sweep, store: Store, where: str) -> str:
+    run = SweepRun(sweep, store, where)
+    run.run()
+    assert (run.state, run.done) == ("failed", 0)
+    return run.error
+
+
+def test_a_scheduler_without_workers_or_with_other_ones_is_one_sentence(machines: Machines, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = Sweep(STUDY, (Axis("seed", (1,)),))
+    assert failure(sweep, store, machines.place).endswith(f"has no workers. Start some with: dask worker {machines.address}")
+    without = machines.start(PYTHONPATH=str(machines.folder))
+    _wait_for(machines, 1)
+    told = failure(sweep, store, machines.place)
+    assert "cannot load Trainyard" in told
+    assert told.endswith("Install the same wheel there as here.")
+    without.kill()
+    for _ in range(2):
+        machines.start()
+    _wait_for(machines, 2)
+    monkeypatch.setattr(executors, "RESULTS_VERSION", 9999)
+    told = failure(sweep, store, machines.place)
+    assert f"has another version of Trainyard (results {RESULTS_VERSION}, here 9999). Install the same there." in told
 
 
 def test_one_of_two_workers_is_killed_and_nothing_is_lost_or_double(machines: Machines, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     # An upload: its jobs exist in the parent's folder only, and have to travel.
     trace = Trace.of(pd.DataFrame({"job_id": [f"j{at}" for at in range(300)], "submit_time_s": range(300), "num_gpus": 1, "duration_s": 50.0}), name="mine")
     study = replace(STUDY, base=replace(STUDY.base, trace=TraceSpec(f"store:{store.put_trace(trace)}")))
-    sweep = Sweep(study, (Axis("seed", tuple(range(40))),))
-    _both_are_there(machines)
+    sweep = Sweep(study, (Axis("seed", tuple(range(25))),))
+    lost, left = machines.workers[-2:]
     kept: list[str] = []
     keep = store.put_numbers
 
     def noted(key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]) -> None:
         kept.append(key)
         if len(kept) == 10:
-            machines.workers[0].send_signal(signal.SIGKILL)
+            lost.send_signal(signal.SIGKILL)
         keep(key, summary, scenario)
 
     monkeypatch.setattr(store, "put_numbers", noted)
-    run = SweepRun(sweep, store, f"dask://{machines.address}")
+    run = SweepRun(sweep, store, machines.place)
     run.run()
-    assert (run.error, run.state, run.done, run.of) == ("", "done", 80, 80)
+    assert (run.error, run.state, run.done, run.of) == ("", "done", 50, 50)
     assert sorted(kept) == sorted(set(run.keys))
-    assert machines.workers[1].poll() is None
+    assert left.poll() is None
     here = SweepRun(sweep, Store(store.root.parent / "again"), "inline")
     here.store.put_trace(trace)
     here.run()
     facts = ["seed", "policy", "jct_mean_s", "makespan_s", "completed", "decisions"]
     assert run.table()[facts].equals(here.table()[facts])
     # Whole results would have to be written where the workers cannot.
-    refused = SweepRun(Sweep(study, (Axis("seed", (99,)),)), store, f"dask://{machines.address}", whole=True)
+    refused = SweepRun(Sweep(study, (Axis("seed", (99,)),)), store, machines.place, whole=True)
     refused.run()
     assert refused.state == "failed"
     assert refused.error.startswith("Workers on other machines cannot write whole results to ")
 
 
-def test_a_scheduler_that_does_not_answer_is_one_sentence(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_dies_ends_the_sweep_with_a_sentence_and_what_is_done_is_kept(machines: Machines, store: Store) -> None:
+    sweep = Sweep(STUDY, (Axis("seed", tuple(range(100))),))
+    run = SweepRun(sweep, store, machines.place)
+    run.start()
+    while run.done < 5:
+        assert not run.wait(0.01), run.error
+    machines.scheduler.kill()
+    assert run.wait(30)
+    assert (run.state, run.error) == ("failed", "The machines of these runs were lost. What is done is kept: start again to go on.")
+    assert len(store.numbers(run.keys)) == run.done == len(run.table())
+    assert 5 <= run.done < 200
+
+
+def test_a_scheduler_that_does_not_answer_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lab.sweeps.executors._CONNECT_S", 0.5)
-    run = SweepRun(Sweep(STUDY, (Axis("seed", (1,)),)), store, "dask://127.0.0.1:1")
-    run.run()
-    assert run.state == "failed"
-    assert run.error.startswith("No Dask scheduler answers at 127.0.0.1:1 (")
-    assert run.error.endswith("Start one, or correct the address.")
+    told = failure(Sweep(STUDY, (Axis("seed", (1,)),)), Store(tmp_path), "dask://127.0.0.1:1")
+    assert told.startswith("No Dask scheduler answers at 127.0.0.1:1 (")
+    assert told.endswith("Start one, or correct the address.")
