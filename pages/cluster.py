@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 import charts
-from lab import machines, prices
+from lab import machines, prices, start
 from lab.front import Cluster, Trace, TrainyardError, load_trace
 from ui import cluster_editor, figure, knobs, profiles, server, state, words
 from ui.shell import page
@@ -17,7 +17,8 @@ def body() -> None:
     try:
         trace = load_trace(state.desk().study.base.trace, server.store())
     except TrainyardError as error:
-        st.warning(words.plain(str(error)), icon=":material/warning:")
+        if not start.trace_is_gone(state.desk().study, server.store()):  # else it is said above
+            st.warning(words.plain(str(error)), icon=":material/warning:")
         trace = None
     cluster_editor.presets(trace)
     cluster_editor.tables()

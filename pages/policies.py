@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab import catalog, outcomes
+from lab import catalog, outcomes, start
 from lab.front import TrainyardError, load_trace
 from ui import knobs, policy_cards, server, state, words
 from ui.shell import page
@@ -17,7 +17,8 @@ def body() -> None:
     try:
         trace = load_trace(study.base.trace, server.store())
     except TrainyardError as error:
-        st.warning(words.plain(str(error)), icon=":material/warning:")
+        if not start.trace_is_gone(state.desk().study, server.store()):  # else it is said above
+            st.warning(words.plain(str(error)), icon=":material/warning:")
         trace = None
     knobs.scaling(trace)
     knobs.belief()

@@ -8,7 +8,7 @@ import streamlit as st
 
 from lab import catalog, intake, machines, start
 from lab.front import Trace, TraceSpec, TrainyardError, load_source, load_trace
-from ui import account, made, server, state, trace_charts, trace_part, upload, words
+from ui import account, made, server, state, states, trace_charts, trace_part, upload, words
 from ui.shell import page
 
 
@@ -24,6 +24,9 @@ def body() -> None:
         made.choose(mine)
     upload.fault()
     st.divider()
+    if start.trace_is_gone(mine.study, server.store()):
+        states.trace_gone(here=True)
+        return
     source = load_source(mine.study.base.trace, server.store())
     account.draw(source.account, mine.taken.get(mine.study.base.trace.source))
     made.parameters(mine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import pandas as pd
@@ -48,11 +49,19 @@ def presets(trace: Trace | None) -> None:
     with grid.cell(), st.container(horizontal=True, vertical_alignment="bottom"):
         text = st.text_input("or in one line", "", key="cluster_spec", placeholder="16x8:v100,4x4:t4,2x0:cpu", help="nodes x GPUs : type")
         if st.button("Use", key="use_spec", disabled=not text):
-            _take(mine, Cluster.parse(text))
+            _read(lambda: _take(mine, Cluster.parse(text)))
     if chosen is not None:
         st.caption(words.plain(found[chosen].help))
     with st.expander("Import slurm.conf, scontrol or a table"):
-        _import(trace)
+        _read(lambda: _import(trace))
+
+
+def _read(take: Callable[[], None]) -> None:
+    """Take a description over; what is wrong with one is said where it was given, and the cluster stays as it was."""
+    try:
+        take()
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
 
 
 def _import(trace: Trace | None) -> None:

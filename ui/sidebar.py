@@ -100,8 +100,9 @@ def _run(mine: state.Desk, page: str) -> None:
     elsewhere = page in ("start", "learn", "plan") or (page in RESULTS and not mine.stale and not _any_complete(mine))
     primary = differs and not elsewhere and not mine.live
     stopped = profiles.stopped(mine.study)
-    kind: Literal["primary", "secondary"] = "primary" if primary and stopped is None else "secondary"
-    clicked = st.button("Run", key="run", icon=":material/play_arrow:", type=kind, width="stretch", disabled=stopped is not None)
+    barred = stopped is not None or start.trace_is_gone(mine.study, server.store())
+    kind: Literal["primary", "secondary"] = "primary" if primary and not barred else "secondary"
+    clicked = st.button("Run", key="run", icon=":material/play_arrow:", type=kind, width="stretch", disabled=barred)
     if stopped is not None:
         st.caption(f":material/block: {words.plain(stopped.sentences[0])}")
         # The page of the performance model offers them beside what is missing.

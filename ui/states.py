@@ -53,8 +53,8 @@ def waiting(mine: state.Desk, title: str) -> None:
         st.rerun()
 
 
-def trace_gone() -> None:
-    """Say that the jobs of the scenario are not here, and what helps."""
+def trace_gone(*, here: bool = False) -> None:
+    """Say that the jobs of the scenario are not here, and what helps; `here` = on the page where another trace is chosen."""
     days = f"{server.store().keep_days:g} days"
     st.error(
         f"The link's trace is not on this server: uploads are kept for {days}, or until somebody deletes them, and do not travel in a link. "
@@ -63,7 +63,8 @@ def trace_gone() -> None:
     )
     with st.container(horizontal=True):
         st.page_link("pages/start.py", label="Open a scenario file", icon=":material/folder_open:")
-        st.page_link("pages/trace.py", label="Load the trace", icon=":material/upload_file:")
+        if not here:
+            st.page_link("pages/trace.py", label="Load the trace", icon=":material/upload_file:")
 
 
 def stale(mine: state.Desk) -> None:

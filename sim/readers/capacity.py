@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,10 @@ from sim.trace import Trace
 
 MOST_NODES: Final = 100_000
 LARGEST_BYTES: Final = 50_000_000
+_UNNAMED: Final = re.compile(r"(column_|unnamed).*")
+_HOMES: Final = ("vc", "vc_name", "virtual_cluster", "virtualcluster", "name", "queue", "partition")
+_SIZES: Final = ("num", "nodes", "node_num", "num_nodes", "count")
+"""What the columns of a table of virtual clusters are called; that of Philly and Lucid leaves the first one without a name."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,13 @@ def cluster_from_vc_config(source: Path | bytes, gpus_per_node: int = 8, gpu_typ
 def _fixed(table: pd.DataFrame, shape: NodeShape, name: str) -> Cluster:
     if table.shape[1] < 2:
         raise ClusterError(f"{name}: two columns are needed, the virtual cluster and its nodes.")
+    first, second = (str(column) for column in table.columns[:2])
+    if not (_UNNAMED.fullmatch(first) or first in _HOMES) or second not in _SIZES:
+        found = ", ".join(map(str, table.columns[:8]))
+        raise ClusterError(
+            f"{name}: this is no description of machines. A table of nodes needs a column gpus and one gpu_type or nodes; one of virtual clusters begins with "
+            f"the columns vc and nodes. Columns found: {found}."
+        )
     homes, nodes = text(table.iloc[:, 0]), numbers(table.iloc[:, 1])
     good = nodes.ge(0) & np.isfinite(nodes) & nodes.mod(1).eq(0) & homes.ne("") & ~homes.duplicated()
     if not good.all():

@@ -132,6 +132,17 @@ def test_a_table_of_virtual_clusters_is_uploaded(visit: Open) -> None:
     assert [(group.partitions, group.count) for group in cluster(app).groups] == [(("alpha",), 2), (("beta",), 1)]
 
 
+def test_a_mistyped_line_is_one_sentence_and_the_page_stays(visit: Open) -> None:
+    app = visit("cluster")
+    app.text_input(key="cluster_spec").set_value("abc").run()
+    app.button(key="use_spec").click().run()
+    sound(app)
+    assert len(app.error) == 1
+    assert "abc" in app.error[0].value
+    assert "What else may differ" in [header.value for header in app.subheader]
+    assert "Nodes" in [metric.label for metric in app.metric]
+
+
 def test_a_wrong_cluster_file_is_one_sentence_and_the_cluster_stays(visit: Open) -> None:
     app = visit("cluster")
     before = cluster(app)

@@ -148,7 +148,13 @@ def test_trace_gone_keeps_the_scenario_and_offers_what_helps(visit: Open, tiny: 
     assert study_of(app).repeats == 2
     assert {"Open a scenario file", "Load the trace"} <= {link.proto.label for link in app.get("page_link")}
     app.switch_page("pages/trace.py").run()
-    assert any("Load its file again" in error.value for error in app.error)
+    # Said once, in the same words, and nothing offers what cannot work.
+    assert ["The link's trace is not on this server" in error.value for error in app.error] == [True]
+    assert "not kept on this machine" not in texts(app)
+    assert app.button(key="run").disabled
+    for name in ("cluster", "policies"):
+        app.switch_page(f"pages/{name}.py").run()
+        assert "not kept on this machine" not in texts(app)
 
 
 def test_a_stored_result_says_so_and_can_be_run_again(visit: Open, tiny: Study, pool: FakePool) -> None:
@@ -245,7 +251,7 @@ STATES: dict[Callable[[Open, Study, FakePool], AppTest], tuple[str, str, tuple[s
     _failed: ("Some policies of this scenario have no result", "failed: It asked for too much.", RESULTS),
     _too_big: ("12 jobs in 4 runs: about", "No result yet", RESULTS),
     _result_gone: ("This scenario has no result", "This link's result is not on this server any more", RESULTS),
-    _trace_gone: ("Nothing has been run yet", "The link's trace is not on this server", tuple(name for name in ALL if name != "trace")),
+    _trace_gone: ("Nothing has been run yet", "The link's trace is not on this server", ALL),
 }
 """How a scenario gets into a state -> what the sidebar says on every page, what some pages say themselves, and which pages these are."""
 

@@ -102,6 +102,8 @@ def test_daily_sizes_start_at_the_epoch_of_the_trace() -> None:
         b"%PDF-1.4",
         b"vc,nodes\n",
         b"vc,nodes\nvcA,-1\n",
+        b"a,b,c\n1,2,3\n4,5,6\n",
+        b"vc,price\nvcA,2\n",
         b"vc,nodes\nvcA,1.5\n",
         b"vc,nodes\nvcA,x\n",
         b"vc,nodes\nvcA,1\nvcA,2\n",
