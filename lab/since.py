@@ -103,7 +103,7 @@ def numbers(found: After) -> pd.DataFrame:
         for row in found.jobs.to_dict("records")
         for name in _OF_JOBS
     ]
-    return pd.concat([pd.DataFrame(of_jobs), found.totals[["metric", "was", "here", "change"]].assign(of="the whole run")], ignore_index=True)
+    return pd.concat([pd.DataFrame(of_jobs), found.totals[["metric", "was", "here", "change"]].assign(of="whole run")], ignore_index=True)
 
 
 # -- jobs ----------------------------------------------------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def _groups(branch: Branch, was: pd.DataFrame, here: pd.DataFrame) -> dict[str, 
     away = np.asarray(was["outcome"].isin(["impossible", "refused"]) & here["outcome"].isin(["impossible", "refused"]))
     open_ = ~np.asarray(was["finish_s"] <= at_s) & ~away & measured_jobs(was, Study(branch.was, (branch.was.allocator,)))
     come = np.asarray(was["submit_s"] <= at_s)
-    return {"Not finished then": open_, "of them submitted before": open_ & come, "submitted later": open_ & ~come}
+    return {"not finished then": open_, "had come by then": open_ & come, "came later": open_ & ~come}
 
 
 def _outcomes(mask: Mask, was: Entry, here: Entry, *jobs: pd.DataFrame) -> tuple[Outcome, Outcome]:
@@ -177,9 +177,9 @@ def _amount(change: float) -> str:
 
 def _lines(found: After) -> Iterator[tuple[str, ...]]:
     for row in found.jobs.to_dict("records"):
-        of = f"{row['group']}: {plural(row['jobs'], 'job')}"
+        of = f"{row['jobs']:,} {row['group']}"
         for name, title in _TITLES.items() if row["both"] else ():
             yield (of, title, BY_UNIT["s"](row[f"{name}_was"]), BY_UNIT["s"](row[name]), relative(row[f"{name}_change"]))
     for row in found.totals.to_dict("records"):
         write = BY_UNIT[row["unit"]]
-        yield ("The whole run", row["title"], write(row["was"]), write(row["here"]), relative(row["change"]))
+        yield ("Whole run", row["title"], write(row["was"]), write(row["here"]), relative(row["change"]))

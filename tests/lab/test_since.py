@@ -45,8 +45,14 @@ def test_another_policy_by_hand(store: Store) -> None:
     rows = found.jobs.set_index("group")
     assert rows["jobs"].tolist() == [3, 2, 1]
     # Waits as it was: 0, 95, 120; from here on: 0, 105, 70.
-    assert rows.loc["Not finished then", ["wait_mean_s_was", "wait_mean_s"]].tolist() == pytest.approx([215 / 3, 175 / 3])
-    assert rows.loc["submitted later", ["jct_mean_s_was", "jct_mean_s", "jct_mean_s_change"]].tolist() == pytest.approx([130, 80, 80 / 130 - 1])
+    assert rows.loc["not finished then", ["wait_mean_s_was", "wait_mean_s"]].tolist() == pytest.approx([215 / 3, 175 / 3])
+    assert rows.loc["came later", ["jct_mean_s_was", "jct_mean_s", "jct_mean_s_change"]].tolist() == pytest.approx([130, 80, 80 / 130 - 1])
+    table = since.lines(found)
+    assert table.columns.tolist() == ["Of", "Metric", WAS, HERE, "Change"]
+    assert table.iloc[2].tolist() == ["3 not finished then", "Mean wait", "72 s", "58 s", "−19 %"]
+    assert table[table["Of"] == "Whole run"]["Metric"].tolist()[:1] == ["Makespan"]
+    numbers = since.numbers(found)
+    assert numbers[(numbers["of"] == "came later") & (numbers["metric"] == "jct_mean_s")][["was", "here"]].iloc[0].tolist() == pytest.approx([130, 80])
     assert found.sentence == "From day 1 00:00 on with SJF: the 3 jobs that were not finished wait 19 % less; nothing before changed."
 
 
