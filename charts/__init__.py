@@ -13,7 +13,7 @@ from charts.lesson import lesson_curve
 from charts.occupancy import Grid, down_spells, instant_strip, label_px, left_out, occupancy, row_labels, thinned
 from charts.over_time import STATES, Row, busy_row, fragmentation_row, linked_rows, state_row, timeline, type_row, waiting_row
 from charts.overview import overview
-from charts.plan import Target, capacity_curve, mix_map
+from charts.plan import Nodes, Target, capacity_curve, mix_map
 from charts.replay import Claim, published_vs_simulated, ratio_curve
 from charts.scaling import speedup_figure
 from charts.since import parted
@@ -29,6 +29,7 @@ __all__ = [
     "Amount",
     "Claim",
     "Grid",
+    "Nodes",
     "Row",
     "Target",
     "TimeAxis",

@@ -14,6 +14,7 @@ from charts.theme import NEUTRAL, Style, figure, legend_entry, literal, narrow_l
 Trace = dict[str, Any]
 _HEADROOM: Final = 5.0
 """A target is to be seen, so the axis ends at so many times of it, however long waits are on few nodes."""
+_ROOM: Final = 1.2
 _TARGET: Final = "target"
 _FIRST: Final = "fewest nodes that hold"
 _ABOVE: Final = "above the chart"
@@ -55,13 +56,20 @@ def capacity_curve(table: pd.DataFrame, style: Style, target: Target, sizes: tup
     traces.append(legend_entry(_TARGET, "lines", line=_LINE))
     legend = [str(trace["name"]) for trace in traces if trace.get("showlegend", True)]
     y = {"title": {"text": f"{target.amount.title}{f', {unit}' if unit else ''}"}, "range": [0, 1.06 * top / size or 1.0]}
-    x: Trace = {"title": {"text": "nodes"}, "range": [sizes[0] - 0.5, sizes[1] + 0.5], "tickformat": "d"}
-    x |= {"dtick": 1} if sizes[1] - sizes[0] < _MOST_TICKS else {}
+    x = {"title": {"text": "nodes"}, **_counts(*sizes)}
     drawn = figure(traces, title, 320, legend_px=narrow_legend_px(legend), hovermode="closest", xaxis=x, yaxis=y)
     return drawn.add_hline(y=target.limit / size, line=_LINE, layer="below")
 
 
-def mix_map(table: pd.DataFrame, target: Target, names: tuple[str, str], chosen: tuple[int, int] | None, title: str = "") -> go.Figure:
+class Nodes(NamedTuple):
+    """A row of nodes that varies: what it is called, and its range."""
+
+    name: str
+    low: int
+    high: int
+
+
+def mix_map(table: pd.DataFrame, target: Target, rows: tuple[Nodes, Nodes], chosen: tuple[int, int] | None, title: str = "") -> go.Figure:
     """Draw which mixes of two rows of nodes were tried under one policy, and which of them hold.
 
     Parameters
@@ -70,8 +78,8 @@ def mix_map(table: pd.DataFrame, target: Target, names: tuple[str, str], chosen:
         `size` and `second` (nodes of both rows), `value`, `holds`, `usd_per_h`; mixes that are not there were not tried and stay empty.
     target : Target
         What must be reached.
-    names : (str, str)
-        What the rows are called.
+    rows : (Nodes, Nodes)
+        What varies along x and along y.
     chosen : (int, int) or None
         The cheapest mix that holds.
     title : str
@@ -82,7 +90,7 @@ def mix_map(table: pd.DataFrame, target: Target, names: tuple[str, str], chosen:
         ring = {"symbol": "circle-open", "size": 24, "color": "#D55E00", "line": {"width": 3}}
         traces.append(legend_entry(_CHEAPEST, "markers", marker=ring) | {"x": [chosen[0]], "y": [chosen[1]]})
     legend = [str(trace["name"]) for trace in traces]
-    x, y = ({"title": {"text": literal(f"{name} nodes")}, "tickformat": "d"} for name in names)
+    x, y = ({"title": {"text": literal(f"{row.name} nodes")}, **_counts(row.low, row.high)} for row in rows)
     return figure(traces, title, 320, legend_px=narrow_legend_px(legend), hovermode="closest", xaxis=x, yaxis=y)
 
 
@@ -90,12 +98,20 @@ _LINE: Final = {"color": NEUTRAL, "width": 2, "dash": "dash"}
 _CHEAPEST: Final = "cheapest that holds"
 
 
+def _counts(low: int, high: int) -> Trace:
+    """Return an axis of whole numbers."""
+    axis: Trace = {"range": [low - 0.5, high + 0.5], "tickformat": "d"}
+    return axis | ({"dtick": 1} if high - low < _MOST_TICKS else {})
+
+
 def _top(table: pd.DataFrame, target: Target) -> float:
     """Return where the axis ends, in the metric's own unit."""
     highest = float(np.nanmax(table[["value", "high"]].to_numpy(np.float64), initial=0.0)) if table["value"].notna().any() else 0.0
     if not target.lower or target.limit <= 0:
         return max(highest, target.limit, 0.0)
-    return max(min(highest, _HEADROOM * target.limit), 1.2 * target.limit)
+    # What a policy comes to at its nearest is to be seen as well.
+    nearest = float(np.nanmax(table.groupby("policy")["value"].min().to_numpy(np.float64), initial=0.0)) if table["value"].notna().any() else 0.0
+    return max(min(highest, max(_HEADROOM * target.limit, _ROOM * nearest)), _ROOM * target.limit)
 
 
 def _first(table: pd.DataFrame, style: Style, size: float) -> Trace | None:

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from charts.axes import duration_text
-from charts.theme import LINE_PX, NEUTRAL, Style, faded, figure, legend_entry, literal, narrow_legend_px
+from charts.theme import LINE_PX, NEUTRAL, TEXT_PX, Style, faded, figure, legend_entry, literal, narrow_legend_px
 
 Trace = dict[str, Any]
 Floats = NDArray[np.float64]
@@ -108,13 +108,15 @@ def policy_lines(table: pd.DataFrame, name: str, look: tuple[str, str], scale: t
     return [*(band if banded.any() else []), line]
 
 
-def sweep_map(table: pd.DataFrame, amount: Amount, axes: tuple[str, str], title: str = "") -> go.Figure:
+def sweep_map(every: pd.DataFrame, policy: str, amount: Amount, axes: tuple[str, str], title: str = "") -> go.Figure:
     """Draw a metric of one policy over two things that vary; draws at random are dots of their colour.
 
     Parameters
     ----------
-    table : DataFrame
-        `x`, `y`, `value`, `failed`; a pair that is not there has not been run.
+    every : DataFrame
+        `x`, `y`, `policy`, `value`; a pair that is not there has not been run. The colours are those of all policies, so that maps can be compared.
+    policy : str
+        The one that is drawn.
     amount : Amount
         What the values are; changes get a scale whose middle is no difference.
     axes : (str, str)
@@ -122,19 +124,22 @@ def sweep_map(table: pd.DataFrame, amount: Amount, axes: tuple[str, str], title:
     title : str
         The finding or the question.
     """
+    table = every[every["policy"] == policy]
     grid = table.pivot_table(index="y", columns="x", values="value", sort=True, dropna=False) if len(table) else pd.DataFrame()
     values = table["value"].to_numpy(np.float64)
-    known = values[np.isfinite(values)]
-    size, unit = (0.01, "%") if amount.change else unit_of(amount.unit, float(known.max(initial=0.0)))
-    most = float(np.abs(known).max(initial=0.0)) / size or 1.0
+    of_all = every["value"].to_numpy(np.float64)
+    known = of_all[np.isfinite(of_all)] if np.isfinite(of_all).any() else np.zeros(1)
+    size, unit = (0.01, "%") if amount.change else unit_of(amount.unit, float(known.max()))
+    most = float(np.abs(known).max()) / size
+    low, high = (-most, most) if amount.change else (float(known.min()) / size, float(known.max()) / size)
+    low, high = (low, high) if low < high else (low - 0.5, high + 0.5)
     trace: Trace
-    ends: Trace = {"zmin": -most, "zmax": most, "colorscale": _DIVERGING} if amount.change else {"colorscale": "Cividis"}
-    bar = {"title": {"text": unit or amount.title, "side": "top"}, "thickness": 14}
+    colours = _DIVERGING if amount.change else "Cividis"
+    bar = {"title": {"text": unit or amount.title, "side": "top", "font": {"size": TEXT_PX}}, "thickness": 14}
     if grid.size and grid.notna().to_numpy().mean() >= 0.5:
-        trace = _cells(grid, amount, size) | ends | {"colorbar": bar}
+        trace = _cells(grid, amount, size) | {"zmin": low, "zmax": high, "colorscale": colours, "colorbar": bar}
     else:
-        marker = {"color": values / size, "size": 12, "colorbar": bar, "colorscale": ends["colorscale"], "showscale": True}
-        marker |= {"cmin": -most, "cmax": most} if amount.change else {}
+        marker = {"color": values / size, "size": 12, "colorbar": bar, "colorscale": colours, "showscale": True, "cmin": low, "cmax": high}
         told = [value_text(amount, value) for value in values]
         hover = {"customdata": told, "hovertemplate": "%{x}, %{y}: %{customdata}<extra></extra>"}
         trace = {"type": "scatter", "mode": "markers", "x": table["x"].tolist(), "y": table["y"].tolist(), "marker": marker, **hover}
@@ -160,7 +165,14 @@ def _failed(table: pd.DataFrame, style: Style, floor: float) -> Trace:
     colours = [style[policy][0] for policy in lost["policy"]]
     marker = {"symbol": "x", "size": 9, "color": colours}
     hover = {"customdata": told, "hovertemplate": "%{x}: %{customdata}<extra></extra>"}
-    return {**legend_entry(FAILED, "markers", marker=marker), "x": lost["x"].to_numpy(), "y": np.full(len(lost), floor), "hoverinfo": None, **hover}
+    return {
+        **legend_entry(FAILED, "markers", marker=marker),
+        "x": lost["x"].to_numpy(),
+        "y": np.full(len(lost), floor),
+        "hoverinfo": None,
+        "cliponaxis": False,
+        **hover,
+    }
 
 
 def _told(amount: Amount, row: tuple[float, float, float]) -> str:

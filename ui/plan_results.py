@@ -94,7 +94,7 @@ def _curve(question: Question, mark: str, readings: pd.DataFrame, answers: Seque
         drawn = figure.kept(("plan", mark, len(readings), *look.items()), lambda: charts.capacity_curve(readings, look, target, size, title))
         figure.draw(drawn, "capacity", alt, lambda: _data(question, readings))
         return
-    first, second = (row_name(question.study, at) for at in question.groups)
+    first, second = (charts.Nodes(row_name(question.study, at), low, high) for at, low, high in zip(question.groups, question.low, question.high, strict=True))
     grid = st.grid(2, min_column_width=420)
     for answer in answers:
         mine = readings[readings["policy"] == answer.policy]

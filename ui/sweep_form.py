@@ -18,8 +18,7 @@ _ASKED: Final = "sweep_asked"
 _EDITION: Final = "sweep_edition"
 _STEPS: Final = 5
 _MOST_STEPS: Final = 1000
-_MOST_POINTS: Final = "All: every value, and of two things every combination. At random: so many points drawn from the ranges, which covers much with few runs."
-_REPEATS: Final = 50
+_MOST_REPEATS: Final = 50
 _CELL_PX: Final = 135
 _NOTHING: Final = ""
 _RANGE: Final = "range"
@@ -169,7 +168,7 @@ def _one(at: int, now: Asked, known: Mapping[str, Lever], taken: tuple[str, ...]
         kind = st.segmented_control("Values", kinds, default=kinds[mine.listed], required=True, key=_key("kind", at, path), disabled=locked)
     if kind == _LIST:
         with grid.cell():
-            text = st.text_input("Values, separated by commas", mine.text or _spelled(mine), key=_key("text", at, path), disabled=locked)
+            text = st.text_input("one by one", mine.text or _spelled(mine), key=_key("text", at, path), disabled=locked, help="Separated by commas.")
         return replace(mine, listed=True, text=text)
     return _over(grid, at, replace(mine, listed=False), lever, locked)
 

@@ -101,9 +101,9 @@ def _figures(told: Told, metric: str, *, change: bool) -> None:
         _maps(told, found, amount, shown)
     else:
         _curve(told, found, amount, {name: look[name] for name in shown})
-    if sweep.study.repeats < FEWEST_REPEATS:
+    if sweep.study.repeats < FEWEST_REPEATS and len(sweep.axes) < _MAP_AXES:
         st.caption(f"{plural(sweep.study.repeats, 'run')} of each point: bands are drawn from {FEWEST_REPEATS} repeats on.")
-    else:
+    elif len(sweep.axes) < _MAP_AXES:
         st.caption("Bands hold 95 % of resamples of the repeats.")
 
 
@@ -123,17 +123,18 @@ def _curve(told: Told, found: pd.DataFrame, amount: charts.Amount, look: charts.
 
 def _maps(told: Told, found: pd.DataFrame, amount: charts.Amount, shown: tuple[str, ...]) -> None:
     x, y = (axis.path for axis in told.sweep.axes)
+    table = found.rename(columns={x: "x", y: "y"})
     grid = st.grid(2, min_column_width=420)
     for name in shown:
-        mine = found[found["policy"] == name].rename(columns={x: "x", y: "y"})
+        mine = found[found["policy"] == name]
         if mine.empty:
             continue
         heading = f"{name}: {'change of ' if amount.change else ''}{amount.title}"
-        make = partial(charts.sweep_map, mine, amount, (told.axes[0], told.axes[1]), charts.literal(heading))
+        make = partial(charts.sweep_map, table, name, amount, (told.axes[0], told.axes[1]), charts.literal(heading))
         with grid.cell():
             drawn = figure.kept(("map", told.mark, len(told.rows), amount, name), make)
             alt = f"{heading} over {told.axes[0]} and {told.axes[1]}."
-            figure.draw(drawn, f"map/{name}", alt, partial(_readable, told, found[found["policy"] == name], amount.title))
+            figure.draw(drawn, f"map/{name}", alt, partial(_readable, told, mine, amount.title))
 
 
 def _readable(told: Told, found: pd.DataFrame, title: str) -> pd.DataFrame:
