@@ -236,12 +236,28 @@ def beside(store: Store, first: Item, second: Item) -> Beside:
     TrainyardError
         If no run of either is kept any more, or a trace is not.
     """
-    recipes = [one.recipe() for one in (first, second)]
-    studies = [recipe if isinstance(recipe, Study) else recipe.study for recipe in recipes]
-    frames = [numbers(store, recipe) for recipe in recipes]
+    frames = [numbers(store, one.recipe()) for one in (first, second)]
     if frames[0].empty and frames[1].empty:
         raise StoreError("No run of either is kept any more. Run them again.")
-    return Beside(tuple(differences(studies[0].named(""), studies[1].named(""), store)), *frames)
+    return Beside(changes(store, first, second), *frames)
+
+
+def changes(store: Store, old: Item, new: Item) -> tuple[str, ...]:
+    """Return what differs from one thing to another, in words; of sweeps and searches what differs in the comparison that they vary.
+
+    Raises
+    ------
+    TrainyardError
+        If this version cannot read one of them any more.
+    """
+    studies = [recipe if isinstance(recipe, Study) else recipe.study for recipe in (old.recipe(), new.recipe())]
+    return tuple(differences(studies[0].named(""), studies[1].named(""), store))
+
+
+def predecessor(found: Sequence[Item], at: int) -> Item | None:
+    """Return the next comparison of a list with the same title as this one: most often what it was made from."""
+    one = found[at]
+    return next((other for other in found[at + 1 :] if (other.kind, other.title) == (one.kind, one.title)), None) if one.kind == "study" else None
 
 
 def packed(store: Store, owner: str, ids: Sequence[str]) -> bytes:
@@ -310,8 +326,7 @@ def unpack(store: Store, owner: str, data: bytes, name: str) -> list[str]:
     made = []
     for recipe, given, tags, keys in things:
         made.append(shelve(store, owner, recipe, keys))
-        if given or tags:
-            label(store, owner, made[-1], name=given or None, tags=tags or None)
+        label(store, owner, made[-1], name=given or None, tags=tags or None)
     return made
 
 

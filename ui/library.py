@@ -25,6 +25,8 @@ _PAGE: Final = 20
 """Things on one page of the list."""
 _LONGEST: Final = 120
 """Characters of a title."""
+_DELETED: Final = "Results that nothing else needs, on your list or anybody else's, are deleted; a link to them then offers to run again."
+_MOST_CHANGES: Final = 4
 _SEARCH: Final = "runs/search"
 _CHOSEN: Final = "runs/chosen"
 _BESIDE: Final = "runs/beside"
@@ -69,8 +71,8 @@ def _list(found: Sequence[Item]) -> None:
     # A shorter list begins at its first page again.
     turned = st.pagination(pages, key=f"runs/page/{pages}") if pages > 1 else 1
     with place:
-        for one in found[(turned - 1) * _PAGE : turned * _PAGE]:
-            _row(one)
+        for at in range((turned - 1) * _PAGE, min(turned * _PAGE, len(found))):
+            _row(found[at], library.predecessor(found, at))
     days = f"{server.store().keep_days:g}"
     st.caption(f"{len(found):,} in all, seen by this browser only. What has a name or a tag is kept until you delete it, results of the rest for {days} days.")
 
@@ -89,7 +91,7 @@ def _clear() -> None:
     st.session_state[_CHOSEN] = []
 
 
-def _row(one: Item) -> None:
+def _row(one: Item, before: Item | None) -> None:
     name = words.plain(_name(one))
     with st.container(key=f"runs/row/{one.id}", horizontal=True, vertical_alignment="top", gap="xsmall", wrap=False):
         is_chosen = one.id in _chosen()
@@ -99,25 +101,36 @@ def _row(one: Item) -> None:
             if st.button(name, key=f"runs/open/{one.id}", type="tertiary"):
                 with _sentences():
                     _open(one)
-            st.caption(words.plain(_about(one)))
+            st.caption(words.plain(_about(one, _changes(before.id, one.id, before, one) if before else ())))
 
 
 def _name(one: Item) -> str:
     return charts.visible(one.name or one.title, _LONGEST)
 
 
-def _about(one: Item) -> str:
+@st.cache_data(max_entries=4096, show_spinner=False)
+def _changes(old: str, new: str, _old: Item, _new: Item) -> tuple[str, ...]:
+    """Return what tells a comparison from an earlier one of the same title."""
+    del old, new
+    try:
+        return library.changes(server.store(), _old, _new)
+    except TrainyardError:
+        return ()  # opening it says why it cannot be read
+
+
+def _about(one: Item, changes: Sequence[str]) -> str:
     kind = library.KINDS.get(one.kind, one.kind).capitalize()
     title = [charts.visible(one.title, _LONGEST)] if one.name else []
     tags = [f"tags: {', '.join(one.tags)}"] if one.tags else []
     zone = _zone()
-    return " · ".join([kind, *title, _runs(one), moment(datetime.fromtimestamp(one.used_s, zone), datetime.now(zone)), *tags])
+    more = ["; ".join(changes[:_MOST_CHANGES])] if changes else []
+    return " · ".join([kind, *title, *more, _runs(one), moment(datetime.fromtimestamp(one.used_s, zone), datetime.now(zone)), *tags])
 
 
 def _runs(one: Item) -> str:
     if one.there == one.runs:
         return words.plural(one.runs, "run")
-    return f"{one.there:,} of {one.runs:,} runs kept" if one.there else "no run is kept any more"
+    return f"{one.there:,} of {one.runs:,} runs kept" if one.there else "no run is kept"
 
 
 def _zone() -> tzinfo:
@@ -167,8 +180,7 @@ def _export(chosen: Sequence[Item]) -> None:
 
 
 def _delete(chosen: Sequence[Item]) -> None:
-    told = "This takes it" if len(chosen) == 1 else f"This takes all {len(chosen)}"
-    st.write(f"{told} off your list. Results that nothing else needs, on your list or anybody else's, are deleted; a link to them then offers to run again.")
+    st.write(f"This takes {'it' if len(chosen) == 1 else f'all {len(chosen)}'} off your list. {_DELETED}")
     if st.button(f"Delete {len(chosen)}", key="runs/delete", icon=":material/delete:"):
         there, gone = sum(one.there for one in chosen), 0
         for one in chosen:

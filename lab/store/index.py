@@ -323,8 +323,8 @@ class Index:
 
     def label(self, owner: str, study: str, *, name: str | None = None, tags: Sequence[str] | None = None) -> bool:
         """Name or tag what stands on a shelf; tell whether it does."""
-        given = {"name": name, "tags": None if tags is None else json.dumps(list(tags))}
-        values = {key: value for key, value in given.items() if value is not None}
+        given = {"name": name, "tags": None if tags is None else json.dumps(list(tags)) if tags else ""}
+        values = {"owner": owner} | {key: value for key, value in given.items() if value is not None}
         with self._changing() as connection:
             return bool(connection.execute(SHELF.update().where(SHELF.c.owner == owner, SHELF.c.study == study).values(values)).rowcount)
 

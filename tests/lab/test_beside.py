@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from lab.library import BRIEF
 from lab.run import key_of
 from lab.store import Store, StoreError
 from lab.study import Study
+from lab.sweeps.recipe import Axis, Sweep
 
 KEPT = {"jct_mean_s": 100.0, "jct_p95_s": 200.0, "queue_mean_s": 0.0, "makespan_s": 1000.0, "utilisation": 0.5, "cost_held_per_job_usd": None}
 
@@ -70,3 +72,28 @@ def test_a_comparison_is_one_thing_whatever_it_is_called(tmp_path: Path) -> None
     library.shelve(store, "you", study, ["aa" * 8])
     (other,) = library.items(store, "you")
     assert (other.name, "Monday" in str(other)) == ("", False)
+
+
+def test_what_tells_a_comparison_from_the_one_before(tmp_path: Path) -> None:
+    store, study = Store(tmp_path), start.sample_study("tiny")
+    fewer = replace(study, allocators=study.allocators[:2])
+    for one in (study, fewer, Sweep(study, (Axis("trace.load", (1.0, 2.0)),)), replace(study, repeats=3)):
+        library.shelve(store, "me", one, [])
+    found = library.items(store, "me")
+    assert [library.predecessor(found, at) for at in range(4)] == [found[3], None, None, None]
+    assert library.changes(store, found[3], found[0]) == ("repeats 1 → 3",)
+    assert library.changes(store, found[2], found[1]) == ("+ SRTF", "+ As it happened")
+
+
+def test_taking_the_last_tag_off_leaves_nothing_to_be_kept_for(tmp_path: Path) -> None:
+    store, study = Store(tmp_path), start.sample_study("tiny")
+    key = key_of(study.scenarios()[0], store)
+    store.put_numbers(key, KEPT, study.base.to_json())
+    mark = library.shelve(store, "me", study, [key])
+    library.label(store, "me", mark, tags=["talk"])
+    assert store.expire(time.time() + 40 * 86_400) == 0
+    library.label(store, "me", mark, tags=[" "])
+    assert store.expire(time.time() + 40 * 86_400) == 1
+    # What is left is the recipe, to be run again.
+    (one,) = library.items(store, "me")
+    assert (one.tags, one.there, one.recipe()) == ((), 0, study)

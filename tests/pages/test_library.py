@@ -79,7 +79,7 @@ def test_a_run_is_listed_where_it_was_made_and_nowhere_else(browse: Browse, pool
     ann.switch_page("pages/start.py").run()
     assert len(listed(ann)) == 1
     assert listed(ann)[0].endswith(" on Twelve jobs by hand")
-    assert "no run is kept any more" in texts(ann)
+    assert "no run is kept" in texts(ann)
     assert listed(browse(BOB)) == []
     finish(pool, tiny)
     ann.run()
@@ -246,7 +246,7 @@ def test_a_plan_is_opened_where_plans_are_made(browse: Browse, pool: FakePool, t
     asked = Question(replace(tiny, allocators=tiny.allocators[:2]), (0,), (1,), (4,), limit=1200.0)
     mark = library.shelve(pool.store, shelf(ANN), asked, ["aa" * 8])
     app = browse(ANN)
-    assert "Plan · no run is kept any more · today" in texts(app)
+    assert "Plan · no run is kept · today" in texts(app)
     press(app, f"runs/open/{mark}")
     assert library.read(unpack_document(_one(app.query_params["q"]))) == asked
 
