@@ -14,7 +14,7 @@ from ui.shell import page
 TABS: Final[Mapping[str, tuple[str, Callable[[], None]]]] = {
     "capacity": ("Capacity", plan.draw),
     "sweep": ("Sweep", sweep.draw),
-    "from-here": ("From here on", from_here.draw),
+    from_here.NAME: ("From here on", from_here.draw),
 }
 """Name in the address -> what the tab is called, and what draws it."""
 TAB: Final = "tab"

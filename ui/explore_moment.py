@@ -13,7 +13,7 @@ import charts
 from lab import explore, explored, frames
 from lab.explore import Book, Moment
 from ui import explore_view as view
-from ui import figure, words
+from ui import figure, from_here, words
 from ui.explore_view import Scene
 
 EVERY_S: Final = 0.5
@@ -102,6 +102,7 @@ def _controls(scene: Scene, at_s: float) -> None:
             st.rerun()
         view.choice(st.selectbox, "Step", _steps(scene), _STEP, _usual_step(scene), format_func=_STEPS.__getitem__, width=120)
         st.markdown(f"**{scene.book.clock.at(at_s)}**")
+        from_here.link(at_s)
 
 
 def _slider(scene: Scene, at_s: float, left_px: int) -> None:

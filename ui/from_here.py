@@ -20,6 +20,8 @@ from lab.words import Clock
 from ui import explore_view as view
 from ui import figure, forms, place, server, state, words
 
+NAME: Final = "from-here"
+"""Of the tab, in the address."""
 TURN: Final = "turn"
 """Parameter of the address: what changes, see `lab.from_here.Turn.pack`."""
 EVERY_S: Final = 0.5
@@ -58,6 +60,13 @@ def draw() -> None:
             _results(branch)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
+
+
+def link(at_s: float) -> None:
+    """Draw the way from an instant of the Explore page to this tab."""
+    there = state.address() | {"tab": NAME, view.INSTANT: f"{at_s:.0f}"}
+    policy = view.asked(view.POLICY)
+    st.page_link("pages/plan.py", label="What if from here on", icon=":material/alt_route:", query_params=there | ({view.POLICY: policy} if policy else {}))
 
 
 def _adopt() -> Turn | None:

@@ -111,3 +111,14 @@ def test_a_fault_of_the_run_is_said(visit: Open, two: Study, pool: FakePool) -> 
     sound(app)
     assert "stopped by a test" in texts(app)
     assert primary(app) == ["Run from here on"]
+
+
+def test_explore_leads_here_with_its_instant(visit: Open, two: Study, pool: FakePool) -> None:
+    finish(pool, two)
+    app = visit("explore", two)
+    app.query_params["at"] = "420"
+    app.run()
+    sound(app)
+    link = next(item.proto for item in app.get("page_link") if "from here on" in item.proto.label)
+    assert "tab=from-here" in link.query_string
+    assert "at=420" in link.query_string
