@@ -14,7 +14,7 @@ from lab.sweeps import plan
 from lab.sweeps.plan import PlanRun
 from lab.sweeps.question import Question
 from lab.sweeps.work import Numbers
-from sim.cluster import Cluster
+from sim.cluster import Change, Cluster
 from sim.contract import Spec
 from sim.errors import ParameterError
 
@@ -116,7 +116,45 @@ def test_the_cheapest_of_two_types(store: Store) -> None:
 def test_none_of_both_is_no_cluster_and_no_crash(store: Store) -> None:
     made = asked(Question(STUDY, (0, 1), (0, 0), (0, 0), "queue_mean_s", 1.0), store)
     assert [answer.size for answer in made.answers()] == [None, None]
-    assert made.readings()["failed"].str.contains("no node").all() or (made.readings()["failed"] != "").all()
+    assert [(answer.failed, answer.why) for answer in made.answers()] == [(1, "The cluster has no nodes. Add a row with at least one node.")] * 2
+
+
+def test_a_search_whose_runs_fail_says_why(store: Store) -> None:
+    study = Study(STUDY.base, (Spec("dp_elastic"),))
+    (answer,) = asked(replace(QUESTION, study=study, high=(3,)), store).answers()
+    assert (answer.size, answer.nearest, answer.failed, answer.over) == (None, None, 3, True)
+    assert answer.why.startswith("dp_elastic cannot run here: ")
+
+
+def test_of_mixes_the_one_with_all_jobs_sets_the_measure(store: Store) -> None:
+    # Only the first type has room for the largest jobs: without it nobody waits for long, because they never run.
+    cluster = Cluster.parse("2x8:v100,2x1:k80")
+    question = Question(replace(STUDY, base=replace(STUDY.base, cluster=cluster)), (0, 1), (0, 0), (2, 2), "queue_mean_s", 1e9)
+    for answer in asked(question, store).answers():
+        assert answer.size is not None
+        assert answer.size[0] > 0
+    readings = asked(question, store).readings()
+    assert (readings["completed"].max(), readings["completed"].min() < 1.0) == (1.0, True)
+    assert not readings.loc[readings["completed"] < 1.0, "holds"].any()
+
+
+def test_dated_changes_stay_with_their_machines() -> None:
+    changes = (Change(10.0, (1, 3, 4), False), Change(20.0, (3,), True))
+    cluster = replace(Cluster.parse("4x4:v100,2x4:k80"), changes=changes)
+    question = Question(replace(STUDY, base=replace(STUDY.base, cluster=cluster)), (0,), (0,), (8,), "queue_mean_s", 600.0)
+    # The fifth machine is the first of the second kind, whatever stands before it.
+    assert question.cluster((4,)) == cluster
+    assert question.cluster((6,)).changes == (Change(10.0, (1, 3, 6), False), Change(20.0, (3,), True))
+    assert question.cluster((2,)).changes == (Change(10.0, (1, 2), False),)
+    assert question.cluster((0,)).changes == (Change(10.0, (0,), False),)
+
+
+def test_a_group_with_a_name_racks_and_partitions_keeps_them(store: Store) -> None:
+    group = replace(CLUSTER.groups[0], name="fast", rack_size=2, partitions=("a", "b"), count=4)
+    question = replace(QUESTION, study=replace(STUDY, base=replace(STUDY.base, cluster=Cluster((group,)))), low=(0,), high=(3,))
+    (made,) = question.cluster((3,)).groups
+    assert made == replace(group, count=3)
+    assert all(answer.over for answer in asked(question, store).answers())
 
 
 def test_cancelled_at_once(store: Store) -> None:
@@ -135,6 +173,9 @@ def test_cancelled_at_once(store: Store) -> None:
         ({"low": (3,), "high": (2,)}, "no range"),
         ({"low": (1, 1)}, "needs a range"),
         ({"metric": "nonsense"}, "No target can be set for 'nonsense'"),
+        ({"limit": float("inf")}, "must be a finite number"),
+        ({"check": "no"}, "neither true nor false"),
+        ({"high": (20_000,)}, "at most 10,000 sizes"),
         ({"limit": float("nan")}, "limit = nan is not a number"),
         ({"groups": (0, 1), "low": (1, 1), "high": (2, 2), "budget_per_h": 0.01}, "Raise the budget"),
     ],

@@ -8,7 +8,7 @@ from lab.study import Study
 from lab.sweeps.recipe import MOST_CELLS, Axis, Cell, Sweep, axis_from_text
 from sim.contract import Spec
 from sim.errors import ParameterError, TrainyardError
-from tests.lab.sweeps.cases import STUDY
+from tests.lab.sweeps.cases import CLUSTER, STUDY
 
 LOADS = Axis("trace.load", (0.5, 1.0))
 SEEDS = Axis("seed", (3, 4, 5))
@@ -83,13 +83,34 @@ def test_it_comes_back_from_json_and_from_an_address() -> None:
         ("faults.mtbf_h=10..1000:3:log", Axis.over("faults.mtbf_h", 10, 1000, 3, log=True)),
         ("allocator.head=skip,block", Axis("allocator.head", ("skip", "block"))),
         ("seed=1,2", Axis("seed", (1, 2))),
+        ("belief=exact;noisy:sigma=0.3,bias=2", Axis("belief", ("exact", "noisy:sigma=0.3,bias=2"))),
+        ("cluster=2x4:v100,1x8:k80;", Axis("cluster", ("2x4:v100,1x8:k80",))),
+        ("trace.source=../a.csv,b.csv", Axis("trace.source", ("../a.csv", "b.csv"))),
     ],
 )
 def test_axes_as_the_command_line_takes_them(text: str, axis: Axis) -> None:
     assert axis_from_text(text) == axis
 
 
-@pytest.mark.parametrize("text", ["trace.load", "trace.load=", "=3", "a..b=1", "x=2..1:3", "x=1..2:1", "x=0..2:3:log", "x=1..2:3:lin", "x=1..b:3", "x=1,1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "trace.load",
+        "trace.load=",
+        "=3",
+        "a..b=1",
+        "x=2..1:3",
+        "x=1..2:1",
+        "x=0..2:3:log",
+        "x=1..2:3:lin",
+        "x=1..b:3",
+        "x=1,1",
+        "x=1e400",
+        "x=0..9:999999999",
+        "repeats=1,2",
+        "allocators.0=fifo,sjf",
+    ],
+)
 def test_wrong_axes_are_one_sentence(text: str) -> None:
     with pytest.raises(ParameterError) as caught:
         axis_from_text(text)
@@ -117,3 +138,22 @@ def test_titles() -> None:
 
 def test_study_of_many_policies_counts_all() -> None:
     assert Sweep(Study(STUDY.base, (Spec("fifo"), Spec("sjf"), Spec("srtf")), repeats=5), (SEEDS,)).runs == 45
+
+
+def test_what_varies_for_one_policy_leaves_the_others_alone() -> None:
+    sweep = Sweep(STUDY, (Axis("allocators.0.head", ("skip", "block")),))
+    keys = [scenario.canonical() for cell, scenario in sweep.cells() if cell.policy == 1 and not isinstance(scenario, TrainyardError)]
+    assert keys[0] == keys[1]
+
+
+def test_as_many_points_are_drawn_as_there_are_without_trying_forever() -> None:
+    axes = tuple(Axis(path, tuple(range(3))) for path in ("seed", "faults.seed"))
+    assert len(Sweep(STUDY, axes, draw=40_000).points()) == 9
+
+
+def test_values_that_are_tables_come_through_json() -> None:
+    plain = {"study": STUDY.to_json(), "axes": {"cluster": [CLUSTER.to_json(), "1x1:v100"]}}
+    sweep = Sweep.from_json(plain)
+    assert [sweep.at(point).base.cluster.gpus for point in sweep.points()] == [CLUSTER.gpus, 1]
+    with pytest.raises(ParameterError, match="no scenario can hold"):
+        Axis("seed", (float("nan"),))

@@ -1,28 +1,36 @@
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from lab import store as stores
 from lab.run import run, summarise
+from lab.scenario import TraceSpec
 from lab.sources import load_trace
 from lab.store import Store
+from lab.store.index import LibraryError
 from lab.study import Study
 from lab.sweeps import crew
 from lab.sweeps.executors import Inline, opened
 from lab.sweeps.recipe import Axis, Sweep
 from lab.sweeps.running import SweepRun
-from lab.sweeps.work import Numbers, run_numbers
+from lab.sweeps.work import Baggage, Numbers, run_numbers
 from sim.contract import Spec
-from sim.errors import ParameterError
+from sim.errors import InfeasiblePlan, ParameterError
+from sim.trace import Trace
 from tests.lab.sweeps.cases import CLUSTER, STUDY
 
 SWEEP = Sweep(replace(STUDY, repeats=2), (Axis("trace.load", (0.5, 1.0, 2.0)),))
@@ -106,19 +114,13 @@ def test_cancelling_keeps_what_is_done(store: Store, monkeypatch: pytest.MonkeyP
 
 
 def test_whole_results_open_in_compare_at_once(store: Store) -> None:
-    made = SweepRun(SWEEP, store, "inline", whole=True)
+    few = Sweep(STUDY, (Axis("seed", (7,)),))
+    # Numbers alone give way to whole results.
+    assert not any(store.has(key) for key in done(few, store).keys)
+    made = SweepRun(few, store, "inline", whole=True)
     made.run()
     assert made.error == ""
     assert all(store.has(key) for key in made.keys)
-    assert all(not store.has(key) for key in done(Sweep(STUDY, (Axis("seed", (7,)),)), store).keys)
-
-
-def test_numbers_alone_give_way_to_whole_results(store: Store) -> None:
-    numbers = done(SWEEP, store)
-    assert not store.has(numbers.keys[0])
-    whole = SweepRun(SWEEP, store, "inline", whole=True)
-    whole.run()
-    assert store.has(numbers.keys[0])
 
 
 def test_places_to_run() -> None:
@@ -127,6 +129,121 @@ def test_places_to_run() -> None:
     for wrong in ("thread", "inline:2", "processes:0", "processes:x", "processes:5000"):
         with pytest.raises(ParameterError, match="is no place to run"), opened(wrong):
             pass
+
+
+def fails(document: Mapping[str, Any], address: str, baggage: Baggage) -> Numbers:
+    """In a worker process: a run that takes the process down, ones that fail otherwise, and ones that do not."""
+    match document["seed"]:
+        case 1:
+            os._exit(9)
+        case 2:
+            raise MemoryError
+        case 3:
+            raise InfeasiblePlan("It gave a GPU twice.")
+        case 4:
+            raise OSError(28, "No space left on device")
+    return run_numbers(document, address, baggage)
+
+
+def test_a_run_that_takes_its_process_down_is_a_row_and_the_others_go_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "run_numbers", fails)
+    one = Study(STUDY.base, STUDY.allocators[:1])
+    table = done(Sweep(one, (Axis("seed", tuple(range(7))),)), store, "processes:2").table()
+    ended = "The process of this run was ended by the system, most often because memory ran out. Choose fewer jobs, or a shorter window."
+    assert table["error"].tolist()[:4] == ["", ended, ended, "It gave a GPU twice."]
+    assert "No space left on device" in table["error"][4]
+    assert table["error"].tolist()[5:] == ["", ""]
+    # What failed is tried again.
+    monkeypatch.undo()
+    again = done(Sweep(one, (Axis("seed", tuple(range(7))),)), store)
+    assert (again.known, again.failed) == (3, {})
+
+
+def test_cancelling_ends_the_processes_at_once(store: Store) -> None:
+    base = replace(STUDY.base, trace=TraceSpec("sample:week"))
+    run = SweepRun(Sweep(replace(STUDY, base=base), (Axis("seed", tuple(range(100))),)), store, "processes:2")
+    before = _processes()
+    run.start()
+    while not run.done:
+        assert not run.wait(0.01), run.error
+    workers, began_s = _processes() - before, time.monotonic()
+    run.cancel()
+    assert run.wait(10)
+    assert time.monotonic() - began_s < 2
+    assert (run.state, len(store.numbers(run.keys))) == ("cancelled", run.done)
+    assert len(workers - _processes()) >= 2
+
+
+def _processes() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def test_settings_that_no_run_can_have_are_one_sentence(store: Store) -> None:
+    run = SweepRun(Sweep(STUDY, (Axis("trace.nonsense", (1, 2)),)), store, "inline")
+    run.run()
+    assert (run.state, run.done) == ("failed", 0)
+    assert run.error.startswith("No run of this sweep can be made. The trace has no setting 'nonsense'.")
+    with pytest.raises(ParameterError, match="No run of this sweep can be made"):
+        SweepRun(Sweep(STUDY, (Axis("trace.nonsense", (1, 2)),)), store).recall()
+
+
+def test_equal_runs_are_made_once_and_shown_at_every_point(store: Store) -> None:
+    made = done(Sweep(replace(STUDY, repeats=2), (Axis("seed", (0, 1)),)), store)
+    assert (made.of, len(made.table())) == (6, 8)
+    assert made.table()["key"].nunique() == 6
+
+
+def test_two_sweeps_at_once_over_the_same_runs(store: Store) -> None:
+    runs = [SweepRun(SWEEP, store, "inline") for _ in range(2)]
+    for one in runs:
+        one.start()
+    assert all(one.wait(60) for one in runs)
+    assert [(one.state, one.done) for one in runs] == [("done", 12)] * 2
+    assert len(store.numbers(runs[0].keys)) == 12
+
+
+def test_what_cannot_be_kept_is_shown_and_the_reason_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, puts = store.put_numbers, itertools.count(1)
+
+    def full(key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]) -> None:
+        if next(puts) > 3:
+            raise LibraryError("The library's database cannot be written, because the disk is full.")
+        put(key, summary, scenario)
+
+    monkeypatch.setattr(store, "put_numbers", full)
+    run = SweepRun(SWEEP, store, "inline")
+    run.run()
+    assert (run.state, run.error) == ("failed", "The library's database cannot be written, because the disk is full.")
+    assert (len(run.table()), len(store.numbers(run.keys))) == (4, 3)
+    monkeypatch.undo()
+    assert done(SWEEP, store).known == 3
+
+
+def test_a_store_that_is_removed_under_a_sweep_is_said(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def removed(document: Mapping[str, Any], address: str, baggage: Baggage) -> Numbers:
+        found = run_numbers(document, address, baggage)
+        shutil.rmtree(store.root)
+        return found
+
+    monkeypatch.setattr(crew, "run_numbers", removed)
+    run = SweepRun(SWEEP, store, "inline")
+    run.run()
+    assert run.state == "failed"
+    assert run.error.endswith("was removed while it was in use. Start again: it is made anew from the kept results.")
+    # Another process that asks for the store by its address gets a new one.
+    assert Store.at(store.address).entries() == []
+
+
+def test_a_trace_that_is_gone_fails_its_runs_only(store: Store, trace: Trace) -> None:
+    digest = store.put_trace(trace)
+    here = f"store:{digest}"
+    axis = Axis("trace.source", ("sample:tiny", here))
+    run = SweepRun(Sweep(STUDY, (axis,)), store, "inline")
+    run.recall()
+    store.delete_trace(digest)
+    run.run()
+    assert run.state == "done"
+    assert (run.table()["error"] != "").tolist() == [False, False, True, True]
 
 
 KILLED = """
@@ -176,3 +293,6 @@ def test_stores_are_opened_once_per_process(tmp_path: Path) -> None:
     address = Store(tmp_path / "store").address
     assert Store.at(address) is Store.at(address)
     assert stores.Store.at(address).root == tmp_path / "store"
+    odd = Store(tmp_path / "a | b?c#d%20é")
+    odd.put_numbers("ab" * 16, {"x": 1}, {})
+    assert Store.at(odd.address).numbers(["ab" * 16]) == {"ab" * 16: {"x": 1}}

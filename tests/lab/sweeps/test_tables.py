@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from lab.compare import ratio
+from lab.study import Study
 from lab.sweeps.recipe import Axis, Sweep
 from lab.sweeps.tables import curves, differences, verdict
+from sim.contract import Spec
 from tests.lab.sweeps.cases import STUDY
 
 LOADS = Axis("trace.load", (0.5, 1.0))
@@ -58,6 +62,44 @@ def test_bands_hold_the_mean_of_the_population_about_as_often_as_they_say() -> N
         found = curves(table({(0, "A", turn): value for turn, value in enumerate(rng.exponential(10.0, 30))}), sweep, "jct_mean_s").iloc[0]
         inside += found["low"] <= 10.0 <= found["high"]
     assert inside >= 50
+
+
+def test_bands_are_those_of_a_bootstrap_written_otherwise() -> None:
+    sweep = Sweep(replace(STUDY, repeats=5), (LOADS,))
+    ours, base = (4.0, 7.0, 1.0, 9.0, 5.5), (5.0, 9.0, 1.5, 9.5, 5.0)
+    runs = table({(0, name, turn): value for name, values in {"A": base, "B": ours}.items() for turn, value in enumerate(values)})
+    # All 3,125 ways to draw five repeats out of five, in place of 2,000 at random.
+    drawn = [([ours[at] for at in pick], [base[at] for at in pick]) for pick in itertools.product(range(5), repeat=5)]
+    means = sorted(sum(mine) / 5 for mine, _ in drawn)
+    ratios = sorted(sum(mine) / sum(other) - 1 for mine, other in drawn)
+    ends = [round(share * (len(drawn) - 1)) for share in (0.025, 0.975)]
+    curve = curves(runs, sweep, "jct_mean_s").set_index("policy").loc["B"]
+    assert [curve["low"], curve["high"]] == pytest.approx([means[at] for at in ends], abs=0.25)
+    assert curve["value"] == pytest.approx(26.5 / 5)
+    change = differences(runs, sweep, "jct_mean_s", "A").iloc[0]
+    assert [change["low"], change["high"]] == pytest.approx([ratios[at] for at in ends], abs=0.02)
+    assert change["value"] == pytest.approx(26.5 / 30 - 1)
+    # The same function that gives Compare its intervals.
+    found = ratio(base, ours)
+    assert (found.value, found.low, found.high) == (pytest.approx(change["value"]), pytest.approx(change["low"]), pytest.approx(change["high"]))
+
+
+def test_a_policy_that_completes_fewer_jobs_is_ahead_nowhere_nor_is_a_recording() -> None:
+    study = Study(STUDY.base, (Spec("fifo"), Spec("sjf"), Spec("recorded")))
+    rows = [(0, 1.0, "FIFO", 0, "", 9.0, 10.0, 10), (0, 1.0, "SJF", 0, "", 1.0, 9.0, 10), (0, 1.0, "As it happened", 0, "", 0.5, 10.0, 10)]
+    runs = pd.DataFrame(rows, columns=["point", "trace.load", "policy", "repeat", "error", "jct_mean_s", "completed", "jobs"])
+    sweep = Sweep(study, (LOADS,))
+    found = curves(runs, sweep, "jct_mean_s")
+    assert found["completed"].tolist() == [1.0, 0.9, 1.0]
+    assert verdict(found, sweep, "jct_mean_s", "mean JCT") == "Nothing to compare yet."
+    assert verdict(found.assign(completed=1.0), sweep, "jct_mean_s", "mean JCT") == "Lowest mean JCT, of 1 point: SJF at 1."
+
+
+def test_points_whose_values_read_alike_stay_apart() -> None:
+    sweep = Sweep(STUDY, (Axis("trace.load", (1, True)),))
+    rows = [(at, value, "A", 0, "", 1.0 + at) for at, value in enumerate((1, True))]
+    found = curves(pd.DataFrame(rows, columns=["point", "trace.load", "policy", "repeat", "error", "jct_mean_s"]), sweep, "jct_mean_s")
+    assert found["value"].tolist() == [1.0, 2.0]
 
 
 def test_who_is_ahead_where() -> None:
