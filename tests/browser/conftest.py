@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -49,10 +50,12 @@ def visit(browser: Browser) -> Iterator[Callable[..., Page]]:
         if not url.startswith(("http://127.0.0.1", "data:", "blob:")):
             strangers.append(url)
 
-    def go(address: str, width: int = 1440) -> Page:
-        page = browser.new_page(viewport={"width": width, "height": 1000}, accept_downloads=True)
+    def go(address: str, width: int = 1440, watch: Callable[[Page], None] | None = None, **more: Any) -> Page:
+        page = browser.new_page(viewport={"width": width, "height": 1000}, accept_downloads=True, **more)
         page.set_default_timeout(30_000)
         page.on("request", lambda request: note(request.url))
+        if watch is not None:
+            watch(page)
         page.goto(address)
         page.get_by_text("Save scenario").wait_for(state="attached")
         pages.append(page)
