@@ -13,7 +13,7 @@ from lab import catalog, intake, start
 from lab.front import TraceSpec, TrainyardError, load_trace
 from ui import server, state, words
 
-TYPES: Final = ("csv", "tsv", "txt", "log", "json", "parquet", "gz", "zip")
+TYPES: Final = ("csv", "tsv", "txt", "log", "json", "parquet", "swf", "gz", "zip")
 ZONES: Final = ("", "UTC", "Europe/Berlin", "Europe/London", "US/Pacific", "US/Eastern", "Asia/Shanghai", "Asia/Tokyo", "Asia/Kolkata", "Australia/Sydney")
 RULES: Final = {"cpu_jobs": {"drop": "leave out", "keep": "keep"}, "unfinished": {"drop": "leave out", "cut": "cut at the end of the trace"}}
 _UNITS: Final = {"s": "seconds", "ms": "milliseconds", "min": "minutes", "h": "hours"}
@@ -27,7 +27,7 @@ def receive() -> None:
     """Draw the drop zone, and take over a file as soon as it arrives."""
     mine = state.desk()
     file = st.file_uploader("Your trace", list(TYPES), key="trace_file", max_upload_size=intake.UPLOAD_MB, help=_limits())
-    st.caption(f"CSV, TSV, Parquet, JSON or Slurm's `sacct -P`; plain, .gz or .zip; up to {intake.UPLOAD_MB} MB and 2 million rows.")
+    st.caption(f"CSV, TSV, Parquet, JSON, SWF or Slurm's `sacct -P`; plain, .gz or .zip; up to {intake.UPLOAD_MB} MB and 2 million rows.")
     with st.expander("How to export from Slurm"):
         st.code(_SACCT, language="bash", wrap_lines=True)
         st.caption("With the days that you want. sacct prints times in the zone of whoever runs it; choose that zone below if it is not UTC.")
@@ -57,7 +57,8 @@ def _privacy(mine: state.Desk) -> None:
             except TrainyardError as error:
                 st.error(words.plain(str(error)), icon=":material/error:")
                 return
-            mine.news = f"{about.name} is deleted from this server, and so {'is' if results == 1 else 'are'} {words.plural(results, 'result')} of it."
+            also = f", and so {'is' if results == 1 else 'are'} {words.plural(results, 'result')} of it" if results else ""
+            mine.news = f"{about.name} is deleted from this server{also}."
             mine.replace(start.with_trace(mine.study, TraceSpec(), server.store()))
             mine.upload, mine.taken, mine.shown = None, {}, None
             st.rerun()
@@ -247,4 +248,4 @@ def _zone_name(name: str) -> str:
 
 
 def _limits() -> str:
-    return "The format is recognised by content, not by name: native columns, Philly, Helios, Slurm, Microsoft ITP, or any table whose columns you name."
+    return "The format is recognised by content, not by name: native columns, Philly, Helios, Slurm, SWF, Microsoft ITP, or any table whose columns you name."

@@ -25,13 +25,14 @@ from sim.readers.sacct import SACCT
 from sim.readers.slurm_db import SLURM_DB
 from sim.readers.sniff import Sample, plain
 from sim.readers.source import HEAD, Content, open_source
+from sim.readers.swf import SWF
 from sim.readers.table import read_table
 from sim.trace import REQUIRED
 
 __all__ = ["FORMATS", "Draft", "Format", "Import", "Peek", "ReadOptions", "Report", "Sample", "detect", "peek", "read"]
 
 # In this order they are asked whether they recognise a file; the table whose columns must be guessed comes last.
-_ORDER: Final = (NATIVE, PHILLY_JSON, PHILLY_CSV, HELIOS, HELIOS_CSV, SACCT, SLURM_DB, ITP, GAVEL, TABLE)
+_ORDER: Final = (NATIVE, PHILLY_JSON, PHILLY_CSV, HELIOS, HELIOS_CSV, SACCT, SLURM_DB, ITP, GAVEL, SWF, TABLE)
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType({fmt.name: fmt for fmt in _ORDER})
 HEAD_ROWS: Final = 20
 DEFAULTS: Final = ReadOptions()
@@ -116,7 +117,7 @@ def peek(source: Path | bytes, *, name: str = "", options: ReadOptions = DEFAULT
     """
     content = open_source(source, name or _name_of(source), options)
     found = detect(content)
-    headless = (found is SACCT and "submit" not in content.sample.keys) or (found is GAVEL and "total_steps" not in content.sample.keys)
+    headless = found is SWF or (found is SACCT and "submit" not in content.sample.keys) or (found is GAVEL and "total_steps" not in content.sample.keys)
     head = pd.DataFrame() if headless else _head(content, options)
     columns = tuple(map(str, head.columns))
     mapping = guess_mapping(columns, options.mapping)
@@ -138,7 +139,7 @@ def _choose(content: Content, fmt: str | None, options: ReadOptions) -> Format:
         return NATIVE if found is NATIVE else TABLE
     if found is None:
         shape = "this JSON is no known trace" if content.sample.kind == "json" else _single(content.sample)
-        raise TraceError(f"{content.name}: {shape}. Formats read: {', '.join(FORMATS)}.")
+        raise TraceError(f"{content.name}: {shape}. Formats read: {', '.join(dict.fromkeys(fmt.title.partition(' (')[0] for fmt in FORMATS.values()))}.")
     return found
 
 

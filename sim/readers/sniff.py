@@ -25,12 +25,15 @@ class Sample:
         Stripped fields of the first line of a text table.
     keys : frozenset of str
         For a text table the fields of its first line as `plain` names; for JSON every key that occurs early.
+    between_blanks : tuple of str
+        Of a text, the fields between blanks of its first line that does not begin with a semicolon, as comments of workload logs do.
     """
 
     kind: Literal["text", "json", "parquet"]
     delimiter: str = ""
     cells: tuple[str, ...] = ()
     keys: frozenset[str] = frozenset()
+    between_blanks: tuple[str, ...] = ()
 
 
 def plain(column: str) -> str:
@@ -45,7 +48,8 @@ def sample_of(head: str) -> Sample:
         return Sample("json", keys=frozenset(re.findall(r'"(\w+)"\s*:', stripped)))
     line = stripped.splitlines()[0] if stripped else ""
     delimiter, cells = _fields(line)
-    return Sample("text", delimiter, cells, frozenset(plain(cell) for cell in cells))
+    row = next((line for line in stripped.splitlines() if line.strip() and not line.startswith(";")), "")
+    return Sample("text", delimiter, cells, frozenset(plain(cell) for cell in cells), tuple(row.split()))
 
 
 def _fields(line: str) -> tuple[str, tuple[str, ...]]:
