@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import streamlit as st
 
@@ -12,12 +13,15 @@ from lab.document import unpack_document
 from lab.front import ParameterError, Study, TrainyardError
 from lab.sweeps import telling
 from lab.sweeps.question import Question
+from lab.sweeps.recipe import Sweep
 from ui import place, plan_form, plan_live, plan_results, server, state, sweep_form, words
 from ui.plan_runs import Recipe
 
 ASKED: Final = "q"
 """Parameter of the address: the question or the sweep."""
+T = TypeVar("T", Question, Sweep)
 _WRITTEN: Final = "plan_written"
+_ADOPTED: Final = "plan_adopted"
 
 
 def adopt() -> Recipe | None:
@@ -36,6 +40,7 @@ def adopt() -> Recipe | None:
         place.put(ASKED, "")
         st.error(words.plain(str(error)), icon=":material/error:")
         return None
+    st.session_state[_ADOPTED] = recipe
     if isinstance(recipe, Question):
         plan_form.take(plan_form.of_question(recipe))
     else:
@@ -51,6 +56,18 @@ def _take_study(study: Study) -> None:
         if own is not None and sweep_form.alike(own, study):
             return
     mine.replace(study)
+
+
+def as_it_came(recipe: T) -> T:
+    """Return the question or sweep of a form as it came from the address, if it is still the same.
+
+    Notes
+    -----
+    A form gives 1.0 for 1, and decides itself how thoroughly is searched: that makes no other question, but another id.
+    """
+    came: T | None = st.session_state.get(_ADOPTED)
+    same = replace(recipe, check=came.check) if isinstance(recipe, Question) and isinstance(came, Question) else recipe
+    return came if came is not None and same == came else recipe
 
 
 def write(recipe: Recipe) -> None:
@@ -85,11 +102,11 @@ def draw() -> None:
         return
     before = plan_form.asked(study)
     try:
-        locked = plan_live.is_going(before.question(study))
+        locked = plan_live.is_going(as_it_came(before.question(study)))
     except TrainyardError:
         locked = False
     try:
-        question = plan_form.draw(study, before, locked=locked).question(study)
+        question = as_it_came(plan_form.draw(study, before, locked=locked).question(study))
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return

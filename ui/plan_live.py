@@ -20,7 +20,7 @@ from lab.sweeps.plan import PlanRun
 from lab.sweeps.question import Question
 from lab.sweeps.running import SweepRun
 from ui import owner, server, state, words
-from ui.plan_runs import Recipe, Run, Runs
+from ui.plan_runs import MOST_LOOKED_UP, Recipe, Run, Runs
 
 EVERY_S: Final = 1.0
 _LARGE: Final = 400
@@ -103,6 +103,8 @@ def draw(panel: Panel) -> None:
     going = is_going(panel.recipe)
     if not going and (known := runs().known(panel.recipe)).state != "done":
         _begin(panel, mark, known)
+        if panel.most > MOST_LOOKED_UP and known.state == "waiting":
+            st.caption("Which of so many runs are known already is looked up as it begins; those are not run again.")
     # Drawn even when nothing runs: the browser may still ask for it once more.
     every_s = _SELDOM_S if panel.most > _LARGE else EVERY_S
     st.fragment(_live, run_every=every_s if going else None)(panel, mark)

@@ -16,6 +16,8 @@ from lab.sweeps.recipe import Sweep
 ENDED: Final = ("done", "failed", "cancelled")
 _MOST_KEPT: Final = 32
 """Runs that have ended, or were looked up, and are still at hand."""
+MOST_LOOKED_UP: Final = 1000
+"""Runs of a sweep that are looked up while a page is drawn: each takes half a millisecond."""
 _LOOK_AGAIN_S: Final = 10.0
 """Numbers of other runs may have made an answer complete."""
 Recipe = Question | Sweep
@@ -107,7 +109,8 @@ class Runs:
         with entry.lock:
             if not entry.asked and entry.run.state != "done" and time.monotonic() - entry.looked_s > _LOOK_AGAIN_S:
                 made = self._make(recipe)
-                made.recall()
+                if isinstance(recipe, Question) or recipe.runs <= MOST_LOOKED_UP:
+                    made.recall()
                 entry.run, entry.looked_s = made, time.monotonic()
             return entry.run
 

@@ -20,11 +20,11 @@ def draw() -> None:
     known = sweep_form.choices(study)
     before = sweep_form.asked(study, known)
     try:
-        locked = plan_live.is_going(before.sweep(study, known))
+        locked = plan_live.is_going(plan.as_it_came(before.sweep(study, known)))
     except TrainyardError:
         locked = False
     try:
-        sweep = sweep_form.draw(before, known, locked=locked).sweep(study, known)
+        sweep = plan.as_it_came(sweep_form.draw(before, known, locked=locked).sweep(study, known))
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
