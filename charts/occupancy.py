@@ -19,7 +19,7 @@ Matrix = NDArray[np.float32]
 MOST_CELLS: Final = 130_000
 MOST_DOWN: Final = 500
 """Spells that are hatched in one grid; the shortest are left out beyond that."""
-GUTTER: Final = 0.02
+GUTTER: Final = 0.03
 """Part of the window that is left free at the right, for the marks to click on."""
 PICK: Final = "pick"
 """Name of the trace of those marks; `y` of a mark is the label of its row."""
@@ -111,6 +111,7 @@ def occupancy(grids: Sequence[Grid], labels: Sequence[str], x: TimeAxis, *, diff
         traces += [trace | {"yaxis": f"y{number}"} for trace in _over(grid, labels, x, rows_px)]
         if len(grids) > 1:
             layout["annotations"].append(_note(grid.label, top / total))
+    layout["annotations"].append(_meaning("difference" if difference else "in use"))
     _once(traces)
     time = {"anchor": f"y{len(grids)}" if len(grids) > 1 else "y"} | widened(x) | {"showgrid": False}
     drawn = figure(traces, title, total, legend_px=_BAND_PX, hovermode="closest", barmode="overlay", bargap=0.0, xaxis=time, **layout)
@@ -231,6 +232,12 @@ def _once(traces: Sequence[Trace]) -> None:
             trace["legendgroup"] = "down"
 
 
+def _meaning(text: str) -> dict[str, Any]:
+    """Return what the colours are of, beside their scale."""
+    place = {"xref": "paper", "x": 1, "xanchor": "right", "xshift": -_SCALE_LONG_PX - 40, "yref": "paper", "y": 1, "yanchor": "middle", "yshift": _SCALE_PX - 5}
+    return {"text": text, "showarrow": False, "font": {"size": TEXT_PX, "color": NEUTRAL}, **place}
+
+
 def _note(text: str, top: float) -> dict[str, Any]:
     place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": top, "yanchor": "bottom", "yshift": 2}
     return {"text": f"<b>{literal(text)}</b>", "showarrow": False, "font": {"size": TEXT_PX}, **place}
@@ -271,7 +278,7 @@ def instant_strip(queue: Mapping[str, pd.DataFrame], style: Style, x: TimeAxis, 
     at = float(x.place(np.array([at_s]))[0])
     most = max((float(series["waiting"].max()) for series in queue.values() if len(series)), default=0.0)
     marks = {"nticks": 3} if most > 3 else {"dtick": 1, "range": [0, max(most, 1.0) * 1.1]}
-    y = {"rangemode": "tozero", "title": {"text": "waiting"}, "fixedrange": True} | marks
+    y = {"rangemode": "tozero", "title": {"text": "jobs waiting"}, "fixedrange": True} | marks
     drawn = figure(traces, "", 78, hovermode="x unified", xaxis=widened(x) | {"fixedrange": True}, yaxis=y)
     drawn.update_layout(height=78 + 54, margin={"l": left_px, "r": _RIGHT_PX, "t": 8, "b": 46})
     drawn.add_shape(type="line", x0=at, x1=at, y0=0, y1=1, yref="paper", line={"color": "#D55E00", "width": 2})

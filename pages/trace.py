@@ -40,7 +40,7 @@ def body() -> None:
     part = f" of {len(source.trace):,}" if len(trace) < len(source.trace) else ""
     st.markdown(
         f"**{words.plain(trace.name)}** · {' · '.join([words.plural(facts.jobs, 'job') + part, words.time(facts.span_s), *asked])} · "
-        f"half of the jobs run less than {words.time(facts.median_s)}{loaded}"
+        f"{'half of the jobs run no longer than' if facts.jobs > 1 else 'it runs'} {words.time(facts.median_s)}{loaded}"
     )
     trace_charts.draw(facts)
     st.page_link("pages/cluster.py", label="Next: the cluster", icon=":material/arrow_forward:")

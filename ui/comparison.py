@@ -61,6 +61,13 @@ def answer(said: Report, shown: Shown, look: tables.Look) -> None:
         st.caption(words.plain(f"Charts of several policies draw {outcomes.MOST_SHOWN}: {', '.join(left_out)} in the table only."))
 
 
+def subject(said: Report) -> str:
+    """Return the title of the policy that the headline shown is about; "" = none."""
+    told = said.headlines.get(st.session_state.get(_GOAL, ""), said.headline)
+    # A variant begins as its policy does.
+    return max((title for title in said.labels if told.startswith(f"{title} ")), key=len, default="")
+
+
 def _capital(goal: str) -> str:
     return GOALS[goal][:1].upper() + GOALS[goal][1:]
 

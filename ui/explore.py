@@ -13,8 +13,8 @@ import charts
 from lab import explore, explored
 from lab.explore import Book, Occupancy
 from lab.outcomes import Report, Shown
+from ui import comparison, figure, words
 from ui import explore_view as view
-from ui import figure, words
 from ui.explore_view import Scene
 
 _NAME: Final = "occupancy"
@@ -29,7 +29,8 @@ def policies(said: Report, shown: Shown) -> list[int]:
     """Draw the choice of the policy and of the one it is seen against; return their places in the study."""
     titles = {str(at): shown.titles[at] for at in shown.places}
     base = str(shown.study.baseline)
-    first = next((at for at in titles if at != base), next(iter(titles)))
+    told = comparison.subject(said)
+    first = next((at for at in titles if at != base and titles[at] == told), next((at for at in titles if at != base), next(iter(titles))))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = view.choice(st.selectbox, "Policy", list(titles), view.POLICY, first, format_func=titles.__getitem__, width=280)
         others = [view.NOTHING, *(at for at in titles if at != chosen)]

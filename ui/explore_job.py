@@ -78,7 +78,7 @@ def _pick(scene: Scene) -> None:
     table, matching = _jobs(scene.keys[scene.title], text, state, sort, scene.book)
     told = f"{len(table):,} of {words.plural(matching, 'job')}" if len(table) < matching else words.plural(matching, "job")
     all_of = "" if matching == len(scene.book.trace) else f" that match, of {len(scene.book.trace):,} in all"
-    st.caption(f"{told}{all_of}, under {words.plain(scene.title)}. Choose a row to open the job.")
+    st.caption(f"{told}{all_of}, under {words.plain(scene.title)}. Choose a row to open the job. JCT: from submission to finish.")
     if not len(table):
         return
     key = f"jobs/{view.picked()}"

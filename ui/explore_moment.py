@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import time
 from functools import partial
 from typing import Any, Final
@@ -13,7 +14,7 @@ import charts
 from lab import explore, explored, frames
 from lab.explore import Book, Moment
 from ui import explore_view as view
-from ui import figure, from_here, words
+from ui import figure, from_here, tables, words
 from ui.explore_view import Scene
 
 EVERY_S: Final = 0.5
@@ -23,11 +24,13 @@ _PLAYING: Final = "explore_playing"
 _STEPPED: Final = "explore_stepped"
 _SLIDER: Final = "explore/instant"
 _STEP: Final = "step"
+_MOST: Final = 2000
+"""Characters of a sentence."""
 _STEPS: Final = {"60": "1 min", "600": "10 min", "3600": "1 h", "21600": "6 h", "86400": "1 day"}
 _RIGHT_PX: Final = 32
 _BINS: Final = 249
 """The strip is drawn anew at every step, so it has fewer points than other figures."""
-_COLUMNS: Final = {"id": "Job", "user": "User", "gpus": "GPUs asked for", "waited_s": "Waited so far", "runs_s": "Runs for", "rank": "In order of submission"}
+_COLUMNS: Final = {"id": "Job", "user": "User", "gpus": "GPUs asked for", "waited_s": "Waited so far", "runs_s": "Runs for", "rank": "Place by submission"}
 
 
 def draw(scene: Scene, left_px: int) -> None:
@@ -53,7 +56,8 @@ def _moment(scene: Scene, left_px: int) -> None:
     figure.draw(charts.instant_strip(queue, scene.look.style, scene.axis, at_s, left_px), "instant", alt, lambda: _queue_table(queue))
     found = {title: _found(scene.keys[title], round(at_s), book) for title, book in scene.books.items()}
     for title, moment in found.items():
-        st.markdown(f"**{words.plain(title)}**: {words.plain(moment.sentence)}")
+        # Its line stands before it, because the strip has no room for a legend.
+        st.html(f"{tables.swatch(*scene.look.style[title])}<b>{html.escape(charts.visible(title))}</b>: {html.escape(charts.visible(moment.sentence, _MOST))}")
     _waiting(scene, found[scene.title])
     _link(scene)
 
@@ -101,7 +105,8 @@ def _controls(scene: Scene, at_s: float) -> None:
                 _go(t0)
             st.rerun()
         view.choice(st.selectbox, "Step", _steps(scene), _STEP, _usual_step(scene), format_func=_STEPS.__getitem__, width=120)
-        st.markdown(f"**{scene.book.clock.at(at_s)}**")
+        unit_s, unit = scene.axis.unit
+        st.markdown(f"**{scene.book.clock.at(at_s)}**, {at_s / unit_s:.2f} {unit} since the first submission")
         from_here.link(at_s)
 
 

@@ -13,7 +13,7 @@ from lab import explore
 from lab.explore import Book
 from lab.front import Entry, load_trace
 from lab.outcomes import Report, Shown
-from ui import overview, server, tables
+from ui import overview, server, state, tables, words
 from ui.shell import guarded
 
 POLICY: Final = "p"
@@ -167,6 +167,11 @@ def choice(box: Callable[..., Any], label: str, options: Sequence[str], name: st
         For the widget.
     """
     found = asked(name)
+    if found and found not in options:
+        # What was chosen under another scenario is dropped in silence; what a link asks for is not.
+        if state.desk().arrived:
+            st.caption(f":material/info: There is no “{words.plain(found[:80])}” to choose as “{label}”, so the page shows its own choice.")
+        put(name, "")
     key = f"explore/{name}"
     st.session_state[key] = found if found in options else default
     box(label, options, key=key, on_change=_take, args=(name, key), **more)

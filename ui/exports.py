@@ -25,6 +25,11 @@ _ICON: Final = ":material/download:"
 def draw(said: Report, shown: Shown) -> None:
     """Draw the downloads."""
     st.subheader("Take it with you", anchor=False)
+    if any(not server.store().has(shown.keys[at][0]) for at in shown.places):
+        # A file is made after the click, when nothing can be said any more.
+        st.warning("Results of this comparison were removed from this server meanwhile. Run it again to take it with you.", icon=":material/warning:")
+        st.button("Look again", key="forget_entries", on_click=state.forget_entries, icon=":material/refresh:")
+        return
     with st.container(horizontal=True):
         st.download_button(
             "Report (HTML)", lambda: report_html(shown), _REPORT, "text/html", key="report_here", on_click="ignore", icon=":material/description:"

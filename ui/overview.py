@@ -15,6 +15,8 @@ from lab.outcomes import Report
 from ui import figure, state, tables, words
 
 Window = tuple[float, float]
+_FOLLOWS: Final = {"compare": "figures over time follow, tables do not.", "explore": "figures follow; the list of jobs is of the whole run."}
+"""Page -> what the window changes."""
 _AXIS: Final = "axis"
 _CALENDAR: Final = "calendar"
 _EDITION: Final = "window_edition"
@@ -30,8 +32,8 @@ def draw(said: Report, look: tables.Look, key: str) -> Window | None:
         What the page shows.
     look : Look
         How its policies are drawn.
-    key : str
-        Of the elements; one per page.
+    key : {"compare", "explore"}
+        The page; of the elements too.
 
     Returns
     -------
@@ -56,7 +58,8 @@ def draw(said: Report, look: tables.Look, key: str) -> Window | None:
         if window is not None:
             st.button(f"{told(window, whole.epoch)} ✕", key=f"{_named(key)}/chip", help="Show the whole run again", on_click=_choose, args=(None,))
     grey = f" Grey: GPUs busy under {first}." if busy else ""
-    st.caption(words.plain(f"Lines: jobs waiting.{grey} Drag over the strip, or type, to look at a part: figures over time follow, tables do not."))
+    st.html(tables.legend(shown, look, "Lines: jobs waiting under"))
+    st.caption(words.plain(f"{grey} Drag over the strip, or type, to look at a part: {_FOLLOWS[key]}".strip()))
     if state.desk().window is not None and window is None:
         st.caption("The chosen window lies after the end of these runs, so the whole of them is shown.")
     return window
@@ -128,7 +131,8 @@ def _wall(epoch: str) -> datetime:
 def _fields(window: Window | None, whole: charts.TimeAxis, key: str) -> None:
     """Draw both ends of the window as fields."""
     shown = window or (whole.t0_s, whole.t1_s)
-    names = [f"{key}/{name}" for name in (("since", "until") if whole.epoch else ("from", "to"))]
+    # A field keeps its value under its key, but the runs become longer with every policy that finishes.
+    names = [f"{key}/{name}/{whole.t1_s:.0f}" for name in (("since", "until") if whole.epoch else ("from", "to"))]
     say: dict[str, Any] = {"on_change": _typed, "args": (names, shown, whole)}
     for title, name, at in zip(("From", "To"), names, shown, strict=True):
         if whole.epoch:

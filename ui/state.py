@@ -233,7 +233,10 @@ def open_desk() -> Desk:
     st.session_state[_GATHERED] = {}
     if _DESK not in st.session_state:
         st.session_state[_DESK] = made = _from_address(st.query_params.get(SCENARIO, ""), st.query_params.get(RESULT, ""))
-        made.window = _window(st.query_params.get(FROM, ""), st.query_params.get(TO, ""))
+        ends = st.query_params.get(FROM, ""), st.query_params.get(TO, "")
+        made.window = _window(*ends)
+        if made.window is None and any(ends) and not made.notice:
+            made.notice = "The window of time in the address is none: it needs a begin and a later end. All of the run is shown."
         if GOING in st.query_params and made.shown == made.study and not made.notice:
             made.run()
     server.seat(desk().watcher)
@@ -366,10 +369,18 @@ def _from_address(scenario: str, result: str) -> Desk:
         study = start.admitted(Study.unpack(scenario))
         if start.trace_is_gone(study, server.store()):
             return Desk(study)  # every page says so
+    except TrainyardError as error:
+        return _without_address(scenario, str(error))
+    try:
         shown = start.admitted(Study.unpack(result)) if result not in ("", SAME) else study
         found = gather(shown)
     except TrainyardError as error:
-        return _without_address(scenario, str(error))
+        if result in ("", SAME):
+            return _without_address(scenario, str(error))
+        # The other half of the address may be whole, and have results of its own.
+        made = _from_address(scenario, "")
+        made.notice = made.notice or "What the address wants to be shown cannot be read, so the scenario itself is shown."
+        return made
     # Without a complete policy there is nothing to show, and the page offers to run; but what a link has shown, or a reload has interrupted, is missed.
     wanted = found.places or result or GOING in st.query_params
     return Desk(study, shown=shown if wanted else None, notice=_shelved(shown) if found.places else "")

@@ -102,6 +102,12 @@ def swatch(colour: str, dash: str) -> str:
     return f'<span class="swatch" style="background: repeating-linear-gradient(90deg, {", ".join(stripes)})"></span>'
 
 
+def legend(titles: Sequence[str], look: Look, begin: str) -> str:
+    """Return a line that tells which policy is drawn how."""
+    keys = " &nbsp; ".join(f"{swatch(*look.style[title])}{html.escape(title)}" for title in titles)
+    return f'<p class="ty-note">{html.escape(begin)} &nbsp; {keys}</p>'
+
+
 def _named(title: str, look: Look, remarks: Mapping[str, str]) -> str:
     base = ' <span class="unit">(baseline)</span>' if title == look.baseline else ""
     remark = f'<br><span class="unit">{html.escape(remarks[title])}</span>' if title in remarks else ""

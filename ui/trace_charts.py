@@ -34,6 +34,7 @@ def _one(drawn: Any, name: str, told: tuple[str, str], rows: pd.DataFrame) -> No
     st.caption(words.plain(" ".join(told)))
 
 
+_HOUR_S: Final = 3600.0
 _PEAKS: Final = "Queues form in the peaks."
 _FEW: Final = "Where the two differ, few large jobs hold most of the GPUs, and wait until so many are free at once."
 _ORDER: Final = "The wider this is, the more the order matters in which jobs start: short ones behind long ones wait many times their own run time."
@@ -42,7 +43,9 @@ _SHARES: Final = "A policy that divides by users treats a few heavy ones otherwi
 
 def _peak(arrivals: pd.DataFrame) -> str:
     most = arrivals.iloc[int(arrivals["jobs_per_hour"].argmax())]
-    return f"Jobs per hour over time: at most {words.count(float(most['jobs_per_hour']))} per hour, at {words.instant(float(most['t_s']))}."
+    width_s, rate = float(most["width_s"]), f"{words.count(float(most['jobs_per_hour']))} per hour"
+    many = rate if width_s >= _HOUR_S else f"{words.plural(int(most['jobs']), 'job')} in {words.time(width_s)}"
+    return f"Jobs per hour over time: at most {many}, at {words.instant(float(most['t_s']))}."
 
 
 def _largest(sizes: pd.DataFrame) -> str:
@@ -52,12 +55,14 @@ def _largest(sizes: pd.DataFrame) -> str:
 
 def _half(durations: pd.DataFrame) -> str:
     middle = durations.iloc[int((durations["jobs"].cumsum() < durations["jobs"].sum() / 2).sum())]
-    return f"Jobs by recorded run time, logarithmic: the median is between {words.time(float(middle['low_s']))} and {words.time(float(middle['high_s']))}."
+    low, high = words.time(float(middle["low_s"])), words.time(float(middle["high_s"]))
+    return f"Jobs by recorded run time, logarithmic: the median is {f'about {low}' if low == high else f'between {low} and {high}'}."
 
 
 def _heaviest(users: pd.DataFrame) -> str:
     column, unit = ("gpu_hours", "GPU-hours") if "gpu_hours" in users else ("core_hours", "core-hours")
-    return f"Who asks for most: {users['name'].iloc[0]}, {words.count(float(users[column].iloc[0]))} {unit}."
+    told = words.count(float(users[column].iloc[0]))
+    return f"Who asks for most: {users['name'].iloc[0]}, {told} {unit[:-1] if told == '1' else unit}."
 
 
 _NAMED: Final = {

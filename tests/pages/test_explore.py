@@ -9,11 +9,12 @@ from urllib.parse import parse_qs
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from charts.occupancy import GUTTER
 from lab import outcomes
 from lab.front import Cluster, Scenario, Spec, Study, Trace
 from lab.scenario import TraceSpec
 from lab.sources import load_source
-from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from tests.pages.conftest import ROOT, FakePool, Open, finish, sound, study_of, texts
 from ui import explore_moment, state
 
 
@@ -59,14 +60,14 @@ def test_empty_explore_says_what_it_will_show_and_offers_to_run(visit: Open, poo
     assert "Running" in texts(app)
 
 
-def test_a_policy_is_seen_against_the_baseline(seen: AppTest, tiny: Study) -> None:
+def test_the_policy_of_the_headline_is_seen_against_the_baseline(seen: AppTest, tiny: Study) -> None:
     titles = outcomes.titles(tiny.allocators)
-    assert seen.selectbox(key="explore/p").value == "1"
+    assert seen.selectbox(key="explore/p").value == "2"
     assert seen.selectbox(key="explore/vs").value == "0"
     assert kinds(seen) == ["explore", "occupancy", "instant", "node"]
     cells = [trace for trace in drawn(seen, "occupancy")["data"] if trace["type"] == "heatmap"]
-    assert [trace["name"] for trace in cells] == [titles[1], titles[0]]
-    assert [trace["name"] for trace in drawn(seen, "instant")["data"]] == [titles[1], titles[0]]
+    assert [trace["name"] for trace in cells] == [titles[2], titles[0]]
+    assert [trace["name"] for trace in drawn(seen, "instant")["data"]] == [titles[2], titles[0]]
     assert "A cell: GPUs held on one node, as a share of its GPUs, mean over" in texts(seen)
     assert not [button for button in seen.button if button.proto.type == "primary"]
 
@@ -76,13 +77,13 @@ def test_the_difference_and_one_policy_alone(seen: AppTest, tiny: Study) -> None
     seen.segmented_control(key="explore/pic").set_value("difference").run()
     sound(seen)
     figure = drawn(seen, "occupancy")
-    assert [trace["name"] for trace in figure["data"] if trace["type"] == "heatmap"] == [f"{titles[1]} minus {titles[0]}"]
-    assert f"{titles[1]} minus {titles[0]}" in figure["layout"]["title"]["text"]
+    assert [trace["name"] for trace in figure["data"] if trace["type"] == "heatmap"] == [f"{titles[2]} minus {titles[0]}"]
+    assert f"{titles[2]} minus {titles[0]}" in figure["layout"]["title"]["text"]
     assert asked(seen, "pic") == "difference"
-    assert f"Orange: more under {titles[1]}; blue: more under {titles[0]}." in texts(seen)
+    assert f"Orange: more under {titles[2]}; blue: more under {titles[0]}." in texts(seen)
     seen.selectbox(key="explore/vs").select("-").run()
     sound(seen)
-    assert [trace["name"] for trace in drawn(seen, "occupancy")["data"] if trace["type"] == "heatmap"] == [titles[1]]
+    assert [trace["name"] for trace in drawn(seen, "occupancy")["data"] if trace["type"] == "heatmap"] == [titles[2]]
     assert not [one for one in seen.segmented_control if one.key == "explore/pic"]
 
 
@@ -111,6 +112,31 @@ def test_an_address_that_was_typed_wrongly_shows_what_it_can(seen: AppTest) -> N
         at(seen, **wrong)
         assert kinds(seen) == ["explore", "occupancy", "instant", "node"]
         assert any("not in this trace" in warning.value for warning in seen.warning)
+
+
+def test_what_a_link_asks_for_in_vain_is_said(pool: FakePool, tiny: Study) -> None:
+    finish(pool, tiny)
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    for name, value in {"s": tiny.pack(), "r": "garbage", "t0": "50", "t1": "20", "page": "explore", "node": "zz*z", "sort": "?"}.items():
+        app.query_params[name] = value
+    app.run()
+    sound(app)
+    assert "What the address wants to be shown cannot be read, so the scenario itself is shown." in app.error[0].value
+    told = texts(app)
+    assert "There is no “zz\\*z” to choose as “Node”" in told
+    assert "There is no “?” to choose as “Sort by”" in told
+    assert "node" not in app.query_params
+    assert kinds(app) == ["explore", "occupancy", "instant", "node"]
+
+
+def test_a_window_in_the_address_that_is_none_is_said(visit: Open, pool: FakePool, tiny: Study) -> None:
+    finish(pool, tiny)
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    for name, value in {"s": tiny.pack(), "t0": "50", "t1": "20"}.items():
+        app.query_params[name] = value
+    app.run()
+    sound(app)
+    assert "The window of time in the address is none" in app.error[0].value
 
 
 def test_the_shared_link_holds_what_is_looked_at_and_starts_nothing(seen: AppTest, tiny: Study) -> None:
@@ -150,7 +176,7 @@ def test_steps_move_the_instant_and_stay_within_the_window(seen: AppTest) -> Non
 
 def test_play_steps_until_the_end_and_never_starts_by_itself(seen: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explore_moment, "_DUE_S", 0.01)
-    end_s = drawn(seen, "instant")["layout"]["xaxis"]["range"][1] / 1.02 * 3600
+    end_s = drawn(seen, "instant")["layout"]["xaxis"]["range"][1] / (1 + GUTTER) * 3600
     before = drawn(seen, "instant")["layout"]["shapes"]
     seen.run()
     assert drawn(seen, "instant")["layout"]["shapes"] == before
@@ -222,9 +248,9 @@ def test_an_older_scenario_stays_and_is_marked(seen: AppTest, tiny: Study) -> No
 
 
 def test_a_result_that_was_removed_is_said(seen: AppTest, tiny: Study, pool: FakePool) -> None:
-    entry = outcomes.gather(tiny, pool.store).entries[2][0]
+    entry = outcomes.gather(tiny, pool.store).entries[1][0]
     entry.files.remove(entry.key)
-    seen.query_params["p"] = "2"
+    seen.query_params["p"] = "1"
     seen.run()
     sound(seen)
     assert any("was removed" in error.value and "Run the scenario again" in error.value for error in seen.error)

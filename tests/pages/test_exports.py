@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import exports
+from lab import exports, outcomes
 from lab.front import Study
-from tests.pages.conftest import FakePool, Open, finish
+from tests.pages.conftest import FakePool, Open, finish, sound
 
 
 def download(app: AppTest, label: str) -> Any:
@@ -22,6 +22,21 @@ def test_the_report_waits_for_a_complete_policy(visit: Open, tiny: Study, pool: 
     ready = download(visit("compare", tiny), "Report")
     assert not ready.disabled
     assert not ready.help
+
+
+def test_results_that_were_removed_meanwhile_are_not_offered(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    entry = outcomes.gather(tiny, pool.store).entries[1][0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool.store, "has", lambda key: key != entry.key)
+        app.run()
+        sound(app)
+        assert "removed from this server meanwhile" in "".join(warning.value for warning in app.warning)
+        assert "Jobs (CSV)" not in [button.proto.label for button in app.get("download_button")]
+    app.button(key="forget_entries").click().run()
+    sound(app)
+    assert "Jobs (CSV)" in [button.proto.label for button in app.get("download_button")]
 
 
 def test_large_tables_are_offered_as_parquet_only(visit: Open, tiny: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def test_jobs_with_servers_are_chosen_with_their_machines_and_model(visit: Open)
     assert "given up after 3 retries" in shown
     assert "core-hours" in shown
     assert "GPU-hours" not in shown
-    assert "load" not in shown.split("half of the jobs run less than")[1].split("\n")[0]
+    assert "load" not in shown.split("half of the jobs run no longer than")[1].split("\n")[0]
     next(item for item in app.number_input if item.label.startswith("Jobs")).set_value(40)
     next(item for item in app.button if item.label == "Make them").click().run()
     sound(app)

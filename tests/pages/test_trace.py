@@ -207,18 +207,19 @@ def test_a_trace_is_deleted_with_a_click(visit: Open, pool: FakePool) -> None:
     sound(app)
     assert pool.store.traces() == []
     assert source(app).startswith("sample:")
-    assert "mine.csv is deleted from this server, and so are 0 results of it." in texts(app)
-    assert "not kept on this machine" in texts(visit("trace", gone))
+    assert [info.value for info in app.info] == ["mine.csv is deleted from this server."]
+    assert not app.error
+    assert "trace is not on this server" in texts(visit("trace", gone))
 
 
 def test_where_the_trace_is_gone_another_can_be_chosen(visit: Open, pool: FakePool, tiny: Study) -> None:
     gone = replace(tiny, base=replace(tiny.base, trace=TraceSpec("store:" + "0" * 32)))
     app = visit("trace", gone)
-    assert "not kept on this machine" in texts(app)
+    assert "trace is not on this server" in texts(app)
     labelled(app.selectbox, "or a sample").set_value("tiny").run()
     sound(app)
     assert source(app) == "sample:tiny"
-    assert "not kept on this machine" not in texts(app)
+    assert "trace is not on this server" not in texts(app)
     again = give(visit("trace", gone), "mine.csv", GOOD)
     assert source(again).startswith("store:")
 
@@ -226,7 +227,7 @@ def test_where_the_trace_is_gone_another_can_be_chosen(visit: Open, pool: FakePo
 @pytest.mark.parametrize("page", ["cluster", "policies"])
 def test_the_other_pages_live_without_the_trace(visit: Open, tiny: Study, page: str) -> None:
     app = visit(page, replace(tiny, base=replace(tiny.base, trace=TraceSpec("store:" + "0" * 32))))
-    assert "not kept on this machine" in texts(app)
+    assert "trace is not on this server" in texts(app)
     assert len(app.checkbox if page == "policies" else app.metric) > 2
 
 
