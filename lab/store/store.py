@@ -315,10 +315,14 @@ class Store:
             self._files[RUN].remove(key)
             raise wrong
         entry = self.get(key)
-        if entry is None:
-            raise wrong
-        # Reads everything and compares the digest; a result that is another one removes itself.
-        entry.result()
+        try:
+            # Reads everything and compares the digest.
+            if entry is None:
+                raise wrong
+            entry.result()
+        except StoreError as error:
+            self.delete(key)
+            raise wrong from error
 
     def _row(self, kind: str, key: str) -> Row | None:
         return self.index.get(kind, _checked(key))

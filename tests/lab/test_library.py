@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import sqlalchemy as sa
+import sqlalchemy.engine.default
 
 from lab.store import Store, StoreError
 from lab.store import index as indices
@@ -156,7 +158,9 @@ def test_a_library_of_an_earlier_version_is_brought_up_to_date(tmp_path: Path, m
         assert connection.execute("SELECT version FROM versions ORDER BY version").fetchall() == [(at,) for at in range(1, len(indices.MIGRATIONS) + 1)]
 
 
-@pytest.mark.parametrize("address", ["nonsense", "mysql://localhost/x", "sqlite:////no/such/folder/x.db"])
+@pytest.mark.parametrize(
+    "address", ["nonsense", "mysql://localhost/x", "sqlite:////no/such/folder/x.db", "sqlite://", "sqlite:///:memory:", "mssql://x/y", "://"]
+)
 def test_addresses_that_cannot_be_used_are_one_sentence(address: str) -> None:
     with pytest.raises(TrainyardError) as caught:
         Index(address)
@@ -167,6 +171,109 @@ def test_passwords_are_not_shown(tmp_path: Path) -> None:
     with pytest.raises(LibraryError) as caught:
         Index("postgresql+psycopg://me:secret@127.0.0.1:1/none")
     assert "secret" not in str(caught.value)
+
+
+def test_a_machine_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psycopg", reason="PostgreSQL is an extra (requirements-scale.txt)")
+    given: dict[str, object] = {}
+    create = sa.create_engine
+    monkeypatch.setattr(sa, "create_engine", lambda url, **more: given.update(more) or create(url, **more))
+    with pytest.raises(LibraryError, match=r"cannot be used \(.*Check that it is there and its address is right\."):
+        Index("postgresql+psycopg://me@127.0.0.1:1/none")
+    assert given["connect_args"] == {"connect_timeout": 10}
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_database_that_goes_while_it_is_used_is_said(tmp_path: Path, how: str) -> None:
+    store = Store(tmp_path / "store")
+    put(store)
+    same = Store.at(store.address)
+    for path in (tmp_path / "store").glob("library.db*"):
+        path.rename(tmp_path / path.name)
+    if how == "replaced":
+        Store(tmp_path / "store").index.close()
+    for act in (lambda: store.put_numbers("ab" * 16, {"x": 1}, {}), store.entries):
+        with pytest.raises(LibraryError, match=r"was removed while it was in use\. Start again"):
+            act()
+    # What asks by the address gets one that is made anew from the files.
+    again = Store.at(store.address)
+    assert again is not same
+    assert [entry.key for entry in again.entries()] == [KEY]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("database or disk is full", "because the disk is full. Free some space, then run again."),
+        ("could not extend file: No space left on device", "because the disk is full. Free some space, then run again."),
+        ("database is locked", "has been held by another process for 30 s. Wait until that is done, then run again."),
+        ("attempt to write a readonly database", "cannot be written. Check the rights to its folder, or set TRAINYARD_STORE to another folder."),
+        ("server closed the connection unexpectedly", "(server closed the connection unexpectedly). Check that it is there and its address is right."),
+    ],
+)
+def test_what_the_database_says_is_told_with_what_to_do(index: Index, monkeypatch: pytest.MonkeyPatch, said: str, told: str) -> None:
+    def refused(*_: object) -> None:
+        raise sqlite3.OperationalError(said)
+
+    monkeypatch.setattr(sqlalchemy.engine.default.DefaultDialect, "do_execute", refused)
+    # What is written is not mistaken for what went wrong.
+    with pytest.raises(LibraryError) as caught:
+        index.shelve("ann", "s1", {"full": "malformed"}, "The disk is full", [])
+    assert str(caught.value).endswith(told)
+
+
+def test_a_writer_waits_for_another_and_then_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indices, "_BUSY_S", 0.1)
+    index = Index(beside(tmp_path))
+    other = sqlite3.connect(tmp_path / "library.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LibraryError, match="held by another process"):
+        index.put(row("aa"))
+    assert index.get(RUN, "aa") is None
+    other.execute("COMMIT")
+    other.close()
+    index.put(row("aa"))
+    assert index.get(RUN, "aa") == row("aa")
+    index.close()
+
+
+def test_a_reader_goes_on_while_another_process_migrates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Index(beside(tmp_path))
+    first.put(row("aa"))
+
+    def slow(connection: sa.Connection) -> None:
+        connection.execute(sa.text("ALTER TABLE things ADD COLUMN later INTEGER DEFAULT 7"))
+        assert first.get(RUN, "aa") == row("aa")
+
+    monkeypatch.setattr(indices, "MIGRATIONS", (*indices.MIGRATIONS, slow))
+    second = Index(beside(tmp_path))
+    first.put(row("bb"))
+    assert set(second.among(RUN, ["aa", "bb"])) == {"aa", "bb"}
+    first.close()
+    second.close()
+
+
+def test_whatever_is_damaged_in_a_frame_is_one_sentence(tmp_path: Path) -> None:
+    rng, found = np.random.default_rng(0), 0
+    store = Store(tmp_path / "store")
+    for _ in range(10):
+        put(store)
+        path = next((tmp_path / "store" / "runs").glob("*/*/jobs.parquet"))
+        data = bytearray(path.read_bytes())
+        at = int(rng.integers(len(data) - 8))
+        data[at : at + 8] = rng.bytes(8)
+        path.write_bytes(data)
+        entry = store.get(KEY)
+        assert entry is not None
+        try:
+            # Some bytes of a file say nothing of what is in it.
+            assert entry.result().digest() == result_of().digest()
+        except StoreError as error:
+            found += 1
+            assert str(error).endswith("is removed. Run the scenario again.")
+            assert store.get(KEY) is None
+        store.delete(KEY)
+    assert found >= 4
 
 
 def _write(address: str, start: int) -> int:
