@@ -26,7 +26,6 @@ WAS: Final = "As it was"
 HERE: Final = "From here on"
 TITLES: Final = (WAS, HERE)
 _KINDS: Final = ("queue", "utilisation", "capacity")
-_OF_JOBS: Final = ("jct_mean_s", "jct_p95_s", "wait_mean_s", "wait_p95_s")
 _TITLES: Final = {"jct_mean_s": "Mean JCT", "jct_p95_s": "P95 JCT", "wait_mean_s": "Mean wait", "wait_p95_s": "P95 wait"}
 _TOTALS: Final = ("completion_rate", "makespan_s", "utilisation", "preemptions", "evictions", "cost_held_per_job_usd", "cost_cluster_usd")
 _TOLD: Final = 0.0005
@@ -94,16 +93,6 @@ def frames(was: Entry, here: Entry) -> dict[str, dict[str, pd.DataFrame]]:
 def lines(found: After) -> pd.DataFrame:
     """Return the comparison as texts, one row per group of jobs and metric, then those of the whole runs: Of, Metric, both titles, Change."""
     return pd.DataFrame(list(_lines(found)), columns=["Of", "Metric", *TITLES, "Change"])
-
-
-def numbers(found: After) -> pd.DataFrame:
-    """Return the same rows as plain numbers, with units in the names."""
-    of_jobs = [
-        {"of": row["group"], "jobs": row["jobs"], "metric": name, "was": row[f"{name}_was"], "here": row[name], "change": row[f"{name}_change"]}
-        for row in found.jobs.to_dict("records")
-        for name in _OF_JOBS
-    ]
-    return pd.concat([pd.DataFrame(of_jobs), found.totals[["metric", "was", "here", "change"]].assign(of="whole run")], ignore_index=True)
 
 
 # -- jobs ----------------------------------------------------------------------------------------------------------------------------------------------------

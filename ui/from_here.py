@@ -301,6 +301,8 @@ def _notes(branch: Branch, found: After) -> str:
         told.append(f"{words.plural(found.only_here, 'job')} completed only from here on.")
     if isnan(found.differs_s):
         told.append("Who held which GPUs when is the same in both runs up to the line.")
+    if branch.turn.policy is not None:
+        told.append("To the policy that takes over, every waiting job has just arrived; running jobs go on until it decides otherwise.")
     if branch.turn.added:
         told.append("Nodes that come are paid from then on, and nobody knows of them before.")
     if branch.turn.lost:
