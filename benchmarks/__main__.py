@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import aiturbo, app, asrpt, dashboard, dp_sample, elastic, gavel, hadar, kernel, metrics, reading, shares
+from benchmarks import aiturbo, app, asrpt, dashboard, dp_sample, elastic, gavel, hadar, kernel, metrics, reading, shares, sweep
 
 GROUPS = {
     "kernel": kernel.main,
@@ -19,6 +19,7 @@ GROUPS = {
     "aiturbo": aiturbo.main,
     "app": app.main,
     "dashboard": dashboard.main,
+    "sweep": sweep.main,
 }
 
 
