@@ -192,8 +192,7 @@ class Desk:
                     self.fresh |= set() if job.settled else {job.key}
         except PoolFullError as error:
             self.notice = str(error)
-        problem = _shelved(study)
-        self.notice = self.notice or problem
+        self.notice = " ".join(filter(None, (self.notice, _shelved(study))))
         for job in reversed(before):
             job.cancel()
         self.settled = self.over
@@ -383,7 +382,8 @@ def _from_address(scenario: str, result: str) -> Desk:
         return made
     # Without a complete policy there is nothing to show, and the page offers to run; but what a link has shown, or a reload has interrupted, is missed.
     wanted = found.places or result or GOING in st.query_params
-    return Desk(study, shown=shown if wanted else None, notice=_shelved(shown) if found.places else "")
+    opened = found.places and not shown.matches(start.sample_study())  # which the first page of everybody shows
+    return Desk(study, shown=shown if wanted else None, notice=_shelved(shown) if opened else "")
 
 
 def _shelved(study: Study) -> str:

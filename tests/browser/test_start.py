@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
-from playwright.sync_api import Dialog, Page, expect
+from playwright.sync_api import Browser, Dialog, Page, expect
 
 from lab import start
 
@@ -19,37 +20,63 @@ HOSTILE = '"></div><img src=x onerror=alert(1)><script>alert(2)</script>'
 Visit = Callable[..., Page]
 
 
-def test_this_browser_remembers_what_it_has_run_and_forgets_it_on_request(app: str, visit: Visit) -> None:
-    page = visit(app)
+def test_a_browser_finds_its_runs_again_and_nobody_elses(app: str, browser: Browser, tmp_path: Path) -> None:
+    mine, other = (browser.new_context(accept_downloads=True, timezone_id=zone) for zone in ("Asia/Tokyo", "America/New_York"))
     alerts: list[str] = []
 
     def note(dialog: Dialog) -> None:
         alerts.append(dialog.message)
         dialog.dismiss()
 
+    page = mine.new_page()
     page.on("dialog", note)
-    expect(page.get_by_text("Recent on this device")).to_have_count(0)
     for study in (start.sample_study("tiny").named(HOSTILE), replace(start.sample_study("tiny"), repeats=2)):
         page.goto(f"{app}/compare?s={study.pack()}")
         page.get_by_role("button", name="Run this scenario").click()
-        page.wait_for_function("id => (localStorage.getItem('trainyard-recent') || '').includes(id)", arg=study.digest)
-    page.get_by_role("link", name="Start", exact=True).click()
-    links = page.locator("#ty-recent a")
-    expect(links).to_have_text(["Twelve jobs by hand", HOSTILE])
-    assert page.locator("#ty-recent img, #ty-recent script").count() == 0
-    links.last.click()
+        expect(page.get_by_text("Up to date")).to_be_visible()
+    link = page.url
+    # Another session of the same browser, in its own time.
+    page.goto(app)
+    titles = page.locator("[class*=st-key-runs-open] button")
+    expect(titles).to_have_text([re.compile("on Twelve jobs by hand$"), HOSTILE])
+    tokyo = datetime.now(ZoneInfo("Asia/Tokyo"))
+    expect(page.get_by_text(re.compile(rf"8 runs · today {tokyo:%H}:\d\d|{tokyo - timedelta(hours=1):%H}:5\d")).first).to_be_visible()
+    titles.last.click()
     expect(page.get_by_text("Up to date. Stored result")).to_be_visible()
     expect(page).to_have_title(f"{HOSTILE} · Trainyard")
     expect(page).to_have_url(re.compile(r"/compare\?s=.*r=1"))
+    # Somebody else has none of it, until a link with results is opened.
+    theirs = other.new_page()
+    theirs.goto(app)
+    expect(theirs.get_by_text("I am in a class")).to_be_visible()
+    expect(theirs.get_by_text("Your runs")).to_have_count(0)
+    theirs.goto(link)
+    expect(theirs.get_by_text("Up to date. Stored result")).to_be_visible()
+    theirs.goto(app)
+    expect(theirs.locator("[class*=st-key-runs-open] button")).to_have_text([re.compile("on Twelve jobs by hand$")])
+    # Seen again, so it is the first now; chosen, taken along, deleted here, and still there for the other one.
     page.get_by_role("link", name="Start", exact=True).click()
-    # Seen again, so it is the first now.
-    expect(links).to_have_text([HOSTILE, "Twelve jobs by hand"])
-    page.get_by_role("button", name="Forget Twelve jobs by hand").click()
-    expect(links).to_have_text([HOSTILE])
-    page.get_by_role("button", name="Forget all").click()
-    expect(page.get_by_text("Recent on this device")).to_have_count(0)
-    assert json.loads(page.evaluate("localStorage.getItem('trainyard-recent')")) == []
+    expect(titles).to_have_text([HOSTILE, re.compile("on Twelve jobs by hand$")])
+    for at in (0, 1):
+        page.locator("[class*=st-key-runs-row] [data-testid=stCheckbox]").nth(at).click()
+        expect(page.get_by_text(f"{at + 1} chosen")).to_be_visible()
+    page.get_by_role("button", name="Compare", exact=True).click()
+    expect(page.get_by_text("From A to B: repeats 2 → 1.")).to_be_visible()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Export (ZIP)").click()
+    waiting.value.save_as(tmp_path / "runs.zip")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Delete 2").click()
+    expect(page.get_by_text("2 taken off your list, 0 results deleted.")).to_be_visible()
+    expect(titles).to_have_count(0)
+    theirs.reload()
+    expect(theirs.locator("[class*=st-key-runs-open] button")).to_have_count(1)
+    page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(tmp_path / "runs.zip")
+    expect(page.get_by_text("2 entries are taken over from runs.zip")).to_be_visible()
+    expect(titles).to_have_count(2)
     assert alerts == []
+    for context in (mine, other):
+        context.close()
 
 
 def test_a_scenario_travels_with_its_jobs(app: str, visit: Visit, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from charts import visible
-from lab import library
+from lab import library, start
 from lab.document import unpack_document
 from lab.front import Store, Study, TraceSpec
 from lab.outcomes import titles
@@ -88,6 +88,15 @@ def test_a_run_is_listed_where_it_was_made_and_nowhere_else(browse: Browse, pool
     assert len(listed(browse(BOB, tiny))) == 1
     assert len(listed(browse(BOB, replace(tiny, repeats=2)))) == 1
     assert len(listed(browse(BOB))) == 1
+
+
+def test_the_sample_of_the_server_is_listed_once_it_was_run_here(browse: Browse, pool: FakePool) -> None:
+    finish(pool, start.sample_study())
+    app = browse(ANN, start.sample_study())
+    assert "Up to date" in texts(app)
+    assert listed(app) == []
+    press(app, "run_sample")
+    assert len(listed(browse(ANN))) == 1
 
 
 def test_a_run_is_put_on_the_shelf_once_not_whenever_the_page_is_drawn(browse: Browse, pool: FakePool, tiny: Study, monkeypatch: pytest.MonkeyPatch) -> None:
