@@ -112,6 +112,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", metavar="path=value", action="append", help="change one value, e.g. faults.mtbf_h=500; repeat for more")
     parser.add_argument("--checkpoints", metavar="NAME", help="take measured times to save and load, e.g. ddp-flash; see: list checkpoints")
     parser.add_argument("--jobs-out", metavar="DIR", help="write DIR/<label>.csv, one row per job")
+    parser.add_argument("--keep", action="store_true", help="keep the results in the library, see: runs list")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
 
 

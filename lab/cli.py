@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 
 import pandas as pd
 
-from lab import before, catalog, coverage, profiles
+from lab import before, catalog, coverage, library, profiles
 from lab.compare import Outcome
 from lab.document import parse_json
 from lab.headline import headline
@@ -24,7 +24,7 @@ from lab.run import run, summarise
 from lab.scenario import READY, RIGID, Scenario, TraceSpec
 from lab.settings import with_settings
 from lab.sources import Source, changed, check_measure, load_source
-from lab.store import plain
+from lab.store import Store, plain
 from lab.study import Study
 from lab.trust import duration
 from lab.words import plural, why_failed
@@ -117,6 +117,9 @@ def command_run(args: argparse.Namespace) -> None:
             _write_jobs(folder / f"{label}.csv", result, trace)
     text = json.dumps(_document(source, trace, study, done), indent=2, ensure_ascii=False, allow_nan=False) if args.json else _table(source, trace, study, done)
     sys.stdout.write(text + "\n")
+    if args.keep:
+        made = library.keep(Store(), library.HERE, study, source, [(one.scenario, one.result) for one in done])
+        sys.stderr.write(f"Kept in the library: python -m lab runs show {made[:12]}\n")
     after = [f"{one.label}: {sentence}" for one in done for sentence in one.result.remarks]
     sys.stderr.writelines(f"{sentence}\n" for sentence in after if sentence not in said)
 

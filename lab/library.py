@@ -10,15 +10,17 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
 
 from lab.document import canonical_json, parse_json
 from lab.outcomes import differences, source_name, titles
+from lab.run import keep as keep_result
 from lab.run import key_of
-from lab.scenario import Scenario
+from lab.scenario import READY, Scenario
+from lab.sources import Source, changed, source_digest
 from lab.store import Store, StoreError
 from lab.store.files import MANIFEST
 from lab.store.index import Kept
@@ -26,6 +28,7 @@ from lab.study import Study
 from lab.sweeps.question import Question
 from lab.sweeps.recipe import Sweep
 from sim.errors import ParameterError, TrainyardError
+from sim.result import RunResult
 
 Recipe = Study | Sweep | Question
 HERE: Final = "this-machine"
@@ -122,6 +125,32 @@ def shelve(store: Store, owner: str, recipe: Recipe, keys: Sequence[str]) -> str
     made = identity(own)
     store.index.shelve(owner, made, own.to_json(), title(own, store), keys, " ".join(name.split())[:MOST_NAME])
     return made
+
+
+def keep(store: Store, owner: str, study: Study, source: Source, results: Sequence[tuple[Scenario, RunResult]]) -> str:
+    """Keep the results of a comparison that was run, put it on a shelf, and return its id.
+
+    Parameters
+    ----------
+    study : Study
+        What was run; jobs from a file, or only some of a source's, are kept too, because they may be gone when somebody looks at the results.
+    source : Source
+        Its jobs, before window and load.
+    results : sequence of (Scenario, RunResult)
+        Of all its runs.
+
+    Raises
+    ------
+    TrainyardError
+        If the library cannot be written.
+    """
+    digest, spec = source.trace.digest, study.base.trace
+    if not spec.source.startswith(READY) or source_digest(spec, store) != digest:
+        spec = replace(spec, source=f"store:{store.put_trace(source.trace, source.account)}", fmt="", read=())
+    trace = changed(source.trace, spec)
+    for scenario, result in results:
+        keep_result(store, scenario.key(digest), replace(scenario, trace=spec), result, trace)
+    return shelve(store, owner, replace(study, base=replace(study.base, trace=spec)), [scenario.key(digest) for scenario, _ in results])
 
 
 def items(store: Store, owner: str, search: str = "") -> list[Item]:

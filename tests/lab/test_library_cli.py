@@ -223,6 +223,24 @@ def test_bad_input_is_one_sentence_and_exit_code_2(call: Call, words: list[str],
     assert err.strip().endswith(".")
 
 
+def test_a_run_is_kept_with_its_jobs_on_request(call: Call, store: Store) -> None:
+    assert call("convert", "--trace", "sample:tiny", "--out", "mine.csv")[0] == 0
+    before = len(library.items(store, HERE))
+    arguments = ("run", "--trace", "mine.csv", "--cluster", "1x8:v100", "--allocator", "fifo", "--allocator", "srtf", "--set", "trace.load=2")
+    assert call(*arguments)[0] == 0
+    assert len(library.items(store, HERE)) == before
+    code, out, err = call(*arguments, "--keep", "--json")
+    assert code == 0
+    Path("mine.csv").unlink()
+    made = library.items(store, HERE)[0]
+    assert f"Kept in the library: python -m lab runs show {made.id[:12]}" in err
+    runs = json.loads(out)["runs"]
+    assert sorted(run["key"] for run in runs) == store.index.uses(made.id)
+    shown = json.loads(call("runs", "show", made.id, "--json")[1])["kept"]
+    assert [row["jct_mean_s"] for row in shown] == [run["jct_mean_s"] for run in runs]
+    assert all(entry is not None and entry.result() for entry in map(store.get, store.index.uses(made.id)))
+
+
 def test_nothing_yet(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "empty"))
     assert call("runs", "list") == (0, "Nothing is in the library yet.\n", "")
