@@ -56,7 +56,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
     Entry(
         "Fairness, finish-time",
         "rho",
-        "Completion time over that in isolation with an equal part of the cluster; above 1 the job would have been better off alone.",
+        "JCT over that in isolation with an equal part of the cluster; above 1 the job would have been better off alone.",
         _METRICS,
     ),
     Entry("Fragmentation", "", "GPUs that are free but lie in pieces on several nodes, so that a gang that needs them together cannot start.", _MODEL),
@@ -110,7 +110,7 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "GPU time held over GPU time there is, from the first to the last submission. Busy GPUs are not always useful ones.",
         _METRICS,
     ),
-    Entry("Wait", "", "Completion time less the time holding GPUs. It counts time after a preemption too, and is what a user feels.", _METRICS),
+    Entry("Wait", "", "JCT less the time holding GPUs. It counts time after a preemption too, and is what a user feels.", _METRICS),
     Entry("What-if", "", "The same jobs under other policies or on other machines. Users' behaviour stays as recorded, which in life it would not.", _MODEL),
     Entry("Work", "", "Recorded run time on the GPUs that were asked for. A faster GPU or more of them get through it sooner.", _MODEL),
 )

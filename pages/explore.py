@@ -16,7 +16,7 @@ def body() -> None:
     mine = state.desk()
     if mine.arrived:
         explore_moment.stop()
-    explore_view.keep()
+    explore_view.keep(mine.shown)
     if mine.shown is None:
         states.nothing(mine, _TITLE, _ABOUT)
         return

@@ -60,7 +60,9 @@ def occupancy(scene: Scene) -> int:
     labels = charts.row_labels([told[at] for at in order])
     differs = picture == _DIFFERENCE
     grids = _grids(found, order, differs=differs)
-    drawn = charts.occupancy(grids, labels, scene.axis, difference=differs, title=_question(scene, first, differs=differs))
+    question = _question(scene, first, differs=differs)
+    key = (_NAME, tuple(scene.keys.items()), scene.window, by, within, sort, picture)
+    drawn = figure.kept(key, lambda: charts.occupancy(grids, labels, scene.axis, difference=differs, title=question))
     names = {label: first.rows[at] for label, at in zip(labels, order, strict=True)}
     clicked = partial(_clicked, names, is_node=by == explore.ROWS_BY[0])
     figure.draw(drawn, _NAME, _alt(scene, found), lambda: _table(found, order), on_select=clicked, selection_mode="points")
@@ -77,7 +79,11 @@ def _rows(book: Book) -> tuple[str, str]:
         return by, ""
     groups = ["", *explore.groups(book, by)]
     within = view.choice(st.selectbox, "Expand", groups, view.WITHIN, "", format_func=lambda name: charts.visible(name) or "none", width=200)
-    return (explore.fitting(book, within), within) if within else (by, "")
+    if not within:
+        return by, ""
+    if (inner := explore.fitting(book, within)) == by:
+        st.caption(words.plain(f"{within} has more than {explore.MOST_ROWS} rows within, so it stays one."))
+    return inner, within
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)

@@ -11,7 +11,7 @@ import streamlit as st
 import charts
 from lab import explore
 from lab.explore import Book
-from lab.front import Entry, load_trace
+from lab.front import Entry, Study, load_trace
 from lab.outcomes import Report, Shown
 from ui import overview, server, state, tables, words
 from ui.shell import guarded
@@ -31,6 +31,7 @@ NOTHING: Final = "-"
 ANCHOR: Final = "job"
 """Of the part about one job."""
 _KEPT: Final = "explore_view"
+_OF: Final = "explore_of"
 _PICKED: Final = "explore_picked"
 
 
@@ -112,14 +113,35 @@ def put(name: str, value: str) -> None:
         st.query_params.pop(name, None)
 
 
-def keep() -> None:
-    """Bring both together after a change of page, which drops parameters, or after Back, which changes them; one message to the browser at most."""
+def keep(study: Study | None) -> None:
+    """Bring both together after a change of page, which drops parameters, or after Back, which changes them; one message to the browser at most.
+
+    Parameters
+    ----------
+    study : Study or None
+        What is shown. A row of a trace or a place of a policy means nothing in another one, so it is dropped with it.
+    """
     kept: dict[str, str] = st.session_state.setdefault(_KEPT, {})
-    now = st.query_params.to_dict()
+    now = _without_strangers(study, kept)
     kept |= {name: now[name] for name in PARAMETERS if name in now}
     wanted = now | {name: value for name, value in kept.items() if value}
     if wanted != now:
         st.query_params.from_dict(wanted)
+
+
+def _without_strangers(study: Study | None, kept: dict[str, str]) -> dict[str, str]:
+    """Return the parameters of the address without those that were of another study, which are forgotten too."""
+    now = st.query_params.to_dict()
+    if study is None:
+        return now
+    of = {(JOB, INSTANT): study.base.trace, (POLICY, AGAINST): study.allocators, (NODE, WITHIN): study.base.cluster}
+    before = st.session_state.get(_OF, of)
+    strangers = {name for names, part in of.items() if part != before[names] for name in names}
+    st.session_state[_OF] = of
+    for name in strangers:
+        kept.pop(name, None)
+        st.query_params.pop(name, None)
+    return {name: text for name, text in now.items() if name not in strangers}
 
 
 def number(name: str) -> float | None:

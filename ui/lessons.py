@@ -23,6 +23,7 @@ SAID: Final = "said"
 OPTION: Final = "option"
 """Parameter of the address: what was changed after it."""
 EVERY_S: Final = 0.25
+_JCT: Final = "job completion time, from submission to finish"
 _TURNS: Final = "lesson_turns"
 _DRAWN: Final = "lesson_running"
 
@@ -71,6 +72,8 @@ def draw() -> None:
     turn = _turn(lesson, first)
     st.header(f"{lesson.number} · {lesson.title}", anchor=False)
     st.markdown(lesson.intro)
+    if "JCT" in f"{lesson.question} {lesson.notice}" and _JCT not in lesson.question:
+        st.caption(f"JCT: {_JCT}.")
     if not turn.ran:
         _predict(lesson, turn, first)
     # Drawn even when nothing runs: the browser may still ask for it once more.
@@ -130,7 +133,7 @@ def _place(name: str, count: int) -> int | None:
 
 def _predict(lesson: Lesson, turn: Turn, first: Setup) -> None:
     """Draw the question; nothing else is told before it is answered."""
-    st.subheader(lesson.question, anchor=False)
+    st.markdown(f"**{lesson.question}**")
     answers = [answer.text for answer in lesson.answers]
     turn.said = st.radio(
         "What do you expect?",

@@ -74,14 +74,10 @@ class Desk:
         Source of a trace -> every row that this session left out or altered when it read it.
     window : (float, float) or None, seconds
         The part of the runs that Compare and Explore look at; None = all of it.
-    notice : str
-        One sentence to show once, at the top of the next page: of something that did not go as it was meant to.
-    news : str
-        The same of something that did.
-    page : str
-        The one that was drawn last.
-    arrived : bool
-        Whether the one before it was another.
+    notice, news : str
+        What to show once, at the top of the next page: a sentence on what did not go as it was meant to, and one on what did.
+    page, arrived : str, bool
+        The page that was drawn last, and whether the one before it was another.
     settled : int
         Policies that were over when the page was last drawn.
     drawn_s : float, seconds
@@ -368,16 +364,12 @@ def _from_address(scenario: str, result: str) -> Desk:
         study = start.admitted(Study.unpack(scenario))
         if start.trace_is_gone(study, server.store()):
             return Desk(study)  # every page says so
-    except TrainyardError as error:
-        return _without_address(scenario, str(error))
-    try:
         shown = start.admitted(Study.unpack(result)) if result not in ("", SAME) else study
         found = gather(shown)
     except TrainyardError as error:
         if result in ("", SAME):
             return _without_address(scenario, str(error))
-        # The other half of the address may be whole, and have results of its own.
-        made = _from_address(scenario, "")
+        made = _from_address(scenario, "")  # which may be whole, and have results of its own
         made.notice = made.notice or "What the address wants to be shown cannot be read, so the scenario itself is shown."
         return made
     # Without a complete policy there is nothing to show, and the page offers to run; but what a link has shown, or a reload has interrupted, is missed.

@@ -31,4 +31,4 @@ def test_own_measurements_lead_to_who_gets_which_gpu(app: str, visit: Visit) -> 
     main.get_by_text("GPU types", exact=True).click()
     expect(main.get_by_text("Who gets which GPUs?")).to_be_visible()
     main.get_by_text("Finish-time fairness", exact=True).click()
-    expect(main.get_by_text("completion time / completion time in isolation")).to_be_visible()
+    expect(main.get_by_text("JCT / JCT in isolation")).to_be_visible()

@@ -107,6 +107,21 @@ def test_the_address_holds_what_is_looked_at(visit: Open, tiny: Study, pool: Fak
     assert app.selectbox(key="explore/node").value == node
 
 
+def test_what_is_looked_at_is_forgotten_with_the_scenario_that_it_belongs_to(visit: Open, tiny: Study, pool: FakePool) -> None:
+    finish(pool, tiny)
+    app = at(visit("explore", tiny), p="2", job="5", node=tiny.base.cluster.nodes[-1].name, sort="load")
+    other = replace(tiny, base=replace(tiny.base, trace=TraceSpec("sample:tiny", load=2.0)))
+    finish(pool, other, [0, 1, 2])
+    app.session_state["desk"].open(other)
+    app.run()
+    sound(app)
+    assert not any("not in this trace" in warning.value for warning in app.warning)
+    assert "job" not in app.query_params
+    assert asked(app, "p") == "2"
+    assert asked(app, "node") == tiny.base.cluster.nodes[-1].name
+    assert "Choose a job in the table" in texts(app)
+
+
 def test_an_address_that_was_typed_wrongly_shows_what_it_can(seen: AppTest) -> None:
     for wrong in ({"p": "77", "vs": "x", "at": "nan", "job": "1e99"}, {"node": "<script>", "by": "row", "sort": "", "job": "-1", "at": "-5"}):
         at(seen, **wrong)

@@ -51,7 +51,8 @@ def expect(app: AppTest, number: int, answer: int) -> AppTest:
 def test_nothing_is_told_before_an_answer_is_chosen_and_the_run_is_over(pool: FakePool) -> None:
     run_here(pool, 2)
     app = at(lesson="2")
-    assert lesson(2).question in [item.value for item in app.subheader]
+    assert f"**{lesson(2).question}**" in [item.value for item in app.markdown]
+    assert "JCT: job completion time, from submission to finish." in [item.value for item in app.caption]
     assert app.button(key="run_lesson").disabled
     assert not app.get("plotly_chart")
     told = texts(app)

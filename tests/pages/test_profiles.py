@@ -231,7 +231,7 @@ def test_fairness_may_be_against_one_of_the_policies(visit: Open, measured: Stud
     sound(app)
     figure = shown(app)["type-fairness"]
     assert [trace["name"] for trace in figure["data"]] == [second]
-    assert figure["layout"]["xaxis"]["title"]["text"] == f"completion time / completion time under {first}"
+    assert figure["layout"]["xaxis"]["title"]["text"] == f"JCT / JCT under {first}"
 
 
 def test_clusters_of_one_type_show_nothing_of_types(visit: Open, tiny: Study, pool: FakePool) -> None:
