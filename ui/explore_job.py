@@ -75,7 +75,7 @@ def _pick(scene: Scene) -> None:
         st.text_input("Open job", key="explore/id", placeholder="its id", width=160, max_chars=1000, on_change=_typed, args=(scene.book,))
     if unknown := st.session_state.pop("explore/unknown", ""):
         st.warning(words.plain(f"No job of this trace is called “{unknown}”. Ids are compared letter by letter."), icon=":material/warning:")
-    table, matching = _jobs(scene.keys[scene.title], text, state, sort, scene.book)
+    table, matching, shown = _jobs(scene.keys[scene.title], text, state, sort, scene.book)
     told = f"{len(table):,} of {words.plural(matching, 'job')}" if len(table) < matching else words.plural(matching, "job")
     all_of = "" if matching == len(scene.book.trace) else f" that match, of {len(scene.book.trace):,} in all"
     st.caption(f"{told}{all_of}, under {words.plain(scene.title)}. Choose a row to open the job. JCT: from submission to finish.")
@@ -83,8 +83,7 @@ def _pick(scene: Scene) -> None:
         return
     key = f"jobs/{view.picked()}"
     clicked = partial(_clicked, key, table["job"].tolist())
-    shown = _readable(scene, table)
-    st.dataframe(figure.readable(shown), hide_index=True, height=min(38 + 35 * len(table), 250), key=key, on_select=clicked, selection_mode="single-row")
+    st.dataframe(shown, hide_index=True, height=min(38 + 35 * len(table), 250), key=key, on_select=clicked, selection_mode="single-row")
 
 
 def _typed(book: Book) -> None:
@@ -105,15 +104,15 @@ def _clicked(key: str, jobs: list[int]) -> None:
             view.pick_job(jobs[row])
 
 
-def _readable(scene: Scene, table: pd.DataFrame) -> pd.DataFrame:
+def _readable(book: Book, table: pd.DataFrame) -> pd.DataFrame:
     told = table.assign(
-        submit_s=table["submit_s"].map(scene.book.clock.at),
+        submit_s=table["submit_s"].map(book.clock.at),
         wait_s=table["wait_s"].map(words.time),
         jct_s=table["jct_s"].map(words.time),
         slowdown=table["slowdown"].map(words.factor),
     )
-    columns = {name: title for name, title in _COLUMNS.items() if name != "gpus" or scene.book.cluster.gpus}
-    return told[list(columns)].rename(columns=columns)
+    columns = {name: title for name, title in _COLUMNS.items() if name != "gpus" or book.cluster.gpus}
+    return figure.readable(told[list(columns)].rename(columns=columns))
 
 
 def _life(scene: Scene, job: int) -> None:
@@ -187,9 +186,10 @@ def _spells(scene: Scene, spells: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def _jobs(key: str, text: str, state: str, sort: str, _book: Book) -> tuple[pd.DataFrame, int]:
+def _jobs(key: str, text: str, state: str, sort: str, _book: Book) -> tuple[pd.DataFrame, int, pd.DataFrame]:
     del key
-    return explore.jobs(_book, text=text, state=state, sort=sort, most=figure.MOST_ROWS)
+    table, matching = explore.jobs(_book, text=text, state=state, sort=sort, most=figure.MOST_ROWS)
+    return table, matching, _readable(_book, table)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

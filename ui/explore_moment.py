@@ -58,7 +58,7 @@ def _moment(scene: Scene, left_px: int) -> None:
     for title, moment in found.items():
         # Its line stands before it, because the strip has no room for a legend.
         st.html(f"{tables.swatch(*scene.look.style[title])}<b>{html.escape(charts.visible(title))}</b>: {html.escape(charts.visible(moment.sentence, _MOST))}")
-    _waiting(scene, found[scene.title])
+    _waiting(scene, round(at_s))
     _link(scene)
 
 
@@ -145,29 +145,26 @@ def _slid(unit_s: float) -> None:
     _go(float(st.session_state[_SLIDER]) * unit_s)
 
 
-def _waiting(scene: Scene, moment: Moment) -> None:
-    jobs = moment.waiting
-    if not len(jobs):
+def _waiting(scene: Scene, at_s: int) -> None:
+    book = scene.book
+    count, rows, shown = _queued(scene.keys[scene.title], at_s, book)
+    if not rows:
         return
-    told = jobs.head(figure.MOST_ROWS)
-    rows = told["job"].tolist()
-    shown = told.assign(waited_s=told["waited_s"].map(words.time), runs_s=told["runs_s"].map(words.time))
-    st.caption(
-        words.plain(
-            f"Waiting under {scene.title}, in order of submission{f': {figure.MOST_ROWS} of {len(jobs):,}' if len(jobs) > len(told) else ''}. "
-            "Choose one to see why."
-        )
-    )
+    most = f": {len(rows)} of {count:,}" if count > len(rows) else ""
+    st.caption(words.plain(f"Waiting under {scene.title}, in order of submission{most}. Choose one to see why."))
     key = f"waiting/{view.picked()}"
-    columns = {name: title for name, title in _COLUMNS.items() if name != "gpus" or scene.book.cluster.gpus}
-    st.dataframe(
-        figure.readable(shown[list(columns)].rename(columns=columns)),
-        hide_index=True,
-        height=min(38 + 35 * len(told), 260),
-        key=key,
-        on_select=partial(_pick, key, rows),
-        selection_mode="single-row",
-    )
+    height = min(38 + 35 * len(rows), 260)
+    st.dataframe(shown, hide_index=True, height=height, key=key, on_select=partial(_pick, key, rows), selection_mode="single-row")
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _queued(key: str, at_s: int, _book: Book) -> tuple[int, list[int], pd.DataFrame]:
+    """Return how many jobs wait, and the first of them: their rows in the trace, and as they are shown."""
+    jobs = _found(key, at_s, _book).waiting
+    told = jobs.head(figure.MOST_ROWS)
+    columns = {name: title for name, title in _COLUMNS.items() if name != "gpus" or _book.cluster.gpus}
+    shown = told.assign(waited_s=told["waited_s"].map(words.time), runs_s=told["runs_s"].map(words.time))
+    return len(jobs), told["job"].tolist(), figure.readable(shown[list(columns)].rename(columns=columns))
 
 
 def _pick(key: str, jobs: list[int]) -> None:

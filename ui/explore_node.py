@@ -36,7 +36,9 @@ def _node(scene: Scene) -> None:
     # A click is kept under the key of a figure, so every picture has its own.
     name = f"node/{title}/{node}/{view.picked()}"
     clicked = partial(_clicked, name, found.frame["job"].tolist())
-    drawn = charts.node_jobs(found.frame, (sizes[node], unit), scene.axis, f"Which jobs were on {charts.literal(node)} under {title}?")
+    question = f"Which jobs were on {charts.literal(node)} under {title}?"
+    key = ("node", title, scene.keys[title], node, scene.window)
+    drawn = figure.kept(key, lambda: charts.node_jobs(found.frame, (sizes[node], unit), scene.axis, question))
     alt = f"{words.plural(found.frame['job'].nunique(), 'job')} on {node} under {title} in the window, one bar for each time that a job was there."
     figure.draw(drawn, name, alt, lambda: _table(scene, found), on_select=clicked, selection_mode="points")
     if not len(found.frame):
