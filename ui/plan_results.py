@@ -41,8 +41,8 @@ def draw(question: Question, mark: str, run: Run, going: bool) -> None:
         if any(answer.usd_per_h > 0 for answer in answers):
             st.caption(_PRICES)
     missed = [answer for answer in answers if answer.size is None and answer.over]
-    for answer in missed:
-        st.warning(words.plain(telling.missed(answer, question)), icon=":material/trending_flat:")
+    if missed:
+        st.warning("  \n".join(words.plain(telling.missed(answer, question)) for answer in missed), icon=":material/trending_flat:")
     if missed and not going:
         _ways_out(question, missed)
     look = style(question.study)
