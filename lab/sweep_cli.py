@@ -92,10 +92,12 @@ def command_sweep(args: argparse.Namespace) -> None:
     ask_first(args, store, sweep.study, run.of - run.done)
     made = library.shelve(store, HERE, sweep, run.keys)
     finish(run, f"sweep {made[:12]}", run.of)
-    took = f"{'' if run.complete else f'{run.done} of '}{plural(run.of, 'run')}, {run.known} of them known before; {duration(max(run.ended_s - run.began_s, 0.1))}."
-    sys.stdout.write(
-        f"{json.dumps(sweep_document(made, run, args.metric), indent=2, allow_nan=False)}\n" if args.json else f"{sweep_text(made, run, args.metric)}\n{took}\n"
-    )
+    if args.json:
+        sys.stdout.write(json.dumps(sweep_document(made, run, args.metric), indent=2, allow_nan=False) + "\n")
+    else:
+        done = "" if run.complete else f"{run.done} of "
+        took = duration(max(run.ended_s - run.began_s, 0.1))
+        sys.stdout.write(f"{sweep_text(made, run, args.metric)}\n{done}{plural(run.of, 'run')}, {run.known} of them known before; {took}.\n")
     raise_unless_done(run, made)
 
 
