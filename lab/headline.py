@@ -52,9 +52,9 @@ def headline(outcomes: Sequence[Outcome], baseline: int = 0, goal: str = "jct_me
         return _nobody(outcomes, base, missing)
     cells = _cells(table(outcomes, baseline) if rows is None else rows)
     clear = [other for other in others if (other.label, goal) in cells and _is_clear(cells[other.label, goal])]
-    # Who gets no "better" has it from dropping jobs.
+    # Who gets no "better" has it from dropping jobs, and no "worse" is said against a recording with more GPUs.
     reduced = [other for other in clear if cells[other.label, goal]["verdict"] == "better"]
-    raised = [other for other in clear if cells[other.label, goal]["change"] > 0]
+    raised = [other for other in clear if cells[other.label, goal]["verdict"] == "worse"]
     if not reduced and not raised:
         return "No clear difference."
     found = min(reduced, key=lambda one: float(cells[one.label, goal]["change"])) if reduced else max(raised, key=lambda one: float(_at(cells, one, goal)))

@@ -158,6 +158,8 @@ class Pool:
         Sessions that have gone: what only they watch is cancelled after a while.
     costs : Costs
         What runs have taken on this machine.
+    most_each : int
+        Runs of one watcher that may wait.
     """
 
     def __init__(
@@ -166,7 +168,7 @@ class Pool:
         self.store = store
         self.workers = workers or cores()
         self._work, self._time_limit_s, self._most_waiting = work, time_limit_s, most_waiting
-        self._most_each = max(most_waiting * 3 // 10, 1)
+        self.most_each = max(most_waiting * 3 // 10, 1)
         self._lock = threading.RLock()
         self._tickets = itertools.count(1)
         self._waiting: list[_Run] = []
@@ -295,7 +297,7 @@ class Pool:
             self._settle(run, "done")
         elif len(self._waiting) >= self._most_waiting:
             raise PoolFullError(f"{self._most_waiting} runs are waiting already. Cancel some, or try again in a few minutes.")
-        elif own >= self._most_each:
+        elif own >= self.most_each:
             raise PoolFullError(f"{own} of your runs are waiting already, and others want their turn. Choose fewer repeats or fewer policies.")
         else:
             self._waiting.append(run)

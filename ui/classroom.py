@@ -19,6 +19,7 @@ SEED: Final = "seed"
 JOBS: Final = "jobs"
 OF: Final = "of"
 COUNT_EVERY_S: Final = 5.0
+_HERE: Final = "class_seat"
 MOST_STUDENTS: Final = 999
 _FIXED: Final = (CLASS, OF, place.SEAT)
 
@@ -68,7 +69,10 @@ def arrive(one: Group | None) -> None:
     if not place.asked(place.SEAT):
         place.put(place.SEAT, uuid.uuid4().hex[:12])
     place.put(place.SEAT, place.asked(place.SEAT))
-    classes.arrive(server.store(), one, place.asked(place.SEAT))
+    here = (one, place.asked(place.SEAT))
+    if st.session_state.get(_HERE) != here:
+        classes.arrive(server.store(), *here)
+        st.session_state[_HERE] = here
 
 
 def counter(one: Group | None) -> None:

@@ -65,7 +65,8 @@ def _turns(mine: state.Desk) -> None:
     with grid[0]:
         seed = st.number_input("Seed", 0, _MOST_SEED, study.base.seed, step=1, key=state.widget("seed"), help=_SEED)
     with grid[1]:
-        most = max(_MOST_REPEATS, study.repeats)
+        # More runs than may wait could not be started with one click.
+        most = max(min(_MOST_REPEATS, server.pool().most_each // len(study.allocators)), study.repeats)
         repeats = st.number_input("Repeats", 1, most, study.repeats, step=1, key=state.widget("repeats"), help=_REPEATS)
     if (seed, repeats) != (study.base.seed, study.repeats):
         mine.edit(state.with_turns(study, int(seed), int(repeats)))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lab.headline import GOALS, headline
@@ -50,6 +52,12 @@ def test_headline_wants_an_interval_clear_of_zero() -> None:
 def test_headline_never_praises_the_recording() -> None:
     said = headline([outcome_of("A", (10.0,)), outcome_of("history", (1.0,), replays=True)])
     assert said == "A stands beside the recorded schedule only: add another policy to see which is faster."
+
+
+def test_nothing_is_said_to_be_worse_than_a_recording_that_had_more_gpus() -> None:
+    history = replace(outcome_of("history", (1.0,), replays=True), overflow=True)
+    assert headline([history, outcome_of("A", (90.0,))]) == "No clear difference."
+    assert headline([replace(history, overflow=False), outcome_of("A", (90.0,))]).startswith("A raises mean JCT by 8,900 % against history")
 
 
 def test_headline_on_another_goal_names_what_gets_worse_elsewhere() -> None:

@@ -63,6 +63,7 @@ class FakePool:
     leaving: Leaving = field(default_factory=Leaving)
     costs: Costs = field(default_factory=Costs)
     workers: int = 2
+    most_each: int = 300
 
     def submit(self, scenario: Scenario, watcher: str = "", *, again: bool = False) -> FakeJob:
         key = key_of(scenario, self.store)

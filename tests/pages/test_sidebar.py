@@ -78,6 +78,12 @@ def test_undo_takes_back_what_a_page_did(visit: Open, tiny: Study, page: str, ch
     assert study_of(app) == tiny
 
 
+def test_no_more_repeats_can_be_asked_for_than_one_click_can_start(visit: Open, tiny: Study, pool: FakePool) -> None:
+    pool.most_each = 5 * len(tiny.allocators)
+    app = visit("start", tiny)
+    assert next(box for box in app.number_input if box.label == "Repeats").max == 5
+
+
 def test_the_history_is_bounded(tiny: Study, pool: FakePool) -> None:
     del pool
     mine = state.Desk(tiny)
