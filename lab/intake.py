@@ -14,9 +14,10 @@ from lab.sources import account_of
 from lab.store import Store
 from sim import metrics
 from sim.errors import TraceError
-from sim.readers import Import, Peek, ReadOptions, peek, read
+from sim.readers import FORMATS, Import, Peek, ReadOptions, peek, read
 from sim.readers.format import SECONDS
 from sim.readers.mapping import guess_mapping
+from sim.readers.sniff import plain
 from sim.trace import COLUMNS, REQUIRED, Trace
 
 UPLOAD_MB: Final = 200
@@ -68,7 +69,7 @@ def take(data: bytes, name: str, store: Store, *, fmt: str = "", choices: Mappin
     choices : mapping or None
         Of `sim.readers.ReadOptions`.
     columns : sequence of str
-        Of the file, as `look` found them; for the account.
+        Of the file, as it writes them; for the account.
 
     Raises
     ------
@@ -79,11 +80,11 @@ def take(data: bytes, name: str, store: Store, *, fmt: str = "", choices: Mappin
         raise TraceError(f"{name}: {len(data) / 1e6:,.0f} MB are more than the limit of {UPLOAD_MB} MB. Cut a window out of the file, or use the command line.")
     options = ReadOptions(**{"max_bytes": UNPACKED_BYTES, **dict(choices or {})})
     imported: Import = read(data, name=name, fmt=fmt or None, options=options)
-    trace, mapped = imported.trace, imported.fmt in MAPPED
+    trace = imported.trace
     account = account_of(imported) | {
         "title": imported.title,
         "file": name,
-        "columns": {native: source for native, source in guess_mapping(columns, options.mapping).items() if trace.has(native)} if mapped else {},
+        "columns": {native: source for native, source in _sources(imported.fmt, columns, options).items() if trace.has(native)},
         "fields": [column for column in COLUMNS if trace.has(column)],
         "without_gpus": int((trace.numbers("num_gpus") == 0).sum()),
         "cpu_jobs": options.cpu_jobs,
@@ -92,6 +93,27 @@ def take(data: bytes, name: str, store: Store, *, fmt: str = "", choices: Mappin
     }
     digest = store.put_trace(trace, account)
     return Taken(TraceSpec(f"store:{digest}"), account, imported.issues, imported.issues_csv())
+
+
+def _sources(fmt: str, columns: Sequence[str], options: ReadOptions) -> dict[str, str]:
+    """Return which column of a file, as it writes them, is read for what."""
+    written = {plain(column): column for column in reversed(columns)}
+    if fmt in MAPPED:
+        return {native: written.get(source, source) for native, source in guess_mapping(columns, options.mapping).items()}
+    known = {native: next((source for source in sources if source in written), "") for native, sources in FORMATS[fmt].sources.items()}
+    return {native: written[source] for native, source in known.items() if source}
+
+
+def written(found: Peek) -> tuple[str, ...]:
+    """Return the columns of a file as it writes them."""
+    return tuple(found.written[column] for column in found.columns)
+
+
+def column_table(account: Mapping[str, Any], found: Peek) -> pd.DataFrame:
+    """Return a row for each fact of a job that is read: what it is, the column of the file, its first values."""
+    shown = {found.written[column]: values for column, values in examples(found).items()}
+    rows = [(words_of(native), source, shown.get(source, "")) for native, source in account.get("columns", {}).items()]
+    return pd.DataFrame(rows, columns=["fact of a job", "column", "first values"])
 
 
 def look(data: bytes, name: str) -> Peek:

@@ -38,6 +38,9 @@ def draw(account: Mapping[str, Any], taken: Taken | None) -> None:
             upload.choices("Change the format, the time zone or units")
         if columns := intake.columns_read(account):
             st.markdown(f"**2 Columns** · {words.plain(columns)}")
+        if editable and (found := upload.look()) is not None and account.get("columns"):
+            with st.expander("The columns with their first values"):
+                st.dataframe(figure.readable(intake.column_table(account, found)), hide_index=True, height="content")
         if editable:
             upload.mapping("Change which column means what")
         _check(account, taken)

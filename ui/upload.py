@@ -105,7 +105,7 @@ def read(choices: dict[str, Any]) -> None:
         return
     reading = {key: value for key, value in choices.items() if key != "fmt" and value not in (None, "")}
     found = look()
-    columns = found.columns if found is not None else ()
+    columns = intake.written(found) if found is not None else ()
     try:
         with st.spinner(f"Reading {words.plain(upload.name)} …"):
             taken = intake.take(upload.data, upload.name, server.store(), fmt=str(choices.get("fmt", "")), choices=reading, columns=columns)
@@ -152,7 +152,9 @@ def mapping(label: str, *, expanded: bool = False) -> None:
 
     def option(name: str) -> str:
         # A list shows text as it is, not Markdown.
-        return charts.visible(f"{name}: {shown[name]}" if shown.get(name) else name) if name else "not in the file"
+        if not name:
+            return "not in the file"
+        return charts.visible(f"{found.written[name]}: {shown[name]}" if shown.get(name) else found.written[name])
 
     with st.expander(label, expanded=expanded), st.form("mapping", border=False):
         st.caption("Beside each column stand its first values. One column cannot mean two things.")

@@ -54,6 +54,8 @@ class Peek:
         Guess: native column -> plain source column.
     missing : tuple of str
         Required native columns for which nothing was found.
+    written : mapping
+        Plain name of a column -> the name as the file writes it.
     """
 
     fmt: str
@@ -62,6 +64,7 @@ class Peek:
     head: pd.DataFrame
     mapping: Mapping[str, str]
     missing: tuple[str, ...]
+    written: Mapping[str, str]
 
 
 def detect(content: Content) -> Format | None:
@@ -122,7 +125,9 @@ def peek(source: Path | bytes, *, name: str = "", options: ReadOptions = DEFAULT
     columns = tuple(map(str, head.columns))
     mapping = guess_mapping(columns, options.mapping)
     missing = tuple(column for column in REQUIRED[1:] if column not in mapping)
-    return Peek(found.name if found else "", found.title if found else "", columns, head, MappingProxyType(mapping), missing)
+    told = {plain(cell): cell.strip("\"' ") for cell in reversed(content.sample.cells)}
+    written = {column: told.get(column, column) for column in columns}
+    return Peek(found.name if found else "", found.title if found else "", columns, head, MappingProxyType(mapping), missing, MappingProxyType(written))
 
 
 def _name_of(source: Path | bytes) -> str:

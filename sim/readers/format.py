@@ -128,9 +128,12 @@ class Format:
         Tells from the beginning of the content whether it is this format.
     load : callable
         Turns the content into a draft.
+    sources : mapping of tuple of str
+        Native column -> plain names of the columns that it comes from, the first that is there; where a reader takes its columns by name.
     """
 
     name: str
     title: str
     matches: Callable[[Sample], bool]
     load: Callable[[Content, ReadOptions], Draft]
+    sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -68,4 +68,5 @@ def load(content: Content, options: ReadOptions) -> Draft:
     return Draft(jobs, report, submit.calendar, zone if not submit.aware else "UTC", raw=raw)
 
 
-HELIOS: Final = Format("helios", "SenseTime Helios (cluster_log.csv)", matches, load)
+SOURCES: Final = {native: (source,) for native, source in [*COLUMNS.items(), ("name", "jobname")]}
+HELIOS: Final = Format("helios", "SenseTime Helios (cluster_log.csv)", matches, load, SOURCES)

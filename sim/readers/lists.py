@@ -35,6 +35,11 @@ class JobList:
     zone: str = "UTC"
     notes: tuple[str, ...] = field(default=())
 
+    @property
+    def sources(self) -> dict[str, tuple[str, ...]]:
+        """As `Format.sources`."""
+        return {native: (source,) for native, source in self.columns.items()}
+
     def matches(self, sample: Sample) -> bool:
         """Tell this layout by its columns."""
         return sample.kind == "text" and self.telling <= sample.keys
@@ -71,6 +76,6 @@ def _is_itp(sample: Sample) -> bool:
     return sample.kind == "text" and sample.keys == ITP_LIST.telling
 
 
-PHILLY_CSV: Final = Format("philly-csv", "Philly job list (Pollux, Sia)", PHILLY_LIST.matches, PHILLY_LIST.load)
-HELIOS_CSV: Final = Format("helios-list", "Helios job list (arrival, service, GPUs)", HELIOS_LIST.matches, HELIOS_LIST.load)
-ITP: Final = Format("itp", "Microsoft ITP (ElasticFlow raw traces)", _is_itp, ITP_LIST.load)
+PHILLY_CSV: Final = Format("philly-csv", "Philly job list (Pollux, Sia)", PHILLY_LIST.matches, PHILLY_LIST.load, PHILLY_LIST.sources)
+HELIOS_CSV: Final = Format("helios-list", "Helios job list (arrival, service, GPUs)", HELIOS_LIST.matches, HELIOS_LIST.load, HELIOS_LIST.sources)
+ITP: Final = Format("itp", "Microsoft ITP (ElasticFlow raw traces)", _is_itp, ITP_LIST.load, ITP_LIST.sources)

@@ -32,6 +32,23 @@ USED: Final = frozenset(
     {"jobid", "jobidraw", "submit", "eligible", "start", "end", "elapsed", "elapsedraw", "state", "nnodes", "ncpus", "alloccpus", "reqcpus", "reqmem"}
     | {"reqtres", "alloctres", "allocgres", "reqgres", "timelimit", "timelimitraw", "jobname", "user", "partition", "priority"}
 )
+SOURCES: Final = {
+    "job_id": ("jobid", "jobidraw"),
+    "submit_time_s": ("submit",),
+    "num_gpus": ("alloctres", "reqtres", "allocgres", "reqgres"),
+    "duration_s": ("elapsedraw", "elapsed", "end"),
+    "start_time_s": ("start",),
+    "end_time_s": ("end",),
+    "status": ("state",),
+    "user": ("user",),
+    "name": ("jobname",),
+    "gpu_type": ("alloctres",),
+    "cpus": ("ncpus", "alloccpus", "reqcpus", "alloctres"),
+    "mem_gb": ("alloctres", "reqmem", "reqtres"),
+    "time_limit_s": ("timelimitraw", "timelimit"),
+    "priority": ("priority",),
+    "partition": ("partition",),
+}
 SHORT: Final = "\x00short"
 GROUP: Final = 20_000
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
@@ -228,4 +245,4 @@ def _describe(jobs: pd.DataFrame, cells: pd.DataFrame) -> None:
     jobs["time_limit_s"] = limit.where(limit > 0)
 
 
-SACCT: Final = Format("sacct", "Slurm accounting (sacct -P)", matches, load)
+SACCT: Final = Format("sacct", "Slurm accounting (sacct -P)", matches, load, SOURCES)

@@ -18,6 +18,22 @@ from sim.readers.table import pick, read_table
 
 COLUMNS: Final = ("id_job", "state", "time_submit", "time_start", "time_end")
 MORE: Final = ("time_eligible", "time_suspended", "tres_alloc", "tres_req", "gres_used", "cpus_req", "id_user", "partition", "priority", "timelimit")
+SOURCES: Final = {
+    "job_id": ("id_job",),
+    "submit_time_s": ("time_submit",),
+    "num_gpus": ("tres_alloc", "tres_req", "gres_used"),
+    "duration_s": ("time_end",),
+    "start_time_s": ("time_start",),
+    "end_time_s": ("time_end",),
+    "status": ("state",),
+    "user": ("id_user",),
+    "gpu_type": ("tres_alloc", "tres_req"),
+    "cpus": ("tres_alloc", "tres_req", "cpus_req"),
+    "mem_gb": ("tres_alloc", "tres_req"),
+    "time_limit_s": ("timelimit",),
+    "priority": ("priority",),
+    "partition": ("partition",),
+}
 FIRST_GRES: Final = 1001
 # The types are numbered by each site; these are MIT Supercloud's.
 GPU_IDS: Final = {1001: "tesla", 1002: "volta"}
@@ -103,4 +119,4 @@ def _gpu_type(resources: str) -> str:
     return GPU_IDS[max(counts, key=lambda key: (counts[key], key))] if counts else ""
 
 
-SLURM_DB: Final = Format("slurm-db", "Slurm database dump (slurm-log.csv)", matches, load)
+SLURM_DB: Final = Format("slurm-db", "Slurm database dump (slurm-log.csv)", matches, load, SOURCES)

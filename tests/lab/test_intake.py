@@ -133,3 +133,23 @@ def test_the_wrong_unit_looks_absurd() -> None:
     assert intake.median_s(found, None, "ms") == 900.0
     assert intake.in_units(900.0, "ms") == {"s": 900_000.0, "ms": 900.0, "min": 54_000_000.0, "h": 3_240_000_000.0}
     assert math.isnan(intake.median_s(found, {"duration_s": "nowhere"}, "s"))
+
+
+def test_columns_are_guessed_and_told_as_the_file_writes_them(store: Store) -> None:
+    data = b"Job;Submitted;Took;Gpus;Who\na;0;60;1;ann\nb;5;70;2;bob\n"
+    found = intake.look(data, "own.csv")
+    assert found.missing == ()
+    assert intake.written(found) == ("Job", "Submitted", "Took", "Gpus", "Who")
+    account = intake.take(data, "own.csv", store, columns=intake.written(found)).account
+    assert intake.columns_read(account) == "job id ← Job · submission ← Submitted · GPUs ← Gpus · duration ← Took · user ← Who"
+    assert intake.column_table(account, found).iloc[3].tolist() == ["duration", "Took", "60, 70"]
+
+
+def test_a_known_format_tells_its_columns_with_their_first_values(store: Store) -> None:
+    data = b"JobIDRaw|Submit|Start|End|State|ElapsedRaw|AllocTRES\n1|2026-03-01T00:00:00|2026-03-01T00:00:00|2026-03-01T00:10:00|COMPLETED|600|gres/gpu=1\n"
+    found = intake.look(data, "month.txt")
+    account = intake.take(data, "month.txt", store, columns=intake.written(found)).account
+    assert "submission ← Submit" in intake.columns_read(account)
+    table = intake.column_table(account, found).set_index("fact of a job")
+    assert table.loc["GPUs"].tolist() == ["AllocTRES", "gres/gpu=1"]
+    assert table.loc["duration"].tolist() == ["ElapsedRaw", "600"]
