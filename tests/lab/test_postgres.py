@@ -6,15 +6,19 @@ import multiprocessing
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from lab.store import Store
-from lab.store.index import Index
+from lab.store.index import Index, LibraryError
+from lab.sweeps.recipe import Axis, Sweep
+from lab.sweeps.running import SweepRun
 from tests.browser.server import free_port
+from tests.lab.sweeps.cases import STUDY
 from tests.lab.test_library import DOCUMENT, _write, row
 from tests.lab.test_store import KEY, put, result_of
 
@@ -27,9 +31,15 @@ def _tool(name: str) -> str | None:
     return str(places[-1]) if places else shutil.which(name)
 
 
+class Server(NamedTuple):
+    address: str
+    stop: list[str]
+    """The command that stops it at once, whoever is connected."""
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A fresh server on a free port; its address."""
+def server() -> Iterator[Server]:
+    """A fresh server on a free port."""
     initdb, postgres = _tool("initdb"), _tool("postgres")
     required = os.environ.get("TRAINYARD_REQUIRE_POSTGRES") == "1"
     try:
@@ -50,7 +60,8 @@ def server() -> Iterator[str]:
     command = [*as_other, postgres, "-D", folder, "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}", "-F"]
     process = subprocess.Popen(command, **quiet)  # type: ignore[call-overload]
     try:
-        yield _up(f"postgresql+psycopg://trainyard@127.0.0.1:{port}/postgres")
+        address = _up(f"postgresql+psycopg://trainyard@127.0.0.1:{port}/postgres")
+        yield Server(address, [*as_other, str(_tool("pg_ctl")), "-D", folder, "stop", "-m", "immediate"])
     finally:
         process.terminate()
         process.wait()
@@ -72,8 +83,8 @@ def _up(address: str) -> str:
     return address
 
 
-def test_everything_in_turn(server: str, tmp_path: Path) -> None:
-    store = Store(tmp_path / "store", database=server)
+def test_everything_in_turn(server: Server, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store", database=server.address)
     assert store.index.is_new
     put(store)
     entry = Store.at(store.address).get(KEY)
@@ -93,7 +104,28 @@ def test_everything_in_turn(server: str, tmp_path: Path) -> None:
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert list(pool.map(_write, [store.address] * 2, (0, 30))) == [0, 30]
     assert len(store.numbers(f"{at:032x}" for at in range(100))) == 90
-    again = Index(server)
+    again = Index(server.address)
     assert not again.is_new
     for one in (again, store.index, Store.at(store.address).index):
         one.close()
+
+
+def test_a_server_that_goes_down_ends_a_sweep_with_a_sentence(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "store", database=server.address)
+    put_numbers, kept = store.put_numbers, list[str]()
+
+    def stopped(key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]) -> None:
+        if len(kept) == 3:
+            subprocess.run(server.stop, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+        put_numbers(key, summary, scenario)
+        kept.append(key)
+
+    monkeypatch.setattr(store, "put_numbers", stopped)
+    run = SweepRun(Sweep(STUDY, (Axis("seed", tuple(range(700, 710))),)), store, "inline")
+    run.run()
+    assert (run.state, len(kept), len(run.table())) == ("failed", 3, 4)
+    assert run.error.startswith("The library's database postgresql+psycopg://trainyard@127.0.0.1:")
+    assert run.error.endswith("Check that it is there and its address is right.")
+    with pytest.raises(LibraryError, match="Check that it is there"):
+        store.numbers(kept)
+    store.index.close()
