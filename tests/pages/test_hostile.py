@@ -11,7 +11,7 @@ from tests.pages import hostile
 from tests.pages.conftest import FakePool, Open, finish, sound
 from ui import exports, figure
 
-PAGES = ("start", "trace", "cluster", "policies", "compare", "explore", "learn")
+PAGES = ("start", "trace", "cluster", "policies", "compare", "explore", "plan", "learn")
 
 
 @pytest.mark.parametrize("name", PAGES)

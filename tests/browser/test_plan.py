@@ -1,0 +1,54 @@
+"""The Plan step of the five-minute walk, in a real browser: the fewest nodes for a wait, kept by a reload and by a link on a server that has begun anew."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.server import serving
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+Visit = Callable[..., Page]
+ANSWER = re.compile(r"^FIFO \d+ nodes \(\$\s[\d.]+ per hour\); .*SRTF \d+ nodes .*saves \d+ nodes, \$\s[\d,]+ a month\.$")
+
+
+def wide(page: Page) -> None:
+    """Nothing is wider than the window."""
+    sizes = page.evaluate("[document.documentElement.scrollWidth, document.querySelector('[data-testid=stMain]').scrollWidth, innerWidth]")
+    assert max(sizes[:2]) <= sizes[2]
+
+
+def test_the_fewest_nodes_for_a_wait_of_an_hour(app: str, store: Path, visit: Visit) -> None:
+    page = visit(app)
+    page.get_by_role("link", name="Plan", exact=True).click()
+    expect(page.get_by_text("As it happened is left out")).to_be_visible()
+    page.get_by_role("button", name=re.compile("Search: at most 19 runs per policy")).click()
+    main, answer = page.get_by_test_id("stMain"), page.get_by_role("heading", level=3).first
+    expect(answer).to_have_text(ANSWER, timeout=60_000)
+    expect(main.get_by_test_id("stProgress")).to_have_count(0)
+    expect(main.locator(".js-plotly-plot")).to_have_count(1)
+    told = answer.inner_text()
+    page.reload()
+    expect(answer).to_have_text(told)
+    expect(page.get_by_role("button", name=re.compile("Search:"))).to_have_count(0)
+    path = page.url.removeprefix(app)
+    assert "q=" in path
+    with serving(store) as fresh:
+        again = visit(fresh + path, width=800)
+        expect(again.get_by_role("heading", level=3).first).to_have_text(told)
+        wide(again)
+        again.get_by_role("tab", name="Sweep").click()
+        again.get_by_role("button", name=re.compile(r"Sweep: 27 runs \(9 points × 3 policies\)")).click()
+        again.get_by_role("button", name="Cancel").click()
+        expect(again.get_by_text("which are kept").or_(again.get_by_text("known here already"))).to_be_visible()
+        wide(again)
+        again.get_by_role("tab", name="Capacity").click()
+        again.get_by_role("button", name=re.compile("Open .* nodes in Compare")).first.click()
+        expect(again).to_have_url(re.compile("/compare"))
+        nodes = re.search(r"FIFO (\d+) nodes", told)
+        assert nodes is not None
+        expect(again.get_by_test_id("stSidebar").get_by_text(f"{nodes[1]} × 8 a100")).to_be_visible()
