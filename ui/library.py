@@ -57,15 +57,15 @@ def _list(found: Sequence[Item]) -> None:
     st.text_input("Search", key=_SEARCH, placeholder="name, tag, policy, trace; comparison, sweep or plan", icon=":material/search:")
     if said := st.session_state.pop(_SAID, ""):
         st.success(words.plain(said), icon=":material/check:")
+    if not found:
+        st.write("Nothing that you ran or opened here contains these words." if st.session_state[_SEARCH].strip() else "Nothing is left.")
+        return
     by_id = {one.id: one for one in found}
     chosen = [by_id[mark] for mark in _chosen() if mark in by_id]
     _actions(chosen)
     if len(chosen) == 2 and {one.id for one in chosen} == st.session_state.get(_BESIDE):
         with _sentences():
             _beside(*sorted(chosen, key=lambda one: one.used_s))
-    if not found:
-        st.write("Nothing that you ran or opened here contains these words." if st.session_state[_SEARCH].strip() else "Nothing is left.")
-        return
     pages = math.ceil(len(found) / _PAGE)
     place = st.container(gap="xxsmall")
     # A shorter list begins at its first page again.
@@ -149,7 +149,8 @@ def _actions(chosen: Sequence[Item]) -> None:
     with st.container(key="runs/actions", horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(f"{len(chosen)} chosen")
         if len(chosen) == 1:
-            with st.popover("Name and tags", icon=":material/label:"):
+            # Another key closes it once they are saved.
+            with st.popover("Name and tags", icon=":material/label:", key=f"runs/naming/{hash((chosen[0].id, chosen[0].name, chosen[0].tags))}"):
                 _label(chosen[0])
         if len(chosen) == 2 and st.button("Compare", key="runs/compare", icon=":material/compare_arrows:"):
             st.session_state[_BESIDE] = {one.id for one in chosen}
