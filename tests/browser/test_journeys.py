@@ -12,7 +12,6 @@ import pytest
 from playwright.sync_api import Dialog, Page, expect
 
 from lab import start
-from tests.browser.server import serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FIGURES = 6
@@ -33,33 +32,6 @@ BAD_ROWS = "\n".join(
 
 def upload(page: Page, name: str, content: bytes) -> None:
     page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files({"name": name, "mimeType": "text/csv", "buffer": content})
-
-
-def test_the_sample_is_one_click_away_and_survives_a_reload(app: str, visit: Visit) -> None:
-    page = visit(app)
-    page.get_by_role("button", name="Run the sample").click()
-    expect(page.get_by_text("Up to date")).to_be_visible()
-    expect(page).to_have_url(re.compile(r"/compare\?s="))
-    expect(page.locator(".js-plotly-plot")).to_have_count(FIGURES)
-    headline = page.locator("h3").first.inner_text()
-    assert "against" in headline
-    page.reload()
-    expect(page.locator("h3").first).to_have_text(headline)
-    expect(page.get_by_text("Up to date")).to_be_visible()
-
-
-def test_a_shared_link_is_the_first_thing_a_fresh_server_sees(app: str, store: Path, visit: Visit) -> None:
-    page = visit(app)
-    page.get_by_role("button", name="Run the sample").click()
-    expect(page.get_by_text("Up to date")).to_be_visible()
-    headline, path = page.locator("h3").first.inner_text(), page.url.removeprefix(app)
-    with serving(store) as fresh:
-        again = visit(fresh + path)
-        expect(again.locator("h3").first).to_have_text(headline)
-        expect(again.get_by_text("Up to date")).to_be_visible()
-        # Not the raw list of files that Streamlit shows when a page is run without app.py.
-        expect(again.get_by_role("link", name="Policies", exact=True)).to_be_visible()
-        assert again.url.removeprefix(fresh) == path
 
 
 def test_an_upload_says_what_was_left_out_and_stays_after_a_reload(app: str, visit: Visit) -> None:
@@ -163,30 +135,3 @@ def test_cancel_works_at_once(app: str, visit: Visit) -> None:
         taken.append(time.monotonic() - clicked)
         expect(page.get_by_text(re.compile(r"^Stopped")).first).to_be_visible()
     assert min(taken) < 1.0
-
-
-def test_narrow_windows_have_no_sideways_scroll(app: str, visit: Visit) -> None:
-    page = visit(app, width=800)
-    for name in ("trace", "cluster", "policies"):
-        page.goto(f"{app}/{name}")
-        page.get_by_text("Next:").wait_for()
-        sizes = page.evaluate("[document.documentElement.scrollWidth, document.querySelector('[data-testid=stMain]').scrollWidth, innerWidth]")
-        assert sizes[0] <= sizes[2]
-        assert sizes[1] <= sizes[2]
-
-
-def test_editing_the_cluster_marks_the_result_as_stale(app: str, visit: Visit) -> None:
-    page = visit(app)
-    page.get_by_role("button", name="Run the sample").click()
-    expect(page.get_by_text("Up to date")).to_be_visible()
-    page.get_by_role("link", name="Cluster", exact=True).click()
-    page.get_by_placeholder("16x8:v100,4x4:t4,2x0:cpu").fill("16x8:a100")
-    page.get_by_placeholder("16x8:v100,4x4:t4,2x0:cpu").press("Enter")
-    page.get_by_role("button", name="Use").click()
-    expect(page.get_by_test_id("stSidebar").get_by_text("Changed since the last run")).to_be_visible()
-    page.get_by_role("link", name="Compare", exact=True).click()
-    expect(page.get_by_text("Shown: previous scenario")).to_be_visible()
-    expect(page.locator(".js-plotly-plot")).to_have_count(FIGURES)
-    page.get_by_test_id("stSidebar").get_by_role("button", name="Run", exact=True).click()
-    expect(page.get_by_text("Up to date")).to_be_visible()
-    expect(page.get_by_text("Shown: previous scenario")).to_have_count(0)

@@ -66,37 +66,3 @@ def test_reload_and_back_find_the_run_again_and_cancel_ends_it(app: str, visit: 
     page.get_by_role("button", name="Cancel").click()
     expect(bar).to_have_count(0)
     expect(page.get_by_role("button", name="Run this replay")).to_be_enabled()
-
-
-def test_an_unknown_replay_is_a_sentence_and_a_list(app: str, visit: Visit) -> None:
-    page = visit(f"{app}/learn?replay=%3Cimg%20src%3Dx%3E")
-    main = page.get_by_test_id("stMain")
-    expect(main.get_by_test_id("stAlert")).to_contain_text("There is no replay “<img src=x>”.")
-    assert main.get_by_test_id("stAlert").locator("img").count() == 0
-    main.get_by_text(load(QUICK).title).click()
-    title(page)
-    expect(main.get_by_test_id("stAlert")).to_have_count(0)
-    expect(page).to_have_url(re.compile(rf"replay={QUICK}"))
-
-
-def test_a_replay_opens_as_a_comparison(app: str, visit: Visit) -> None:
-    page = visit(f"{app}/learn?replay={QUICK}")
-    page.get_by_role("button", name="Open this comparison").click()
-    expect(page.locator("h1")).to_have_text("Who wins, and by how much?")
-    expect(page.get_by_test_id("stSidebar").get_by_text(f"{len(load(QUICK).arms)} policies").first).to_be_visible()
-    page.get_by_role("button", name="Run this scenario").click()
-    expect(page.get_by_text("Up to date")).to_be_visible(timeout=60_000)
-    expect(page.locator("table.ty").first).to_be_visible()
-
-
-def test_elastic_policies_are_a_click_away_at_800_px(app: str, visit: Visit) -> None:
-    page = visit(f"{app}/policies", width=800)
-    page.get_by_role("button", name="Let jobs scale").first.click()
-    expect(page.get_by_text("do not say how they scale")).to_be_visible()
-    expect(page.get_by_role("button", name="Let jobs scale")).to_have_count(0)
-    for address in ("policies", f"learn?replay={QUICK}&seeds=1"):
-        page.goto(f"{app}/{address}")
-        page.get_by_text("Next: compare").or_(page.get_by_text("Open this comparison")).first.wait_for()
-        sizes = page.evaluate("[document.documentElement.scrollWidth, document.querySelector('[data-testid=stMain]').scrollWidth, innerWidth]")
-        assert sizes[0] <= sizes[2]
-        assert sizes[1] <= sizes[2]
