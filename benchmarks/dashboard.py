@@ -42,7 +42,7 @@ MOST_ROWS: Final = 500
 LEAVE_S: Final = 62.0
 """A session that is gone may come back for a minute."""
 RERUNS: Final = 20
-PAGES: Final = ("start", "trace", "cluster", "policies", "compare", "explore", "learn")
+PAGES: Final = ("start", "trace", "cluster", "policies", "compare", "explore", "plan", "learn")
 
 _DRAWN: Final = """() => [...document.querySelectorAll('.js-plotly-plot')].map(gd => (gd._fullData || []).map(t => ({
   kind: t.type, points: (t.z ? 0 : (t.x || t.y || []).length), cells: t.z ? t.z.length * (t.z[0] || []).length : 0})))"""

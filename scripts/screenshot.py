@@ -24,7 +24,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 IMAGES: Final = ROOT / "docs" / "images"
-PICTURE: Final = (1440, 1240)
+PICTURE: Final = (1440, 1480)
 FRAME: Final = (1200, 800)
 FRAME_MS: Final = 2600
 COLOURS: Final = 128
@@ -38,6 +38,7 @@ PLACES: Final = {
     "policies": "policies",
     "compare": "compare",
     "explore": "explore",
+    "plan": "plan",
     "learn": "learn",
     "learn-replays": "learn?tab=replays",
     "learn-glossary": "learn?tab=glossary",
