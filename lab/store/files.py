@@ -224,3 +224,13 @@ class Draft:
             shutil.rmtree(self._folder, ignore_errors=True)
         if isinstance(error, OSError):
             raise StoreError(f"Results cannot be kept in {self._final.parent} ({error.strerror}). Free some space or set TRAINYARD_STORE.") from error
+
+
+def clear_drafts(root: Path, before_s: float) -> None:
+    """Remove what killed processes left half written, if it is older than an instant (seconds since the epoch)."""
+    try:
+        old = [Path(item.path) for item in os.scandir(root / "drafts") if item.stat().st_mtime < before_s]
+    except OSError:
+        return
+    for folder in old:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -19,7 +19,7 @@ import pandas as pd
 
 from lab.document import plain
 from lab.store.entry import FRAMES, Entry, categories, parquet
-from lab.store.files import MANIFEST, StoreError, files_at
+from lab.store.files import MANIFEST, StoreError, clear_drafts, files_at
 from lab.store.index import PROFILE, RUN, TRACE, Index, Row, beside
 from sim.errors import TraceError
 from sim.result import RunResult
@@ -274,6 +274,7 @@ class Store:
         """Remove results, traces and profiles older than `keep_days`; return how many."""
         limit = (time.time() if now_s is None else now_s) - self.keep_days * 86_400
         old = self.index.older(limit)
+        clear_drafts(self.root, limit)
         for kind in self._files:
             self._remove(kind, [key for of, key in old if of == kind])
         return len(old)
