@@ -113,7 +113,7 @@ class Gavel:
         source="Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads, OSDI 2020; the authors' public code",
         certainty="exact for rounds and objectives, which follow the public code; our reading of which of several equally good shares its solvers choose, "
         "and of what it leaves open: outages, jobs that must not be stopped, AlloX with gangs",
-        goals=("heterogeneous", "fairness"),
+        goals=("heterogeneous", "fairness", "deadlines"),
         how=(
             "For each job a share of time on every GPU type is computed, so that the objective is met as well as it can be.",
             "The shares are computed again after jobs or GPUs came or went, but not too soon after the last time.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import allocators
@@ -69,13 +69,13 @@ def _has_starts(trace: Trace, perf: Spec) -> str:
 def _is_resizable(trace: Trace, perf: Spec) -> str:
     if _model_class(perf).scales:
         return ""
-    return f"Jobs run at one size only under the performance model '{perf.name}'. Choose one that scales, for example power_law."
+    return f"Jobs run at one size only under “{model_title(perf)}”. Choose a performance model that scales, for example “{model_title(_SCALING)}”."
 
 
 def _has_servers(trace: Trace, perf: Spec) -> str:
     if _model_class(perf).staffed:
         return ""
-    return f"Jobs have no parameter servers under the performance model '{perf.name}'. Choose one that has them, for example parameter_server."
+    return f"Jobs have no parameter servers under “{model_title(perf)}”. Choose a performance model that has them, for example “{model_title(with_servers())}”."
 
 
 def _has_models(trace: Trace, perf: Spec) -> str:
@@ -90,6 +90,16 @@ _REQUIREMENTS: Final[Mapping[str, Callable[[Trace, Spec], str]]] = {
 }
 """Word of `sim.contract.NEEDS` -> the sentence that says why trace and performance model do not offer it, or ""."""
 _ONE_SIZE: Final = Spec("rigid")
+_SCALING: Final = Spec("power_law")
+_MODEL_TITLES: Final = {
+    "rigid": "One size each",
+    "table": "Measured table",
+    "batch": "Batch-aware",
+    "profiled": "Measured per GPU type",
+    "spread": "Slower when spread",
+    "parameter_server": "Parameter servers",
+}
+"""What models are called on pages and in sentences; the others by their name in words."""
 
 
 def allocator(spec: Spec | str, trace: Trace | None = None, perf: Spec = _ONE_SIZE) -> Choice:
@@ -138,7 +148,12 @@ def formats() -> tuple[Choice, ...]:
 
 def perf_models() -> tuple[Choice, ...]:
     """List the performance models: how fast a job really is."""
-    return tuple(_model(name, cls) for name, cls in PERF.items())
+    return tuple(replace(_model(name, cls), title=model_title(Spec(name))) for name, cls in PERF.items())
+
+
+def model_title(perf: Spec) -> str:
+    """Return what a performance model is called on pages and in sentences."""
+    return _MODEL_TITLES.get(perf.name, perf.name.replace("_", " ").capitalize())
 
 
 def assumptions(perf: Spec, trace: Trace) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ def group_table(cluster: Cluster) -> pd.DataFrame:
             "gpu_type": group.gpu_type,
             "cores": _open(group.cpus),
             "memory_gb": _open(group.mem_gb),
-            "rack_size": group.rack_size,
+            "rack_size": group.rack_size or None,
             "partitions": ", ".join(group.partitions),
             "price_per_node_hour": group.price_per_hour,
         }

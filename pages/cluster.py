@@ -46,10 +46,10 @@ def _totals(cluster: Cluster) -> None:
         else:
             st.metric("V100-equivalents", f"{total.equivalents:,.0f}", help="GPUs weighted by the speed of their type; one V100 counts 1.")
     with grid.cell():
-        st.metric("USD per hour", words.money(total.price_per_hour) if total.price_per_hour else words.MISSING, help=_PRICE)
+        st.metric("Price per hour", words.money(total.price_per_hour) if total.price_per_hour else words.MISSING, help=_PRICE)
     if foreign := prices.not_own(cluster):
         named = words.plain(", ".join(foreign))
-        st.caption(f":material/sell: For comparison only: nobody has entered a price of {named} here yet.")
+        st.caption(f":material/sell: List prices of {named}, for comparison only: edit them to make them yours.")
 
 
 def _racks(cluster: Cluster) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -357,6 +358,8 @@ _GROUP: Final = {
     "price_per_hour": "a price or null",
     "name": "text",
 }
+_TYPE_NAME: Final = re.compile(r"[a-z0-9._-]+")
+"""What a GPU type may be called in the short description, in lower case."""
 _TYPE: Final = {"name": "text", "speed": "a number", "price_per_gpu_hour": "a number"}
 _CHANGE: Final = {"at_s": "a number", "nodes": "a list of whole numbers", "present": "true or false", "foreseen": "true or false"}
 
@@ -391,5 +394,7 @@ def _parse_group(part: str) -> NodeGroup:
         nodes, per_node, limits = -1, -1, {}
     if nodes < 0 or per_node < 0 or not kind or set(limits) - {"c", "g"}:
         raise ClusterError(f"Cluster part '{part}' is not of the form nodes x GPUs : type, e.g. 16x8:v100, 2x0:cpu or 4x8:a100/96c/1024g.")
+    if not _TYPE_NAME.fullmatch(kind):
+        raise ClusterError(f"Cluster part '{part}' names a GPU type '{kind}', but names have letters, digits, '.', '_' and '-' only. Separate parts with ','.")
     cores, memory = (math.inf, math.inf) if per_node else (96.0, 512.0)
     return NodeGroup(nodes, per_node, kind if per_node else "", limits.get("c", cores), limits.get("g", memory), name="" if per_node else kind)

@@ -15,15 +15,15 @@ from ui import figure, server, state, words
 
 _COLUMN: Final = st.column_config
 _GROUPS: Final[dict[str, Any]] = {
-    "name": _COLUMN.TextColumn("Name", help="Prefix of the node names; may stay empty."),
-    "nodes": _COLUMN.NumberColumn("Nodes", min_value=0, max_value=100_000, step=1, required=True, default=1),
-    "gpus_per_node": _COLUMN.NumberColumn("GPUs per node", min_value=0, max_value=1024, step=1, default=8, help="0 = a CPU node."),
-    "gpu_type": _COLUMN.TextColumn("GPU type", help="Any name, e.g. v100 or a100; empty for CPU nodes.", default="v100"),
-    "rack_size": _COLUMN.NumberColumn("Nodes per rack", min_value=0, step=1, default=0, help="0 = all of this row are in one rack."),
-    "partitions": _COLUMN.TextColumn("Partitions", help="Queues or virtual clusters that may use these nodes, separated by commas; empty = all."),
-    "cores": _COLUMN.NumberColumn("CPU cores", min_value=0, help="Per node; empty = cores are not modelled."),
-    "memory_gb": _COLUMN.NumberColumn("Memory (GB)", min_value=0, help="Per node; empty = memory is not modelled."),
-    "price_per_node_hour": _COLUMN.NumberColumn("USD per node and hour", min_value=0, format="%.2f", help="Empty = GPUs × the price of their type."),
+    "name": _COLUMN.TextColumn("Name", width=70, help="Prefix of the node names; may stay empty."),
+    "nodes": _COLUMN.NumberColumn("Nodes", width=80, min_value=0, max_value=100_000, step=1, required=True, default=1),
+    "gpus_per_node": _COLUMN.NumberColumn("GPUs/node", width=105, min_value=0, max_value=1024, step=1, default=8, help="0 = a CPU node."),
+    "gpu_type": _COLUMN.TextColumn("GPU type", width=105, help="Any name, e.g. v100 or a100; empty for CPU nodes.", default="v100"),
+    "rack_size": _COLUMN.NumberColumn("Nodes/rack", width=110, min_value=0, step=1, help="Empty = all of this row are in one rack."),
+    "partitions": _COLUMN.TextColumn("Partitions", width=95, help="Queues or virtual clusters that may use these nodes, separated by commas; empty = all."),
+    "cores": _COLUMN.NumberColumn("CPU cores", width=110, min_value=0, help="Per node; empty = cores are not modelled."),
+    "memory_gb": _COLUMN.NumberColumn("Memory (GB)", width=125, min_value=0, help="Per node; empty = memory is not modelled."),
+    "price_per_node_hour": _COLUMN.NumberColumn("USD/node-hour", width=135, min_value=0, format="%.2f", help="Empty = GPUs × the price of their type."),
 }
 _FILES: Final = ("json", "csv", "tsv", "conf", "txt", "log")
 _TABLES: Final = (

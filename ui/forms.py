@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,7 +11,17 @@ import streamlit as st
 from lab import catalog
 from lab.front import ParamInfo, Spec
 
-_UNITS: Final = ("_s", "_h", "_gpu_s", "_gb", "_usd")
+_UNITS: Final = ("_s", "_h", "_gpu_s", "_gb", "_usd", "_ms", "_gb_per_s", "_min")
+_NAMES: Final = {
+    "mtbf_h": "Mean time between failures",
+    "mttr_h": "Mean time to repair",
+    "on_preempt": "When a job is preempted",
+    "per_h": "Arrivals",
+    "per_min": "Arrivals",
+    "slo": "Deadlines (SLO)",
+}
+"""What cannot be told from the name of a parameter alone."""
+_ACRONYM: Final = re.compile(r"\b(gpu|cpu|fifo)(s?)\b", re.IGNORECASE)
 CELL_PX: Final = 190
 
 
@@ -18,7 +29,7 @@ def label(info: ParamInfo) -> str:
     """Return what stands above the widget: the name in words, with its unit."""
     name = next((info.name.removesuffix(unit) for unit in sorted(_UNITS, key=len, reverse=True) if info.unit and info.name.endswith(unit)), info.name)
     words = name.replace("_", " ").strip()
-    text = words[:1].upper() + words[1:]
+    text = _NAMES.get(info.name) or _ACRONYM.sub(lambda found: found[1].upper() + found[2], words[:1].upper() + words[1:])
     return f"{text} ({info.unit})" if info.unit else text
 
 

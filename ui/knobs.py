@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import streamlit as st
 
@@ -12,18 +11,6 @@ from lab.catalog import Choice
 from lab.front import Spec, Trace, TrainyardError
 from ui import forms, server, state, words
 from ui import profiles as profile_form
-
-_SHORT: Final = {
-    "rigid": "One size each",
-    "power_law": "Power law",
-    "amdahl": "Amdahl",
-    "table": "Measured table",
-    "batch": "Batch-aware",
-    "profiled": "Measured per GPU type",
-    "spread": "Slower when spread",
-    "parameter_server": "Parameter servers",
-}
-"""What stands on the buttons; a model that is not named here has its title there."""
 
 
 def draw() -> None:
@@ -39,16 +26,20 @@ def draw() -> None:
     with said:
         now = state.desk().study.base
         st.caption(f"Restart cost: {_set_values('overheads', now.overheads)} · failures: {_set_values('faults', now.faults)}")
-    st.page_link("pages/policies.py", label="How fast jobs run, and what schedulers believe of it: with the policies", icon=":material/speed:")
+    st.page_link("pages/policies.py", label="How fast jobs run, and what schedulers are told of it: see Policies", icon=":material/speed:")
 
 
 def _set_values(kind: str, chosen: Spec) -> str:
     """Return in words what is not at its default."""
-    labels = {info.name: forms.label(info).lower() for info in catalog.choice_params(kind)}
+    labels = {info.name: _uncapitalised(forms.label(info)) for info in catalog.choice_params(kind)}
     return (
         words.plain(", ".join(f"{labels[name]} {value:g}" if isinstance(value, float) else f"{labels[name]} {value}" for name, value in chosen.params))
         or "none"
     )
+
+
+def _uncapitalised(label: str) -> str:
+    return label[:1].lower() + label[1:]
 
 
 def belief() -> None:
@@ -70,7 +61,7 @@ def scaling(trace: Trace | None) -> None:
             default=now.name,
             required=True,
             key=state.widget("perf"),
-            format_func=lambda one: _SHORT.get(one, by_name[one].title),
+            format_func=lambda one: by_name[one].title,
             wrap=True,
         )
         st.caption(words.plain(by_name[name].help))

@@ -54,5 +54,5 @@ def test_where_none_will_or_not_without_end_nothing_is_said(of: Study, columns: 
 
 
 def test_who_cannot_run_stops_all() -> None:
-    with pytest.raises(ParameterError, match="dlrover cannot run here: Jobs have no parameter servers under the performance model 'rigid'"):
+    with pytest.raises(ParameterError, match="dlrover cannot run here: Jobs have no parameter servers under “One size each”"):
         before.remarks(study(perf="rigid", policy="dlrover"), trace())

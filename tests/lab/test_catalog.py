@@ -53,7 +53,7 @@ def test_reason_follows_from_what_is_needed_and_missing(trace: Trace) -> None:
     assert catalog.allocator("odd", trace).reason == ""
     assert "no recorded start times" in catalog.allocator("odd", bare).reason
     sized = catalog.allocator("odd:need=scaling", trace)
-    assert "one size only under the performance model 'rigid'" in sized.reason
+    assert "one size only under “One size each”. Choose a performance model that scales, for example “Power law”." in sized.reason
     assert sized.lacks == "scaling"
     assert "names no models" in catalog.allocator("odd:need=profile", trace).reason
     assert catalog.allocator("odd:need=overflow", bare).reason == ""

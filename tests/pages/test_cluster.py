@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from lab import machines
+from lab.front import Cluster
 from tests.pages.conftest import Open, sound, study_of, texts
 from ui import state
 
@@ -193,12 +195,12 @@ def test_a_wrong_file_is_exactly_one_sentence(visit: Open, content: bytes) -> No
 
 def test_prices_are_for_comparison_until_somebody_enters_them(visit: Open) -> None:
     app = visit("cluster")
-    assert "For comparison only" in texts(app)
+    assert "for comparison only" in texts(app)
     assert "SkyPilot" in texts(app)
     count = len(cluster(app).types)
     edit(app, "types", {"edited_rows": {row: {"price_per_gpu_hour": 1.23} for row in range(count)}})
     sound(app)
-    assert "For comparison only" not in texts(app)
+    assert "for comparison only" not in texts(app)
     assert texts(app).count("1.23 USD (own)") == count
 
 
@@ -208,7 +210,7 @@ def test_a_cluster_of_cpu_nodes_alone(visit: Open) -> None:
     app.button(key="use_spec").click().run()
     sound(app)
     facts = {item.label: item.value for item in app.metric}
-    assert (facts["CPU cores"], facts["USD per hour"]) == ("192", "–")
+    assert (facts["CPU cores"], facts["Price per hour"]) == ("192", "–")
     assert not [frame for frame in app.dataframe if "speed" in frame.value.columns]
     assert "Where these figures come from" not in [box.label for box in app.expander]
     assert not [button for button in app.button if button.key == "leave_out"]
@@ -220,3 +222,9 @@ def test_what_runs_cost_and_what_fails_is_said_above_the_forms(visit: Open) -> N
     next(item for item in app.number_input if item.label == "Restart (s)").set_value(45.0).run()
     sound(app)
     assert "Restart cost: restart (s) 45 · failures: none" in texts(app)
+
+
+def test_a_rack_of_all_nodes_is_left_empty_and_list_prices_are_told(visit: Open) -> None:
+    app = visit("cluster")
+    assert "edit them to make them yours" in texts(app)
+    assert not machines.group_table(Cluster.parse("4x8:v100"))["rack_size"].notna().any()

@@ -58,6 +58,17 @@ def test_the_short_form(text: str, group: NodeGroup) -> None:
     assert Cluster.parse(f"1x1:v100,{text}").groups[1] == group
 
 
+@pytest.mark.parametrize("text", ["4x8:a100+4x8:v100", "4x8:<script>", "4x8:rtx 2080", "4x8:a100;4x8:v100"])
+def test_a_type_whose_name_cannot_be_one_is_told_with_the_separator(text: str) -> None:
+    with pytest.raises(ClusterError, match=r"names a GPU type '.*', but names have letters, digits, .* only\. Separate parts with ','\."):
+        Cluster.parse(text)
+
+
+def test_types_of_recorded_clusters_are_names() -> None:
+    for name in ("tesla_v100-sxm2-16gb", "1g.5gb", "A100-80G", "gtx1080ti"):
+        assert Cluster.parse(f"4x8:{name}").groups[0].gpu_type == name.lower()
+
+
 @pytest.mark.parametrize(
     "text", ["", "4x8", "x8:v100", "4x:v100", "4x8:", "-4x8:v100", "4x-8:v100", "4x8:v100/", "4x8:v100/5q", "4x8:v100/xc", "1x1:v100,", "1.5x8:v100"]
 )
