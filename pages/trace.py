@@ -30,6 +30,7 @@ def body() -> None:
     source = load_source(mine.study.base.trace, server.store())
     account.draw(source.account, mine.taken.get(mine.study.base.trace.source))
     made.parameters(mine)
+    said = st.container()
     trace_part.draw(mine, source)
     trace = load_trace(mine.study.base.trace, server.store())
     facts = _profile(trace.digest, trace)
@@ -38,7 +39,8 @@ def body() -> None:
     asked = [f"{hours:,.{0 if hours >= 10 else 2}f} {unit}"] if hours else []
     loaded = f" · load {words.factor(load)} of “{words.plain(mine.study.base.cluster.name)}”" if math.isfinite(load) else ""
     part = f" of {len(source.trace):,}" if len(trace) < len(source.trace) else ""
-    st.markdown(
+    # What the jobs are stands above what may be changed of them.
+    said.markdown(
         f"**{words.plain(trace.name)}** · {' · '.join([words.plural(facts.jobs, 'job') + part, words.time(facts.span_s), *asked])} · "
         f"{'half of the jobs run no longer than' if facts.jobs > 1 else 'it runs'} {words.time(facts.median_s)}{loaded}"
     )

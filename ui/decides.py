@@ -12,15 +12,15 @@ from ui import figure, state, words
 
 
 def draw(choice: Choice) -> None:
-    """Draw the folded rule and picture of a policy, and below them where it comes from."""
+    """Draw the rule and picture of a policy and where it comes from, each behind a button."""
     about = choice.card
     if about is None:
         return
-    with st.expander("How it decides", key=f"how/{choice.name}", on_change="rerun") as box:
+    with st.popover("How it decides", key=f"how/{choice.name}", on_change="rerun") as box:
         if box.open:
             st.markdown("\n".join(f"{at}. {words.plain(line)}" for at, line in enumerate(about.how, 1)))
             _picture(choice)
-    with st.expander("Paper and our reading" if "our reading" in about.certainty else "Paper", key=f"paper/{choice.name}"):
+    with st.popover("Paper, our reading" if "our reading" in about.certainty else "Paper", key=f"paper/{choice.name}"):
         st.markdown(f"{words.plain(about.source)}.  \n{words.plain(about.certainty[:1].upper() + about.certainty[1:])}.")
 
 

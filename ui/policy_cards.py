@@ -28,11 +28,12 @@ _NEEDS: Final[Mapping[str, str]] = {
 
 
 def goal(choices: Sequence[Choice]) -> list[Choice]:
-    """Draw the choice of what a policy is for, and return the policies that are for it; those of the study are always among them."""
+    """Draw the choice of what a policy is for, and return the policies that are for it; those of the study are always among them, and first."""
     goals = list(dict.fromkeys(goal for choice in choices if choice.card is not None for goal in choice.card.goals))
     wanted = st.pills("Show policies for", goals, key="goal")
     chosen = {spec.name for spec in state.desk().study.allocators}
-    return [choice for choice in choices if wanted is None or choice.name in chosen or (choice.card is not None and wanted in choice.card.goals)]
+    shown = [choice for choice in choices if wanted is None or choice.name in chosen or (choice.card is not None and wanted in choice.card.goals)]
+    return sorted(shown, key=lambda choice: choice.name not in chosen)
 
 
 def baseline() -> None:
@@ -68,11 +69,12 @@ def card(choice: Choice) -> None:
         if choice.reason:
             st.caption(f":material/block: Cannot run here: {words.plain(choice.reason)}")
             _way_out(choice)
-        for number, at in enumerate(places):
-            _variant(choice, at, number, len(places))
-        if places and choice.params and st.button("Add a variant", key=f"add/{choice.name}", icon=":material/add:", type="tertiary"):
-            _set([*mine.study.allocators, Spec(choice.name)], mine.study.baseline)
-        decides.draw(choice)
+        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+            decides.draw(choice)
+            for number, at in enumerate(places):
+                _variant(choice, at, number, len(places))
+            if places and choice.params and st.button("Add a variant", key=f"add/{choice.name}", icon=":material/add:", type="tertiary"):
+                _set([*mine.study.allocators, Spec(choice.name)], mine.study.baseline)
         if seen := decides.solve_time(choice.name):
             st.caption(f":material/timer: {seen}")
 
@@ -102,7 +104,7 @@ def _variant(choice: Choice, at: int, number: int, count: int) -> None:
         return
     spec = mine.study.allocators[at]
     name = outcomes.titles(mine.study.allocators)[at] if count > 1 else "Parameters"
-    with st.expander(words.plain(name), expanded=count > 1 and number == count - 1, key=state.widget("box", choice.name, number)):
+    with st.popover(words.plain(name), key=state.widget("box", choice.name, number)):
         made = forms.spec(choice.name, spec, state.widget("policy", choice.name, number))
         try:
             tidy = catalog.canonical("allocator", made)

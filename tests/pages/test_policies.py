@@ -228,3 +228,12 @@ def test_what_is_believed_is_a_form_with_its_meaning(visit: Open) -> None:
     assert [option for option in chosen.options if "_" in option] == []
     chosen.set_value("per_user").run()
     assert "median of the jobs of its user" in texts(app)
+
+
+def test_the_policies_of_the_study_come_first_and_deadlines_are_a_goal(visit: Open, tiny: Study) -> None:
+    last = catalog.allocator_choices()[-1]
+    app = visit("policies", replace(tiny, allocators=(Spec(last.name),), baseline=0))
+    titles = [f"**{choice.title}**" for choice in catalog.allocator_choices()]
+    shown = [box.label for box in app.checkbox if box.label in titles]
+    assert shown == [f"**{last.title}**", *(title for title in titles if title != f"**{last.title}**")]
+    assert "deadlines" in app.pills(key="goal").options
