@@ -115,4 +115,4 @@ def draw() -> None:
     told = f"at most {words.plural(each, 'run')} per policy"
     panel = plan_live.Panel(question, "Search", question.most_runs, told, partial(plan_results.draw, question, library.identity(question)))
     plan_live.draw(panel)
-    st.caption(words.plain(f"Runs happen {telling.place(plan_live.where())}."))
+    plan_live.say_where()

@@ -70,6 +70,11 @@ def where() -> str:
     return os.environ.get("TRAINYARD_EXECUTOR", "") or DEFAULT
 
 
+def say_where() -> None:
+    """Say where runs happen, and what chooses it."""
+    st.caption(words.plain(f"Runs happen {telling.place(where())}. The server's setting TRAINYARD_EXECUTOR chooses other machines."))
+
+
 @st.cache_resource(show_spinner=False)
 def runs() -> Runs:
     """Return the searches and sweeps of this server."""

@@ -8,7 +8,6 @@ import streamlit as st
 
 from lab import library
 from lab.front import TrainyardError
-from lab.sweeps import telling
 from ui import plan, plan_live, sweep_form, sweep_results, words
 
 
@@ -34,4 +33,4 @@ def draw() -> None:
     told += f" × {words.plural(sweep.study.repeats, 'repeat')})" if sweep.study.repeats > 1 else ")"
     draw_results = partial(sweep_results.draw, sweep, library.identity(sweep), known)
     plan_live.draw(plan_live.Panel(sweep, "Sweep", sweep.runs, told, draw_results, exact=True))
-    st.caption(words.plain(f"Runs happen {telling.place(plan_live.where())}."))
+    plan_live.say_where()
