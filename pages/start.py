@@ -40,8 +40,10 @@ def _doors() -> None:
         st.page_link("pages/trace.py", label="Load a trace", icon=":material/upload_file:")
     with grid.cell(), st.container(border=True, height="stretch"):
         st.markdown("**I must decide what to buy**")
-        st.write("Describe the cluster you have or might buy: GPU types, nodes, prices. Run the same jobs on each, and compare waits and cost per job.")
-        st.page_link("pages/cluster.py", label="Describe the cluster", icon=":material/dns:")
+        st.write("Describe the cluster you have, with its prices, and say what wait you can accept: the fewest nodes for it, and what they cost a month.")
+        with st.container(horizontal=True):
+            st.page_link("pages/plan.py", label="Plan", icon=":material/query_stats:")
+            st.page_link("pages/cluster.py", label="Describe the cluster", icon=":material/dns:")
     with grid.cell(), st.container(border=True, height="stretch"):
         st.markdown("**I am in a class**")
         st.write("Short exercises, and what papers claim beside what the simulation gives. A link holds the whole scenario, so all see the same.")
