@@ -42,7 +42,7 @@ def _doors() -> None:
         st.markdown("**I must decide what to buy**")
         st.write("Describe the cluster you have, with its prices, and say what wait you can accept: the fewest nodes for it, and what they cost a month.")
         with st.container(horizontal=True):
-            st.page_link("pages/plan.py", label="Plan", icon=":material/query_stats:")
+            st.page_link("pages/plan.py", label="Find the fewest nodes", icon=":material/query_stats:")
             st.page_link("pages/cluster.py", label="Describe the cluster", icon=":material/dns:")
     with grid.cell(), st.container(border=True, height="stretch"):
         st.markdown("**I am in a class**")

@@ -52,7 +52,7 @@ def test_the_server_prepares_the_sample_and_start_says_so(visit: Open, pool: Fak
 def test_start_has_a_door_for_each_visitor(visit: Open) -> None:
     app = visit()
     doors = [link.proto.label for link in app.main.get("page_link")]
-    assert doors == ["Load a trace", "Describe the cluster", "Learn"]
+    assert doors == ["Load a trace", "Find the fewest nodes", "Describe the cluster", "Learn"]
 
 
 def test_a_scenario_file_is_opened(visit: Open, tiny: Study) -> None:
