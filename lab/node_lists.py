@@ -14,7 +14,7 @@ from sim.cluster import MOST_NODES, Cluster, GpuType, NodeGroup
 from sim.errors import ClusterError, TraceError
 from sim.readers.capacity import LARGEST_BYTES
 from sim.readers.format import ReadOptions
-from sim.readers.source import open_source
+from sim.readers.source import ADVICE, open_source
 from sim.readers.table import read_table
 
 UNNAMED: Final = "gpu"
@@ -93,7 +93,7 @@ def from_table(content: bytes, name: str) -> Imported | None:
     try:
         table, report = read_table(open_source(content, name, ReadOptions(max_bytes=LARGEST_BYTES)), ReadOptions())
     except TraceError as error:
-        raise ClusterError(str(error)) from error
+        raise ClusterError(_of_machines(str(error))) from error
     columns = {key: next((column for column in names if column in table), "") for key, names in _COLUMNS.items()}
     found = {key: column for key, column in columns.items() if column}
     if "gpus" not in found or not ("gpu_type" in found or "nodes" in found):
@@ -104,6 +104,13 @@ def from_table(content: bytes, name: str) -> Imported | None:
     lost = report.issues(table.index)["reason"].value_counts()
     notes = [f"{plural(int(count), 'row')} left out: {reason}." for reason, count in lost.items()]
     return grouped([machine for machine in machines if machine.nodes], name, notes)
+
+
+def _of_machines(sentence: str) -> str:
+    """Return what is wrong with a file as it is said of a file of machines: the same readers open traces."""
+    return sentence.replace(f"not a trace. {ADVICE}", "not a description of machines. Use a CSV, JSON, or what Slurm prints.").replace(
+        "table of jobs", "table of nodes"
+    )
 
 
 def grouped(machines: Iterable[Machine], name: str, notes: Iterable[str] = ()) -> Imported:

@@ -185,3 +185,11 @@ def test_a_cluster_file_is_a_description_or_a_table_of_virtual_clusters() -> Non
     assert (43_200.0, True) in [(change.at_s, change.present) for change in changes]
     with pytest.raises(ClusterError):
         imported("vc.csv", b"vc,node num\nalpha,-2\n")
+
+
+@pytest.mark.parametrize("content", [b"%PDF-1.4 plan", b"<html></html>", b"a" * 70_000, b"a,b,c\n1,2,3\n"])
+def test_a_file_of_something_else_is_told_as_one_of_machines(content: bytes) -> None:
+    with pytest.raises(ClusterError, match=r"description of machines|table of nodes") as caught:
+        machines.import_cluster("plan.csv", content)
+    assert "trace" not in str(caught.value)
+    assert "jobs" not in str(caught.value)
