@@ -26,7 +26,7 @@ _SACCT: Final = """sacct -P -a -X -S 2026-03-01 -E 2026-04-01 \\
 def receive() -> None:
     """Draw the drop zone, and take over a file as soon as it arrives."""
     mine = state.desk()
-    file = st.file_uploader("Your trace", list(TYPES), key="trace_file", max_upload_size=intake.UPLOAD_MB, help=_limits())
+    file = st.file_uploader("Your trace: drop it here", list(TYPES), key="trace_file", max_upload_size=intake.UPLOAD_MB, help=_limits())
     st.caption(f"CSV, TSV, Parquet, JSON, SWF or Slurm's `sacct -P`; plain, .gz or .zip; up to {intake.UPLOAD_MB} MB and 2 million rows.")
     with st.expander("How to export from Slurm"):
         st.code(_SACCT, language="bash", wrap_lines=True)
