@@ -29,7 +29,7 @@ def arrivals(table: pd.DataFrame, x: TimeAxis, title: str = "When do jobs arrive
         "hovertemplate": f"%{{y:,.1f}} jobs per hour, over {width}<extra></extra>",
     }
     y = {"rangemode": "tozero", "title": {"text": "jobs per hour"}}
-    return figure([trace], title, 240, hovermode="x unified", xaxis=x.layout(), yaxis=y)
+    return figure([trace], title, 264, hovermode="x unified", xaxis=x.layout(), yaxis=y)
 
 
 def sizes(table: pd.DataFrame, title: str = "How many GPUs do jobs ask for?") -> go.Figure:
