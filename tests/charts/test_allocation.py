@@ -85,7 +85,7 @@ def test_bars_add_up_to_the_mean_completion_time() -> None:
     # Two hours at most, so in minutes.
     assert np.sum([trace.x for trace in figure.data], axis=0).tolist() == [120, 75]
     assert figure.layout.xaxis.title.text == "mean JCT, minutes"
-    assert [note.text for note in figure.layout.annotations] == ["<b>2 h</b>", "<b>1.25 h</b>"]
+    assert [note.text for note in figure.layout.annotations] == ["<b>2 h</b>", "<b>75 min</b>"]
     assert figure.layout.yaxis.ticktext == ("fifo", "elastic")
     assert list(figure.data[0].text) == ["1 h", "10 min"]
     assert list(figure.data[0].customdata) == ["1 h, 50 %", "10 min, 13 %"]

@@ -22,7 +22,7 @@ def test_predictions_have_a_diagonal_and_its_double_and_half_within_the_axes() -
         assert max(*line.x, *line.y) <= high * 1.001
     assert [line.name for line in lines if line.showlegend] == ["as long as it is", "twice or half of it"]
     assert (list(marks.x), list(marks.y)) == ([10, 1000], [40, 100])
-    assert marks.text[1] == "job &lt;b&gt;: believed 1.67 min, true 16.7 min"
+    assert marks.text[1] == "job &lt;b&gt;: believed 1.7 min, true 17 min"
     assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
     assert figure.layout.xaxis.range == figure.layout.yaxis.range
     assert len(charts.predictions(points.iloc[:0], "#123456").data) == 4
