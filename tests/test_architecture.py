@@ -49,7 +49,7 @@ LATE_IMPORTS = frozenset(
     }
 )
 # Library -> the package that brings it, where the names differ.
-PACKAGES = {"sklearn": "scikit-learn"}
+PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn"}
 OTHER_CODE = ("scripts", "benchmarks")
 MAX_LINES, MAX_PAGE_LINES, MAX_FUNCTION_LINES = 400, 120, 60
 

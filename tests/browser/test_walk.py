@@ -6,12 +6,16 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from lab import start
+from lab.front import Store, Study
 from tests.browser.server import serving
+from tests.pages.conftest import finish
 from ui.shell import PAGES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -32,6 +36,15 @@ def drag(page: Page, strip: Locator, begin: float, end: float) -> None:
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * end, y, steps=6)
     page.mouse.up()
+
+
+@pytest.fixture(scope="module")
+def sampled(store: Path) -> Study:
+    """The sample, with its result in the store of this module."""
+    kept: Any = SimpleNamespace(store=Store(store))
+    study = start.sample_study()
+    finish(kept, study)
+    return study
 
 
 def stored(store: Path) -> int:
@@ -122,14 +135,14 @@ def _offline(browser: Browser, file: Path, headline: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_the_first_that_a_fresh_server_sees_and_is_light(store: Path, visit: Visit, name: str) -> None:
+def test_a_page_is_the_first_that_a_fresh_server_sees_and_is_light(sampled: Study, store: Path, visit: Visit, name: str) -> None:
     received = [0]
 
     def count(page: Page) -> None:
         page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: received.__setitem__(0, received[0] + len(frame))))
 
     with serving(store) as fresh:
-        page = visit(f"{fresh}/{name if name != 'start' else ''}?s={start.sample_study().pack()}", watch=count)
+        page = visit(f"{fresh}/{name if name != 'start' else ''}?s={sampled.pack()}", watch=count)
         # Not the raw list of files that Streamlit shows when a page is run without app.py.
         expect(page.get_by_role("link", name="Policies", exact=True)).to_be_visible()
         expect(page.get_by_role("link", name=PAGES[name], exact=True)).to_have_attribute("aria-current", "page")
@@ -139,9 +152,9 @@ def test_a_page_is_the_first_that_a_fresh_server_sees_and_is_light(store: Path, 
 
 
 @pytest.mark.parametrize(("width", "scheme", "scale"), [(800, "light", 1), (720, "dark", 2)])
-def test_small_windows_and_dark_rooms(app: str, visit: Visit, width: int, scheme: str, scale: int) -> None:
+def test_small_windows_and_dark_rooms(sampled: Study, app: str, visit: Visit, width: int, scheme: str, scale: int) -> None:
     """720 px with two dots each are a window of 1440 px at 200 %."""
-    page = visit(f"{app}/?s={start.sample_study().pack()}", width=width, color_scheme=scheme, device_scale_factor=scale)
+    page = visit(f"{app}/?s={sampled.pack()}", width=width, color_scheme=scheme, device_scale_factor=scale)
     for name, title in PAGES.items():
         if name != "start":
             _navigate(page, title)
