@@ -9,9 +9,9 @@ from time import perf_counter
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from lab.samples import load_sample
 from lab.scenario import Scenario, TraceSpec
 from lab.study import Study
+from lab.traces.samples import load_sample
 from sim.contract import Spec
 from tests.browser.server import FLAGS, chromium, serving
 

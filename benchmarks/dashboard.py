@@ -23,9 +23,9 @@ from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
 from lab import start
-from lab.samples import load_sample
 from lab.scenario import Scenario, TraceSpec
 from lab.study import Study
+from lab.traces.samples import load_sample
 from sim.contract import Spec
 from tests.browser.server import FLAGS, chromium, serving
 

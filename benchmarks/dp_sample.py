@@ -10,7 +10,7 @@ import numpy as np
 
 from allocators import dp_elastic
 from benchmarks.unit import unit_s
-from lab.samples import load_sample
+from lab.traces.samples import load_sample
 from sim.cluster import Cluster
 from sim.contract import Plan, View
 from sim.generate import generate

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from lab.samples import write_trace
+from lab.traces.samples import write_trace
 from sim.generate import generate
 from sim.readers import read
 

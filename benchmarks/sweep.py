@@ -22,7 +22,6 @@ import psutil
 
 from lab import library
 from lab.library import HERE
-from lab.samples import load_sample
 from lab.scenario import Scenario, TraceSpec
 from lab.store import Store
 from lab.store.index import RUN
@@ -31,6 +30,7 @@ from lab.sweeps.plan import PlanRun
 from lab.sweeps.question import Question
 from lab.sweeps.recipe import Axis, Sweep
 from lab.sweeps.running import SweepRun
+from lab.traces.samples import load_sample
 from sim.contract import Spec
 
 SAMPLE: Final = "philly-like"

@@ -12,15 +12,15 @@ from typing import NoReturn, TypeVar
 
 import report
 from lab import catalog
-from lab.cli import UsageError, cluster_of, command_run, trace_spec
-from lab.library_cli import add_compare, add_runs
-from lab.plan_cli import add_plan
-from lab.replay_cli import add_replay
-from lab.report_cli import add_report
-from lab.samples import write_sample, write_trace
+from lab.commands.plan import add_plan
+from lab.commands.replay import add_replay
+from lab.commands.report import add_report
+from lab.commands.run import UsageError, cluster_of, command_run, trace_spec
+from lab.commands.runs import add_compare, add_runs
+from lab.commands.sweep import StoppedError, add_sweep
 from lab.scenario import MADE, READY, TraceSpec
-from lab.sources import FILE_LIMIT_MB, load_source
-from lab.sweep_cli import StoppedError, add_sweep
+from lab.traces.samples import write_sample, write_trace
+from lab.traces.sources import FILE_LIMIT_MB, load_source
 from lab.words import plural
 from sim.errors import ContractError, InfeasiblePlan, TrainyardError
 from sim.generate import PROFILES, generate, with_history

@@ -6,7 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from lab import catalog, machines, profiles, turns
+from lab import catalog, profiles, turns
+from lab.clusters import machines
 from lab.start import RETRIES
 from lab.study import Study
 from lab.words import plural

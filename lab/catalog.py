@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import allocators
-from lab.samples import SAMPLES
+from lab.traces.samples import SAMPLES
 from sim.checkpoints import CHECKPOINTS, SOURCE
 from sim.contract import Card, remarks_of
 from sim.errors import ParameterError

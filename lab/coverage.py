@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lab import machines
-from lab.leave_out import on_the_rest, without
+from lab.clusters import machines
 from lab.profiles import resolved
-from lab.sources import Source, load_source
 from lab.store import Store
 from lab.study import Study
+from lab.traces.leave_out import on_the_rest, without
+from lab.traces.sources import Source, load_source
 from lab.words import counted, plural
 from sim.cluster import Cluster
 from sim.demand import Demands, narrowed, pools_of

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from lab.scenario import TraceSpec
-from lab.sources import load_trace
 from lab.store import Entry, Store
 from lab.study import Study
+from lab.traces.sources import load_trace
 
 USUAL_S: Final = 1e-4
 """Seconds per job of a policy that has not been run here. Measured: 0.02 to 0.09 ms (FIFO, SRTF; 100,000 jobs of the profile "philly"); solvers take more."""

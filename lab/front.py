@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from lab.pool import Job, Pool, PoolFullError
-from lab.samples import SAMPLES
 from lab.scenario import Scenario, TraceSpec
-from lab.sources import Source, load_source, load_trace
 from lab.store import Entry, Store
 from lab.study import Study
+from lab.traces.samples import SAMPLES
+from lab.traces.sources import Source, load_source, load_trace
 from sim.cluster import Cluster
 from sim.errors import ParameterError, TraceError, TrainyardError
 from sim.params import ParamInfo, Spec

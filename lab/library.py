@@ -16,17 +16,17 @@ from typing import Any, Final
 import pandas as pd
 
 from lab.document import canonical_json, parse_json
-from lab.outcomes import differences, source_name, titles
+from lab.results.outcomes import differences, source_name, titles
 from lab.run import keep as keep_result
 from lab.run import key_of
 from lab.scenario import READY, Scenario
-from lab.sources import Source, changed, source_digest
 from lab.store import Store, StoreError
 from lab.store.files import MANIFEST
 from lab.store.index import Kept
 from lab.study import Study
 from lab.sweeps.question import Question
 from lab.sweeps.recipe import Sweep
+from lab.traces.sources import Source, changed, source_digest
 from sim.errors import ParameterError, TrainyardError
 from sim.result import RunResult
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from lab.trust import duration
+from lab.results.trust import duration
 
 MISSING: Final = "–"
 

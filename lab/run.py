@@ -9,10 +9,10 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from lab import catalog, profiles
-from lab.frames import chart_frames, type_frames
+from lab.results.frames import chart_frames, type_frames
 from lab.scenario import Scenario
-from lab.sources import check_measure, load_trace, source_digest
 from lab.store import Entry, Store, StoreError
+from lab.traces.sources import check_measure, load_trace, source_digest
 from sim import metrics
 from sim.errors import ParameterError
 from sim.result import RESULTS_VERSION, RunResult

@@ -51,7 +51,7 @@ class TraceSpec:
         1 = as recorded.
     load_by : {"pace", "jobs"}
         "pace": arrivals are compressed in time by the load. "jobs": as many times the jobs in the same time: below 1 some are left out, above 1 copies of all
-        of them are laid over each other; see `lab.thinning`.
+        of them are laid over each other; see `lab.traces.thinning`.
     every_user : int
         Of the users with jobs in the window, one in so many is kept, with all jobs; 1 = all of them.
     sample : int

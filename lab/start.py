@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from allocators import REGISTRY
 from lab import catalog, profiles
-from lab.samples import SAMPLES
 from lab.scenario import Scenario, TraceSpec
-from lab.sources import load_source, load_trace
 from lab.store import Store
 from lab.study import Study
+from lab.traces.samples import SAMPLES
+from lab.traces.sources import load_source, load_trace
 from sim.cluster import Cluster
 from sim.errors import ParameterError, TrainyardError
 from sim.params import Spec

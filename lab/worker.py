@@ -14,8 +14,8 @@ import pyarrow.parquet  # noqa: F401 - loaded here, or it would be at the first 
 
 import allocators
 from lab.run import run
-from lab.samples import load_sample
 from lab.scenario import Scenario, TraceSpec
+from lab.traces.samples import load_sample
 from sim.errors import TrainyardError
 from sim.params import Spec
 from sim.simulator import Progress

@@ -5,9 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 import charts
-from lab import machines, prices, start
+from lab import start
+from lab.clusters import machines, prices
 from lab.front import Cluster, Trace, TrainyardError, load_trace
-from ui import cluster_editor, figure, knobs, profiles, server, state, words
+from ui import figure, server, state, words
+from ui.choosing import cluster_editor, knobs, profiles
 from ui.shell import page
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab.outcomes import Report, Shown
-from ui import behind, comparison, exports, over_time, overview, state, states, tables, winners
+from lab.results.outcomes import Report, Shown
+from ui import lookup, state, states
+from ui.comparing import behind, comparison, exports, over_time, overview, tables, winners
 from ui.shell import page
 
 _TITLE = "Who wins, and by how much?"
@@ -18,7 +19,7 @@ def body() -> None:
     if mine.shown is None:
         states.nothing(mine, _TITLE, _ABOUT)
         return
-    shown = state.gather(mine.shown)
+    shown = lookup.gather(mine.shown)
     states.stale(mine)
     states.troubles(mine, shown)
     said = comparison.report(shown.mark, shown)

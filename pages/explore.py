@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui import comparison, explore, explore_job, explore_moment, explore_node, explore_view, overview, state, states
+from ui import lookup, state, states
+from ui.comparing import comparison, overview
+from ui.exploring import job as explore_job
+from ui.exploring import machines as explore
+from ui.exploring import moment as explore_moment
+from ui.exploring import node as explore_node
+from ui.exploring import view as explore_view
 from ui.shell import page
 
 _TITLE = "What happened, and why?"
@@ -20,7 +26,7 @@ def body() -> None:
     if mine.shown is None:
         states.nothing(mine, _TITLE, _ABOUT)
         return
-    shown = state.gather(mine.shown)
+    shown = lookup.gather(mine.shown)
     states.stale(mine)
     states.troubles(mine, shown)
     said = comparison.report(shown.mark, shown)

@@ -7,7 +7,9 @@ from typing import Final
 
 import streamlit as st
 
-from ui import background, learn, lessons, place
+from ui import place
+from ui.learning import background, lessons
+from ui.learning import replay_tab as learn
 from ui.shell import page
 
 TABS: Final[Mapping[str, tuple[str, Callable[[], None]]]] = {

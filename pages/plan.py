@@ -8,7 +8,9 @@ from typing import Final
 import streamlit as st
 
 from lab.sweeps.recipe import Sweep
-from ui import from_here, place, plan, sweep
+from ui import place
+from ui.planning import capacity as plan
+from ui.planning import from_here, sweep
 from ui.shell import page
 
 TABS: Final[Mapping[str, tuple[str, Callable[[], None]]]] = {

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab import catalog, outcomes, start
+from lab import catalog, start
 from lab.front import TrainyardError, load_trace
-from ui import knobs, policy_cards, server, state, words
+from lab.results import outcomes
+from ui import server, state, words
+from ui.choosing import knobs, policy_cards
 from ui.shell import page
 
 

@@ -6,7 +6,7 @@ import streamlit as st
 
 from lab import start
 from lab.front import SAMPLES
-from ui import library, scenario_file, state
+from ui import library, lookup, scenario_file, state
 from ui.shell import page
 
 
@@ -22,7 +22,7 @@ def body() -> None:
 
 def _sample() -> None:
     sample, study = SAMPLES[start.FIRST_SAMPLE], start.sample_study()
-    ready = all(state.gather(study).entries)
+    ready = all(lookup.gather(study).entries)
     with st.container(border=True):
         st.markdown(f"**See it now.** {sample.description} {'Its result is stored here, so it is there at once.' if ready else 'About two seconds.'}")
         if st.button("Run the sample", key="run_sample", type="primary", icon=":material/play_arrow:"):

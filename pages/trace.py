@@ -6,9 +6,12 @@ import math
 
 import streamlit as st
 
-from lab import catalog, intake, machines, start
+from lab import catalog, start
+from lab.clusters import machines
 from lab.front import Trace, TraceSpec, TrainyardError, load_source, load_trace
-from ui import account, made, server, state, states, trace_charts, trace_part, upload, words
+from lab.traces import intake
+from ui import server, state, states, words
+from ui.importing import account, made, trace_charts, trace_part, upload
 from ui.shell import page
 
 

@@ -9,10 +9,11 @@ from typing import Any, Final
 import pandas as pd
 
 import charts
-from lab import behind, gpu_types, groups, readable
-from lab.frames import drawn
+from lab import readable
 from lab.front import Trace
-from lab.outcomes import Report, Shown
+from lab.results import behind, gpu_types, groups
+from lab.results.frames import drawn
+from lab.results.outcomes import Report, Shown
 from lab.words import plural
 
 _TIME: Final = "Seconds since the first submission"

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from plotly.offline import get_plotlyjs
 
-from lab import outcomes
 from lab.front import ParameterError, Store, load_trace
-from lab.outcomes import Shown
+from lab.results import outcomes
+from lab.results.outcomes import Shown
 from report import sections
 from report.figures import Drawn, Scene, figures
 from report.pieces import folded, paragraph, rows_of, section, text

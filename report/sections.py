@@ -9,11 +9,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from charts import visible
-from lab import catalog, machines, readable
-from lab.compared import METRICS, SLOWER, Metric
+from lab import catalog, readable
+from lab.clusters import machines
 from lab.front import SAMPLES, Scenario, Spec, Store, TraceSpec, load_source
-from lab.headline import GOALS
-from lab.outcomes import Report, Shown
+from lab.results.compared import METRICS, SLOWER, Metric
+from lab.results.headline import GOALS
+from lab.results.outcomes import Report, Shown
 from lab.words import plural
 from report.pieces import described, folded, listed, paragraph, section, table, text, verbatim
 

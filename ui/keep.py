@@ -6,9 +6,10 @@ from typing import Final
 
 import streamlit as st
 
-from lab import bundle
 from lab.front import Study, TrainyardError, load_source
-from ui import exports, server, state
+from lab.traces import bundle
+from ui import server, state
+from ui.comparing import exports
 
 FILE: Final = "trainyard-scenario.json"
 ARCHIVE: Final = "trainyard-scenario.zip"

@@ -14,11 +14,12 @@ import streamlit as st
 
 import charts
 from lab import library, start
-from lab.compared import METRICS
 from lab.front import Study, TrainyardError
 from lab.library import Beside, Item, Recipe
+from lab.results.compared import METRICS
 from lab.words import moment
-from ui import owner, plan, server, state, words
+from ui import lookup, owner, server, state, words
+from ui.planning import capacity as plan
 
 FILE: Final = "trainyard-runs.zip"
 _PAGE: Final = 20
@@ -186,7 +187,7 @@ def _delete(chosen: Sequence[Item]) -> None:
         there, gone = sum(one.there for one in chosen), 0
         for one in chosen:
             gone += library.remove(server.store(), owner.owner(), one.id)
-        state.forget_entries()
+        lookup.forget()
         stay = max(there - gone, 0)
         rest = f" {words.plural(stay, 'result')} {'stays' if stay == 1 else 'stay'}, because other entries need them." if stay else ""
         st.session_state[_SAID] = f"{len(chosen)} taken off your list, {words.plural(gone, 'result')} deleted.{rest}"

@@ -7,8 +7,9 @@ from typing import Final
 
 import streamlit as st
 
-from lab import estimate, outcomes
+from lab import estimate
 from lab.front import Job, Progress, Scenario
+from lab.results import outcomes
 from ui import state, words
 
 EVERY_S: Final = 0.25

@@ -6,8 +6,9 @@ from typing import Final
 
 import streamlit as st
 
-from lab import bundle, intake, library
+from lab import library
 from lab.front import TrainyardError
+from lab.traces import bundle, intake
 from ui import owner, server, state, words
 
 _LABEL: Final = "Open a scenario file (JSON, or ZIP with its jobs), or exported runs (ZIP)"

@@ -7,10 +7,13 @@ from typing import Final, Literal
 
 import streamlit as st
 
-from lab import estimate, machines, outcomes, start
+from lab import estimate, start
+from lab.clusters import machines
 from lab.front import Study, TraceSpec, TrainyardError, load_trace
-from lab.outcomes import Shown
-from ui import keep, profiles, progress, server, state, words
+from lab.results import outcomes
+from lab.results.outcomes import Shown
+from ui import keep, lookup, progress, server, state, words
+from ui.choosing import profiles
 
 RESULTS: Final = ("compare", "explore")
 """Pages that show what came out, and offer to run where nothing did."""
@@ -118,15 +121,15 @@ def _run(mine: state.Desk, page: str) -> None:
 
 
 def _any_complete(mine: state.Desk) -> bool:
-    return mine.shown is not None and bool(state.gather(mine.shown).places)
+    return mine.shown is not None and bool(lookup.gather(mine.shown).places)
 
 
 def _complete(mine: state.Desk) -> bool:
     if mine.shown is None:
         return False
-    shown = state.gather(mine.shown)
+    shown = lookup.gather(mine.shown)
     missing = {title for at, title in enumerate(shown.titles) if not shown.complete(at)}
-    return not missing or missing <= set(state.barred(mine.shown))
+    return not missing or missing <= set(lookup.barred(mine.shown))
 
 
 def _status(mine: state.Desk) -> None:
@@ -138,7 +141,7 @@ def _status(mine: state.Desk) -> None:
     elif mine.shown is None:
         st.caption(":material/info: Nothing has been run yet.")
     elif _complete(mine):
-        _up_to_date(mine, state.gather(mine.shown))
+        _up_to_date(mine, lookup.gather(mine.shown))
     else:
         lacking = "Some policies of this scenario have" if _any_complete(mine) else "This scenario has"
         st.caption(f":material/info: {lacking} no result.")

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import streamlit as st
 
-from lab import deletion, outcomes, start
-from lab.front import Entry, Job, PoolFullError, Scenario, Study, TrainyardError
-from lab.intake import Taken
-from lab.outcomes import Shown
-from ui import owner, place, server, words
+from lab import start
+from lab.front import Job, PoolFullError, Scenario, Study, TrainyardError
+from lab.results import outcomes
+from lab.traces import deletion
+from lab.traces.intake import Taken
+from ui import lookup, owner, place, server
 
 SCENARIO: Final = "s"
 """Parameter of the address: the study that the forms show."""
@@ -29,7 +30,6 @@ FROM: Final = "t0"
 TO: Final = "t1"
 """Parameters of the address: the window of time that Compare and Explore look at, in seconds since the first submission."""
 _DESK: Final = "desk"
-_GATHERED: Final = "gathered"
 _MOST_STEPS: Final = 50
 """Changes that can be taken back."""
 
@@ -126,7 +126,7 @@ class Desk:
     def open(self, study: Study) -> bool:
         """Take over a study from elsewhere, and show its results if some are stored; tell whether they are."""
         self.replace(study)
-        if found := _has_results(study):
+        if found := lookup.has_results(study):
             self.shown = study
             self.notice = _shelved(study)
         return found
@@ -225,7 +225,7 @@ def is_open() -> bool:
 
 def open_desk() -> Desk:
     """Return what this session works with; a new session begins with the address, or else with the first sample."""
-    st.session_state[_GATHERED] = {}
+    lookup.begin()
     if _DESK not in st.session_state:
         st.session_state[_DESK] = made = _from_address(st.query_params.get(SCENARIO, ""), st.query_params.get(RESULT, ""))
         ends = st.query_params.get(FROM, ""), st.query_params.get(TO, "")
@@ -245,7 +245,7 @@ def address() -> dict[str, str]:
     wanted = {SCENARIO: mine.study.pack()}
     if mine.shown is not None and not mine.shown.matches(mine.study):
         wanted[RESULT] = mine.shown.pack()
-    elif mine.shown is not None and _has_results(mine.shown):
+    elif mine.shown is not None and lookup.has_results(mine.shown):
         wanted[RESULT] = SAME
     if mine.live:
         wanted[GOING] = "1"
@@ -284,51 +284,6 @@ def widget(name: str, *parts: Any) -> str:
     return "/".join([name, *map(str, parts), str(desk().edition)])
 
 
-def barred(study: Study) -> dict[str, str]:
-    """Return the policies of a study that cannot run on its trace and cluster: title -> reason."""
-    reasons = (start.reason(study, at, server.store()) for at in range(len(study.allocators)))
-    return {title: reason for title, reason in zip(outcomes.titles(study.allocators), reasons, strict=True) if reason}
-
-
-def gather(study: Study) -> Shown:
-    """Look up which runs of a study are stored; one run of the page gets one answer, however often it asks."""
-    known: dict[str, Shown] = st.session_state.setdefault(_GATHERED, {})
-    mark = study.canonical()
-    if mark not in known:
-        keys = _keys(mark, study)
-        entries = tuple(tuple(entry for key in own if (entry := _entry(key))) for own in keys)
-        known[mark] = Shown(study, outcomes.titles(study.allocators), keys, entries)
-    return known[mark]
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _keys(mark: str, _study: Study) -> tuple[tuple[str, ...], ...]:
-    del mark
-    return outcomes.keys(_study, server.store())
-
-
-def _entry(key: str) -> Entry | None:
-    try:
-        return _known_entry(key)
-    except KeyError:
-        return None
-
-
-@st.cache_resource(max_entries=4096, ttl=300, show_spinner=False)
-def _known_entry(key: str) -> Entry:
-    # An absent result raises, because only what is there may be remembered.
-    entry = server.store().get(key)
-    if entry is None:
-        raise KeyError(key)
-    return entry
-
-
-def forget_entries() -> None:
-    """Look all results up again, because some were deleted."""
-    _known_entry.clear()
-    st.session_state[_GATHERED] = {}
-
-
 def forget_trace(digest: str) -> int:
     """Delete an upload of this server with all results computed from it; return how many those were.
 
@@ -339,22 +294,9 @@ def forget_trace(digest: str) -> int:
     """
     mine, source = desk(), f"store:{digest}"
     deleted = deletion.delete_trace(digest, server.pool(), mine.watcher)
-    forget_entries()
+    lookup.forget()
     mine.past = deque((study for study in mine.past if study.base.trace.source != source), maxlen=_MOST_STEPS)
     return deleted
-
-
-def _has_results(study: Study) -> bool:
-    try:
-        return bool(gather(study).places)
-    except TrainyardError:
-        return False
-
-
-def say(sentences: Sequence[str]) -> None:
-    """Draw each sentence as an error."""
-    for sentence in sentences:
-        st.error(words.plain(sentence), icon=":material/error:")
 
 
 def _from_address(scenario: str, result: str) -> Desk:
@@ -365,7 +307,7 @@ def _from_address(scenario: str, result: str) -> Desk:
         if start.trace_is_gone(study, server.store()):
             return Desk(study)  # every page says so
         shown = start.admitted(Study.unpack(result)) if result not in ("", SAME) else study
-        found = gather(shown)
+        found = lookup.gather(shown)
     except TrainyardError as error:
         if result in ("", SAME):
             return _without_address(scenario, str(error))
@@ -380,7 +322,7 @@ def _from_address(scenario: str, result: str) -> Desk:
 
 def _shelved(study: Study) -> str:
     """Put a study on this browser's shelf; return why it could not be, or ""."""
-    return owner.shelve(study, [key for own in _keys(study.canonical(), study) for key in own])
+    return owner.shelve(study, [key for own in lookup.keys_of(study.canonical(), study) for key in own])
 
 
 def _window(t0: str, t1: str) -> tuple[float, float] | None:

@@ -9,8 +9,9 @@ import streamlit as st
 
 from lab import estimate, start
 from lab.front import Job
-from lab.outcomes import Shown
-from ui import profiles, server, state, words
+from lab.results.outcomes import Shown
+from ui import lookup, server, state, words
+from ui.choosing import profiles
 
 _MOST_DETAILS: Final = 5000
 """Characters."""
@@ -77,7 +78,7 @@ def stale(mine: state.Desk) -> None:
 def pending(mine: state.Desk, shown: Shown) -> None:
     """Say which policies are still running."""
     if mine.live:
-        barred = state.barred(shown.study)
+        barred = lookup.barred(shown.study)
         missing = [title for at, title in enumerate(shown.titles) if not shown.complete(at) and title not in barred]
         if missing:
             st.caption(f":material/hourglass: Still running: {words.plain(', '.join(missing))}.")
@@ -87,7 +88,7 @@ def pending(mine: state.Desk, shown: Shown) -> None:
 
 def troubles(mine: state.Desk, shown: Shown) -> None:
     """Say of each policy that has no result why, and leave the others alone."""
-    for title, sentence in state.barred(shown.study).items():
+    for title, sentence in lookup.barred(shown.study).items():
         st.warning(words.plain(f"{title} cannot run here: {sentence}"), icon=":material/block:")
     for at, title in enumerate(shown.titles):
         failed = [job for job in _jobs(mine, shown, at) if job.state == "failed"]

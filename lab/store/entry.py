@@ -43,7 +43,7 @@ class Entry:
     provenance: Mapping[str, Any]
 
     def chart(self, name: str) -> pd.DataFrame:
-        """Return one reduced frame, as `lab.frames.chart_frames` made it.
+        """Return one reduced frame, as `lab.results.frames.chart_frames` made it.
 
         Raises
         ------

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lab import catalog
 from lab.front import ParamInfo, Spec, Store, Study, load_trace
-from lab.outcomes import titles
+from lab.results.outcomes import titles
 from lab.scenario import MADE
 
 _NOISE: Final = Spec("noisy")

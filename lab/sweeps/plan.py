@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from lab.capacity import Search, Size
-from lab.outcomes import titles
+from lab.results.outcomes import titles
 from lab.run import key_of
 from lab.scenario import Scenario
 from lab.store import Store
+from lab.sweeps.capacity import Search, Size
 from lab.sweeps.crew import Lost, known
 from lab.sweeps.executors import DEFAULT
 from lab.sweeps.question import Question

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final
 
-from lab.capacity import CountSearch, MixSearch, Size
-from lab.compared import METRICS
 from lab.document import canonical_json, number, pack_document, settings, unpack_document, whole
+from lab.results.compared import METRICS
 from lab.study import Study
+from lab.sweeps.capacity import CountSearch, MixSearch, Size
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 
@@ -37,7 +37,7 @@ class Question:
     limit : float
         What the metric must reach, in its own unit (seconds, shares, USD).
     check : bool
-        Whether sizes below the answer are tried too, see `lab.capacity.CountSearch`; one group only.
+        Whether sizes below the answer are tried too, see `lab.sweeps.capacity.CountSearch`; one group only.
     budget_per_h : float, USD per hour
         For two groups: what the whole cluster may cost; inf = anything.
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from lab.document import canonical_json
-from lab.outcomes import titles
+from lab.results.outcomes import titles
 from lab.run import key_of
 from lab.scenario import Scenario
 from lab.store import Store

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from lab import catalog
-from lab.bootstrap import Floats, interval
-from lab.compared import METRICS
-from lab.outcomes import titles
+from lab.results.bootstrap import Floats, interval
+from lab.results.compared import METRICS
+from lab.results.outcomes import titles
 from lab.sweeps.recipe import Sweep
 
 _SAME: Final = 1e-9
@@ -33,7 +33,7 @@ def curves(table: pd.DataFrame, sweep: Sweep, metric: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `point` (place), the columns of the axes, `policy`, `value` (mean over repeats), `low`, `high` (see `lab.bootstrap`; NaN below three repeats), `runs`,
+        `point` (place), the columns of the axes, `policy`, `value` (mean over repeats), `low`, `high` (NaN below three repeats), `runs`,
         `failed` (runs without numbers), `completed` (share of the jobs, of those with numbers).
     """
     rows = [place | _pooled(_numbers(group, metric)) | _counts(group) | {"completed": _completed(group)} for place, group in _groups(table, sweep)]

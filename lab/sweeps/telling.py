@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Final
 
 from lab import catalog
-from lab.capacity import Size
-from lab.compared import METRICS, Metric
 from lab.estimate import Costs, estimate
 from lab.front import Store, Study, load_trace
-from lab.outcomes import titles
 from lab.pool import cores
 from lab.readable import BY_UNIT, money, time
+from lab.results.compared import METRICS, Metric
+from lab.results.outcomes import titles
 from lab.start import FIRST_POLICIES
+from lab.sweeps.capacity import Size
 from lab.sweeps.executors import DASK, DEFAULT
 from lab.sweeps.levers import row_name
 from lab.sweeps.plan import HOURS_A_MONTH, Answer

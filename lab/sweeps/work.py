@@ -15,8 +15,8 @@ import pandas as pd
 
 from lab.run import run, run_to_store, summarise
 from lab.scenario import MADE, Scenario
-from lab.sources import load_source, load_trace
 from lab.store import Store, StoreError, plain
+from lab.traces.sources import load_source, load_trace
 from sim.perf.profiled import STORED
 from sim.trace import Trace
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from allocators import make
-from lab.samples import SAMPLES, load_sample
+from lab.traces.samples import SAMPLES, load_sample
 from sim import metrics
 from sim.contract import Spec
 from sim.simulator import Simulator

@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 import report
-from lab import outcomes
 from lab.front import Store, Study
+from lab.results import outcomes
 from tests.pages import hostile
 from tests.pages.conftest import finish
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from lab.replay import load
+from lab.replays.reading import load
 from tests.browser.server import serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.replay import read_replay
-from lab.replay_types import Replay
+from lab.replays.reading import read_replay
+from lab.replays.types import Replay
 
 SMALL = """
 name = "small"

@@ -16,9 +16,9 @@ from lab.__main__ import main
 from lab.run import key_of, run
 from lab.scenario import Scenario, TraceSpec
 from lab.settings import with_settings
-from lab.sources import load_source, load_trace, source_digest
 from lab.store import Store
 from lab.study import Study
+from lab.traces.sources import load_source, load_trace, source_digest
 from sim.errors import ParameterError
 from sim.generate import WORKLOADS
 from sim.params import Spec

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 
 from lab import coverage, profiles, start
-from lab.outcomes import gather, report
+from lab.results.outcomes import gather, report
 from lab.run import key_of, run, run_to_store
 from lab.scenario import Scenario, TraceSpec
-from lab.sources import load_source, load_trace
 from lab.store import Store, StoreError
 from lab.study import Study
+from lab.traces.sources import load_source, load_trace
 from sim.cluster import Cluster
 from sim.errors import ParameterError, TrainyardError
 from sim.params import Spec

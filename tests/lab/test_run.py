@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 
 from lab import worker
-from lab.frames import SERIES, chart_frames, series
 from lab.pool import Pool
+from lab.results.frames import SERIES, chart_frames, series
 from lab.run import key_of, rerun_to_store, run, run_to_store, stored, summarise, versions
 from lab.scenario import Scenario, TraceSpec
-from lab.sources import load_trace
 from lab.store import Store, StoreError
+from lab.traces.sources import load_trace
 from sim.cluster import Cluster
 from sim.errors import ParameterError, TraceError
 from sim.metrics import queue_series

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import machines
+from lab.clusters import machines
 from lab.front import Cluster
 from tests.pages.conftest import Open, sound, study_of, texts
 from ui import state

@@ -8,10 +8,11 @@ from typing import Any
 from streamlit.testing.v1 import AppTest
 
 from charts.theme import NEUTRAL
-from lab import outcomes, start
+from lab import start
 from lab.front import Cluster, Progress, Scenario, Spec, Study
+from lab.results import outcomes
 from lab.scenario import TraceSpec
-from lab.sources import load_source
+from lab.traces.sources import load_source
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
 from ui import state
 

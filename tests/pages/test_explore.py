@@ -10,12 +10,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from charts.occupancy import GUTTER
-from lab import outcomes
 from lab.front import Cluster, Scenario, Spec, Study, Trace
+from lab.results import outcomes
 from lab.scenario import TraceSpec
-from lab.sources import load_source
+from lab.traces.sources import load_source
 from tests.pages.conftest import ROOT, FakePool, Open, finish, sound, study_of, texts
-from ui import explore_moment, state
+from ui import state
+from ui.exploring import moment as explore_moment
 
 
 def drawn(app: AppTest, start: str) -> Any:

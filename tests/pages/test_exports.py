@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import exports, outcomes
 from lab.front import Study
+from lab.results import exports, outcomes
 from tests.pages.conftest import FakePool, Open, finish, sound
 
 

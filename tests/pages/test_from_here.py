@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import from_here
-from lab.from_here import Turn
+from lab.exploring import from_here
+from lab.exploring.from_here import Turn
 from lab.front import Cluster, Spec, Study, load_trace
 from lab.run import keep, key_of, run
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts

@@ -6,10 +6,11 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import outcomes
+from lab.results import outcomes
 from tests.pages import hostile
 from tests.pages.conftest import FakePool, Open, finish, sound
-from ui import exports, figure
+from ui import figure
+from ui.comparing import exports
 
 PAGES = ("start", "trace", "cluster", "policies", "compare", "explore", "plan", "learn")
 

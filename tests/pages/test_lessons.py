@@ -5,8 +5,9 @@ import re
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import glossary, lessons
-from lab.lessons import Setup
+from lab.learning import glossary
+from lab.learning import reading as lessons
+from lab.learning.reading import Setup
 from tests.pages.conftest import ROOT, FakePool, finish, sound, study_of, texts
 
 

@@ -20,7 +20,7 @@ from charts import visible
 from lab import library, start
 from lab.document import unpack_document
 from lab.front import Store, Study, TraceSpec
-from lab.outcomes import titles
+from lab.results.outcomes import titles
 from lab.store import files, index
 from lab.store.index import LibraryError
 from lab.sweeps.question import Question

@@ -16,8 +16,9 @@ from lab.sweeps.recipe import Axis, Sweep
 from sim.cluster import Cluster
 from sim.contract import Spec
 from tests.pages.conftest import FakePool, Open, sound, study_of, texts
-from ui import owner, plan_live
-from ui.plan_runs import ENDED, Recipe
+from ui import owner
+from ui.planning import live as plan_live
+from ui.planning.runs import ENDED, Recipe
 
 Go = Callable[..., AppTest]
 

@@ -14,8 +14,8 @@ from lab.front import Study
 from lab.leaving import Leaving
 from lab.sweeps.question import Question
 from lab.sweeps.recipe import Axis, Sweep
-from ui import plan_runs
-from ui.plan_runs import Recipe, Runs
+from ui.planning import runs as plan_runs
+from ui.planning.runs import Recipe, Runs
 
 
 @dataclass(eq=False)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import coverage, outcomes, profiles
+from lab import coverage, profiles
 from lab.document import pack_document
 from lab.front import Cluster, Spec, Study, TraceSpec, load_trace
+from lab.results import outcomes
 from sim.perf.measured import built_in
 from tests.pages.conftest import ROOT, FakePool, Open, finish, sound, study_of, texts
 from ui import words

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from lab.leaving import Leaving
-from lab.replay import load
-from lab.replay_report import Cell, Numbers, Pooled, ReplayReport, Row
-from lab.replay_types import BASE, Measure
-from ui import replay_report
-from ui.replays import Runs
+from lab.replays.reading import load
+from lab.replays.report import Cell, Numbers, Pooled, ReplayReport, Row
+from lab.replays.types import BASE, Measure
+from ui.learning import replay_report
+from ui.learning.replays import Runs
 
 KEY = ("small", 5)
 

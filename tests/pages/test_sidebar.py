@@ -10,8 +10,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from charts import visible
-from lab import bundle
 from lab.front import Study, TraceSpec, TrainyardError, load_trace
+from lab.traces import bundle
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
 from ui import state
 from ui.words import plain

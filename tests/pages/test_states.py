@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import outcomes
 from lab.estimate import Costs
 from lab.front import Progress, Study, Trace, TraceSpec
+from lab.results import outcomes
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
-from ui import state
+from ui import lookup, state
 from ui.shell import PAGES
 from ui.sidebar import RESULTS
 
@@ -131,7 +131,7 @@ def test_result_gone_is_said_of_a_link_and_the_same_scenario_offered(visit: Open
     assert app.query_params["r"] in ("1", ["1"])
     for entry in pool.store.entries():
         pool.store.delete(entry.key)
-    state._known_entry.clear()
+    lookup._known_entry.clear()
     del app.session_state[state._DESK]
     app.run()
     sound(app)
@@ -232,7 +232,7 @@ def _result_gone(visit: Open, study: Study, pool: FakePool) -> AppTest:
     app = visit("compare", study)
     for entry in pool.store.entries():
         pool.store.delete(entry.key)
-    state._known_entry.clear()
+    lookup._known_entry.clear()
     del app.session_state[state._DESK]
     return app.run()
 

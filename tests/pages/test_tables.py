@@ -5,7 +5,7 @@ import re
 import pandas as pd
 
 from charts import policy_style
-from ui import tables
+from ui.comparing import tables
 
 LOOK = tables.Look(policy_style(["A", "B"], "A"), "A")
 NAN = float("nan")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import intake
 from lab.front import Study, TraceSpec
+from lab.traces import intake
 from tests.pages.conftest import FakePool, Open, sound, study_of, texts
 
 GOOD = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,60,0.5,1200\nc,90,4,-20\nd,120,0,60\n"

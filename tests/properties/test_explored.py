@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from allocators import REGISTRY, make
-from lab import explore
-from lab.explore import Book
+from lab.exploring import explore
+from lab.exploring.explore import Book
 from sim.contract import Spec
 from sim.metrics import Usage, queue_series
 from sim.metrics.why import MOST_PIECES

@@ -13,11 +13,12 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 import report
-from lab import outcomes, start
+from lab import start
 from lab.front import Cluster, ParameterError, Scenario, Spec, Store, Study, Trace, TraceSpec
-from lab.outcomes import Shown
+from lab.results import outcomes
+from lab.results.outcomes import Shown
 from report.pieces import MOST_ROWS, rows_of
-from tests.lab.test_exports import finished
+from tests.lab.results.test_exports import finished
 
 CREATED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HOSTILE = [

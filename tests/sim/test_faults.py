@@ -128,7 +128,6 @@ class TestDated:
         result = run(jobs((0, 1, 5)), self.cluster(Change(3, (0,), False)), Greedy(), Overheads(checkpoint_every_s=0))
         assert gantt(result) == ["j0 0-3 n0x1 evicted", "j0 3-8 n1x1 finished"]
 
-
     def test_who_fits_only_on_nodes_that_nobody_knows_of_is_not_kept_waiting(self) -> None:
         # One node of 1 GPU, one of 2 from 10 on. Jobs of 2 GPUs at 0 and at 10: known of, the first waits for it too; unknown, it is turned away.
         for foreseen, outcome in ((True, ["completed", "completed"]), (False, ["impossible", "completed"])):

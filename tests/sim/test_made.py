@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.samples import SAMPLES, load_sample
+from lab.traces.samples import SAMPLES, load_sample
 from sim.errors import ParameterError, TraceError, TrainyardError
 from sim.generate import PROFILES, WORKLOADS, canonical, workload
 from sim.generate.elastic import CLASSES, BatchJobs, ElasticNodes

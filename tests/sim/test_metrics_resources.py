@@ -10,7 +10,7 @@ import pytest
 
 from allocators import make
 from lab.scenario import TraceSpec
-from lab.sources import load_source
+from lab.traces.sources import load_source
 from sim import metrics
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.contract import Spec

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lab.samples import load_sample
 from lab.scenario import Scenario, TraceSpec
 from lab.study import Study
+from lab.traces.samples import load_sample
 from sim.contract import Spec
 
 _, CLUSTER = load_sample("tiny")

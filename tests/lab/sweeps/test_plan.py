@@ -7,13 +7,13 @@ import pytest
 
 from lab.run import run, summarise
 from lab.scenario import Scenario, TraceSpec
-from lab.sources import load_trace
 from lab.store import Store
 from lab.study import Study
 from lab.sweeps import plan
 from lab.sweeps.plan import PlanRun
 from lab.sweeps.question import Question
 from lab.sweeps.work import Numbers
+from lab.traces.sources import load_trace
 from sim.cluster import Change, Cluster
 from sim.contract import Spec
 from sim.errors import ParameterError

@@ -19,7 +19,6 @@ import pytest
 from lab import store as stores
 from lab.run import run, summarise
 from lab.scenario import TraceSpec
-from lab.sources import load_trace
 from lab.store import Store
 from lab.store.index import LibraryError
 from lab.study import Study
@@ -28,6 +27,7 @@ from lab.sweeps.executors import Inline, opened
 from lab.sweeps.recipe import Axis, Sweep
 from lab.sweeps.running import SweepRun
 from lab.sweeps.work import Baggage, Numbers, run_numbers
+from lab.traces.sources import load_trace
 from sim.contract import Spec
 from sim.errors import InfeasiblePlan, ParameterError
 from sim.trace import Trace

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lab.compare import ratio
+from lab.results.compare import ratio
 from lab.study import Study
 from lab.sweeps.recipe import Axis, Sweep
 from lab.sweeps.tables import curves, differences, verdict

@@ -1,0 +1,81 @@
+"""The ``report`` command: runs of a scenario that are not stored yet are made, then everything is written into one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lab import profiles, start
+from lab.commands.run import Bar, UsageError, read_text, trace_spec
+from lab.document import parse_json
+from lab.results import outcomes
+from lab.results.outcomes import Shown
+from lab.run import keep, key_of, run
+from lab.settings import with_settings
+from lab.store import Store
+from lab.study import Study
+from lab.traces.sources import load_trace
+from lab.words import plural
+from sim.errors import ParameterError
+
+Write = Callable[[Shown, Store, datetime], str]
+"""Makes the text of the report; handed in, because the lab knows nothing of figures."""
+
+
+def add_report(parser: argparse.ArgumentParser, write: Write) -> None:
+    """Declare the arguments of ``python -m lab report``, but for those on how a file is read."""
+    parser.set_defaults(command=lambda args: command_report(args, write))
+    parser.add_argument("--scenario", metavar="FILE.json", required=True, help="what a page saved")
+    parser.add_argument("--trace", metavar="FILE|sample:NAME|made:NAME", help="the jobs, where the scenario names a file or an upload that is not here")
+    parser.add_argument("--set", metavar="path=value", action="append", help="change one value, e.g. repeats=5; repeat for more")
+    parser.add_argument("-o", "--out", metavar="FILE.html", default="report.html", help="where to write it (default report.html)")
+
+
+def command_report(args: argparse.Namespace, write: Write) -> None:
+    """Execute ``python -m lab report``.
+
+    Raises
+    ------
+    TrainyardError
+        If the input cannot be used, a policy cannot run, or the file cannot be written.
+    """
+    out, store = Path(args.out), Store()
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{out}: the name must end in .html.")
+    study = _study(args)
+    made = _complete(study, store)
+    text = write(outcomes.gather(study, store), store, datetime.now(UTC))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise UsageError(f"{out}: the report cannot be written ({error.strerror or error}). Choose another place.") from error
+    total = len(study.allocators) * study.repeats
+    sys.stdout.write(f"{out}: {plural(total, 'run')}, {total - made} of them stored before; {len(text.encode()) / 1e6:.1f} MB\n")
+
+
+def _study(args: argparse.Namespace) -> Study:
+    document = parse_json(read_text(Path(args.scenario), "a scenario file"), args.scenario)
+    study = Study.from_json(profiles.localised(with_settings(document, args.set or ())))
+    if not args.trace:
+        return study
+    found = trace_spec(args)
+    return replace(study, base=replace(study.base, trace=replace(study.base.trace, source=found.source, fmt=found.fmt, read=found.read)))
+
+
+def _complete(study: Study, store: Store) -> int:
+    """Run what is not stored, and return how many runs that were; nothing is begun where a policy cannot run."""
+    for at, label in enumerate(study.labels):
+        if reason := start.reason(study, at, store):
+            raise ParameterError(f"{label} cannot run here: {reason}")
+    trace = load_trace(study.base.trace, store)
+    missing = [(scenario, key) for scenario in study.scenarios() if not store.has(key := key_of(scenario, store))]
+    for scenario, key in missing:
+        with Bar(f"{scenario.allocator.name} seed={scenario.seed}", sys.stderr) as bar:
+            result = run(scenario, trace=trace, store=store, progress=bar)
+        keep(store, key, scenario, result, trace)
+    return len(missing)

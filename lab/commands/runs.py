@@ -1,0 +1,192 @@
+"""The ``runs`` and ``compare`` commands: what was run on this machine, found again, passed on, and set beside each other."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lab import library
+from lab.commands.plan import plan_document, plan_text
+from lab.commands.run import UsageError
+from lab.commands.sweep import DEFAULT_METRIC, columns, sweep_document, sweep_text, told
+from lab.library import HERE, Item
+from lab.results.compared import METRICS
+from lab.store import Store, plain
+from lab.study import Study
+from lab.sweeps.plan import PlanRun
+from lab.sweeps.question import Question
+from lab.sweeps.recipe import Sweep
+from lab.sweeps.running import SweepRun
+from lab.words import plural
+
+_ACTIONS = ("list", "show", "export", "import", "rm", "name", "tag")
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m lab runs``."""
+    parser.set_defaults(command=command_runs)
+    parser.add_argument("action", choices=_ACTIONS, help="what to do")
+    told_what = "ids or names; for import a file; for list words to search for; for name and tag the id and the text"
+    parser.add_argument("what", metavar="ID|FILE|WORDS", nargs="*", help=told_what)
+    parser.add_argument("-o", "--out", metavar="FILE.zip", help="for export: where to write")
+    parser.add_argument("--json", action="store_true", help="for list and show: print JSON instead of a table")
+
+
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``python -m lab compare``."""
+    parser.set_defaults(command=command_compare)
+    parser.add_argument("first", metavar="ID", help="id or name of something in the library")
+    parser.add_argument("second", metavar="ID", help="of another one")
+
+
+def command_runs(args: argparse.Namespace) -> None:
+    """Execute ``python -m lab runs``.
+
+    Raises
+    ------
+    TrainyardError
+        If something is not there, or a file cannot be used.
+    """
+    store, words = Store(), list(args.what)
+    actions = {"list": _list, "show": _show, "export": _export, "import": _import, "rm": _remove, "name": _name, "tag": _tag}
+    least = {"list": 0, "name": 2, "tag": 2}.get(args.action, 1)
+    if len(words) < least or (args.action == "show" and len(words) > 1):
+        raise UsageError(f"runs {args.action} wants {plural(least, 'argument')}. See: python -m lab runs --help.")
+    sys.stdout.write(actions[args.action](store, words, args) + "\n")
+
+
+def _list(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    found = library.items(store, HERE, " ".join(words))
+    if args.json:
+        return json.dumps(library.listing(found), indent=2, ensure_ascii=False)
+    if not found:
+        return "Nothing is in the library yet." if not words else f"Nothing in the library contains: {' '.join(words)}."
+    return "\n".join(columns([("id", "kind", "runs kept", "last used", "name", "tags"), *map(_line, found)]))
+
+
+def _line(one: Item) -> tuple[str, ...]:
+    used = datetime.fromtimestamp(one.used_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    return (one.id[:12], one.kind, f"{one.there} of {one.runs}", used, one.name or one.title, ", ".join(one.tags))
+
+
+def _show(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    one = library.item(store, HERE, words[0])
+    recipe = one.recipe()
+    if args.json:
+        body = {**library.listing([one])[0], "document": dict(one.kept.document), "kept": _document(store, one.id, recipe)}
+        return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)
+    return "\n".join([f"{one.name or one.title} (id {one.id[:12]}, {one.there} of {plural(one.runs, 'run')} kept)", "", _text(store, one.id, recipe)])
+
+
+def _document(store: Store, made: str, recipe: library.Recipe) -> Any:
+    """Return what is kept of something, as its command prints it with --json; of a comparison one row per run."""
+    if isinstance(recipe, Study):
+        return plain(library.numbers(store, recipe).astype(object).to_dict("records"))
+    return sweep_document(made, _sweep(store, recipe), DEFAULT_METRIC) if isinstance(recipe, Sweep) else plan_document(made, _plan(store, recipe))
+
+
+def _text(store: Store, made: str, recipe: library.Recipe) -> str:
+    if isinstance(recipe, Study):
+        return "\n".join(columns([("run", *(metric.title for metric in _SHOWN)), *_lines(library.numbers(store, recipe))]))
+    return sweep_text(made, _sweep(store, recipe), DEFAULT_METRIC) if isinstance(recipe, Sweep) else plan_text(made, _plan(store, recipe))
+
+
+def _sweep(store: Store, recipe: Sweep) -> SweepRun:
+    run = SweepRun(recipe, store)
+    run.recall()
+    return run
+
+
+def _plan(store: Store, recipe: Question) -> PlanRun:
+    run = PlanRun(recipe, store)
+    run.recall()
+    return run
+
+
+_SHOWN = tuple(metric for metric in METRICS if metric.name in library.BRIEF)
+
+
+def _lines(runs: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Return one line per run of a comparison whose numbers are kept; of a sweep or search those at its own settings."""
+    rows = runs.to_dict("records")
+    return [(f"{row['policy']}, seed {row['seed']}", *(_told(row[metric.name], metric.unit) for metric in _SHOWN)) for row in rows]
+
+
+def _told(value: float, unit: str) -> str:
+    return "-" if math.isnan(value) else told(value, unit)
+
+
+def _export(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    out = Path(args.out or "trainyard-runs.zip")
+    if out.suffix != ".zip":
+        raise UsageError(f"{out}: the name must end in .zip.")
+    data = library.packed(store, HERE, words)
+    try:
+        out.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{out}: this cannot be written ({error.strerror or error}). Choose another place.") from error
+    return f"{out}: {plural(len(words), 'thing')}, {len(data) / 1e6:.1f} MB"
+
+
+def _import(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    del args
+    return "\n".join(_taken(store, Path(word)) for word in words)
+
+
+def _taken(store: Store, path: Path) -> str:
+    try:
+        if path.stat().st_size > library.MOST_MB * 1e6:
+            raise UsageError(f"{path}: this file has more than {library.MOST_MB:.0f} MB. Export fewer things at once.")
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: this cannot be read ({error.strerror or error}). Check the path and the rights.") from error
+    made = library.unpack(store, HERE, data, path.name)
+    return f"{path}: {', '.join(one[:12] for one in made) or 'nothing'} taken over"
+
+
+def _remove(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    del args
+    chosen = [library.item(store, HERE, mark) for mark in words]
+    gone = sum(library.remove(store, HERE, one.id) for one in chosen)
+    return f"{plural(len(chosen), 'thing')} removed, and {plural(gone, 'run')} that nothing else needs"
+
+
+def _name(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    del args
+    one = library.item(store, HERE, words[0])
+    name = " ".join(" ".join(words[1:]).split())
+    library.label(store, HERE, one.id, name=name)
+    return f"{one.id[:12]} is called {name}" if name else f"{one.id[:12]} has no name"
+
+
+def _tag(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    del args
+    one = library.item(store, HERE, words[0])
+    tags = [" ".join(tag.split()) for text in words[1:] for tag in text.split(",") if tag.strip()]
+    library.label(store, HERE, one.id, tags=tags)
+    return f"{one.id[:12]} has the tags {', '.join(tags)}" if tags else f"{one.id[:12]} has no tags"
+
+
+def command_compare(args: argparse.Namespace) -> None:
+    """Execute ``python -m lab compare``: what differs between two things in the library, and their numbers beside each other.
+
+    Raises
+    ------
+    TrainyardError
+        If one is not there, or no run of it is kept.
+    """
+    store = Store()
+    both = (library.item(store, HERE, args.first), library.item(store, HERE, args.second))
+    found = library.beside(store, *both)
+    lines = [(f"{name}: {line[0]}", *line[1:]) for name, runs in (("A", found.first), ("B", found.second)) for line in _lines(runs)]
+    heads = [f"{name} = {one.name or one.title} (id {one.id[:12]})" for name, one in zip("AB", both, strict=True)]
+    told_changes = f"From A to B: {'; '.join(found.changes)}." if found.changes else "Both have the same settings."
+    table = columns([("run", *(metric.title for metric in _SHOWN)), *lines])
+    sys.stdout.write("\n".join([*heads, told_changes, "", *table]) + "\n")

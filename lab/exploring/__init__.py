@@ -1,0 +1,1 @@
+"""One stored run opened for looking at: any instant, any machine, any job."""

@@ -1,0 +1,1 @@
+"""What stored runs say: compared, grouped, windowed, beside what happened, and taken away as tables."""

@@ -1,0 +1,148 @@
+"""How far to believe the simulator on this trace: its waits against the recorded ones, and where the described cluster was too small for the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lab.results.compare import Outcome
+from sim.metrics import size_class
+from sim.result import RunResult
+from sim.trace import Trace
+
+Floats = NDArray[np.float64]
+_ONE: Final = {60.0: "1 min", 3600.0: "1 h", 86_400.0: "1 day"}
+_UNITS: Final = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (172_800.0, 3600.0, "h"))
+"""Up to how many seconds a unit is used, how long it is, and its name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trust:
+    """The simulated policy whose waits come closest to the recorded ones.
+
+    Parameters
+    ----------
+    label : str
+        That policy.
+    jobs : int
+        Jobs with a recorded start that also started in the simulation.
+    median_s, p95_s : float, seconds
+        Of the absolute error of the wait over these jobs.
+    by_size : DataFrame
+        The same per size class: size, jobs, recorded_s (median recorded wait), median_s, p95_s.
+    """
+
+    label: str
+    jobs: int
+    median_s: float
+    p95_s: float
+    by_size: pd.DataFrame
+
+    def sentence(self) -> str:
+        """Return it in words."""
+        return (
+            f"Closest to the recording is {self.label}: its waits are off by {duration(self.median_s)} in the median "
+            f"and {duration(self.p95_s)} at the 95th percentile of {self.jobs:,} job{'' if self.jobs == 1 else 's'}."
+        )
+
+
+def trust(trace: Trace, outcomes: Sequence[Outcome]) -> Trust | None:
+    """Compare waits (first start - submission) with those of the trace; None if it holds no starts or nothing was simulated.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs as they were run, recorded starts included.
+    outcomes : sequence of Outcome
+        Those that replay the recording are left out; of repeats the first counts.
+
+    Notes
+    -----
+    Closest = smallest median of the absolute error, then smallest 95th percentile. Jobs that never start in the simulation have no wait and are not compared.
+    """
+    if not trace.has("start_time_s"):
+        return None
+    recorded = trace.numbers("start_time_s") - trace.numbers("submit_time_s")
+    found = [_against(recorded, outcome) for outcome in outcomes if not outcome.replays]
+    known = [one for one in found if one is not None]
+    return min(known, key=lambda one: (one.median_s, one.p95_s), default=None)
+
+
+def untold(trace: Trace) -> str:
+    """Return why there is no `trust`: without recorded starts, or without a policy that was simulated."""
+    if not trace.has("start_time_s"):
+        return "This trace holds no recorded start times, so nothing can be said about how close the simulator comes to what happened."
+    return "Nothing is compared with the recorded start times: that takes a policy that is simulated and starts the jobs that have one."
+
+
+def recorded_overflow(result: RunResult) -> pd.DataFrame:
+    """Return when a replayed recording held GPUs that the described cluster did not have.
+
+    Parameters
+    ----------
+    result : RunResult
+        Of an allocator with an overflow node.
+
+    Returns
+    -------
+    DataFrame
+        from_s, to_s, gpus (most at once), gpu_s, jobs; one row per unbroken interval, none if the cluster sufficed.
+    """
+    columns = ["from_s", "to_s", "gpus", "gpu_s", "jobs"]
+    there = result.placements[result.placements["node"] == result.overflow] if result.overflow is not None else result.placements.iloc[:0]
+    if there.empty:
+        return pd.DataFrame({name: pd.Series(dtype=np.float64) for name in columns})
+    segments = result.segments.iloc[there["segment"].to_numpy()]
+    held = pd.DataFrame({"job": segments["job"].to_numpy(), "t0": segments["t0"].to_numpy(), "t1": segments["t1"].to_numpy()})
+    held["gpus"] = there["count"].to_numpy() * there["gpus"].to_numpy()
+    held = held[held["gpus"] > 0].sort_values("t0", ignore_index=True)
+    # An interval ends where everything that began before has ended by then.
+    reach = held["t1"].cummax().shift(fill_value=-np.inf)
+    spell = (held["t0"] > reach).cumsum()
+    rows = [_spell(group) for _, group in held.groupby(spell)]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in the largest fitting unit, two digits: ``45 s``, ``12 min``, ``1 h``, ``3.4 h``, ``2.1 days``; as `charts.duration_text`."""
+    if seconds in _ONE:
+        return _ONE[seconds]
+    size, unit = next(((size, unit) for limit, size, unit in _UNITS if seconds < limit), (86_400.0, "days"))
+    value = seconds / size
+    if value >= 10 or value.is_integer():
+        return f"{value:,.0f} {unit}"
+    return f"{value:.1f} {unit}" if value >= 1 else f"{value:.2g} {unit}"
+
+
+def _against(recorded: Floats, outcome: Outcome) -> Trust | None:
+    jobs = outcome.jobs[0]
+    simulated = jobs["first_start_s"].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64)
+    known = np.isfinite(recorded) & np.isfinite(simulated)
+    if not known.any():
+        return None
+    error = np.abs(simulated - recorded)[known]
+    sizes = pd.Series(size_class(jobs["gpus"].to_numpy(np.int64)))[known].reset_index(drop=True)
+    frame = pd.DataFrame({"size": sizes, "recorded_s": recorded[known], "error": error})
+    grouped = frame.groupby("size", observed=True, sort=True)
+    by_size = pd.DataFrame(
+        {
+            "jobs": grouped.size(),
+            "recorded_s": grouped["recorded_s"].median(),
+            "median_s": grouped["error"].median(),
+            "p95_s": grouped["error"].quantile(0.95),
+        }
+    ).reset_index()
+    return Trust(outcome.label, len(error), float(np.median(error)), float(np.percentile(error, 95)), by_size)
+
+
+def _spell(held: pd.DataFrame) -> tuple[float, float, float, float, int]:
+    t0, t1, gpus = (held[name].to_numpy(np.float64) for name in ("t0", "t1", "gpus"))
+    times, changes = np.concatenate((t0, t1)), np.concatenate((gpus, -gpus))
+    # Releases before starts at one instant, so that a hand-over is not counted twice.
+    level = np.cumsum(changes[np.lexsort((changes, times))])
+    return float(t0.min()), float(t1.max()), float(level.max()), float((gpus * (t1 - t0)).sum()), int(held["job"].nunique())

@@ -1,0 +1,56 @@
+"""Deleting an upload: the trace, and every result that was computed from it, because results hold its jobs row by row."""
+
+from __future__ import annotations
+
+from lab.pool import Pool
+from lab.store import Store
+from lab.traces.sources import forget
+from sim.errors import TrainyardError
+
+
+class InUseError(TrainyardError):
+    """Somebody else is running the trace."""
+
+
+def delete_trace(digest: str, pool: Pool, watcher: str) -> int:
+    """Delete a kept trace with its results, on the disk and in memory, and with the traces that hold the same jobs, see `relatives`.
+
+    Parameters
+    ----------
+    digest : str
+        Of the trace.
+    pool : Pool
+        Runs of it that `watcher` alone waits for are stopped.
+    watcher : str
+        Who asks.
+
+    Returns
+    -------
+    int
+        How many results were deleted.
+
+    Raises
+    ------
+    InUseError
+        If another session, which uploaded the same file or opened a link, waits for a run of it; nothing is deleted then.
+    """
+    family = relatives(digest, pool.store)
+    sources = {f"store:{one}" for one in family}
+    if set().union(*(pool.watchers(source) for source in sources)) - {watcher}:
+        raise InUseError("Somebody else is running this trace, so it is kept until those runs are over. Delete it again in a few minutes.")
+    for source in sources:
+        pool.stop(watcher, source)
+    results = [key for source in sources for key in pool.store.runs_of(source)]
+    for one in family:
+        pool.store.delete_trace(one)
+    for key in results:
+        pool.store.delete(key)
+    forget()
+    return len(results)
+
+
+def relatives(digest: str, store: Store) -> set[str]:
+    """Return a kept trace with those from which it came because jobs were left out, and those that came from any of them in that way."""
+    kept = {about.digest: {about.digest, *about.account.get("of", ())} for about in store.traces()}
+    family = {digest}.union(*(own for own in kept.values() if digest in own))
+    return family.union(*(own for own in kept.values() if own & family))

@@ -1,0 +1,248 @@
+"""The commands `runs` and `compare`: what was run is found, named, tagged, passed on and deleted."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import library
+from lab.__main__ import main
+from lab.library import HERE
+from lab.results.outcomes import keys
+from lab.run import run_to_store
+from lab.store import Store, StoreError
+from lab.study import Study
+from sim.errors import TrainyardError
+
+Call = Callable[..., tuple[int, str, str]]
+STUDY = {"base": {"trace": "sample:tiny", "cluster": "2x8:v100"}, "allocators": ["fifo", "srtf"]}
+HOSTILE = "=cmd|' /C calc'!A0 <b>%s</b> \u202e../..\\x; DROP TABLE shelf;--"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a comparison whose results are kept whole, a sweep and a search."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "study.json").write_text(json.dumps(STUDY))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINYARD_STORE", str(folder / "store"))
+        patch.delenv("TRAINYARD_DATABASE", raising=False)
+        assert main(("sweep", str(folder / "study.json"), "--axis", "trace.load=1,2", "--executor", "inline")) == 0
+        assert main(("plan", str(folder / "study.json"), "--range", "1..2", "--executor", "inline")) == 0
+    store, study = Store(folder / "store"), Study.from_json(STUDY)
+    for scenario in study.scenarios():
+        run_to_store(scenario.to_json(), store.address)
+    library.shelve(store, HERE, study, [key for own in keys(study, store) for key in own])
+    store.index.close()
+    return folder / "store"
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Iterator[Store]:
+    shutil.copytree(made, tmp_path / "store")
+    opened = Store(tmp_path / "store")
+    yield opened
+    opened.index.close()
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Call:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRAINYARD_STORE", str(store.root))
+    monkeypatch.delenv("TRAINYARD_DATABASE", raising=False)
+    capsys.readouterr()
+
+    def go(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        seen = capsys.readouterr()
+        return code, seen.out, seen.err
+
+    return go
+
+
+def ids(store: Store) -> dict[str, str]:
+    return {one.kind: one.id for one in library.items(store, HERE)}
+
+
+def test_what_was_run_is_listed_and_shown_in_its_own_way(call: Call, store: Store) -> None:
+    code, out, _ = call("runs", "list")
+    assert code == 0
+    assert [line.split()[1] for line in out.splitlines()[1:]] == ["study", "plan", "sweep"]
+    listed = json.loads(call("runs", "list", "--json")[1])
+    assert {"id", "kind", "title", "name", "tags", "used_s", "runs", "there"} <= set(listed[0])
+    assert len(call("runs", "list", "plan")[1].splitlines()) == 2
+    assert call("runs", "list", "no such thing")[1] == "Nothing in the library contains: no such thing.\n"
+    known = ids(store)
+    assert "FIFO, seed 0" in call("runs", "show", known["study"])[1]
+    assert "trace.load  FIFO" in call("runs", "show", known["sweep"])[1]
+    assert "USD per month" in call("runs", "show", known["plan"])[1]
+    bodies = {kind: json.loads(call("runs", "show", known[kind], "--json")[1])["kept"] for kind in known}
+    assert [row["policy"] for row in bodies["study"]] == ["FIFO", "SRTF"]
+    assert (bodies["sweep"]["state"], len(bodies["sweep"]["runs"])) == ("done", 4)
+    assert [answer["over"] for answer in bodies["plan"]["answers"]] == [True, True]
+
+
+def test_names_and_tags_however_hostile(call: Call, store: Store) -> None:
+    known = ids(store)
+    assert call("runs", "name", known["sweep"], "Load", " study")[1] == f"{known['sweep'][:12]} is called Load study\n"
+    assert call("runs", "tag", "Load study", "talk, v2", "talk")[1] == f"{known['sweep'][:12]} has the tags talk, v2, talk\n"
+    assert library.item(store, HERE, "Load study").tags == ("talk", "v2")
+    assert call("runs", "name", known["plan"], HOSTILE)[0] == 0
+    assert " ".join(HOSTILE.split()) in call("runs", "list")[1]
+    assert call("runs", "show", " ".join(HOSTILE.split()))[0] == 0
+    assert call("runs", "name", "Load study", "")[1] == f"{known['sweep'][:12]} has no name\n"
+    assert call("runs", "tag", known["sweep"], "")[1] == f"{known['sweep'][:12]} has no tags\n"
+
+
+def test_two_things_beside_each_other(call: Call, store: Store) -> None:
+    known = ids(store)
+    code, out, _ = call("compare", known["study"], known["sweep"])
+    assert code == 0
+    assert "Both have the same settings." in out
+    assert "A: FIFO, seed 0" in out
+    assert call("compare", known["study"], "0000")[0] == 2
+
+
+def test_what_is_deleted_takes_only_runs_that_nothing_else_needs(call: Call, store: Store) -> None:
+    known = ids(store)
+    before = {key: set(store.index.uses(one)) for key, one in known.items()}
+    code, out, _ = call("runs", "rm", known["sweep"], known["plan"])
+    gone = (before["sweep"] | before["plan"]) - before["study"]
+    assert (code, out) == (0, f"2 things removed, and {len(gone)} runs that nothing else needs\n")
+    assert store.numbers(gone) == {}
+    assert set(store.numbers(before["study"])) == before["study"]
+    assert call("runs", "show", known["sweep"])[0] == 2
+
+
+def test_passed_on_to_another_store_everything_is_the_same_to_the_byte(call: Call, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ids(store)
+    call("runs", "name", known["study"], HOSTILE)
+    call("runs", "tag", known["sweep"], "talk")
+    assert call("runs", "export", *known.values(), "-o", "all.zip")[0] == 0
+    monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "other"))
+    code, out, _ = call("runs", "import", "all.zip")
+    assert (code, out) == (0, f"all.zip: {', '.join(one[:12] for one in known.values())} taken over\n")
+    other = Store(tmp_path / "other")
+    assert ids(other) == known
+    assert library.item(other, HERE, known["study"]).name == " ".join(HOSTILE.split())
+    assert library.item(other, HERE, known["sweep"]).tags == ("talk",)
+    for key in store.index.uses(known["study"]):
+        entries = [one.get(key) for one in (store, other)]
+        digests = [entry.result().digest() for entry in entries if entry is not None]
+        assert len(digests) == 2
+        assert digests[0] == digests[1]
+        assert store.packed(key) == other.packed(key)
+    assert call("runs", "export", *known.values(), "-o", "again.zip")[0] == 0
+    assert Path("again.zip").read_bytes() == Path("all.zip").read_bytes()
+    # Once more changes nothing.
+    assert call("runs", "import", "all.zip", "again.zip")[0] == 0
+    assert ids(other) == known
+
+
+def _changed(data: bytes, change: Callable[[str, bytes], tuple[str, bytes] | None]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
+        for name in old.namelist():
+            found = change(name, old.read(name))
+            if found is not None:
+                new.writestr(*found)
+    return made.getvalue()
+
+
+def _listed(change: Callable[[dict[str, object]], object]) -> Callable[[str, bytes], tuple[str, bytes]]:
+    def made(name: str, data: bytes) -> tuple[str, bytes]:
+        if name != "library.json":
+            return name, data
+        body = json.loads(data)
+        change(body)
+        return name, json.dumps(body).encode()
+
+    return made
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda name, data: None if name == "library.json" else (name, data),
+        lambda name, data: None if name.endswith("/jobs.parquet") else (name, data),
+        lambda name, data: (name, data[:-9] + b"\0" * 9) if name.endswith("/jobs.parquet") else (name, data),
+        lambda name, data: (name.replace("jobs.parquet", ".."), data),
+        lambda name, data: (name.replace("runs/", "runs/../"), data) if name.endswith("manifest.json") else (name, data),
+        lambda name, data: (name, b"[1, 2]") if name.endswith("manifest.json") else (name, data),
+        lambda name, data: (name, b"[" * 100_000) if name == "library.json" else (name, data),
+        _listed(lambda body: body.update(numbers=[1])),
+        _listed(lambda body: body.update(numbers={"../../x": {"summary": {}, "scenario": {}}})),
+        _listed(lambda body: body.update(things=[{"document": []}])),
+        _listed(lambda body: body.update(things=7)),
+        _listed(lambda body: body.pop("things")),
+    ],
+)
+def test_damaged_and_hostile_archives_are_one_sentence(change: Callable[[str, bytes], tuple[str, bytes] | None], store: Store, tmp_path: Path) -> None:
+    data = _changed(library.packed(store, HERE, [ids(store)["study"]]), change)
+    other = Store(tmp_path / "other")
+    with pytest.raises(TrainyardError) as caught:
+        library.unpack(other, HERE, data, "x.zip")
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+    assert all(entry.result() for entry in other.entries())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "store"]
+    other.index.close()
+
+
+def test_files_that_are_no_archives(store: Store) -> None:
+    for data in (b"", b"PK\x05\x06" + b"\0" * 18, b"PK\x03\x04 not really", b"\0" * 1000):
+        with pytest.raises(StoreError, match=r"x: this is no archive of a library, or it is damaged\."):
+            library.unpack(store, HERE, data, "x")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show"], "runs show wants 1 argument"),
+        (["show", "a", "b"], "runs show wants 1 argument"),
+        (["name", "x"], "runs name wants 2 arguments"),
+        (["show", "nothing"], "has the name or id 'nothing'"),
+        (["rm", "nothing"], "has the name or id 'nothing'"),
+        (["export", "nothing"], "has the name or id 'nothing'"),
+        (["export", "nothing", "-o", "x.tar"], "must end in .zip"),
+        (["import", "nowhere.zip"], "cannot be read"),
+        (["forget"], "invalid choice"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(call: Call, words: list[str], said: str) -> None:
+    code, out, err = call("runs", *words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+    assert err.strip().endswith(".")
+
+
+def test_a_run_is_kept_with_its_jobs_on_request(call: Call, store: Store) -> None:
+    assert call("convert", "--trace", "sample:tiny", "--out", "mine.csv")[0] == 0
+    before = len(library.items(store, HERE))
+    arguments = ("run", "--trace", "mine.csv", "--cluster", "1x8:v100", "--allocator", "fifo", "--allocator", "srtf", "--set", "trace.load=2")
+    assert call(*arguments)[0] == 0
+    assert len(library.items(store, HERE)) == before
+    code, out, err = call(*arguments, "--keep", "--json")
+    assert code == 0
+    Path("mine.csv").unlink()
+    made = library.items(store, HERE)[0]
+    assert f"Kept in the library: python -m lab runs show {made.id[:12]}" in err
+    runs = json.loads(out)["runs"]
+    assert sorted(run["key"] for run in runs) == store.index.uses(made.id)
+    shown = json.loads(call("runs", "show", made.id, "--json")[1])["kept"]
+    assert [row["jct_mean_s"] for row in shown] == [run["jct_mean_s"] for run in runs]
+    assert all(entry is not None and entry.result() for entry in map(store.get, store.index.uses(made.id)))
+
+
+def test_nothing_yet(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "empty"))
+    assert call("runs", "list") == (0, "Nothing is in the library yet.\n", "")
+    assert json.loads(call("runs", "list", "--json")[1]) == []
+    assert "There is no sweep of that id to go on with" in call("sweep", "--resume")[2]

@@ -1,0 +1,211 @@
+"""What the Explore page looks at: policies, rows, instant, node and job; the address holds it, so a reload or a sent link shows the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import streamlit as st
+
+import charts
+from lab.exploring import explore
+from lab.exploring.explore import Book
+from lab.front import Entry, Study, load_trace
+from lab.results.outcomes import Report, Shown
+from ui import server, state, words
+from ui.comparing import overview, tables
+from ui.shell import guarded
+
+POLICY: Final = "p"
+AGAINST: Final = "vs"
+ROWS: Final = "by"
+WITHIN: Final = "in"
+SORT: Final = "sort"
+PICTURE: Final = "pic"
+INSTANT: Final = "at"
+NODE: Final = "node"
+JOB: Final = "job"
+PARAMETERS: Final = (POLICY, AGAINST, ROWS, WITHIN, SORT, PICTURE, INSTANT, NODE, JOB)
+"""Of the address: places of policies in the study, names, seconds since the first submission, and the row of a job in the trace."""
+NOTHING: Final = "-"
+ANCHOR: Final = "job"
+"""Of the part about one job."""
+_KEPT: Final = "explore_view"
+_OF: Final = "explore_of"
+_PICKED: Final = "explore_picked"
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What the parts of the page draw from.
+
+    Parameters
+    ----------
+    said : Report
+        Of the complete policies.
+    look : Look
+        How they are drawn.
+    books : mapping of Book
+        Title -> run: the policy first, then the one it is seen against, if any.
+    keys : mapping of str
+        Title -> key of what is derived from that run: its own in the store, and how instants are written.
+    axis : TimeAxis
+        The window.
+    """
+
+    said: Report
+    look: tables.Look
+    books: Mapping[str, Book]
+    keys: Mapping[str, str]
+    axis: charts.TimeAxis
+
+    @property
+    def title(self) -> str:
+        """The policy that is looked at."""
+        return next(iter(self.books))
+
+    @property
+    def book(self) -> Book:
+        """Its run."""
+        return self.books[self.title]
+
+    @property
+    def window(self) -> tuple[float, float]:
+        """The part of the runs that is seen, in seconds."""
+        return self.axis.t0_s, self.axis.t1_s
+
+
+def scene(said: Report, look: tables.Look, shown: Shown, chosen: Sequence[int], window: tuple[float, float] | None) -> Scene:
+    """Open the runs of the chosen policies, places in the study.
+
+    Raises
+    ------
+    TrainyardError
+        If a stored result was removed meanwhile.
+    """
+    entries = {shown.titles[at]: shown.entries[at][0] for at in chosen}
+    axis = overview.axis(said, window)
+    books = {title: _book(entry.key, title, axis.epoch, entry, shown) for title, entry in entries.items()}
+    return Scene(said, look, books, {title: f"{entry.key} {axis.epoch}" for title, entry in entries.items()}, axis)
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _book(key: str, title: str, epoch: str, _entry: Entry, _shown: Shown) -> Book:
+    del key
+    base = _shown.study.base
+    # Sentences write instants as the axis does: on the calendar, or in days since the first submission.
+    trace = replace(load_trace(base.trace, server.store()), epoch=epoch)
+    return explore.opened(_entry, trace, base.cluster, title, server.store())
+
+
+def asked(name: str, default: str = "") -> str:
+    """Return what is looked at; the address leads."""
+    kept: dict[str, str] = st.session_state.setdefault(_KEPT, {})
+    return st.query_params.get(name, kept.get(name, default))
+
+
+def put(name: str, value: str) -> None:
+    """Look at something else; "" = at what the page chooses by itself."""
+    st.session_state.setdefault(_KEPT, {})[name] = value
+    if value:
+        st.query_params[name] = value
+    else:
+        st.query_params.pop(name, None)
+
+
+def keep(study: Study | None) -> None:
+    """Bring both together after a change of page, which drops parameters, or after Back, which changes them; one message to the browser at most.
+
+    Parameters
+    ----------
+    study : Study or None
+        What is shown. A row of a trace or a place of a policy means nothing in another one, so it is dropped with it.
+    """
+    kept: dict[str, str] = st.session_state.setdefault(_KEPT, {})
+    now = _without_strangers(study, kept)
+    kept |= {name: now[name] for name in PARAMETERS if name in now}
+    wanted = now | {name: value for name, value in kept.items() if value}
+    if wanted != now:
+        st.query_params.from_dict(wanted)
+
+
+def _without_strangers(study: Study | None, kept: dict[str, str]) -> dict[str, str]:
+    """Return the parameters of the address without those that were of another study, which are forgotten too."""
+    now = st.query_params.to_dict()
+    if study is None:
+        return now
+    of = {(JOB, INSTANT): study.base.trace, (POLICY, AGAINST): study.allocators, (NODE, WITHIN): study.base.cluster}
+    before = st.session_state.get(_OF, of)
+    strangers = {name for names, part in of.items() if part != before[names] for name in names}
+    st.session_state[_OF] = of
+    for name in strangers:
+        kept.pop(name, None)
+        st.query_params.pop(name, None)
+    return {name: text for name, text in now.items() if name not in strangers}
+
+
+def number(name: str) -> float | None:
+    """Return a parameter that is a number; None if it is none, because the page then has an answer of its own."""
+    try:
+        value = float(asked(name))
+    except ValueError:
+        return None
+    return value if abs(value) < 1e12 else None
+
+
+def job(book: Book) -> int | None:
+    """Return the row of the job that is looked at; None if there is none, or the trace has no such row."""
+    found = number(JOB)
+    return int(found) if found is not None and found == int(found) and 0 <= found < len(book.trace) else None
+
+
+def pick_job(job: int) -> None:
+    """Look at another job, which a table or a bar was clicked for; no table keeps a selection of its own."""
+    put(JOB, str(job))
+    st.session_state[_PICKED] = picked() + 1
+
+
+def picked() -> int:
+    """Return how often a job was picked: part of the keys of what is clicked."""
+    return int(st.session_state.get(_PICKED, 0))
+
+
+def choice(box: Callable[..., Any], label: str, options: Sequence[str], name: str, default: str, **more: Any) -> str:
+    """Draw a widget that chooses one of a few names, and return the chosen one.
+
+    Parameters
+    ----------
+    box : callable
+        `st.selectbox` or `st.segmented_control`.
+    label : str
+        Of the widget.
+    options : sequence of str
+        What can be chosen.
+    name : str
+        Parameter of the address that holds it.
+    default : str
+        Chosen while the address says nothing, or something that is not there.
+    **more
+        For the widget.
+    """
+    found = asked(name)
+    if found and found not in options:
+        # What was chosen under another scenario is dropped in silence; what a link asks for is not.
+        if state.desk().arrived:
+            st.caption(f":material/info: There is no “{words.plain(found[:80])}” to choose as “{label}”, so the page shows its own choice.")
+        put(name, "")
+    key = f"explore/{name}"
+    st.session_state[key] = found if found in options else default
+    box(label, options, key=key, on_change=_take, args=(name, key), **more)
+    return found if found in options else default
+
+
+def _take(name: str, key: str) -> None:
+    if (value := st.session_state[key]) is not None:
+        put(name, str(value))
+
+
+def part(name: str, draw: Callable[[Scene], None], scene: Scene, run_every: float | None = None) -> None:
+    """Draw a part of the page that can be drawn anew on its own; a fault ends this part only."""
+    st.fragment(lambda: guarded(lambda: draw(scene)), key=f"explore/{name}", run_every=run_every)()

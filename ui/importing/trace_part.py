@@ -1,0 +1,74 @@
+"""Which part of a trace is taken, and how: window, load, some of the users, a random sample, other names."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import streamlit as st
+
+from lab import start
+from lab.front import Source, TraceSpec
+from lab.traces import intake
+from ui import server, state
+
+_LOAD: Final = "How many times the load of the recording: 1 = as recorded."
+_LOAD_BY: Final[dict[str, str]] = {"pace": "pace of arrivals", "jobs": "number of jobs"}
+_BY: Final = (
+    "Pace: the same jobs in a shorter or longer time. Number of jobs: below 1 some jobs are left out, above 1 copies of all of them are laid over each other, "
+    "in the same time."
+)
+_EVERY: Final = (
+    "Of the users with jobs in the window one in so many is kept, with all jobs of theirs; which ones depends on their names and the draw number only."
+)
+_DRAW: Final = "Another number draws other users and other jobs, and moves copies of jobs elsewhere."
+_HIDDEN: Final = "Users are called user 1, user 2, ... in the order of their first job. Ids and names of jobs stay."
+
+
+def draw(mine: state.Desk, source: Source) -> None:
+    """Draw the choices, folded while the whole source is taken as it is; a change is taken over at once."""
+    spec = mine.study.base.trace
+    days = intake.days(source.trace)
+    with st.expander("Change it: window, load, users, a random sample", expanded=not spec.unchanged):
+        grid = st.grid(min_column_width=220, vertical_alignment="bottom")
+        with grid.cell():
+            first, last = intake.window_days(spec, days)
+            window = st.slider("Window (days since the first submission)", 0.0, days, (first, last), key=state.widget("window", spec.source), format="%.2f")
+        with grid.cell():
+            load = st.number_input(
+                "Load ×", min(0.05, spec.load), max(20.0, spec.load), spec.load, step=0.05, key=state.widget("load", spec.source), help=_LOAD
+            )
+        with grid.cell():
+            by = st.selectbox(
+                "Load by", list(_LOAD_BY), list(_LOAD_BY).index(spec.load_by), _LOAD_BY.__getitem__, key=state.widget("load_by", spec.source), help=_BY
+            )
+        thin = _part(spec, source, grid, drawn=by == "jobs" and load != 1.0)
+        with grid.cell():
+            named = source.trace.has("user")
+            hidden = st.toggle("Anonymise users", spec.anonymise, key=state.widget("anonymise", spec.source), disabled=not named, help=_HIDDEN)
+        changed = intake.edited(spec, window, days, load=load, load_by=by, anonymise=hidden, **thin)
+        if changed.load != 1.0 or changed.thinned:
+            st.caption("Recorded start times belong to the recorded load, so they are left out: the history cannot be replayed.")
+        if changed.anonymise and spec.source.startswith("store:"):
+            st.caption("The jobs in the server's store keep the names until they are deleted; results, files and reports do not have them.")
+    if changed != spec:
+        mine.edit(start.with_trace(mine.study, changed, server.store()))
+
+
+def _part(spec: TraceSpec, source: Source, grid: Any, *, drawn: bool) -> dict[str, int]:
+    """Draw the choice of a part of the users and of the jobs."""
+    jobs = len(source.trace)
+    users = source.trace.frame["user"].nunique() if source.trace.has("user") else 0
+    with grid.cell():
+        key = state.widget("every_user", spec.source)
+        every = st.number_input("One user in", 1, max(users, 1, spec.every_user), spec.every_user, key=key, disabled=users < 2, help=_EVERY)
+    with grid.cell():
+        sample = st.number_input(
+            "Random jobs (0 = all)", 0, max(jobs, spec.sample), spec.sample, step=max(jobs // 10, 1), key=state.widget("sample_of", spec.source)
+        )
+    made = {"every_user": int(every), "sample": int(sample)}
+    if every > 1 or sample > 0 or drawn:
+        with grid.cell():
+            made["sample_seed"] = int(
+                st.number_input("Draw number", 0, max(9999, spec.sample_seed), spec.sample_seed, key=state.widget("draw", spec.source), help=_DRAW)
+            )
+    return made

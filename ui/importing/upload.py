@@ -1,0 +1,254 @@
+"""Taking over a file: read at once, kept in the store, the old trace untouched if it cannot be used; choices for reading and the mapping of columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import streamlit as st
+
+import charts
+from lab import catalog, start
+from lab.front import TraceSpec, TrainyardError, load_trace
+from lab.traces import intake
+from ui import server, state, words
+
+TYPES: Final = ("csv", "tsv", "txt", "log", "json", "parquet", "swf", "gz", "zip")
+ZONES: Final = ("", "UTC", "Europe/Berlin", "Europe/London", "US/Pacific", "US/Eastern", "Asia/Shanghai", "Asia/Tokyo", "Asia/Kolkata", "Australia/Sydney")
+RULES: Final = {"cpu_jobs": {"drop": "leave out", "keep": "keep"}, "unfinished": {"drop": "leave out", "cut": "cut at the end of the trace"}}
+_UNITS: Final = {"s": "seconds", "ms": "milliseconds", "min": "minutes", "h": "hours"}
+_SINCE: Final = {"submit": "submission", "eligible": "when it became eligible"}
+_COMMON: Final = ("job_id", "user", "start_time_s", "end_time_s", "status", "gpu_type", "partition", "vc", "time_limit_s")
+_SACCT: Final = """sacct -P -a -X -S 2026-03-01 -E 2026-04-01 \\
+  --format=JobID,User,Account,Partition,State,Submit,Eligible,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,ReqTRES > month.txt"""
+
+
+def receive() -> None:
+    """Draw the drop zone, and take over a file as soon as it arrives."""
+    mine = state.desk()
+    file = st.file_uploader("Your trace: drop it here", list(TYPES), key="trace_file", max_upload_size=intake.UPLOAD_MB, help=_limits())
+    st.caption(f"CSV, TSV, Parquet, JSON, SWF or Slurm's `sacct -P`; plain, .gz or .zip; up to {intake.UPLOAD_MB} MB and 2 million rows.")
+    with st.expander("How to export from Slurm"):
+        st.code(_SACCT, language="bash", wrap_lines=True)
+        st.caption("With the days that you want. sacct prints times in the zone of whoever runs it; choose that zone below if it is not UTC.")
+    if file is None and mine.upload is not None and mine.upload.fault:
+        # The file was taken out of the field, perhaps by another one that Streamlit refuses with a sentence of its own.
+        mine.upload = None
+    if file is not None and st.session_state.get("taken_file") != file.file_id:
+        st.session_state["taken_file"] = file.file_id
+        mine.upload = state.Upload(file.name, file.getvalue())
+        read({})
+    _privacy(mine)
+
+
+def _privacy(mine: state.Desk) -> None:
+    """Say where a file goes and how long it stays, and offer to delete the one in use at once."""
+    kept = f"{server.store().keep_days:g} days"
+    st.caption(f":material/lock: A file is read by this server and sent nowhere else. Its jobs stay in the server's store for {kept} after the last upload.")
+    kind, _, digest = mine.study.base.trace.source.partition(":")
+    about = server.store().trace_info(digest) if kind == "store" else None
+    if about is None:
+        return
+    with st.popover("Delete now", icon=":material/delete:"):
+        st.markdown(f"The jobs of **{words.plain(about.name)}** and all results of them on this server are removed, also for those who have a link to them.")
+        if st.button("Delete the jobs and their results", key="forget", icon=":material/delete_forever:"):
+            try:
+                results = state.forget_trace(digest)
+            except TrainyardError as error:
+                st.error(words.plain(str(error)), icon=":material/error:")
+                return
+            also = f", and so {'is' if results == 1 else 'are'} {words.plural(results, 'result')} of it" if results else ""
+            mine.news = f"{about.name} is deleted from this server{also}."
+            mine.replace(start.with_trace(mine.study, TraceSpec(), server.store()))
+            mine.upload, mine.taken, mine.shown = None, {}, None
+            st.rerun()
+
+
+def fault() -> None:
+    """Say why the last file could not be read, and draw what may help."""
+    upload = state.desk().upload
+    if upload is None or not upload.fault:
+        return
+    # style.css hides this while the field itself refuses another file for its size, of which the server hears nothing.
+    with st.container(key="upload_fault"):
+        st.error(words.plain(upload.fault), icon=":material/error:")
+    st.caption("The trace that was loaded before is still in use.")
+    mapping("Which column means what", expanded=bool(found.missing) if (found := look()) is not None else False)
+    choices("Read it differently: format, time zone, units, CPU jobs")
+
+
+def at_hand() -> bool:
+    """Tell whether this session still has the file that is in use, so that it can be read differently."""
+    upload = state.desk().upload
+    return upload is not None and not upload.fault
+
+
+def look() -> Any:
+    """Return the beginning of the file of this session as `lab.traces.intake.look` does, None if it cannot be opened; remembered until another file comes."""
+    upload, mark = state.desk().upload, st.session_state.get("taken_file")
+    if upload is None:
+        return None
+    if "looked" not in st.session_state or st.session_state["looked"][0] != mark:
+        try:
+            found = intake.look(upload.data, upload.name)
+        except TrainyardError:
+            found = None  # reading says why
+        st.session_state["looked"] = (mark, found)
+    return st.session_state["looked"][1]
+
+
+def read(choices: dict[str, Any]) -> None:
+    """Read the file of this session with the given choices; on success it becomes the trace of the scenario."""
+    mine = state.desk()
+    upload = mine.upload
+    if upload is None:
+        return
+    reading = {key: value for key, value in choices.items() if key != "fmt" and value not in (None, "")}
+    found = look()
+    columns = intake.written(found) if found is not None else ()
+    try:
+        with st.spinner(f"Reading {words.plain(upload.name)} …"):
+            taken = intake.take(upload.data, upload.name, server.store(), fmt=str(choices.get("fmt", "")), choices=reading, columns=columns)
+            study = start.with_trace(mine.study, taken.spec, server.store())
+    except TrainyardError as error:
+        upload.fault, upload.choices = str(error), choices
+        return
+    upload.fault, upload.choices = "", choices
+    mine.taken = {taken.spec.source: taken}
+    mine.edit(study)
+
+
+def rule(chosen: intake.Rule) -> None:
+    """Draw what is done with one class of rows, beside how many there are; another choice reads the file again."""
+    upload = state.desk().upload
+    if upload is None or upload.fault:
+        st.markdown(f"{chosen.title}: {chosen.sentence}")
+        return
+    options = RULES[chosen.name]
+    made = _pick(f"{chosen.title}: {chosen.sentence}", options, chosen.chosen, key=state.widget(chosen.name, state.desk().study.base.trace.source))
+    if made != chosen.chosen:
+        read({**upload.choices, chosen.name: made})
+        st.rerun()
+
+
+def choices(label: str) -> None:
+    """Draw the form for reading the file of this session differently."""
+    upload = state.desk().upload
+    if upload is None:
+        return
+    with st.expander(label), st.form("reading", border=False):
+        made = _choice_widgets(upload)
+        if st.form_submit_button("Read again", icon=":material/refresh:"):
+            read({**upload.choices, **made})
+            st.rerun()
+
+
+def mapping(label: str, *, expanded: bool = False) -> None:
+    """Draw the editor that says which column of a table means what."""
+    upload, found = state.desk().upload, look()
+    if upload is None or found is None or not found.columns or (found.fmt not in intake.MAPPED and not upload.fault):
+        return
+    shown = intake.examples(found)
+
+    def option(name: str) -> str:
+        # A list shows text as it is, not Markdown.
+        if not name:
+            return "not in the file"
+        return charts.visible(f"{found.written[name]}: {shown[name]}" if shown.get(name) else found.written[name])
+
+    with st.expander(label, expanded=expanded), st.form("mapping", border=False):
+        st.caption("Beside each column stand its first values. One column cannot mean two things.")
+        known = dict(upload.choices.get("mapping") or found.mapping)
+        first = list(dict.fromkeys([*intake.NEEDED_COLUMNS, *known, *_COMMON]))
+        made = _columns(first, known, ["", *found.columns], option)
+        with st.expander("More facts of jobs: models, scaling, workers and servers, deadlines"):
+            made |= _columns([native for native in intake.NATIVE_COLUMNS if native not in first], known, ["", *found.columns], option)
+        if st.form_submit_button("Read with these columns", icon=":material/table_convert:"):
+            _read_mapped(made)
+            st.rerun()
+
+
+def _columns(natives: list[str], known: Mapping[str, str], options: list[str], option: Callable[[str], str]) -> dict[str, str]:
+    """Draw a choice of a column of the file for each fact of a job."""
+    made: dict[str, str] = {}
+    grid = st.grid(min_column_width=240)
+    for native in natives:
+        at = options.index(known[native]) if known.get(native) in options else 0
+        word, needed = intake.words_of(native), ", required" if native in intake.NEEDED_COLUMNS else ""
+        label = f"{word}{needed}" if word == native else f"{word} ({native}){needed}"
+        with grid.cell():
+            made[native] = str(st.selectbox(label, options, at, key=f"map/{_file_name()}/{native}", format_func=option))
+    return made
+
+
+def _file_name() -> str:
+    upload = state.desk().upload
+    return upload.name if upload is not None else ""
+
+
+def _read_mapped(made: dict[str, str]) -> None:
+    upload = state.desk().upload
+    if upload is None:
+        return
+    try:
+        read({**upload.choices, "mapping": intake.mapping_from(made)})
+    except TrainyardError as error:
+        upload.fault = str(error)
+
+
+def _choice_widgets(upload: state.Upload) -> dict[str, Any]:
+    was = upload.choices
+    formats = {"": "recognise by content"} | {choice.name: choice.title for choice in catalog.formats()}
+    grid = st.grid(min_column_width=230)
+    made: dict[str, Any] = {}
+    with grid.cell():
+        made["fmt"] = _pick("Format", formats, was.get("fmt", ""))
+    with grid.cell():
+        zone = st.selectbox("Time zone of times without offset", ZONES, _index(ZONES, was.get("zone") or ""), format_func=_zone_name, accept_new_options=True)
+        made["zone"] = zone or None
+    taken = state.desk().taken.get(state.desk().study.base.trace.source)
+    known = "" if upload.fault or taken is None else str(taken.account["format"])
+    # Other formats say themselves in which units they are, and none but Slurm knows when a job became eligible.
+    if known in intake.MAPPED:
+        with grid.cell():
+            made["time_unit"] = _pick("Unit of numeric times", _UNITS, was.get("time_unit", "s"))
+        with grid.cell():
+            made["duration_unit"] = _pick("Unit of durations", _durations(upload), was.get("duration_unit", "s"))
+    if known in ("", "sacct", "slurm-db"):
+        with grid.cell():
+            made["since"] = _pick("A job enters at (Slurm)", _SINCE, was.get("since", "submit"))
+    if upload.fault:
+        for name, title in (("cpu_jobs", "Jobs without GPUs"), ("unfinished", "Jobs still running at the end")):
+            with grid.cell():
+                made[name] = _pick(title, RULES[name], was.get(name, "drop"))
+    return made
+
+
+def _durations(upload: state.Upload) -> dict[str, str]:
+    """Return the units of durations, each with what the median would be: the wrong one looks absurd."""
+    found, unit = look(), str(upload.choices.get("duration_unit", "s"))
+    if upload.fault:
+        median_s = intake.median_s(found, upload.choices.get("mapping"), unit) if found is not None else math.nan
+    else:
+        median_s = float(load_trace(TraceSpec(state.desk().study.base.trace.source), server.store()).frame["duration_s"].median())
+    if not math.isfinite(median_s):
+        return _UNITS
+    return {name: f"{_UNITS[name]}: median {words.time(value)}" for name, value in intake.in_units(median_s, unit).items()}
+
+
+def _pick(label: str, names: dict[str, str], value: Any, key: str | None = None) -> str:
+    options = list(names)
+    return str(st.selectbox(label, options, _index(options, value), key=key, format_func=lambda name: names[name]))
+
+
+def _index(options: Any, value: Any) -> int:
+    return list(options).index(value) if value in options else 0
+
+
+def _zone_name(name: str) -> str:
+    return name or "as the format says, else UTC"
+
+
+def _limits() -> str:
+    return "The format is recognised by content, not by name: native columns, Philly, Helios, Slurm, SWF, Microsoft ITP, or any table whose columns you name."

@@ -1,0 +1,1 @@
+"""The Learn page: lessons, class, replays of papers, glossary and limits."""

@@ -1,0 +1,122 @@
+"""The capacity tab: the fewest nodes that meet a target, for every policy; and what the address holds of a search or a sweep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar
+
+import streamlit as st
+
+from lab import library, start
+from lab.document import unpack_document
+from lab.front import ParameterError, Study, TrainyardError
+from lab.sweeps import telling
+from lab.sweeps.question import Question
+from lab.sweeps.recipe import Sweep
+from ui import place, server, state, words
+from ui.planning import capacity_form as plan_form
+from ui.planning import capacity_results as plan_results
+from ui.planning import live as plan_live
+from ui.planning import sweep_form
+from ui.planning.runs import Recipe
+
+ASKED: Final = "q"
+"""Parameter of the address: the question or the sweep."""
+T = TypeVar("T", Question, Sweep)
+_WRITTEN: Final = "plan_written"
+_ADOPTED: Final = "plan_adopted"
+
+
+def adopt() -> Recipe | None:
+    """Take over a question or a sweep from the address, if it is not what this session has written there; return it."""
+    text = place.asked(ASKED)
+    if not text or text == st.session_state.get(_WRITTEN):
+        return None
+    st.session_state[_WRITTEN] = text
+    try:
+        recipe = library.read(unpack_document(text))
+        if isinstance(recipe, Study):
+            raise ParameterError("The address holds neither a search nor a sweep.")
+        start.admitted(recipe.study)
+        _take_study(recipe.study)
+    except TrainyardError as error:
+        place.put(ASKED, "")
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return None
+    st.session_state[_ADOPTED] = recipe
+    if isinstance(recipe, Question):
+        plan_form.take(plan_form.of_question(recipe))
+    else:
+        sweep_form.take(sweep_form.of_sweep(recipe))
+    return recipe
+
+
+def _take_study(study: Study) -> None:
+    """Make the study of a question that of the session, unless it is the same but for what the form replaces and what cannot be asked about."""
+    mine, store = state.desk(), server.store()
+    if not start.trace_is_gone(mine.study, store):
+        own, _ = telling.runnable(plan_form.with_load(mine.study, study.base.trace.load, study.repeats), store)
+        if own is not None and sweep_form.alike(own, study):
+            return
+    mine.replace(study)
+
+
+def as_it_came(recipe: T) -> T:
+    """Return the question or sweep of a form as it came from the address, if it is still the same.
+
+    Notes
+    -----
+    A form gives 1.0 for 1, and decides itself how thoroughly is searched: that makes no other question, but another id.
+    """
+    came: T | None = st.session_state.get(_ADOPTED)
+    same = replace(recipe, check=came.check) if isinstance(recipe, Question) and isinstance(came, Question) else recipe
+    return came if came is not None and same == came else recipe
+
+
+def write(recipe: Recipe) -> None:
+    """Put a question or a sweep into the address."""
+    text = recipe.pack()
+    st.session_state[_WRITTEN] = text
+    place.put(ASKED, text)
+
+
+def runnable() -> Study | None:
+    """Return the scenario with the policies that can be asked about, and say which are left out; None = that was said instead."""
+    mine, store = state.desk(), server.store()
+    if start.trace_is_gone(mine.study, store):
+        return None  # said above the page
+    if not mine.study.base.cluster.groups:
+        st.info("The cluster has no nodes, so there is nothing to vary.", icon=":material/dns:")
+        st.page_link("pages/cluster.py", label="Build a cluster", icon=":material/dns:")
+        return None
+    study, left_out = telling.runnable(mine.study, store)
+    if study is None:
+        st.info("None of the scenario's policies can be asked about other machines or loads. Choose another one.", icon=":material/rule:")
+        st.page_link("pages/policies.py", label="Choose policies", icon=":material/rule:")
+    for title, why in left_out.items():
+        st.caption(f":material/block: {words.plain(f'{title} is left out. {why}')}")
+    return study
+
+
+def draw() -> None:
+    """Draw the tab."""
+    study = runnable()
+    if study is None:
+        return
+    before = plan_form.asked(study)
+    try:
+        locked = plan_live.is_going(as_it_came(before.question(study)))
+    except TrainyardError:
+        locked = False
+    try:
+        question = as_it_came(plan_form.draw(study, before, locked=locked).question(study))
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return
+    write(question)
+    each = question.most_runs // len(study.allocators)
+    told = f"at most {words.plural(each, 'run')} per policy"
+    panel = plan_live.Panel(question, "Search", question.most_runs, told, partial(plan_results.draw, question, library.identity(question)))
+    plan_live.draw(panel)
+    plan_live.say_where()
