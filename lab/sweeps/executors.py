@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from typing import Any, Final
 
 from pebble import ProcessPool
@@ -24,6 +26,7 @@ _INLINE: Final = "inline"
 _MOST_WORKERS: Final = 1024
 _CONNECT_S: Final = 10.0
 _METHOD: Final = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+_THREADS: Final = "OMP_NUM_THREADS"
 _LOADED: Final = ["lab.worker", "lab.sweeps.work"]
 """What the process that workers are copies of has loaded: so all but the first are up in a tenth of a second, and share its memory."""
 _RETRIES: Final = 3
@@ -82,7 +85,7 @@ class Processes(Executor):
     def __init__(self, workers: int) -> None:
         context = multiprocessing.get_context(_METHOD)
         if _METHOD != "spawn":
-            context.set_forkserver_preload(_LOADED)
+            _load_once()
         self._pool = ProcessPool(max_workers=workers, initializer=worker.start, initargs=([],), context=context)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -98,6 +101,18 @@ class Processes(Executor):
             self._pool.close()  # type: ignore[no-untyped-call]
         if wait or cancel_futures:
             self._pool.join()
+
+
+def _load_once() -> None:
+    """Start the process that workers are copies of, unless it is there; in it linear algebra has one thread, because idle ones that spin cost others a core."""
+    forkserver.set_forkserver_preload(_LOADED)
+    before = os.environ.get(_THREADS)
+    os.environ[_THREADS] = before or "1"
+    try:
+        forkserver.ensure_running()
+    finally:
+        if before is None:
+            del os.environ[_THREADS]
 
 
 @contextmanager
