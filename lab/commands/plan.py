@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from lab import library
@@ -53,8 +54,8 @@ def command_plan(args: argparse.Namespace) -> None:
     if not run.recall():
         ask_first(args, store, question.study, question.most_runs)
     made = library.shelve(store, HERE, question, run.keys)
+    run.shelve = partial(library.shelve, store, HERE, question)
     finish(run, f"plan {made[:12]}", None)
-    library.shelve(store, HERE, question, run.keys)
     sys.stdout.write((json.dumps(plan_document(made, run) | {"left_out": left_out}, indent=2, allow_nan=False) if args.json else plan_text(made, run)) + "\n")
     raise_unless_done(run, made)
 

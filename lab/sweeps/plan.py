@@ -133,6 +133,7 @@ class PlanRun(UnderWay):
 
     def _wanted(self) -> Iterator[tuple[str, Scenario]]:
         self._look_up()
+        self._tell_keys()
         for key, scenario in [run for seeker in self._seekers for run in seeker.wanted()]:
             if key not in self._asked:
                 self._asked.add(key)

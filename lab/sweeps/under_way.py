@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal
 
 from lab.pool import sentence
@@ -34,11 +34,18 @@ class UnderWay(ABC):
         As for `lab.sweeps.executors.opened`.
     whole : bool
         Whether whole results are kept, which Compare opens at once, instead of numbers only.
+
+    Attributes
+    ----------
+    shelve : callable
+        Called by `run` with the keys of all runs known so far, before the first of them begins and whenever there are more; what it raises ends the run.
     """
 
     def __init__(self, store: Store, where: str = DEFAULT, *, whole: bool = False) -> None:
         self.store = store
         self._where, self._whole = where, whole
+        self.shelve: Callable[[Sequence[str]], object] = lambda keys: None
+        self._shelved = 0
         self._state: State = "waiting"
         self._fault: TrainyardError | None = None
         self._stop, self._over = threading.Event(), threading.Event()
@@ -64,6 +71,17 @@ class UnderWay(ABC):
     @abstractmethod
     def complete(self) -> bool:
         """Whether nothing is left to be run."""
+
+    @property
+    @abstractmethod
+    def keys(self) -> Sequence[str]:
+        """Keys of its runs, as far as they are known, once each."""
+
+    def _tell_keys(self) -> None:
+        keys = self.keys
+        if len(keys) > self._shelved:
+            self.shelve(keys)
+            self._shelved = len(keys)
 
     @abstractmethod
     def _look_up(self) -> None:
@@ -110,6 +128,7 @@ class UnderWay(ABC):
         self._state, self.began_s = "running", time.monotonic()
         try:
             self._look_up()
+            self._tell_keys()
             if not self.complete and not self._stop.is_set():
                 with opened(self._where) as place:
                     self._drive(Crew(place, self.store, whole=self._whole))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -29,10 +29,9 @@ class Fake:
     began: threading.Event = field(default_factory=threading.Event)
     end: threading.Event = field(default_factory=threading.Event)
     cancelled: bool = False
-
-    @property
-    def keys(self) -> Sequence[str]:
-        return ("k",)
+    keys: Sequence[str] = ()
+    shelve: Callable[[Sequence[str]], object] = lambda keys: None
+    fault: Exception | None = None
 
     def recall(self) -> bool:
         self.recalls += 1
@@ -40,7 +39,11 @@ class Fake:
 
     def run(self) -> None:
         self.state = "running"
+        self.keys = ("k",)
+        self.shelve(self.keys)
         self.began.set()
+        if self.fault is not None:
+            raise self.fault
         assert self.end.wait(10)
         self.state = "cancelled" if self.cancelled else "done"
 
@@ -54,9 +57,10 @@ class Server:
     made: list[Fake] = field(default_factory=list)
     kept: list[tuple[str, Sequence[str]]] = field(default_factory=list)
     leaving: Leaving = field(default_factory=Leaving)
+    fault: Exception | None = None
 
     def make(self, recipe: Recipe) -> Fake:
-        self.made.append(Fake())
+        self.made.append(Fake(fault=self.fault))
         return self.made[-1]
 
     def keep(self, owner: str, recipe: Recipe, keys: Sequence[str]) -> None:
@@ -106,8 +110,9 @@ def test_equal_questions_are_one_run_that_stands_on_both_shelves(runs: Runs, ser
     runs.detach(MARKS[0], "w1")
     assert not run.cancelled
     run.end.set()
-    until_kept(server, 4)
-    assert server.kept == [("anna", ()), ("ben", ()), ("anna", ("k",)), ("ben", ("k",))]
+    until_kept(server, 5)
+    # Before it begins, as its keys become known, who comes later, and in the end.
+    assert server.kept == [("anna", ()), ("anna", ("k",)), ("ben", ("k",)), ("anna", ("k",)), ("ben", ("k",))]
     assert runs.known(ONE) is run
     assert runs.attend(MARKS[0], "w1") is None
 
@@ -131,7 +136,7 @@ def test_who_waits_and_cancels_leaves_the_line(runs: Runs, server: Server) -> No
     runs.detach(MARKS[1], "w2")
     assert runs.attend(MARKS[1], "w2") is None
     first.end.set()
-    until_kept(server, 3)
+    until_kept(server, 4)
     assert len([run for run in server.made if run.began.is_set()]) == 1
 
 
@@ -141,7 +146,7 @@ def test_a_run_ends_when_its_last_session_has_left_and_can_be_started_again(runs
     server.leaving.leave("w1", 0.0)
     assert run.end.wait(10)
     assert run.cancelled
-    until_kept(server, 2)  # what is done is kept
+    until_kept(server, 3)  # what is done is kept
     runs.start(ONE, "w1", "anna")
     again = began(server, 2)[1]
     again.end.set()
@@ -163,3 +168,36 @@ def test_only_the_last_ones_are_at_hand(runs: Runs, server: Server, monkeypatch:
     for limit in (1.0, 2.0, 3.0):
         runs.known(replace(ONE, limit=limit))
     assert runs.known(ONE) is not first
+
+
+def test_who_waits_behind_a_fault_has_a_turn(runs: Runs, server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    runs.start(ONE, "w1", "anna")
+    (first,) = began(server, 1)
+    runs.start(TWO, "w2", "ben")
+    keep = server.keep
+
+    def refuse(owner: str, recipe: Recipe, keys: Sequence[str]) -> None:
+        if owner == "anna":
+            raise RuntimeError("nobody thought of this")
+        keep(owner, recipe, keys)
+
+    runs._keep = refuse  # what the server was made with
+    first.end.set()
+    second = began(server, 2)[1]
+    assert "nobody thought of this" in caplog.text
+    assert runs.known(ONE) is first
+    second.end.set()
+
+
+def test_what_does_not_say_how_it_ended_is_not_waited_for(runs: Runs, server: Server) -> None:
+    server.fault = RuntimeError("out of turn")
+    runs.start(ONE, "w1", "anna")
+    (first,) = began(server, 1)
+    until = time.monotonic() + 10
+    while runs.attend(MARKS[0], "w1") is not None:
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    server.fault = None
+    assert runs.known(ONE) is not first
+    runs.start(ONE, "w1", "anna")
+    began(server, 2)[1].end.set()

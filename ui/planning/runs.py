@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 from lab import library
@@ -20,11 +22,14 @@ MOST_LOOKED_UP: Final = 1000
 """Runs of a sweep that are looked up while a page is drawn: each takes half a millisecond."""
 _LOOK_AGAIN_S: Final = 10.0
 """Numbers of other runs may have made an answer complete."""
+_LOG: Final = logging.getLogger(__name__)
 Recipe = Question | Sweep
 
 
 class Run(Protocol):
     """What is needed of `lab.sweeps.plan.PlanRun` and `lab.sweeps.running.SweepRun`."""
+
+    shelve: Callable[[Sequence[str]], object]
 
     @property
     def state(self) -> str:
@@ -124,10 +129,12 @@ class Runs:
                 self._line.append(entry)
             entry.watchers.add(watcher)
             entry.owners.add(owner)
+        # With what is known already; the rest comes as it is.
+        self._keep(owner, recipe, entry.run.keys)
+        with self._lock:
             if self._worker is None:
                 self._worker = threading.Thread(target=self._work, name="plans", daemon=True)
                 self._worker.start()
-        self._keep(owner, recipe, ())
 
     def attend(self, mark: str, watcher: str) -> Run | None:
         """Return the run with this id if it waits or goes on, and keep it going while this session is there."""
@@ -192,12 +199,23 @@ class Runs:
                     return
                 entry = self._line[0]
                 entry.began_s = time.monotonic()
-            if not entry.stopped:
-                entry.run.run()
-                for owner in sorted(entry.owners):
-                    self._keep(owner, entry.recipe, entry.run.keys)
+            try:
+                if not entry.stopped:
+                    entry.run.shelve = partial(self._shelve, entry)
+                    entry.run.run()
+                    self._shelve(entry, entry.run.keys)
+            except Exception:  # the border of a thread: those behind it in the line must have their turn
+                _LOG.exception("A sweep or plan ended, but the library may not list all of it")
             with self._lock:
                 self._line.remove(entry)
+                # What did not even say how it ended would be waited for without end.
+                entry.asked = entry.run.state in ENDED
+
+    def _shelve(self, entry: _Entry, keys: Sequence[str]) -> None:
+        with self._lock:
+            owners = sorted(entry.owners)
+        for owner in owners:
+            self._keep(owner, entry.recipe, keys)
 
     def _entry(self, recipe: Recipe) -> _Entry:
         mark = library.identity(recipe)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from lab.scenario import Scenario, TraceSpec
 from lab.store import Store
 from lab.study import Study
 from lab.sweeps import plan
+from lab.sweeps.crew import Crew
 from lab.sweeps.plan import PlanRun
 from lab.sweeps.question import Question
 from lab.sweeps.work import Numbers
@@ -56,6 +58,22 @@ def test_the_answer_is_that_of_trying_every_size(store: Store) -> None:
     readings = made.readings()
     assert readings.loc[readings["holds"], "value"].max() <= 600.0
     assert asked(QUESTION, store).readings().equals(readings)
+
+
+def test_runs_are_told_of_before_they_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, told = PlanRun(replace(QUESTION, high=(3,)), Store(tmp_path), "inline"), set[str]()
+    ask, asked_for = Crew.ask, list[str]()
+
+    def checked(self: Crew, key: str, scenario: Scenario) -> None:
+        assert key in told
+        asked_for.append(key)
+        ask(self, key, scenario)
+
+    monkeypatch.setattr(Crew, "ask", checked)
+    made.shelve = told.update
+    made.run()
+    assert (made.state, made.error) == ("done", "")
+    assert told == set(made.keys) == set(asked_for)
 
 
 def test_a_planted_anomaly_is_said_and_the_smallest_that_holds_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
