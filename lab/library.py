@@ -1,33 +1,26 @@
-"""What somebody has run: comparisons, sweeps and searches with their names and tags, found again, passed on in one file, and deleted without harm to others."""
+"""What somebody has run: comparisons, sweeps and searches with their names and tags, found again, set beside each other, and deleted without harm to others."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import lzma
-import re
-import zipfile
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
 
-from lab.document import canonical_json, parse_json
 from lab.results.outcomes import differences, source_name, titles
 from lab.run import keep as keep_result
 from lab.run import key_of
 from lab.scenario import READY, Scenario
 from lab.store import Store, StoreError
-from lab.store.files import MANIFEST
 from lab.store.index import Kept
 from lab.study import Study
 from lab.sweeps.question import Question
 from lab.sweeps.recipe import Sweep
 from lab.traces.sources import Source, changed, source_digest
-from sim.errors import ParameterError, TrainyardError
+from sim.errors import ParameterError
 from sim.result import RunResult
 
 Recipe = Study | Sweep | Question
@@ -36,15 +29,9 @@ HERE: Final = "this-machine"
 MOST_NAME: Final = 120
 MOST_TAGS: Final = 20
 MOST_TAG: Final = 40
-MOST_MB: Final = 500.0
-"""Of an archive, unpacked."""
 _KINDS: Final = {"study": Study, "sweep": Sweep, "plan": Question}
 KINDS: Final = {"study": "comparison", "sweep": "sweep", "plan": "plan"}
 """Kind of an item -> what a user calls it."""
-_LIST: Final = "library.json"
-_KEY: Final = re.compile(r"[0-9a-f]{8,64}")
-_DAMAGED: Final = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
-"""What reading a damaged or hostile archive raises."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +135,11 @@ def keep(store: Store, owner: str, study: Study, source: Source, results: Sequen
     if not spec.source.startswith(READY) or source_digest(spec, store) != digest:
         spec = replace(spec, source=f"store:{store.put_trace(source.trace, source.account)}", fmt="", read=())
     trace = changed(source.trace, spec)
+    # First on the shelf: what stands there is not deleted with what somebody else has of it.
+    made = shelve(store, owner, replace(study, base=replace(study.base, trace=spec)), [scenario.key(digest) for scenario, _ in results])
     for scenario, result in results:
         keep_result(store, scenario.key(digest), replace(scenario, trace=spec), result, trace)
-    return shelve(store, owner, replace(study, base=replace(study.base, trace=spec)), [scenario.key(digest) for scenario, _ in results])
+    return made
 
 
 def items(store: Store, owner: str, search: str = "") -> list[Item]:
@@ -206,9 +195,7 @@ def remove(store: Store, owner: str, study: str) -> int:
     TrainyardError
         If the library cannot be written.
     """
-    gone = store.index.unshelve(owner, study)
-    store.delete(*gone)
-    return len(gone)
+    return len(store.unshelve(owner, study))
 
 
 BRIEF: Final = ("jct_mean_s", "jct_p95_s", "queue_mean_s", "makespan_s", "utilisation", "cost_held_per_job_usd")
@@ -287,81 +274,6 @@ def predecessor(found: Sequence[Item], at: int) -> Item | None:
     """Return the next comparison of a list with the same title as this one: most often what it was made from."""
     one = found[at]
     return next((other for other in found[at + 1 :] if (other.kind, other.title) == (one.kind, one.title)), None) if one.kind == "study" else None
-
-
-def packed(store: Store, owner: str, ids: Sequence[str]) -> bytes:
-    """Return a ZIP archive of things on a shelf, with the results that are kept whole.
-
-    Raises
-    ------
-    TrainyardError
-        If one is not there, or a result is damaged.
-    """
-    chosen = [item(store, owner, mark) for mark in ids]
-    keys = {one.id: store.index.uses(one.id) for one in chosen}
-    numbers = store.numbers(dict.fromkeys(key for own in keys.values() for key in own))
-    about = [{"document": dict(one.kept.document), "name": one.name, "tags": list(one.tags), "runs": keys[one.id]} for one in chosen]
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
-        whole = [key for key in numbers if store.has(key)]
-        alone = {key: {"summary": numbers[key], "scenario": store.scenario(key)} for key in numbers if key not in whole}
-        file.writestr(zipfile.ZipInfo(_LIST), canonical_json({"kind": "library", "things": about, "numbers": alone}), zipfile.ZIP_DEFLATED)
-        for key in whole:
-            for name, data in sorted(store.packed(key).items()):
-                file.writestr(zipfile.ZipInfo(f"runs/{key}/{name}"), data, zipfile.ZIP_DEFLATED)
-    return made.getvalue()
-
-
-def is_archive(data: bytes) -> bool:
-    """Tell whether a file looks like what `packed` wrote."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as file:
-            return _LIST in file.namelist()
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
-        return False
-
-
-def unpack(store: Store, owner: str, data: bytes, name: str) -> list[str]:
-    """Put what `packed` wrote on a shelf, and its results into the store; return the ids.
-
-    Raises
-    ------
-    TrainyardError
-        If the file is none, damaged, or too large; results that were taken over before the damage stay.
-    """
-    wrong = f"{name}: this is no archive of a library, or it is damaged. Use a file that 'runs export' wrote."
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as file:
-            if sum(one.file_size for one in file.infolist()) > MOST_MB * 1e6:
-                raise StoreError(f"{name}: unpacked, this archive has more than {MOST_MB:.0f} MB. Export fewer things at once.")
-            about = parse_json(file.read(_LIST).decode(), name)
-            runs: dict[str, dict[str, bytes]] = {}
-            for one in file.namelist():
-                part = one.split("/")
-                if len(part) == 3 and part[0] == "runs":
-                    runs.setdefault(part[1], {})[part[2]] = file.read(one)
-            alone = {key: (dict(one["summary"]), Scenario.from_json(one["scenario"]).to_json()) for key, one in about["numbers"].items()}
-            for files in runs.values():
-                Scenario.from_json(json.loads(files[MANIFEST])["scenario"])
-            things = [_thing(thing) for thing in about["things"]]
-    except _DAMAGED as error:
-        if isinstance(error, TrainyardError):
-            raise
-        raise StoreError(wrong) from error
-    for key, files in runs.items():
-        store.unpack(key, files)
-    for key, (summary, scenario) in alone.items():
-        store.put_numbers(key, summary, scenario)
-    made = []
-    for recipe, given, tags, keys in things:
-        made.append(shelve(store, owner, recipe, keys))
-        label(store, owner, made[-1], name=given or None, tags=tags or None)
-    return made
-
-
-def _thing(thing: Any) -> tuple[Recipe, str, list[str], list[str]]:
-    runs = [str(key) for key in thing["runs"] if _KEY.fullmatch(str(key))]
-    return read(thing["document"]), str(thing["name"])[:MOST_NAME], [str(tag)[:MOST_TAG] for tag in thing["tags"]][:MOST_TAGS], runs
 
 
 def listing(found: Sequence[Item]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import streamlit as st
 
 import charts
-from lab import library, start
+from lab import archive, library, start
 from lab.front import Study, TrainyardError
 from lab.library import Beside, Item, Recipe
 from lab.results.compared import METRICS
@@ -172,12 +172,12 @@ def _label(one: Item) -> None:
 
 
 def _export(chosen: Sequence[Item]) -> None:
-    large = sum(one.kept.size for one in chosen) > library.MOST_MB * 1e6
+    large = sum(one.kept.size for one in chosen) > archive.MOST_MB * 1e6
     reason = (
-        f"More than {library.MOST_MB:.0f} MB of results: choose fewer." if large else "With the results that are kept: for another machine, or another browser."
+        f"More than {archive.MOST_MB:.0f} MB of results: choose fewer." if large else "With the results that are kept: for another machine, or another browser."
     )
     store, mine, ids = server.store(), owner.owner(), [one.id for one in chosen]
-    made, icon = (lambda: library.packed(store, mine, ids)), ":material/folder_zip:"
+    made, icon = (lambda: archive.packed(store, mine, ids)[0]), ":material/folder_zip:"
     st.download_button("Export (ZIP)", made, FILE, "application/zip", key="runs/export", on_click="ignore", disabled=large, help=reason, icon=icon)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import streamlit as st
 
-from lab import library
+from lab import archive
 from lab.front import TrainyardError
 from lab.traces import bundle, intake
 from ui import owner, server, state, words
@@ -20,7 +20,7 @@ def opener() -> None:
     file = st.file_uploader(_LABEL, ["json", "zip"], key="scenario_file", max_upload_size=intake.UPLOAD_MB)
     if file is None or st.session_state.get("taken_scenario") == file.file_id:
         return
-    if library.is_archive(file.getvalue()):
+    if archive.is_archive(file.getvalue()):
         _runs(file.getvalue(), file.name)
         st.session_state["taken_scenario"] = file.file_id
         return
@@ -45,9 +45,9 @@ def opener() -> None:
 
 def _runs(data: bytes, name: str) -> None:
     try:
-        taken = library.unpack(server.store(), owner.owner(), data, name)
+        taken = archive.unpack(server.store(), owner.owner(), data, name, results=False)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
-    what = "1 entry is" if len(taken) == 1 else f"{len(taken):,} entries are"
-    st.success(f"{what} taken over from {words.plain(name)}: see Your runs.", icon=":material/check:")
+    what = "1 entry is" if len(taken.ids) == 1 else f"{len(taken.ids):,} entries are"
+    st.success(f"{what} taken over from {words.plain(name)}: see Your runs. {taken.told}".rstrip(), icon=":material/check:")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from lab import library
+from lab import archive, library
 from lab.commands.plan import plan_document, plan_text
 from lab.commands.run import UsageError
 from lab.commands.sweep import DEFAULT_METRIC, columns, sweep_document, sweep_text, told
@@ -127,12 +127,17 @@ def _export(store: Store, words: list[str], args: argparse.Namespace) -> str:
     out = Path(args.out or "trainyard-runs.zip")
     if out.suffix != ".zip":
         raise UsageError(f"{out}: the name must end in .zip.")
-    data = library.packed(store, HERE, words)
+    data, damaged = archive.packed(store, HERE, words)
     try:
         out.write_bytes(data)
     except OSError as error:
         raise UsageError(f"{out}: this cannot be written ({error.strerror or error}). Choose another place.") from error
-    return f"{out}: {plural(len(words), 'thing')}, {len(data) / 1e6:.1f} MB"
+    said = f"{out}: {plural(len(words), 'thing')}, {len(data) / 1e6:.1f} MB"
+    if not damaged:
+        return said
+    which = ", ".join(key[:12] for key in damaged)
+    were = f"{plural(len(damaged), 'result')} ({which}) {'was' if len(damaged) == 1 else 'were'} damaged and removed"
+    return f"{said}\n{were}: the file has only the numbers. Run again to have the rest."
 
 
 def _import(store: Store, words: list[str], args: argparse.Namespace) -> str:
@@ -142,13 +147,13 @@ def _import(store: Store, words: list[str], args: argparse.Namespace) -> str:
 
 def _taken(store: Store, path: Path) -> str:
     try:
-        if path.stat().st_size > library.MOST_MB * 1e6:
-            raise UsageError(f"{path}: this file has more than {library.MOST_MB:.0f} MB. Export fewer things at once.")
+        if path.stat().st_size > archive.MOST_MB * 1e6:
+            raise UsageError(f"{path}: this file has more than {archive.MOST_MB:.0f} MB. Export fewer things at once.")
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: this cannot be read ({error.strerror or error}). Check the path and the rights.") from error
-    made = library.unpack(store, HERE, data, path.name)
-    return f"{path}: {', '.join(one[:12] for one in made) or 'nothing'} taken over"
+    made = archive.unpack(store, HERE, data, path.name, results=True)
+    return "\n".join([f"{path}: {', '.join(one[:12] for one in made.ids) or 'nothing'} taken over", *([made.told] if made.told else [])])
 
 
 def _remove(store: Store, words: list[str], args: argparse.Namespace) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab.document import plain
 from lab.store.entry import FRAMES, Entry
-from lab.store.files import StoreError
-from lab.store.store import KEEP_DAYS, Store, StoredTrace, default_root
+from lab.store.files import StoreError, default_root
+from lab.store.store import KEEP_DAYS, Store, StoredTrace
 
 __all__ = ["FRAMES", "KEEP_DAYS", "Entry", "Store", "StoreError", "StoredTrace", "default_root", "plain"]

@@ -8,6 +8,7 @@ from io import BytesIO
 from typing import Any, Final
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from lab.store.files import Files, StoreError
 from sim.result import RunResult, Timing
@@ -82,6 +83,18 @@ class Entry:
             raise self._damaged("its contents changed")
         return result
 
+    def check(self) -> None:
+        """Read everything.
+
+        Raises
+        ------
+        StoreError
+            If a frame is missing or damaged, one for drawing included.
+        """
+        self.result()
+        for name in self.rows.keys() - set(FRAMES):
+            self._frame(name)
+
     def _frame(self, name: str) -> pd.DataFrame:
         try:
             frame = pd.read_parquet(BytesIO(self.files.read(self.key, f"{name}.parquet")))
@@ -103,6 +116,20 @@ class Entry:
 def categories(frame: pd.DataFrame) -> dict[str, list[str]]:
     """Return column -> categories, of those that have some."""
     return {str(name): list(map(str, values.cat.categories)) for name, values in frame.items() if isinstance(values.dtype, pd.CategoricalDtype)}
+
+
+def extent(data: bytes) -> tuple[int, int]:
+    """Return rows and least bytes in memory (8 for each value) of a Parquet file, without reading more than what it says of itself.
+
+    Raises
+    ------
+    ValueError, OSError
+        If it is none.
+    """
+    about = pq.read_metadata(BytesIO(data))
+    parts = [about.row_group(at) for at in range(about.num_row_groups)]
+    values = sum(max(part.num_rows, part.column(at).num_values) for part in parts for at in range(part.num_columns))
+    return max(about.num_rows, sum(part.num_rows for part in parts)), 8 * values
 
 
 def parquet(frame: pd.DataFrame) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -180,6 +181,29 @@ class Remote:
         return f"{self._root}/{key[:2]}/{key}"
 
 
+def default_root() -> Path:
+    """Return the folder for results: ``TRAINYARD_STORE``, or the user's data folder of this system."""
+    given = os.environ.get("TRAINYARD_STORE", "")
+    if given and "://" not in given:
+        return Path(given).expanduser()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share"))
+    return base / "trainyard"
+
+
+def made(folder: Path) -> Path:
+    """Return a folder, which is made if it is not there; raises `StoreError` if it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"Results cannot be kept in {error.filename} ({error.strerror}). Set TRAINYARD_STORE to a folder you may write to.") from error
+    return folder
+
+
 def files_at(address: str) -> Files:
     """Return the files at a folder or URL.
 
@@ -189,6 +213,15 @@ def files_at(address: str) -> Files:
         If it cannot be reached.
     """
     return Remote(address) if "://" in address else Folder(Path(address))
+
+
+def place_of(file: str) -> tuple[int, int]:
+    """Return what tells a file from another one that has its name later; zeros = it is not there."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
 
 
 class Draft:

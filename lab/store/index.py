@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
+from lab.store.files import place_of
 from sim.errors import TrainyardError
 
 _BUSY_S: Final = 30.0
@@ -23,8 +23,9 @@ _CONNECT_S: Final = 10
 _INSERT: Final[Mapping[str, Callable[[sa.Table], Any]]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 """Kind of database -> an insertion that says what to do where something is there already."""
 _FAULTS: Final[Mapping[tuple[str, ...], str]] = {
-    ("malformed", "not a database"): "is damaged. Move the file away: the list is made anew from the kept results.",
+    ("malformed", "not a database"): "is damaged. Move the file away: whole results are listed again; names, sweeps and numbers are lost, unless repaired.",
     ("disk is full", "disk full", "no space left"): "cannot be written, because the disk is full. Free some space, then run again.",
+    ("disk i/o error", "input/output error"): "cannot be read or written (disk I/O error): its disk is full or fails. Free some space, or check the disk.",
     ("readonly", "read-only", "unable to open"): "cannot be written. Check the rights to its folder, or set TRAINYARD_STORE to another folder.",
     ("locked",): f"has been held by another process for {_BUSY_S:.0f} s. Wait until that is done, then run again.",
 }
@@ -173,8 +174,10 @@ class Index:
             # A machine that does not answer would otherwise be waited for, for minutes.
             timeout = {"connect_timeout": _CONNECT_S} if url.get_backend_name() == "postgresql" else {}
             self._engine = sa.create_engine(url, pool_pre_ping=bool(timeout), connect_args=timeout)
-        except (SQLAlchemyError, ImportError) as error:
-            raise LibraryError(f"The address {self._place} of the library cannot be used ({_reason(error)}).") from error
+        except (SQLAlchemyError, ImportError, ValueError) as error:
+            # A port that is no number may be a part of the password.
+            why = "its port is no number" if isinstance(error, ValueError) else _reason(error)
+            raise LibraryError(f"The address {self._place} of the library cannot be used ({why}). Write it as kind://user@host:port/name.") from error
         if self._engine.dialect.name not in _INSERT or (self._engine.dialect.name == "sqlite" and url.database in (None, "", ":memory:")):
             raise LibraryError(f"A library cannot be kept at {self._place}. Use a file of SQLite, or PostgreSQL.")
         if self._engine.dialect.name == "sqlite":
@@ -183,12 +186,12 @@ class Index:
         self._writing = self._engine.execution_options(writes=True)
         self.is_new = self._migrate()
         self._file = str(url.database) if self._engine.dialect.name == "sqlite" else ""
-        self._mark = _mark(self._file)
+        self._mark = place_of(self._file)
 
     @property
     def lost(self) -> bool:
         """Whether its file was removed, or replaced by another, since it was opened; what is written then would go nowhere."""
-        return bool(self._file) and _mark(self._file) != self._mark
+        return bool(self._file) and place_of(self._file) != self._mark
 
     def _migrate(self) -> bool:
         """Bring the tables up to date; tell whether there were none."""
@@ -228,7 +231,7 @@ class Index:
 
     def _check(self) -> None:
         if self.lost:
-            raise LibraryError(f"The library's database {self._place} was removed while it was in use. Start again: it is made anew from the kept results.")
+            raise LibraryError(f"The library's database {self._place} was removed while it was in use. Start again: a new one lists whole results.")
 
     def _fault(self, error: SQLAlchemyError) -> LibraryError:
         reason = _reason(error)
@@ -287,10 +290,8 @@ class Index:
 
     def drop(self, kind: str, keys: Iterable[str]) -> None:
         """Forget things."""
-        gone = list(keys)
         with self._changing() as connection:
-            for at in range(0, len(gone), _MOST_AT_ONCE):
-                connection.execute(THINGS.delete().where(THINGS.c.kind == kind, THINGS.c.key.in_(gone[at : at + _MOST_AT_ONCE])))
+            _forget(connection, kind, list(keys))
 
     def shelve(self, owner: str, study: str, document: Mapping[str, Any], title: str, keys: Sequence[str], name: str = "") -> None:
         """Put a comparison or sweep on somebody's shelf under a name, or to its front if it stands there, under the name that it has."""
@@ -298,7 +299,8 @@ class Index:
             body = {"id": study, "document": json.dumps(document, sort_keys=True, allow_nan=False), "title": title}
             connection.execute(self._insert(STUDIES).values(body).on_conflict_do_nothing())
             if keys:
-                connection.execute(self._insert(USES).values([{"study": study, "run": key} for key in dict.fromkeys(keys)]).on_conflict_do_nothing())
+                # Row by row: one statement for a hundred thousand has more values than a database takes.
+                connection.execute(self._insert(USES).on_conflict_do_nothing(), [{"study": study, "run": key} for key in dict.fromkeys(keys)])
             place = {"owner": owner, "study": study, "name": name, "tags": "", "used_s": time.time()}
             connection.execute(self._insert(SHELF).values(place).on_conflict_do_update(index_elements=["owner", "study"], set_={"used_s": place["used_s"]}))
 
@@ -329,7 +331,7 @@ class Index:
             return bool(connection.execute(SHELF.update().where(SHELF.c.owner == owner, SHELF.c.study == study).values(values)).rowcount)
 
     def unshelve(self, owner: str, study: str) -> list[str]:
-        """Take something off a shelf; return the runs that nothing on any shelf uses any more."""
+        """Take something off a shelf, and off the list the runs that nothing on any shelf uses any more; return these."""
         with self._changing() as connection:
             connection.execute(SHELF.delete().where(SHELF.c.owner == owner, SHELF.c.study == study))
             if connection.scalar(sa.select(sa.func.count()).where(SHELF.c.study == study)):
@@ -339,6 +341,8 @@ class Index:
             gone = list(connection.scalars(sa.select(USES.c.run).where(USES.c.study == study, ~shared).order_by(USES.c.run)))
             connection.execute(USES.delete().where(USES.c.study == study))
             connection.execute(STUDIES.delete().where(STUDIES.c.id == study))
+            # At once: who shelves one of them next finds that it is to be run again.
+            _forget(connection, RUN, gone)
             return gone
 
     def close(self) -> None:
@@ -351,12 +355,9 @@ def beside(folder: Path) -> sa.URL:
     return sa.URL.create("sqlite", database=str(folder / "library.db"))
 
 
-def _mark(file: str) -> tuple[int, int]:
-    try:
-        found = os.stat(file)
-    except OSError:
-        return 0, 0
-    return found.st_dev, found.st_ino
+def _forget(connection: sa.Connection, kind: str, keys: Sequence[str]) -> None:
+    for at in range(0, len(keys), _MOST_AT_ONCE):
+        connection.execute(THINGS.delete().where(THINGS.c.kind == kind, THINGS.c.key.in_(keys[at : at + _MOST_AT_ONCE])))
 
 
 def _row(found: Any) -> Row:
@@ -385,7 +386,7 @@ def _hidden(address: str | sa.URL) -> str:
     """Return an address without its password."""
     try:
         return sa.make_url(address).render_as_string(hide_password=True)
-    except SQLAlchemyError:
+    except (SQLAlchemyError, ValueError):
         return str(address).partition("://")[0]
 
 

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -19,7 +18,7 @@ import pandas as pd
 
 from lab.document import plain
 from lab.store.entry import FRAMES, Entry, categories, parquet
-from lab.store.files import MANIFEST, StoreError, clear_drafts, files_at
+from lab.store.files import MANIFEST, StoreError, clear_drafts, default_root, files_at, made
 from lab.store.index import PROFILE, RUN, TRACE, Index, Row, beside
 from sim.errors import TraceError
 from sim.result import RunResult
@@ -62,8 +61,8 @@ class Store:
 
     Notes
     -----
-    Files are written first and then entered, so what the database lists is there. The files of a result hold all that the database knows of it: one that was
-    lost is made anew from them.
+    Files are written first and then entered, so what the database lists is there. The files of a result hold all that the database knows of it, so that a new
+    database lists whole results again; shelves, names and numbers alone are in the database only.
     """
 
     def __init__(self, root: Path | str | None = None, keep_days: float = KEEP_DAYS, database: str = "") -> None:
@@ -75,7 +74,7 @@ class Store:
         if not self._database and "://" in place:
             raise StoreError(f"Results at {place} need a database to list them. Set TRAINYARD_DATABASE to its address.")
         self._files = {kind: files_at(f"{self._place}/{kind}s") for kind in (RUN, TRACE, PROFILE)}
-        self.index = Index(self._database or beside(_made(self.root)))
+        self.index = Index(self._database or beside(made(self.root)))
         if self.index.is_new:
             self._list_again()
 
@@ -110,21 +109,25 @@ class Store:
     def get(self, key: str) -> Entry | None:
         """Return a result, or None if it is absent; a damaged one is removed, with a sentence in the log."""
         row = self._row(RUN, key)
-        if row is None or not row.complete:
-            return None
-        wrong = [name for name, size in row.manifest["sizes"].items() if self._files[RUN].sizes(key).get(name) != size]
+        return self._entry(row) if row is not None and self._is_whole(row) else None
+
+    def _is_whole(self, row: Row) -> bool:
+        """Tell whether all files of a result are there in their sizes; one that is damaged is removed."""
+        if not row.complete:
+            return False
+        sizes = self._files[RUN].sizes(row.key)
+        wrong = [name for name, size in row.manifest["sizes"].items() if sizes.get(name) != size]
         if wrong:
-            _LOG.warning("The stored result %s is damaged (%s); it is removed and will be computed again.", key, ", ".join(wrong))
-            self.delete(key)
-            return None
-        return self._entry(row)
+            _LOG.warning("The stored result %s is damaged (%s); it is removed and will be computed again.", row.key, ", ".join(wrong))
+            self.delete(row.key)
+        return not wrong
 
     def _entry(self, row: Row) -> Entry:
         return Entry(row.key, self._files[RUN], row.manifest["rows"], row.manifest["summary"], row.manifest["scenario"], row.manifest["provenance"])
 
     def numbers(self, keys: Iterable[str], *, whole: bool = False) -> dict[str, Mapping[str, Any]]:
-        """Return the summaries of these runs, as far as they are known; unless `whole`, their frames may not be kept."""
-        return {key: row.manifest["summary"] for key, row in self.index.among(RUN, map(_checked, keys)).items() if row.complete or not whole}
+        """Return the summaries of these runs, as far as they are known; `whole` = only of those whose frames are kept, and there."""
+        return {key: row.manifest["summary"] for key, row in self.index.among(RUN, map(_checked, keys)).items() if not whole or self._is_whole(row)}
 
     def put(self, key: str, result: RunResult, summary: Mapping[str, Any], charts: Mapping[str, pd.DataFrame], about: Mapping[str, Any]) -> None:
         """Keep a result; if another process was faster, its equal result stays.
@@ -189,6 +192,16 @@ class Store:
     def delete(self, *keys: str) -> None:
         """Remove results, as far as they are there."""
         self._remove(RUN, keys)
+
+    def unshelve(self, owner: str, study: str) -> list[str]:
+        """Take something off a shelf; return the runs that are deleted with it, because nothing on any shelf needs them any more."""
+        gone = self.index.unshelve(owner, study)
+        # Somebody may have run one again in between.
+        again = self.index.among(RUN, map(_checked, gone))
+        for key in gone:
+            if key not in again:
+                self._files[RUN].remove(key)
+        return gone
 
     def put_trace(self, trace: Trace, account: Mapping[str, Any] | None = None) -> str:
         """Keep a trace for `keep_days`, counted from its last upload.
@@ -362,28 +375,6 @@ class Store:
 def _opened(address: str) -> Store:
     place, _, database = address.partition(_APART)
     return Store(place, database=database)
-
-
-def default_root() -> Path:
-    """Return the folder for results: ``TRAINYARD_STORE``, or the user's data folder of this system."""
-    given = os.environ.get("TRAINYARD_STORE", "")
-    if given and "://" not in given:
-        return Path(given).expanduser()
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    else:
-        base = Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share"))
-    return base / "trainyard"
-
-
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"Results cannot be kept in {error.filename} ({error.strerror}). Set TRAINYARD_STORE to a folder you may write to.") from error
-    return folder
 
 
 def _trace_info(row: Row) -> StoredTrace:

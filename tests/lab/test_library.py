@@ -23,7 +23,7 @@ import sqlalchemy.engine.default
 
 from lab.store import Store, StoreError
 from lab.store import index as indices
-from lab.store.files import Remote
+from lab.store.files import Folder, Remote
 from lab.store.index import RUN, Index, LibraryError, Row, beside
 from sim.errors import TrainyardError
 from sim.trace import Trace
@@ -80,10 +80,65 @@ def test_deleting_drops_one_reference_and_tells_which_runs_nobody_needs(index: I
     index.shelve("ann", "s1", DOCUMENT, "one", ["aa", "bb"])
     index.shelve("bob", "s1", DOCUMENT, "one", ["aa", "bb"])
     index.shelve("bob", "s2", DOCUMENT, "two", ["bb", "cc"])
+    for key in ("aa", "bb"):
+        index.put(row(key))
     assert index.unshelve("ann", "s1") == []
     assert index.unshelve("bob", "s1") == ["aa"]
+    # At once off the list, so that nobody counts on it.
+    assert set(index.among(RUN, ["aa", "bb"])) == {"bb"}
     assert index.unshelve("bob", "s2") == ["bb", "cc"]
     assert index.unshelve("bob", "s2") == []
+
+
+def test_a_run_that_is_made_again_while_it_is_deleted_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "store")
+    for key in (KEY, "cd" * 16):
+        put(store, key)
+    store.index.shelve("ann", "s1", DOCUMENT, "one", [KEY, "cd" * 16])
+    unshelve = store.index.unshelve
+
+    def meanwhile(owner: str, study: str) -> list[str]:
+        gone = unshelve(owner, study)
+        put(store, KEY)
+        return gone
+
+    monkeypatch.setattr(store.index, "unshelve", meanwhile)
+    store.unshelve("ann", "s1")
+    entry = store.get(KEY)
+    assert entry is not None
+    assert entry.result().digest() == result_of().digest()
+    assert [path.name for path in (tmp_path / "store" / "runs").glob("*/*")] == [KEY]
+
+
+def test_a_shelf_takes_more_runs_than_a_statement_takes_values(index: Index) -> None:
+    index.close()
+    sa.event.listen(index._engine, "connect", lambda connection, _: connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 600))
+    keys = [f"{at:08x}" for at in range(2000)]
+    for _ in range(2):
+        index.shelve("ann", "s1", DOCUMENT, "one", keys)
+    assert index.uses("s1") == keys
+
+
+def test_a_result_is_looked_for_once_and_what_is_damaged_is_not_known_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "store")
+    for at in range(3):
+        put(store, f"{at:032x}")
+    store.put_numbers(f"{3:032x}", {"x": 1}, {})
+    keys, looked, sizes = [f"{at:032x}" for at in range(4)], list[str](), Folder.sizes
+
+    def counted(self: Folder, key: str) -> dict[str, int]:
+        looked.append(key)
+        return sizes(self, key)
+
+    monkeypatch.setattr(Folder, "sizes", counted)
+    assert store.has(keys[0])
+    assert looked == keys[:1]
+    looked.clear()
+    (tmp_path / "store" / "runs" / "00" / keys[1] / "jobs.parquet").write_bytes(b"")
+    assert set(store.numbers(keys)) == set(keys)
+    assert looked == []
+    assert set(store.numbers(keys, whole=True)) == {keys[0], keys[2]}
+    assert sorted(looked) == keys[:3]
 
 
 def test_runs_of_what_has_a_name_do_not_expire(tmp_path: Path) -> None:
@@ -136,7 +191,7 @@ def test_what_cannot_be_read_is_left_out_when_the_database_is_made_anew(tmp_path
 
 def test_a_damaged_database_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "library.db").write_bytes(b"no database at all" * 100)
-    with pytest.raises(LibraryError, match=r"is damaged\. Move the file away"):
+    with pytest.raises(LibraryError, match=r"is damaged\. Move the file away: whole results are listed again; names, sweeps and numbers are lost"):
         Index(beside(tmp_path))
 
 
@@ -169,7 +224,17 @@ def test_a_library_of_an_earlier_version_is_brought_up_to_date(tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
-    "address", ["nonsense", "mysql://localhost/x", "sqlite:////no/such/folder/x.db", "sqlite://", "sqlite:///:memory:", "mssql://x/y", "://"]
+    "address",
+    [
+        "nonsense",
+        "mysql://localhost/x",
+        "sqlite:////no/such/folder/x.db",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "mssql://x/y",
+        "://",
+        "postgresql+psycopg://u@h:x/x",
+    ],
 )
 def test_addresses_that_cannot_be_used_are_one_sentence(address: str) -> None:
     with pytest.raises(TrainyardError) as caught:
@@ -177,9 +242,10 @@ def test_addresses_that_cannot_be_used_are_one_sentence(address: str) -> None:
     assert str(caught.value).endswith(".")
 
 
-def test_passwords_are_not_shown(tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", ["postgresql+psycopg://me:secret@127.0.0.1:1/none", "postgresql+psycopg://me:half@and:secret@h/none"])
+def test_passwords_are_not_shown(address: str) -> None:
     with pytest.raises(LibraryError) as caught:
-        Index("postgresql+psycopg://me:secret@127.0.0.1:1/none")
+        Index(address)
     assert "secret" not in str(caught.value)
 
 
@@ -216,6 +282,7 @@ def test_a_database_that_goes_while_it_is_used_is_said(tmp_path: Path, how: str)
     [
         ("database or disk is full", "because the disk is full. Free some space, then run again."),
         ("could not extend file: No space left on device", "because the disk is full. Free some space, then run again."),
+        ("disk I/O error", "its disk is full or fails. Free some space, or check the disk."),
         ("database is locked", "has been held by another process for 30 s. Wait until that is done, then run again."),
         ("attempt to write a readonly database", "cannot be written. Check the rights to its folder, or set TRAINYARD_STORE to another folder."),
         ("server closed the connection unexpectedly", "(server closed the connection unexpectedly). Check that it is there and its address is right."),

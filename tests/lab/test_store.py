@@ -208,7 +208,7 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.delenv("TRAINYARD_STORE")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     for platform, part in (("linux", "data"), ("darwin", "Application Support"), ("win32", "")):
-        monkeypatch.setattr("lab.store.store.sys.platform", platform)
+        monkeypatch.setattr("sys.platform", platform)
         monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
         assert part in str(default_root())
         assert default_root().name == "trainyard"

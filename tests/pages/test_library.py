@@ -17,7 +17,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from charts import visible
-from lab import library, start
+from lab import archive, library, start
 from lab.document import unpack_document
 from lab.front import Store, Study, TraceSpec
 from lab.results.outcomes import titles
@@ -193,19 +193,22 @@ def test_deleting_takes_it_off_this_list_only(browse: Browse, pool: FakePool, ti
     assert "This scenario has no result" in texts(open_elsewhere)
 
 
-def test_what_is_exported_is_imported_with_names_tags_and_results(browse: Browse, pool: FakePool, tiny: Study, tmp_path: Path) -> None:
+def test_what_is_exported_is_imported_but_for_results_that_others_would_see(browse: Browse, pool: FakePool, tiny: Study, tmp_path: Path) -> None:
     finish(pool, tiny)
     browse(ANN, tiny.named("Mine"))
     away = Store(tmp_path / "away")
     (mark,) = [one.id for one in library.items(pool.store, shelf(ANN))]
-    data = library.packed(pool.store, shelf(ANN), [mark])
+    data, damaged = archive.packed(pool.store, shelf(ANN), [mark])
+    assert damaged == ()
     pool.store = away
     app = browse(BOB)
     app.file_uploader(key="scenario_file").set_value(("runs.zip", data, "application/zip")).run()
     sound(app)
-    assert "1 entry is taken over from runs.zip: see Your runs." in texts(app)
+    said = "1 entry is taken over from runs.zip: see Your runs. 4 results of the file are computed again here, because a file cannot prove them."
+    assert said in texts(app)
     assert listed(app) == ["Mine"]
-    assert len(away.entries()) == 4
+    assert away.entries() == []
+    assert away.index.uses(mark) == []
     for name, broken in (("cut.zip", data[:-400]), ("bent.zip", data[:2000] + b"\0" * 40 + data[2040:]), ("no.zip", b"PK nonsense")):
         app.file_uploader(key="scenario_file").set_value((name, broken, "application/zip")).run()
         sound(app)
@@ -220,7 +223,7 @@ def test_an_import_cannot_make_the_server_read_its_files(browse: Browse, pool: F
     for seed in (0, 1):
         away = replace(tiny, base=replace(tiny.base, seed=seed, trace=TraceSpec(str(secret))))
         library.shelve(elsewhere, "me", away, [])
-    data = library.packed(elsewhere, "me", [one.id for one in library.items(elsewhere, "me")])
+    data, _ = archive.packed(elsewhere, "me", [one.id for one in library.items(elsewhere, "me")])
     app = browse(ANN)
     app.file_uploader(key="scenario_file").set_value(("runs.zip", data, "application/zip")).run()
     app = press(choose(app, 0, 1), "runs/compare")

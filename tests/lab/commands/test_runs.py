@@ -8,15 +8,19 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from lab import library
+from lab import archive, library
 from lab.__main__ import main
 from lab.library import HERE
 from lab.results.outcomes import keys
 from lab.run import run_to_store
 from lab.store import Store, StoreError
+from lab.store.entry import parquet
 from lab.study import Study
 from sim.errors import TrainyardError
 
@@ -155,7 +159,7 @@ def _changed(data: bytes, change: Callable[[str, bytes], tuple[str, bytes] | Non
     return made.getvalue()
 
 
-def _listed(change: Callable[[dict[str, object]], object]) -> Callable[[str, bytes], tuple[str, bytes]]:
+def _listed(change: Callable[[dict[str, Any]], object]) -> Callable[[str, bytes], tuple[str, bytes]]:
     def made(name: str, data: bytes) -> tuple[str, bytes]:
         if name != "library.json":
             return name, data
@@ -184,10 +188,10 @@ def _listed(change: Callable[[dict[str, object]], object]) -> Callable[[str, byt
     ],
 )
 def test_damaged_and_hostile_archives_are_one_sentence(change: Callable[[str, bytes], tuple[str, bytes] | None], store: Store, tmp_path: Path) -> None:
-    data = _changed(library.packed(store, HERE, [ids(store)["study"]]), change)
+    data = _changed(archive.packed(store, HERE, [ids(store)["study"]])[0], change)
     other = Store(tmp_path / "other")
     with pytest.raises(TrainyardError) as caught:
-        library.unpack(other, HERE, data, "x.zip")
+        archive.unpack(other, HERE, data, "x.zip", results=True)
     assert str(caught.value).endswith(".")
     assert "\n" not in str(caught.value)
     assert all(entry.result() for entry in other.entries())
@@ -195,10 +199,102 @@ def test_damaged_and_hostile_archives_are_one_sentence(change: Callable[[str, by
     other.index.close()
 
 
+def _swapped(body: dict[str, Any]) -> None:
+    """Give the numbers of each run to the next one."""
+    keys, bodies = list(body["numbers"]), list(body["numbers"].values())
+    body["numbers"] = dict(zip(keys, bodies[1:] + bodies[:1], strict=True))
+
+
+def _elsewhere(body: dict[str, Any]) -> None:
+    for one in body["numbers"].values():
+        one["scenario"]["trace"]["source"] = "/etc/hostname"
+
+
+@pytest.mark.parametrize("change", [_swapped, _elsewhere])
+def test_results_under_keys_that_are_not_their_own_are_left_out_and_that_is_said(
+    change: Callable[[dict[str, Any]], None], call: Call, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = ids(store)
+    own = store.index.uses(known["sweep"])
+    alone = [key for key, row in store.index.among("run", own).items() if not row.complete]
+    assert len(alone) > 1
+    data, _ = archive.packed(store, HERE, [known["sweep"]])
+    (tmp_path / "forged.zip").write_bytes(_changed(data, _listed(change)))
+    monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "other"))
+    code, out, _ = call("runs", "import", "forged.zip")
+    said = f"{len(alone)} results of the file are computed again here, because a file cannot prove them."
+    assert (code, out.splitlines()) == (0, [f"forged.zip: {known['sweep'][:12]} taken over", said])
+    other = Store(tmp_path / "other")
+    assert set(other.numbers(own)) == set(own) - set(alone)
+    other.index.close()
+
+
+def test_where_results_are_not_believed_recipes_names_and_tags_are_taken_over(store: Store, tmp_path: Path) -> None:
+    known = ids(store)
+    library.label(store, HERE, known["plan"], name="Mine", tags=["talk"])
+    keys = set(store.numbers(key for one in known.values() for key in store.index.uses(one)))
+    data, _ = archive.packed(store, HERE, list(known.values()))
+    other = Store(tmp_path / "other")
+    taken = archive.unpack(other, "ann", data, "x.zip", results=False)
+    assert (set(taken.ids), taken.left) == (set(known.values()), len(keys))
+    assert (library.item(other, "ann", "Mine").tags, library.item(other, "ann", "Mine").runs) == (("talk",), 0)
+    assert other.numbers(keys) == {}
+    other.index.close()
+
+
+def test_tables_that_would_fill_the_memory_are_refused_before_they_are_read(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = parquet(pd.DataFrame({"x": np.zeros(200_000)}))
+    study, _ = archive.packed(store, HERE, [ids(store)["study"]])
+
+    def put_in(rows: int) -> Callable[[str, bytes], tuple[str, bytes]]:
+        def change(name: str, data: bytes) -> tuple[str, bytes]:
+            if name.endswith("/jobs.parquet"):
+                return name, bomb
+            if not name.endswith("/manifest.json"):
+                return name, data
+            about = json.loads(data)
+            about["sizes"]["jobs.parquet"], about["rows"]["jobs"] = len(bomb), rows
+            return name, json.dumps(about).encode()
+
+        return change
+
+    def read(*_: object) -> None:
+        raise AssertionError("a table was read")
+
+    monkeypatch.setattr(pd, "read_parquet", read)
+    monkeypatch.setattr(archive, "MOST_READ_MB", 3.0)
+    other = Store(tmp_path / "other")
+    # Two results of 200,000 values of 8 bytes each.
+    with pytest.raises(StoreError, match="the tables of this archive have more than 3 MB"):
+        archive.unpack(other, HERE, _changed(study, put_in(200_000)), "x.zip", results=True)
+    with pytest.raises(StoreError, match="is damaged or made by hand"):
+        archive.unpack(other, HERE, _changed(study, put_in(5)), "x.zip", results=True)
+    assert other.entries() == []
+    other.index.close()
+
+
+def test_what_is_damaged_is_exported_as_numbers_and_that_is_said(call: Call, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = ids(store)["study"]
+    bad, drawn, *_ = keys = store.index.uses(study)
+    for key, name in ((bad, "jobs.parquet"), (drawn, next(name for name in store.packed(drawn) if name.startswith("chart-")))):
+        path = store.root / "runs" / key[:2] / key / name
+        path.write_bytes(b"x" * path.stat().st_size)
+    code, out, _ = call("runs", "export", study, "-o", "all.zip")
+    said = f"2 results ({', '.join(sorted(key[:12] for key in (bad, drawn)))}) were damaged and removed"
+    assert code == 0
+    assert out.splitlines()[1].startswith(said)
+    monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "other"))
+    assert call("runs", "import", "all.zip")[0] == 0
+    other = Store(tmp_path / "other")
+    assert set(other.numbers(keys)) == set(keys)
+    assert other.get(bad) is None
+    other.index.close()
+
+
 def test_files_that_are_no_archives(store: Store) -> None:
     for data in (b"", b"PK\x05\x06" + b"\0" * 18, b"PK\x03\x04 not really", b"\0" * 1000):
         with pytest.raises(StoreError, match=r"x: this is no archive of a library, or it is damaged\."):
-            library.unpack(store, HERE, data, "x")
+            archive.unpack(store, HERE, data, "x", results=True)
 
 
 @pytest.mark.parametrize(

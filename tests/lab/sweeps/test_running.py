@@ -70,6 +70,14 @@ def test_what_is_known_is_not_run_again(store: Store, monkeypatch: pytest.Monkey
     assert again.table().drop(columns="key").equals(first.table().drop(columns="key"))
 
 
+def test_runs_are_told_of_before_the_first_begins(store: Store) -> None:
+    made, told = SweepRun(SWEEP, store, "inline"), list[tuple[tuple[str, ...], int]]()
+    made.shelve = lambda keys: told.append((tuple(keys), made.done))
+    made.run()
+    assert told == [(tuple(made.keys), 0)]
+    assert len(made.keys) == 12
+
+
 def test_processes_give_the_same(store: Store, tmp_path: Path) -> None:
     here, there = done(SWEEP, store).table(), done(SWEEP, Store(tmp_path / "other"), "processes:2").table()
     measured = ["cell_cpu_s", "cpu_s", "wall_s", "peak_rss_mb", "decision_ms_mean", "decision_ms_max"]
@@ -229,7 +237,7 @@ def test_a_store_that_is_removed_under_a_sweep_is_said(store: Store, monkeypatch
     run = SweepRun(SWEEP, store, "inline")
     run.run()
     assert run.state == "failed"
-    assert run.error.endswith("was removed while it was in use. Start again: it is made anew from the kept results.")
+    assert run.error.endswith("was removed while it was in use. Start again: a new one lists whole results.")
     # Another process that asks for the store by its address gets a new one.
     assert Store.at(store.address).entries() == []
 
