@@ -128,4 +128,5 @@ def test_a_server_that_goes_down_ends_a_sweep_with_a_sentence(server: Server, tm
     assert run.error.endswith("Check that it is there and its address is right.")
     with pytest.raises(LibraryError, match="Check that it is there"):
         store.numbers(kept)
-    store.index.close()
+    for one in (store, Store.at(store.address)):
+        one.index.close()

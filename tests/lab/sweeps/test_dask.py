@@ -161,6 +161,8 @@ def test_one_of_two_workers_is_killed_and_nothing_is_lost_or_double(machines: Ma
 
 def test_a_scheduler_that_dies_ends_the_sweep_with_a_sentence_and_what_is_done_is_kept(machines: Machines, store: Store) -> None:
     sweep = Sweep(STUDY, (Axis("seed", tuple(range(100))),))
+    machines.start()
+    _wait_for(machines, sum(worker.poll() is None for worker in machines.workers))
     run = SweepRun(sweep, store, machines.place)
     run.start()
     while run.done < 5:
