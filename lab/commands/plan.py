@@ -30,8 +30,8 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", metavar="K", action="append", help="row of the cluster's nodes that varies, from 0; give two for the cheapest mix")
     parser.add_argument("--range", metavar="LOW..HIGH", action="append", help="fewest and most nodes; one for each group")
     parser.add_argument("--target", metavar="METRIC<=VALUE", help=f"e.g. queue_p95_s<=600; metrics: {', '.join(LOWER)}")
-    parser.add_argument("--budget", metavar="USD", help="what the whole cluster may cost per hour, for a mix")
-    parser.add_argument("--no-check", action="store_true", help="bisect only: do not try the other sizes below the answer")
+    parser.add_argument("--budget", metavar="USD", help="what the whole cluster may cost per hour")
+    parser.add_argument("--no-check", action="store_true", help="bisect only: do not try other sizes below the answer")
     add_common(parser)
 
 
@@ -110,7 +110,8 @@ def plan_text(made: str, run: PlanRun) -> str:
     question, metric = run.question, BY_NAME[run.question.metric]
     sign = "at most" if question.lower else "at least"
     names = [question.study.base.cluster.groups[at].name or question.study.base.cluster.groups[at].gpu_type or "cpu" for at in question.groups]
-    head = f"{metric.title} {sign} {told(question.limit, metric.unit)}, {' and '.join(names)} (id {made[:12]})"
+    within = "" if math.isinf(question.budget_per_h) else f", within {question.budget_per_h:,.2f} USD per hour"
+    head = f"{metric.title} {sign} {told(question.limit, metric.unit)}, {' and '.join(names)}{within} (id {made[:12]})"
     lines = [("policy", "nodes", "USD per hour", "USD per month", "one more node", "runs")]
     return "\n".join([head, *columns([*lines, *(_answer(answer, metric.unit) for answer in run.answers())]), "", *_remarks(run, metric.unit)])
 

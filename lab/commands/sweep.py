@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar
 
@@ -36,6 +36,10 @@ from lab.traces.sources import load_trace
 from lab.words import plural
 from sim.errors import TrainyardError
 
+MOST_LOOKED_UP: Final = 1000
+"""Of a larger sweep the time is estimated before it is known which of its runs are kept: to look them up takes long itself."""
+_FIXED: Final = ("axis", "draw", "set", "group", "range", "target", "budget", "no_check")
+"""Arguments that make a recipe, which one that is resumed has already."""
 LONG_S: Final = 600.0
 """A sweep that is estimated to take longer is not begun without --yes."""
 DEFAULT_METRIC: Final = "jct_mean_s"
@@ -81,15 +85,18 @@ def command_sweep(args: argparse.Namespace) -> None:
     Raises
     ------
     TrainyardError
-        If the input cannot be used, the machines cannot be reached, or the sweep was interrupted.
+        If the input cannot be used, the machines cannot be reached, the sweep was interrupted, or runs failed that were not refused by their policy.
     """
     if args.metric not in BY_NAME:
         raise UsageError(f"--metric {args.metric}: there is no such number. Choose one of {', '.join(BY_NAME)}.")
     store = Store()
     sweep = resumed(store, args, "sweep", Sweep) or _sweep(args)
     run = SweepRun(sweep, store, checked(args.executor), whole=args.whole)
+    if sweep.runs > MOST_LOOKED_UP:
+        ask_first(args, store, sweep.study, sweep.runs)
     run.recall()
-    ask_first(args, store, sweep.study, run.of - run.done)
+    if sweep.runs <= MOST_LOOKED_UP:
+        ask_first(args, store, sweep.study, run.of - run.done)
     made = library.shelve(store, HERE, sweep, run.keys)
     finish(run, f"sweep {made[:12]}", run.of)
     if args.json:
@@ -98,7 +105,9 @@ def command_sweep(args: argparse.Namespace) -> None:
         done = "" if run.complete else f"{run.done} of "
         took = duration(max(run.ended_s - run.began_s, 0.1))
         sys.stdout.write(f"{sweep_text(made, run, args.metric)}\n{done}{plural(run.of, 'run')}, {run.known} of them known before; {took}.\n")
-    raise_unless_done(run, made)
+    raise_unless_done(run, made, " --whole" * args.whole)
+    if broken := sum(not lost.refused for lost in run.failed.values()):
+        raise StoppedError(f"{plural(broken, 'run')} of {len(run.table())} failed; why is told above. To try what failed again: --resume {made[:12]}.")
 
 
 def document_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -140,6 +149,8 @@ def resumed(store: Store, args: argparse.Namespace, name: str, kind: type[T]) ->
         return None
     if args.file:
         raise UsageError("--resume goes on with what was begun before, so no file is needed. Leave one of both out.")
+    if changed := [name.replace("_", "-") for name in _FIXED if getattr(args, name, None) not in (None, False)]:
+        raise UsageError(f"--resume goes on with what was begun as it is, and --{changed[0]} cannot change it. Leave one of both out.")
     begun = [library.item(store, HERE, args.resume)] if args.resume else library.items(store, HERE)
     found = next((recipe for one in begun if one.kind == name and isinstance(recipe := one.recipe(), kind)), None)
     if found is None:
@@ -188,8 +199,8 @@ def finish(run: UnderWay, name: str, of: int | None, stream: TextIO = sys.stderr
             stream.flush()
 
 
-def raise_unless_done(run: UnderWay, made: str) -> None:
-    """Say how to go on.
+def raise_unless_done(run: UnderWay, made: str, options: str = "") -> None:
+    """Say how to go on, with which options beside the id.
 
     Raises
     ------
@@ -198,7 +209,7 @@ def raise_unless_done(run: UnderWay, made: str) -> None:
     KeyboardInterrupt
         If it was interrupted.
     """
-    again = f"Go on with: --resume {made[:12]}."
+    again = f"Go on with: --resume {made[:12]}{options}."
     if run.state == "failed":
         raise StoppedError(f"{run.error} {again}")
     if run.state == "cancelled":
@@ -217,7 +228,7 @@ def sweep_document(made: str, run: SweepRun, name: str) -> dict[str, Any]:
         "sweep": sweep.to_json(),
         "known_before": run.known,
         "metric": name,
-        "verdict": tables.verdict(found, sweep, name, BY_NAME[name].title),
+        "verdict": tables.verdict(found, table, sweep, name, BY_NAME[name].title),
         "curves": _rows(found),
         "baseline": baseline,
         "differences": _rows(tables.differences(table, sweep, name, baseline)),
@@ -232,23 +243,33 @@ def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def sweep_text(made: str, run: SweepRun, name: str) -> str:
-    """Return what a sweep came to so far, for people."""
-    sweep, metric = run.sweep, BY_NAME[name]
-    found = tables.curves(run.table(), sweep, name)
-    paths = [axis.path for axis in sweep.axes]
-    policies = list(dict.fromkeys(found["policy"]))
+    """Return what a sweep came to so far, for people: values, then changes against the baseline, both with their 95 % bands where there are repeats enough."""
+    sweep, metric, table = run.sweep, BY_NAME[name], run.table()
+    found, policies = tables.curves(table, sweep, name), titles(sweep.study.allocators)
+    lines = [f"{metric.title} (id {made[:12]})", *_block(found, sweep, metric.unit)]
+    if len(policies) > 1:
+        baseline = policies[sweep.study.baseline]
+        changes = tables.differences(table, sweep, name, baseline)
+        lines += ["", f"Change against {baseline}, repeat by repeat", *_block(changes, sweep, "1", "+")]
+    said = reasons(lost.why for lost in run.failed.values())
+    return "\n".join([*lines, "", tables.verdict(found, table, sweep, name, metric.title), *said])
+
+
+def _block(found: pd.DataFrame, sweep: Sweep, unit: str, sign: str = "") -> list[str]:
+    """Return a line per point, with a column per policy."""
+    paths, policies = [axis.path for axis in sweep.axes], list(dict.fromkeys(found["policy"]))
     lines = [(*paths, *policies)]
     for _, group in found.groupby("point"):
-        of = group.set_index("policy")
+        of = group.set_index("policy").to_dict("index")
         values = (str(group[path].iloc[0]) for path in paths)
-        lines.append((*values, *(_cell(of, policy, metric.unit) if policy in of.index else "-" for policy in policies)))
-    said = reasons(lost.why for lost in run.failed.values())
-    return "\n".join([f"{metric.title} (id {made[:12]})", *columns(lines), "", tables.verdict(found, sweep, name, metric.title), *said])
+        lines.append((*values, *(_cell(of[policy], unit, sign) if policy in of else "-" for policy in policies)))
+    return columns(lines)
 
 
-def _cell(of: pd.DataFrame, policy: str, unit: str) -> str:
-    row = of.to_dict("index")[policy]
-    return told(float(row["value"]), unit) + (f" ({row['failed']} failed)" if row["failed"] else "")
+def _cell(row: Mapping[Any, Any], unit: str, sign: str) -> str:
+    value, low, high = (f"{sign if row[name] > 0 else ''}{told(float(row[name]), unit)}" for name in ("value", "low", "high"))
+    band = "" if math.isnan(row["low"]) else f" ({low} .. {high})"
+    return value + band + (f" ({row['failed']} failed)" if row["failed"] else "")
 
 
 def told(value: float, unit: str) -> str:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Protocol
+from typing import Final, Protocol
 
 from sim.errors import ParameterError
+
+MOST_CHECKED: Final = 40
+"""Sizes tried in all, after which the check ends."""
+FAR_IN_A_ROW: Final = 8
+"""Sizes next to each other that miss the target by far, after which the check ends."""
 
 Size = tuple[int, ...]
 """How many nodes of each type that may vary."""
@@ -14,6 +19,11 @@ Size = tuple[int, ...]
 
 class Search(Protocol):
     """What asks for sizes and is told how they do."""
+
+    @property
+    def largest(self) -> tuple[Size, ...]:
+        """Sizes to be tried before all others: where most jobs can run, which is what other sizes are measured by."""
+        ...
 
     @property
     def wanted(self) -> tuple[Size, ...]:
@@ -30,8 +40,8 @@ class Search(Protocol):
         """What the answer rests on beside the runs, as one sentence."""
         ...
 
-    def tell(self, size: Size, *, holds: bool) -> None:
-        """Say whether a size meets the target."""
+    def tell(self, size: Size, *, holds: bool, far: bool = False) -> None:
+        """Say whether a size meets the target, and if not, whether it misses it by far. What is told later of a size counts."""
         ...
 
 
@@ -43,7 +53,7 @@ class CountSearch:
     low, high : int
         The range, both ends included.
     check : bool
-        Whether all sizes below what bisection finds are tried too, so that a smaller one that holds is not missed where more nodes sometimes do worse.
+        Whether sizes below what bisection finds are tried too, so that a smaller one that holds is not missed where more nodes sometimes do worse.
 
     Raises
     ------
@@ -53,7 +63,9 @@ class CountSearch:
     Notes
     -----
     Bisection needs about log2 of the range, and assumes that more nodes never do worse. That is nearly always so of waits, but scheduling has anomalies
-    (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969): the check finds those below the answer.
+    (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969), so the check goes down from the answer, or from the end of the range if that does not hold,
+    size by size; below a size that holds it bisects again. It ends early after `FAR_IN_A_ROW` neighbouring sizes that miss the target by far, or `MOST_CHECKED`
+    sizes in all, and `assumed` says so. What is far is for the caller to say; Graham's bound for the makespan of lists is a factor below two.
     """
 
     def __init__(self, low: int, high: int, *, check: bool = True) -> None:
@@ -61,10 +73,13 @@ class CountSearch:
             raise ParameterError(f"From {low} to {high} nodes is no range. Let it begin at 0 or above, and not end before it begins.")
         self._low, self._high, self._check = low, high, check
         self._known: dict[int, bool] = {}
+        self._far: set[int] = set()
 
-    def tell(self, size: Size, *, holds: bool) -> None:
-        """Say whether a size meets the target."""
+    def tell(self, size: Size, *, holds: bool, far: bool = False) -> None:
+        """Say whether a size meets the target, and if not, whether it misses it by far."""
         self._known[size[0]] = holds
+        if far and not holds:
+            self._far.add(size[0])
 
     @property
     def known(self) -> Mapping[int, bool]:
@@ -72,22 +87,36 @@ class CountSearch:
         return self._known
 
     @property
-    def wanted(self) -> tuple[Size, ...]:
-        """The end of the range, then the middle of what is open, then, for the check, all that is left below the answer."""
-        if self._high not in self._known:
-            return ((self._high,),)
-        fails, holds = self._bracket()
-        if self._known[self._high] and holds - fails > 1:
-            return (((fails + holds) // 2,),)
-        last = self.answer[0] if self.answer is not None else self._high
-        return tuple((size,) for size in range(last - 1, self._low - 1, -1) if size not in self._known) if self._check else ()
+    def largest(self) -> tuple[Size, ...]:
+        """The end of the range."""
+        return ((self._high,),)
 
-    def _bracket(self) -> tuple[int, int]:
-        """Return the ends between which bisection goes on: what it takes to fail, and to hold."""
-        fails, holds = self._low - 1, self._high
-        while holds - fails > 1 and (middle := (fails + holds) // 2) in self._known:
-            fails, holds = (fails, middle) if self._known[middle] else (middle, holds)
-        return fails, holds
+    @property
+    def wanted(self) -> tuple[Size, ...]:
+        """The end of the range, then the middle of what is open below the smallest that holds, then, for the check, the next sizes below."""
+        if self._high not in self._known:
+            return self.largest
+        if (answer := self.answer) is not None:
+            fails = max((size for size, holds in self._known.items() if size < answer[0] and not holds), default=self._low - 1)
+            if answer[0] - fails > 1:
+                return (((fails + answer[0]) // 2,),)
+        # No more at once than it takes to know that the rest is far off: as many on many workers as on one.
+        batch = min(MOST_CHECKED - len(self._known), FAR_IN_A_ROW - self._row()) if self._check else 0
+        return tuple((size,) for size in self._untried()[: max(batch, 0)])
+
+    def _untried(self) -> list[int]:
+        """Return the sizes below the answer, or below the end of the range, that were not tried, the largest first."""
+        last = self.answer[0] if self.answer is not None else self._high
+        return [size for size in range(last - 1, self._low - 1, -1) if size not in self._known]
+
+    def _row(self) -> int:
+        """Return how many sizes in a row miss by far, down to the first that was not tried, or to the end of the check."""
+        row = 0
+        for size in range(self.answer[0] - 1 if self.answer is not None else self._high, self._low - 1, -1):
+            if row == FAR_IN_A_ROW or size not in self._known:
+                break
+            row = row + 1 if size in self._far else 0
+        return row
 
     @property
     def answer(self) -> Size | None:
@@ -103,15 +132,24 @@ class CountSearch:
     @property
     def assumed(self) -> str:
         """What the answer rests on beside the runs."""
-        left = self._high - self._low + 1 - len(self._known)
+        left, below = self._high - self._low + 1 - len(self._known), len(self._untried())
+        unchecked = f" It is assumed that none of {below} smaller sizes holds, which were not tried{self._ended()}." if below else ""
         if self.anomalies:
             worse = ", ".join(map(str, self.anomalies))
-            return f"More nodes do not always do better here: {worse} do not hold although fewer do."
+            return f"More nodes do not always do better here: {worse} do not hold although fewer do.{unchecked}"
         if not left:
             return "Every size of the range was tried, so nothing is assumed."
-        if self._check:
-            return f"Every size below the answer was tried; {left} above {'was' if left == 1 else 'were'} not."
-        return f"It is assumed that more nodes never do worse: {left} of {self._high - self._low + 1} sizes were not tried."
+        if not self._check:
+            return f"It is assumed that more nodes never do worse: {left} of {self._high - self._low + 1} sizes were not tried."
+        above = left - below
+        return unchecked.strip() or f"Every size below the answer was tried; {above} above {'was' if above == 1 else 'were'} not."
+
+    def _ended(self) -> str:
+        """Return why the check ended early, as a clause; "" = it has not."""
+        if not self._check or self.wanted:
+            return ""
+        far = self._row() >= FAR_IN_A_ROW
+        return f" since {FAR_IN_A_ROW} sizes in a row above them miss the target by far" if far else f" since the check ends after {MOST_CHECKED} sizes"
 
 
 class MixSearch:
@@ -144,15 +182,29 @@ class MixSearch:
         self._low, self._high, self._prices, self._budget = low, high, prices, budget
         if self.price(low) > budget:
             raise ParameterError(f"Even the smallest mix costs {self.price(low):g} per hour, which is more than {budget:g}. Raise the budget.")
+        first, second = self._up(self._up(low, 0), 1), self._up(self._up(low, 1), 0)
+        between = self._up(((second[0] + first[0] + 1) // 2, low[1]), 1)
+        self._ends: tuple[Size, ...] = tuple(dict.fromkeys((first, second, between)))
         self._known: dict[Size, bool] = {}
 
     def price(self, size: Size) -> float:
         """Return what a mix costs per hour."""
         return sum(count * price for count, price in zip(size, self._prices, strict=True))
 
-    def tell(self, size: Size, *, holds: bool) -> None:
-        """Say whether a mix meets the target."""
+    def tell(self, size: Size, *, holds: bool, far: bool = False) -> None:
+        """Say whether a mix meets the target; by how much it does not says nothing of the border."""
+        del far
         self._known[size] = holds
+
+    @property
+    def largest(self) -> tuple[Size, ...]:
+        """The most of both; over the budget instead the most of the first type and of the second, and a mix between, each with what is left for the other."""
+        return self._ends
+
+    def _up(self, size: Size, at: int) -> Size:
+        """Return the mix with as many nodes of a type as the budget and its range allow."""
+        grown = ((*size[:at], count, *size[at + 1 :]) for count in range(self._high[at], size[at], -1))
+        return next((mix for mix in grown if self.price(mix) <= self._budget), size)
 
     @property
     def wanted(self) -> tuple[Size, ...]:

@@ -13,7 +13,7 @@ from lab.scenario import Scenario
 from lab.store import Store, StoreError
 from lab.sweeps.executors import ExecutorError, Place
 from lab.sweeps.work import Numbers, packed, run_numbers, run_whole
-from sim.errors import TrainyardError
+from sim.errors import ParameterError, TrainyardError
 
 _AHEAD: Final = 2
 """Runs at each worker, one of which waits, so that it never waits for the next."""
@@ -24,9 +24,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Lost:
-    """A run without numbers: why, as one sentence."""
+    """A run without numbers: why, as one sentence; and whether it was refused, because its policy cannot run with such settings."""
 
     why: str
+    refused: bool = False
 
 
 class Crew:
@@ -112,7 +113,7 @@ class Crew:
             else:
                 if not isinstance(fault, TrainyardError):
                     _LOG.error("A run failed: %s", scenario.canonical(), exc_info=fault)
-                outcomes[key] = Lost(_sentence(fault))
+                outcomes[key] = Lost(_sentence(fault), isinstance(fault, ParameterError))
         return outcomes
 
     def keep(self) -> None:

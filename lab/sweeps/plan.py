@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +24,8 @@ from sim.errors import TrainyardError
 
 HOURS_A_MONTH: Final = 730.0
 _SAME: Final = 1e-9
+_FAR: Final = 2.0
+"""By what factor a target is missed that is missed by far."""
 
 
 @dataclass(frozen=True)
@@ -222,13 +224,13 @@ class _Seeker:
 
     def _sizes(self) -> list[Size]:
         """Return the sizes to try: the largest, those of the search, then one node more than the answer, to say what it buys."""
-        if self._question.high not in self.readings:
-            return [self._question.high]
+        if first := [size for size in self._search.largest if size not in self.readings]:
+            return first
         wanted = [size for size in self._search.wanted if size not in self.readings]
         answer = self._search.answer
         if not wanted and answer is not None and len(answer) == 1:
             more = (answer[0] + 1,)
-            wanted = [more] if more[0] <= self._question.high[0] and more not in self.readings else []
+            wanted = [more] if more <= self._search.largest[0] and more not in self.readings else []
         return wanted
 
     def take(self, key: str, outcome: Numbers | Lost) -> None:
@@ -247,14 +249,23 @@ class _Seeker:
         numbers = [outcome.summary for outcome in outcomes if isinstance(outcome, Numbers)]
         failed = self._lost.get(size, "") or (lost[0] if lost else "")
         self.readings[size] = reading = self._reading(size, numbers, failed)
-        self._search.tell(size, holds=reading.holds)
+        self._search.tell(size, holds=reading.holds, far=self._far(reading.value))
+        # Where a mix shows that more jobs can be completed than was known, those that complete fewer hold no longer.
+        for other in [one for one in self.readings.values() if one.holds and one.completed < self._most - _SAME]:
+            self.readings[other.size] = replace(other, holds=False)
+            self._search.tell(other.size, holds=False)
+
+    def _far(self, value: float) -> bool:
+        """Tell whether a value misses the target by far; of a target of nothing nobody can say."""
+        limit = self._question.limit
+        return limit > 0 and (value > _FAR * limit if self._question.lower else value < limit / _FAR)
 
     def _reading(self, size: Size, numbers: Sequence[Mapping[str, Any]], failed: str) -> Reading:
         if failed or not numbers:
             return Reading(size, math.nan, math.nan, math.nan, 0.0, False, failed)
         values = np.array([math.nan if one.get(self._question.metric) is None else float(one[self._question.metric]) for one in numbers])
         completed = float(np.mean([float(one["completed"]) / max(float(one["jobs"]), 1.0) for one in numbers]))
-        # The largest size is tried first: a smaller one on which fewer jobs can ever run would only look fast.
+        # The largest sizes are tried first: a smaller one on which fewer jobs can ever run would only look fast.
         self._most = max(completed, self._most) if self._most == self._most else completed
         value, limit = float(values.mean()), self._question.limit
         meets = value <= limit + _SAME if self._question.lower else value >= limit - _SAME

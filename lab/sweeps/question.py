@@ -11,11 +11,12 @@ from typing import Any, Final
 from lab.document import canonical_json, number, pack_document, settings, unpack_document, whole
 from lab.results.compared import METRICS
 from lab.study import Study
-from lab.sweeps.capacity import CountSearch, MixSearch, Size
+from lab.sweeps.capacity import MOST_CHECKED, CountSearch, MixSearch, Size
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 
 MOST_SIZES: Final = 10_000
+_SAME: Final = 1e-9
 LOWER: Final = {metric.name: metric.better == "lower" for metric in METRICS if metric.better}
 """Name of a metric that a target may be set for -> whether less is better."""
 
@@ -39,7 +40,7 @@ class Question:
     check : bool
         Whether sizes below the answer are tried too, see `lab.sweeps.capacity.CountSearch`; one group only.
     budget_per_h : float, USD per hour
-        For two groups: what the whole cluster may cost; inf = anything.
+        What the whole cluster may cost; inf = anything. Sizes that cost more are not tried.
 
     Raises
     ------
@@ -88,17 +89,30 @@ class Question:
     @property
     def most_runs(self) -> int:
         """How many runs it may take at most."""
-        sizes = [high - low + 1 for low, high in zip(self.low, self.high, strict=True)]
-        tried = sum(sizes) + 1 if len(sizes) > 1 else sizes[0] if self.check else min(sizes[0], math.ceil(math.log2(sizes[0] + 1)) + 2)
+        sizes = [high - low + 1 for low, high in zip(self.low, self._affordable(), strict=True)]
+        bisected = math.ceil(math.log2(sizes[0] + 1)) + 2
+        tried = sum(sizes) + 3 if len(sizes) > 1 else min(sizes[0], bisected + MOST_CHECKED * self.check)
         return tried * len(self.study.allocators) * self.study.repeats
 
     def search(self) -> CountSearch | MixSearch:
         """Return a search that has not begun."""
         if len(self.groups) == 1:
-            return CountSearch(self.low[0], self.high[0], check=self.check)
+            return CountSearch(self.low[0], self._affordable()[0], check=self.check)
         first, second = (self._price_per_node(group) for group in self.groups)
-        fixed = sum(group.count * self._price_per_node(at) for at, group in enumerate(self.study.base.cluster.groups) if at not in self.groups)
-        return MixSearch((self.low[0], self.low[1]), (self.high[0], self.high[1]), (first, second), self.budget_per_h - fixed)
+        return MixSearch((self.low[0], self.low[1]), (self.high[0], self.high[1]), (first, second), self.budget_per_h - self._fixed_per_h())
+
+    def _affordable(self) -> tuple[int, ...]:
+        """Return the upper ends; of one group no further than the budget allows."""
+        if len(self.groups) > 1 or self.price_per_h(self.high) <= self.budget_per_h or self.low[0] > self.high[0]:
+            return self.high
+        if (least := self.price_per_h(self.low)) > self.budget_per_h:
+            more = f"{least:g} USD per hour, which is more than {self.budget_per_h:g}"
+            raise ParameterError(f"Even the fewest nodes make the cluster cost {more}. Raise the budget.")
+        return (min(self.high[0], int((self.budget_per_h - self._fixed_per_h()) / self._price_per_node(self.groups[0]) + _SAME)),)
+
+    def _fixed_per_h(self) -> float:
+        """Return what the nodes cost that do not vary."""
+        return sum(group.count * self._price_per_node(at) for at, group in enumerate(self.study.base.cluster.groups) if at not in self.groups)
 
     def _price_per_node(self, at: int) -> float:
         base = self.study.base.cluster

@@ -309,10 +309,11 @@ def _scenario(study: Study, policy: int, repeat: int) -> Scenario:
 def _drawn(axis: Axis, rng: np.random.Generator) -> Any:
     if axis.low is None or axis.high is None:
         return axis.values[int(rng.integers(len(axis.values)))]
-    low, high = (math.log(axis.low), math.log(axis.high)) if axis.log else (axis.low, axis.high)
-    at = float(rng.uniform(low, high))
-    value = math.exp(at) if axis.log else at
-    return round(value) if all(isinstance(one, int) for one in axis.values) else float(f"{value:.6g}")
+    entire = all(isinstance(one, int) for one in axis.values) and float(axis.low).is_integer() and float(axis.high).is_integer()
+    # Of whole numbers the ends come as often as any other: each is what lies nearest to it.
+    low, high = (axis.low - 0.5, axis.high + 0.5) if entire else (axis.low, axis.high)
+    value = math.exp(float(rng.uniform(math.log(low), math.log(high)))) if axis.log else float(rng.uniform(low, high))
+    return min(max(round(value), int(axis.low)), int(axis.high)) if entire else float(f"{value:.6g}")
 
 
 def _text(value: Any) -> str:

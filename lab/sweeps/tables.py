@@ -56,25 +56,24 @@ def differences(table: pd.DataFrame, sweep: Sweep, metric: str, baseline: str) -
         As `curves`, without the baseline and `completed`: `value`, `low` and `high` of mean / mean of the baseline - 1, over the repeats that both have.
     """
     rows = []
-    base = table.loc[table["policy"] == baseline, ["point", "repeat", metric]] if metric in table else table.iloc[:0]
+    base = table[table["policy"] == baseline]
     for place, group in _groups(table[table["policy"] != baseline], sweep):
-        both = group.merge(base, on=["point", "repeat"], suffixes=("", "_base")) if len(base) else group.iloc[:0]
-        mine, other = _finite(both, metric), _finite(both, f"{metric}_base")
-        kept = np.isfinite(mine) & np.isfinite(other) if len(both) else np.zeros(0, np.bool_)
-        rows.append(place | _pooled(mine[kept], other[kept]) | _counts(group) | {"runs": int(kept.sum())})
+        mine, other = _paired(group, base, metric)
+        rows.append(place | _pooled(mine, other) | _counts(group) | {"runs": len(mine)})
     return pd.DataFrame(rows, columns=_columns(sweep))
 
 
-def verdict(found: pd.DataFrame, sweep: Sweep, metric: str, title: str) -> str:
-    """Return who is ahead at how many points, as one sentence; ties and overlapping bands are nobody's.
+def verdict(found: pd.DataFrame, table: pd.DataFrame, sweep: Sweep, metric: str, title: str) -> str:
+    """Return who is ahead at how many points, as one sentence; ties and differences that may be chance are nobody's.
 
     At each point only policies count that complete as many jobs as any other there, and none that repeats a recorded schedule: dropping jobs wins nothing.
+    The first is ahead of the second if the 95 % interval of their paired difference, repeat by repeat, does not hold 0.
 
     Parameters
     ----------
     found : DataFrame
         `curves` of all policies.
-    sweep, metric
+    table, sweep, metric
         As for `curves`.
     title : str
         What the metric is called.
@@ -82,14 +81,12 @@ def verdict(found: pd.DataFrame, sweep: Sweep, metric: str, title: str) -> str:
     lower, won, unclear = _LOWER.get(metric, True), dict[str, int](), 0
     eligible = found[~found["policy"].isin(_replays(sweep))].dropna(subset=["value"])
     eligible = eligible[~(eligible["completed"] < eligible.groupby("point")["completed"].transform("max") - _SAME)]
-    points = [group for _, group in eligible.groupby("point", sort=False) if len(group) > 1]
-    for group in points:
-        ranked = group.sort_values("value", ascending=lower)
-        first, second = ranked.iloc[0], ranked.iloc[1]
-        ahead = first["high"] < second["low"] if lower else first["low"] > second["high"]
-        clear = bool(ahead) if np.isfinite([first["low"], second["low"]]).all() else first["value"] != second["value"]
-        if clear:
-            won[str(first["policy"])] = won.get(str(first["policy"]), 0) + 1
+    points = [(point, group) for point, group in eligible.groupby("point", sort=False) if len(group) > 1]
+    runs = dict(iter(table.groupby(["point", "policy"], sort=False)))
+    for point, group in points:
+        first, second = group.sort_values("value", ascending=lower)["policy"].iloc[:2]
+        if _ahead(*_paired(runs[point, first], runs[point, second], metric), lower=lower):
+            won[str(first)] = won.get(str(first), 0) + 1
         else:
             unclear += 1
     if not points:
@@ -97,6 +94,25 @@ def verdict(found: pd.DataFrame, sweep: Sweep, metric: str, title: str) -> str:
     told = [f"{policy} at {count}" for policy, count in sorted(won.items(), key=lambda item: -item[1])]
     told += [f"no clear difference between the first two at {unclear}"] if unclear else []
     return f"{'Lowest' if lower else 'Highest'} {title}, of {len(points)} point{'' if len(points) == 1 else 's'}: {', '.join(told)}."
+
+
+def _ahead(first: Floats, second: Floats, *, lower: bool) -> bool:
+    """Tell whether values are better than others, repeat by repeat; of fewer repeats than an interval takes, whether their mean is."""
+    gain = second - first if lower else first - second
+    if not len(gain):
+        return False
+    band = interval(gain)
+    return bool((gain.mean() if band is None else band[0]) > 0)
+
+
+def _paired(group: pd.DataFrame, base: pd.DataFrame, metric: str) -> tuple[Floats, Floats]:
+    """Return the values of two policies in the repeats of each point that both have."""
+    if metric not in group or metric not in base:
+        return np.zeros(0), np.zeros(0)
+    both = group.merge(base[["point", "repeat", metric]], on=["point", "repeat"], suffixes=("", "_base"))
+    mine, other = _finite(both, metric), _finite(both, f"{metric}_base")
+    kept = np.isfinite(mine) & np.isfinite(other)
+    return mine[kept], other[kept]
 
 
 def _groups(table: pd.DataFrame, sweep: Sweep) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:

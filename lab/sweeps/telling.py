@@ -134,7 +134,8 @@ def _against(answer: Answer, base: Answer) -> str:
 
 def missed(answer: Answer, question: Question) -> str:
     """Return how near a policy came that meets the target nowhere, as one sentence."""
-    most = " and ".join(map(str, question.high))
+    within = "" if math.isinf(question.budget_per_h) else f" within {money(question.budget_per_h)} per hour"
+    most = f"{' and '.join(map(str, question.high))}{within}"
     near = answer.nearest
     if near is None:
         return f"Not met up to {most} with {answer.policy}: no size gave a figure."

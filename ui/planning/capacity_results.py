@@ -17,6 +17,7 @@ from lab.front import Study
 from lab.readable import money
 from lab.results.outcomes import titles
 from lab.sweeps import telling
+from lab.sweeps.capacity import FAR_IN_A_ROW, MOST_CHECKED
 from lab.sweeps.levers import row_name
 from lab.sweeps.plan import HOURS_A_MONTH, Answer, PlanRun
 from lab.sweeps.question import Question
@@ -172,6 +173,7 @@ def _command(question: Question) -> None:
 _NOTHING: Final = "Here will be the fewest nodes for every policy, what they cost, and the curve of everything that was tried."
 _PRICES: Final = "Prices are those of the Cluster page, for the whole cluster."
 _RESTS: Final = (
-    "Bisection from the largest size, then every size below what it finds, because more nodes do not always do better. A size holds if the mean over the "
-    "repeats meets the target and no job is left out that the largest size completes. All policies meet the same jobs and seeds."
+    f"Bisection from the largest size, then the sizes below what it finds, because more nodes do not always do better: until {FAR_IN_A_ROW} in a row miss "
+    f"the target by more than a factor of two, or {MOST_CHECKED} were tried. A size holds if the mean over the repeats meets the target and no job is left out "
+    "that the largest size completes. All policies meet the same jobs and seeds."
 )

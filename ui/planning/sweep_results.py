@@ -90,7 +90,7 @@ def draw(sweep: Sweep, mark: str, known: Mapping[str, Lever], run: Run, going: b
 def _figures(told: Told, metric: str, *, change: bool) -> None:
     sweep, about = told.sweep, telling.BY_NAME[metric]
     values = _curves(told.mark, len(told.rows), metric, told)
-    st.subheader(words.plain(tables.verdict(values, sweep, metric, about.title)), anchor=False)
+    st.subheader(words.plain(_verdict(told.mark, len(told.rows), metric, told)), anchor=False)
     found = _differences(told.mark, len(told.rows), metric, told) if change else values
     amount = charts.Amount(about.title, about.unit, change)
     look = style(sweep.study)
@@ -118,7 +118,7 @@ def _curve(told: Told, found: pd.DataFrame, amount: charts.Amount, look: charts.
     title = f"{'Change of ' if amount.change else ''}{amount.title} over {told.axes[0]}"
     key = ("sweep", told.mark, len(told.rows), amount, *look.items())
     drawn = figure.kept(key, lambda: charts.sweep_curve(table, look, amount, told.axes[0], ends, charts.literal(title)))
-    alt = tables.verdict(found, told.sweep, _by_title(amount.title), amount.title) if not amount.change else f"{title}, every policy against {told.baseline}."
+    alt = f"{title}, every policy against {told.baseline}." if amount.change else _verdict(told.mark, len(told.rows), _by_title(amount.title), told)
     figure.draw(drawn, "sweep", alt, lambda: _readable(told, found, amount.title))
 
 
@@ -210,6 +210,11 @@ def _rows(mark: str, done: int, _run: SweepRun) -> pd.DataFrame:
 def _curves(mark: str, rows: int, metric: str, _told: Told) -> pd.DataFrame:
     del mark, rows
     return tables.curves(_told.rows, _told.sweep, metric)
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _verdict(mark: str, rows: int, metric: str, _told: Told) -> str:
+    return tables.verdict(_curves(mark, rows, metric, _told), _told.rows, _told.sweep, metric, _metric_title(metric))
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)

@@ -64,6 +64,42 @@ def test_a_sweep_is_a_table_with_what_failed_and_then_nothing_is_run_again(call:
     assert out.startswith("GPUs busy (id ")
 
 
+def test_the_table_has_bands_and_changes_against_the_baseline(call: Call) -> None:
+    code, out, _ = call("sweep", "plain.json", "--set", "repeats=3", "--set", "belief=noisy:sigma=1", "--axis", "trace.load=2,3", "--executor", "inline")
+    assert code == 0
+    values, changes, said = (block.splitlines() for block in out.split("\n\n"))
+    assert all(" .. " in line for line in values[2:])
+    assert changes[:2] == ["Change against FIFO, repeat by repeat", "trace.load  SRTF"]
+    body = json.loads(call("sweep", "--resume", "--executor", "inline", "--json")[1])
+    for line, row in zip(changes[2:], body["differences"], strict=True):
+        shown = [float(text.strip("%() ")) for text in line.split(maxsplit=1)[1].replace("%", "").replace("(", "..").replace(")", "").split("..")]
+        assert shown == pytest.approx([100 * row[name] for name in ("value", "low", "high")], abs=0.051)
+    assert said[0].startswith("Lowest Mean JCT, of 2 points: ")
+
+
+def test_runs_that_fail_end_with_1_and_a_sentence_unless_their_policy_refuses(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(document: Mapping[str, Any], address: str, baggage: Baggage) -> Numbers:
+        if document["seed"] == 701:
+            raise MemoryError
+        return run_numbers(document, address, baggage)
+
+    monkeypatch.setattr(crew, "run_numbers", broken)
+    code, out, err = call("sweep", "plain.json", "--axis", "seed=700,701", "--executor", "inline")
+    assert code == 1
+    assert "2 runs failed: " in out
+    assert err.splitlines()[-1].startswith("2 runs of 4 failed; why is told above. To try what failed again: --resume ")
+
+
+def test_of_a_large_sweep_the_time_is_told_before_anything_is_looked_up(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.commands.sweep.MOST_LOOKED_UP", 1)
+    monkeypatch.setattr("lab.commands.sweep.LONG_S", 0.001)
+    monkeypatch.setattr("lab.sweeps.running.key_of", None)
+    code, out, err = call("sweep", "plain.json", "--axis", "seed=500", "--executor", "inline")
+    assert (code, out) == (2, "")
+    assert err.splitlines()[0].startswith("At most 2 runs of 12 jobs")
+    assert "Add --yes to begin" in err
+
+
 def test_the_json_of_a_sweep_holds_everything(call: Call) -> None:
     code, out, _ = call(*LOADS, "--json")
     body = json.loads(out)
@@ -159,6 +195,11 @@ def test_a_target_that_nothing_meets_tells_the_best_reached(call: Call) -> None:
         (["sweep", "plain.json", "--axis", "seed=1", "--executor", "cloud"], "'cloud' is no place to run"),
         (["sweep", "plain.json", "--axis", "seed=1", "--draw", "many"], "not a number"),
         (["sweep", "plain.json", "--resume"], "Leave one of both out"),
+        (["sweep", "--resume", "--axis", "seed=1"], "--axis cannot change it"),
+        (["sweep", "--resume", "--set", "repeats=5"], "--set cannot change it"),
+        (["sweep", "--resume", "--draw", "3"], "--draw cannot change it"),
+        (["plan", "--resume", "--no-check"], "--no-check cannot change it"),
+        (["plan", "plain.json", "--range", "1..2", "--budget", "0.01"], "Even the fewest nodes make the cluster cost"),
         (["sweep", "--resume", "nothing"], "Nothing in the library has the name or id 'nothing'"),
         (["plan", "plain.json"], "Say between how many nodes"),
         (["plan", "plain.json", "--range", "2"], "not of the form LOW..HIGH"),

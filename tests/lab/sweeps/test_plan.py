@@ -104,6 +104,61 @@ def test_no_size_holds_and_the_nearest_is_told(store: Store) -> None:
         assert math.isnan(answer.usd_per_h)
 
 
+def test_a_target_that_is_far_off_ends_soon_and_says_so(store: Store) -> None:
+    question = replace(QUESTION, metric="jct_mean_s", limit=1.0, high=(40,))
+    for answer in asked(question, store).answers():
+        assert (answer.size, answer.runs) == (None, 8)
+        assert "none of 32 smaller sizes holds" in answer.assumed
+        assert "8 sizes in a row" in answer.assumed
+
+
+@pytest.mark.parametrize(("high", "check", "most"), [(20, True, 20), (40, True, 40), (200, True, 50), (200, False, 10)])
+def test_the_estimate_follows_the_check(high: int, check: bool, most: int) -> None:
+    assert replace(QUESTION, high=(high,), check=check).most_runs == most * len(STUDY.allocators)
+
+
+def test_a_budget_limits_one_kind_of_nodes(store: Store) -> None:
+    prices = [QUESTION.price_per_h((count,)) for count in range(9)]
+    question = replace(QUESTION, limit=1e9, budget_per_h=(prices[5] + prices[6]) / 2)
+    made = asked(question, store)
+    assert made.readings()["usd_per_h"].max() == pytest.approx(prices[5])
+    assert made.readings()["size"].max() == 5
+    assert question.most_runs == 5 * len(STUDY.allocators)
+    assert replace(question, budget_per_h=prices[5]).search().largest == ((5,),)
+    with pytest.raises(ParameterError, match="Even the fewest nodes make the cluster cost"):
+        replace(question, budget_per_h=prices[1] - 0.01)
+
+
+def test_no_mix_over_the_budget_is_tried_not_even_first(store: Store) -> None:
+    question = Question(STUDY, (0, 1), (0, 0), (4, 4), "queue_mean_s", 1200.0)
+    budget = question.price_per_h((2, 2))
+    readings = asked(replace(question, budget_per_h=budget), store).readings()
+    assert len(readings)
+    assert readings["usd_per_h"].max() <= budget + 1e-9
+
+
+def test_a_mix_on_which_fewer_jobs_complete_than_on_a_later_one_holds_no_longer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Neither end of what is within the budget completes all jobs; a mix between them does.
+    def planted(store: Store, keys: list[str], *, whole: bool = False) -> dict[str, Numbers]:
+        del store, whole
+        return {key: Numbers({"queue_mean_s": 1.0, "completed": 5 if "0" not in key else 4, "jobs": 5}, ()) for key in keys}
+
+    monkeypatch.setattr(plan, "known", planted)
+
+    def counted(scenario: Scenario, store: Store) -> str:
+        del store
+        return "".join(str(sum(node.gpu_type == kind for node in scenario.cluster.nodes)) for kind in ("v100", "k80"))
+
+    monkeypatch.setattr(plan, "key_of", counted)
+    question = Question(STUDY, (0, 1), (0, 0), (3, 9), "queue_mean_s", 5.0)
+    prices = question.price_per_h((1, 0)), question.price_per_h((0, 1))
+    made = asked(replace(question, budget_per_h=3 * prices[0] + 0.4 * min(prices)), store)
+    readings = made.readings()
+    assert readings["completed"].max() == 1.0
+    assert not readings.loc[readings["completed"] < 1.0, "holds"].any()
+    assert all(answer.size is not None and 0 not in answer.size for answer in made.answers())
+
+
 def test_a_size_on_which_fewer_jobs_complete_meets_no_target(store: Store) -> None:
     # On one or two nodes the larger jobs are impossible, so the others hardly wait.
     question = Question(replace(STUDY, base=replace(STUDY.base, cluster=Cluster.parse("8x1:v100"))), (0,), (1,), (8,), "queue_mean_s", 1e9)

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from lab.study import Study
+from lab.sweeps import recipe
 from lab.sweeps.recipe import MOST_CELLS, Axis, Cell, Sweep, axis_from_text
 from sim.contract import Spec
 from sim.errors import ParameterError, TrainyardError
@@ -64,6 +66,18 @@ def test_draws_are_within_the_range_repeatable_and_different() -> None:
     assert len({type(point.values[1]) for point in points}) == 1
     few = Sweep(STUDY, (Axis("allocator.head", ("skip", "block")),), draw=30)
     assert len(few.points()) == 2
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_of_whole_numbers_the_ends_are_drawn_as_often_as_they_should(log: bool) -> None:
+    rng = np.random.default_rng(3)
+    axis = Axis.over("seed", 1, 5, 5) if not log else Axis.over("seed", 1, 5, 2, log=True)
+    counts = np.bincount([recipe._drawn(axis, rng) for _ in range(5000)], minlength=6)
+    # On a logarithmic scale a number has the share of what lies nearest to it, between a half and five and a half.
+    ends = np.arange(6) + 0.5
+    shares = np.diff(np.log(ends)) / np.log(11.0) if log else np.full(5, 0.2)
+    assert (counts[0], len(counts)) == (0, 6)
+    assert counts[1:] == pytest.approx(5000 * shares, abs=130)
 
 
 def test_it_comes_back_from_json_and_from_an_address() -> None:

@@ -91,8 +91,8 @@ def test_a_policy_that_completes_fewer_jobs_is_ahead_nowhere_nor_is_a_recording(
     sweep = Sweep(study, (LOADS,))
     found = curves(runs, sweep, "jct_mean_s")
     assert found["completed"].tolist() == [1.0, 0.9, 1.0]
-    assert verdict(found, sweep, "jct_mean_s", "mean JCT") == "Nothing to compare yet."
-    assert verdict(found.assign(completed=1.0), sweep, "jct_mean_s", "mean JCT") == "Lowest mean JCT, of 1 point: SJF at 1."
+    assert verdict(found, runs, sweep, "jct_mean_s", "mean JCT") == "Nothing to compare yet."
+    assert verdict(found.assign(completed=1.0), runs, sweep, "jct_mean_s", "mean JCT") == "Lowest mean JCT, of 1 point: SJF at 1."
 
 
 def test_points_whose_values_read_alike_stay_apart() -> None:
@@ -102,18 +102,46 @@ def test_points_whose_values_read_alike_stay_apart() -> None:
     assert found["value"].tolist() == [1.0, 2.0]
 
 
+def said(runs: pd.DataFrame, sweep: Sweep, metric: str = "jct_mean_s", title: str = "mean JCT") -> str:
+    return verdict(curves(runs, sweep, metric), runs, sweep, metric, title)
+
+
+def of_both(ones: tuple[float, ...], others: tuple[float, ...]) -> pd.DataFrame:
+    return table({(0, name, turn): value for name, values in {"A": ones, "B": others}.items() for turn, value in enumerate(values)})
+
+
 def test_who_is_ahead_where() -> None:
     sweep = Sweep(STUDY, (LOADS,))
-    found = curves(table({(0, "A", 0): 1.0, (0, "B", 0): 2.0, (1, "A", 0): 3.0, (1, "B", 0): 3.0}), sweep, "jct_mean_s")
-    assert verdict(found, sweep, "jct_mean_s", "mean JCT") == "Lowest mean JCT, of 2 points: A at 1, no clear difference between the first two at 1."
-    assert verdict(found, sweep, "utilisation", "GPUs busy").startswith("Highest GPUs busy")
-    assert verdict(found.iloc[:0], sweep, "jct_mean_s", "mean JCT") == "Nothing to compare yet."
+    runs = table({(0, "A", 0): 1.0, (0, "B", 0): 2.0, (1, "A", 0): 3.0, (1, "B", 0): 3.0})
+    assert said(runs, sweep) == "Lowest mean JCT, of 2 points: A at 1, no clear difference between the first two at 1."
+    higher = runs.rename(columns={"jct_mean_s": "utilisation"})
+    assert said(higher, sweep, "utilisation", "GPUs busy") == "Highest GPUs busy, of 2 points: B at 1, no clear difference between the first two at 1."
+    assert said(runs.iloc[:0], sweep) == "Nothing to compare yet."
 
 
-def test_overlapping_bands_are_no_clear_difference() -> None:
+def test_a_difference_that_is_the_same_in_every_repeat_is_clear_though_the_bands_overlap() -> None:
+    sweep = Sweep(replace(STUDY, repeats=5), (LOADS,))
+    luck = (10.0, 30.0, 90.0, 100.0, 20.0)
+    runs = of_both(tuple(0.9 * value for value in luck), luck)
+    bands = curves(runs, sweep, "jct_mean_s").set_index("policy")
+    assert bands.loc["A", "high"] > bands.loc["B", "low"]
+    assert said(runs, sweep) == "Lowest mean JCT, of 1 point: A at 1."
+
+
+def test_a_difference_that_changes_its_sign_from_repeat_to_repeat_is_not_clear() -> None:
+    sweep = Sweep(replace(STUDY, repeats=4), (LOADS,))
+    assert "no clear difference" in said(of_both((1.0, 9.0, 5.0, 5.0), (2.0, 7.0, 9.0, 4.0)), sweep)
+
+
+def test_where_the_second_is_nothing_the_difference_still_counts() -> None:
     sweep = Sweep(replace(STUDY, repeats=3), (LOADS,))
-    runs = table({(0, name, turn): value for name, values in {"A": (1.0, 9.0, 5.0), "B": (2.0, 9.0, 6.0)}.items() for turn, value in enumerate(values)})
-    assert "no clear difference" in verdict(curves(runs, sweep, "jct_mean_s"), sweep, "jct_mean_s", "mean JCT")
+    runs = of_both((0.0, 0.0, 0.0), (0.2, 0.3, 0.4)).rename(columns={"jct_mean_s": "utilisation"})
+    assert said(runs, sweep, "utilisation", "GPUs busy") == "Highest GPUs busy, of 1 point: B at 1."
+
+
+def test_policies_without_a_repeat_in_common_are_not_told_apart() -> None:
+    sweep = Sweep(replace(STUDY, repeats=2), (LOADS,))
+    assert "no clear difference" in said(table({(0, "A", 0): 1.0, (0, "B", 1): 2.0}), sweep)
 
 
 def test_nothing_yet() -> None:

@@ -94,6 +94,8 @@ def test_the_answer_is_told_against_the_baseline(question: Question) -> None:
 
 def test_a_miss_is_told_with_what_was_reached_and_what_would_be_met(question: Question) -> None:
     assert telling.missed(answer("FIFO", None), question) == "Not met up to 20: P95 queueing delay is 80 min at 4 nodes with FIFO."
+    dear = replace(question, budget_per_h=1000.0)
+    assert telling.missed(answer("FIFO", None), dear).startswith("Not met up to 20 within $ 1,000 per hour: ")
     assert telling.missed(answer("FIFO", None, completed=0.5), question).endswith("with FIFO, with 50.0 % of the jobs completed.")
     assert telling.missed(replace(answer("FIFO", None), nearest=None), question).endswith("no size gave a figure.")
     assert telling.reached(question, 4801.0) == (4860.0, "81 min")
