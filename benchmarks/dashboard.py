@@ -132,10 +132,10 @@ def _study(seed: int = 0) -> Study:
     return replace(study, base=replace(study.base, seed=seed))
 
 
-def _thousands(*policies: str, repeats: int = 1) -> Study:
+def _thousands(*policies: str, repeats: int = 1, seed: int = 0) -> Study:
     """10,000 jobs; with many repeats it takes long enough to be watched, and to be stopped."""
     _, cluster = load_sample("philly-like")
-    base = Scenario(TraceSpec.of("sample:philly-like"), cluster, Spec("fifo"))
+    base = Scenario(TraceSpec.of("sample:philly-like"), cluster, Spec("fifo"), seed=seed)
     return Study(base, tuple(map(Spec, policies)), repeats=repeats)
 
 
@@ -256,8 +256,9 @@ def _long() -> Study:
 
 
 def _begun(browser: Browser, address: str, server: psutil.Process) -> set[int]:
-    """Begin a long run in a tab that is then closed; return its workers."""
-    with _opened(browser, address, f"compare?s={_long().pack()}") as page:
+    """Begin a run in a tab that is then closed; return its workers. It must not be over before the session counts as gone, nor known from before."""
+    endless = _thousands("las", "srtf", "easy", repeats=99, seed=int(time.time()))
+    with _opened(browser, address, f"compare?s={endless.pack()}") as page:
         _run(page)
         page.get_by_role("button", name="Cancel").wait_for()
         return _workers(page, server)
