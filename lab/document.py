@@ -7,9 +7,10 @@ import binascii
 import json
 import math
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from sim.errors import ParameterError
 
@@ -81,6 +82,38 @@ def unpack_document(text: str) -> dict[str, Any]:
         return parse_json(body.decode(), "address")
     except (binascii.Error, ValueError, zlib.error) as error:
         raise ParameterError(damaged) from error
+
+
+class Document(ABC):
+    """What says completely what is to be run: written as plain values, so that it can be compared, hashed, saved and put into an address."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote; raises a `TrainyardError` if it cannot be used."""
+
+    def canonical(self) -> str:
+        """Return the JSON text that is the same for equal ones, byte for byte."""
+        return canonical_json(self.to_json())
+
+    def pack(self) -> str:
+        """Return a short form for an address: URL-safe text of some hundred characters."""
+        return pack_document(self.to_json())
+
+    @classmethod
+    def unpack(cls, text: str) -> Self:
+        """Read what `pack` wrote.
+
+        Raises
+        ------
+        TrainyardError
+            If the text is damaged or does not hold one.
+        """
+        return cls.from_json(unpack_document(text))
 
 
 def number(name: str, value: Any) -> float:

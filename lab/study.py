@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lab import catalog
-from lab.document import canonical_json, pack_document, settings, unpack_document, whole
+from lab.document import Document, settings, whole
 from lab.scenario import Scenario, as_spec
 from sim.errors import ParameterError
 from sim.params import Spec
@@ -18,7 +18,7 @@ _NONE: Final = "No allocator is chosen. Choose at least one."
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(Document):
     """One comparison: the same jobs and machines under several allocators, repeated over seeds.
 
     Parameters
@@ -112,25 +112,6 @@ class Study:
     def digest(self) -> str:
         """The id that is shown beside a saved scenario: a hash of everything but the name."""
         return hashlib.blake2b(self.named("").canonical().encode(), digest_size=8).hexdigest()
-
-    def canonical(self) -> str:
-        """Return the JSON text that is the same for equal studies, byte for byte."""
-        return canonical_json(self.to_json())
-
-    def pack(self) -> str:
-        """Return a short form for an address: URL-safe text of some hundred characters."""
-        return pack_document(self.to_json())
-
-    @classmethod
-    def unpack(cls, text: str) -> Study:
-        """Read what `pack` wrote.
-
-        Raises
-        ------
-        TrainyardError
-            If the text is damaged or does not hold a study.
-        """
-        return cls.from_json(unpack_document(text))
 
 
 def labels(specs: Sequence[Spec]) -> tuple[str, ...]:

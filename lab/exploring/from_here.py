@@ -10,7 +10,7 @@ from typing import Any, Final
 from allocators import REGISTRY
 from allocators.wrappers import Switch
 from lab import catalog
-from lab.document import finite, number, pack_document, settings, unpack_document, whole
+from lab.document import Document, finite, number, settings, whole
 from lab.scenario import Scenario, as_spec
 from lab.study import Study
 from lab.words import Clock
@@ -22,7 +22,7 @@ _SWITCH: Final = next(name for name, made in REGISTRY.items() if made is Switch)
 
 
 @dataclass(frozen=True)
-class Turn:
+class Turn(Document):
     """What changes at an instant of a run.
 
     Parameters
@@ -96,21 +96,6 @@ class Turn:
             lost,
             inf if until_s is None else number("until_s", until_s),
         )
-
-    def pack(self) -> str:
-        """Return a short form for an address."""
-        return pack_document(self.to_json())
-
-    @classmethod
-    def unpack(cls, text: str) -> Turn:
-        """Read what `pack` wrote.
-
-        Raises
-        ------
-        ParameterError
-            If the text is damaged.
-        """
-        return cls.from_json(unpack_document(text))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final
 
-from lab.document import canonical_json, number, pack_document, settings, unpack_document, whole
+from lab.document import Document, number, settings, whole
 from lab.results.compared import METRICS
 from lab.study import Study
 from lab.sweeps.capacity import MOST_CHECKED, CountSearch, MixSearch, Size
@@ -22,7 +22,7 @@ LOWER: Final = {metric.name: metric.better == "lower" for metric in METRICS if m
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(Document):
     """How many nodes of a kind, or of two kinds together, are needed.
 
     Parameters
@@ -172,22 +172,3 @@ class Question:
         if kept.get("budget_per_h", 0) is None:
             kept["budget_per_h"] = math.inf
         return cls(study, **kept)
-
-    def canonical(self) -> str:
-        """Return the JSON text that is the same for equal questions, byte for byte."""
-        return canonical_json(self.to_json())
-
-    def pack(self) -> str:
-        """Return a short form for an address."""
-        return pack_document(self.to_json())
-
-    @classmethod
-    def unpack(cls, text: str) -> Question:
-        """Read what `pack` wrote.
-
-        Raises
-        ------
-        TrainyardError
-            If the text is damaged or does not hold a question.
-        """
-        return cls.from_json(unpack_document(text))

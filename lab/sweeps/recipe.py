@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from lab.document import canonical_json, number, pack_document, settings, unpack_document, whole
+from lab.document import Document, canonical_json, number, settings, whole
 from lab.scenario import Scenario
 from lab.settings import with_settings
 from lab.study import Study
@@ -138,7 +138,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Document):
     """A comparison repeated while settings of it vary.
 
     Parameters
@@ -256,25 +256,6 @@ class Sweep:
         if not isinstance(rows, Sequence) or isinstance(rows, str):
             raise ParameterError(f"The axes of the sweep are no list but {axes!r:.60}.")
         return cls(Study.from_json(known.pop("study")), tuple(map(Axis.from_json, rows)), known.get("draw", 0), known.get("draw_seed", 0))
-
-    def canonical(self) -> str:
-        """Return the JSON text that is the same for equal sweeps, byte for byte."""
-        return canonical_json(self.to_json())
-
-    def pack(self) -> str:
-        """Return a short form for an address."""
-        return pack_document(self.to_json())
-
-    @classmethod
-    def unpack(cls, text: str) -> Sweep:
-        """Read what `pack` wrote.
-
-        Raises
-        ------
-        TrainyardError
-            If the text is damaged or does not hold a sweep.
-        """
-        return cls.from_json(unpack_document(text))
 
 
 def axis_from_text(text: str) -> Axis:

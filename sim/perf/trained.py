@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -30,7 +31,7 @@ _BLOCK: Final = 256
 
 
 @dataclass(frozen=True)
-class _Regression:
+class _Regression(ABC):
     """What all predictors that are trained have in common."""
 
     least: int = param(20, unit="jobs", low=2, high=1_000_000, help="So many jobs must have finished before it is trained; until then medians.")
@@ -54,8 +55,9 @@ class _Regression:
         """Bind to what finished jobs have used, and what those and others ask for."""
         return learnt(model, lambda: Trained(self, trace, self._regressor, seed, ASKED))
 
+    @abstractmethod
     def _regressor(self, state: int) -> Any:
-        raise NotImplementedError
+        """Return what is trained."""
 
 
 @dataclass(frozen=True)
