@@ -9,8 +9,8 @@ from pathlib import Path
 
 from _venv import DEV, ROOT, prepare
 
-# By group, which is mostly a file (tests/conftest.py): module-wide fixtures (servers, workers) are made once, and the order inside stays as written.
-WHOLE_SUITE = ("-n", "2", "--dist", "loadgroup")
+# A file stays in one process and in its order, so that its servers and workers are made once; files go in the order of the folders, the long ones first.
+WHOLE_SUITE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 def test_command(python: Path, arguments: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from lab import start
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 HOSTILE = '"></div><img src=x onerror=alert(1)><script>alert(2)</script>'
+TOKEN = "document.cookie.includes('trainyard_browser=')"
 Visit = Callable[..., Page]
 
 
@@ -34,6 +35,8 @@ def test_a_browser_finds_its_runs_again_and_nobody_elses(app: str, browser: Brow
         page.goto(f"{app}/compare?s={study.pack()}")
         page.get_by_role("button", name="Run this scenario").click()
         expect(page.get_by_text("Up to date")).to_be_visible()
+        # Whoever leaves before the browser has its token comes back as somebody else.
+        page.wait_for_function(TOKEN)
     link = page.url
     # Another session of the same browser, in its own time.
     page.goto(app)
@@ -52,6 +55,7 @@ def test_a_browser_finds_its_runs_again_and_nobody_elses(app: str, browser: Brow
     expect(theirs.get_by_text("Your runs")).to_have_count(0)
     theirs.goto(link)
     expect(theirs.get_by_text("Up to date. Stored result")).to_be_visible()
+    theirs.wait_for_function(TOKEN)
     theirs.goto(app)
     expect(theirs.locator("[class*=st-key-runs-open] button")).to_have_text([re.compile("on Twelve jobs by hand$")])
     # Seen again, so it is the first now; chosen, taken along, deleted here, and still there for the other one.

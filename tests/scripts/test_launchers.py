@@ -34,7 +34,7 @@ def test_test_passes_its_arguments_to_pytest(launcher: Load) -> None:
 
 
 def test_test_without_arguments_runs_everything_on_two_processes(launcher: Load) -> None:
-    assert launcher("test").test_command(Path("python"), [])[3:] == ["-n", "2", "--dist", "loadgroup"]
+    assert launcher("test").test_command(Path("python"), [])[3:] == ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def test_bench_passes_its_arguments_on(launcher: Load, monkeypatch: pytest.MonkeyPatch) -> None:
