@@ -17,8 +17,9 @@ from sim.cluster import Cluster
 from sim.contract import Spec
 from tests.pages.conftest import FakePool, Open, sound, study_of, texts
 from ui import owner
+from ui.attended import ENDED
 from ui.planning import live as plan_live
-from ui.planning.runs import ENDED, Recipe
+from ui.planning.runs import Recipe
 
 Go = Callable[..., AppTest]
 

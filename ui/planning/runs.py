@@ -1,4 +1,4 @@
-"""Searches and sweeps under way on this server: one at a time, equal ones of several sessions are one; each ends when nobody attends it any more."""
+"""Searches and sweeps under way on this server: one at a time, and equal ones of several sessions are one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from lab import library
 from lab.leaving import Leaving
 from lab.sweeps.question import Question
 from lab.sweeps.recipe import Sweep
+from ui import attended
+from ui.attended import ENDED, Attended, AttendedRuns
 
-ENDED: Final = ("done", "failed", "cancelled")
 _MOST_KEPT: Final = 32
 """Runs that have ended, or were looked up, and are still at hand."""
 MOST_LOOKED_UP: Final = 1000
@@ -26,62 +27,30 @@ _LOG: Final = logging.getLogger(__name__)
 Recipe = Question | Sweep
 
 
-class Run(Protocol):
+class Run(attended.Run, Protocol):
     """What is needed of `lab.sweeps.plan.PlanRun` and `lab.sweeps.running.SweepRun`."""
 
     shelve: Callable[[Sequence[str]], object]
-
-    @property
-    def state(self) -> str:
-        """Where it is: waiting, running, done, failed or cancelled."""
-        ...
-
-    @property
-    def error(self) -> str:
-        """Why it failed, as one sentence."""
-        ...
-
-    @property
-    def done(self) -> int:
-        """Runs that are over."""
-        ...
 
     @property
     def keys(self) -> Sequence[str]:
         """Keys of its runs."""
         ...
 
-    def recall(self) -> bool:
-        """Take over what is kept from before; tell whether that is everything."""
-        ...
-
     def run(self) -> None:
         """Do it, in this thread; never raises."""
         ...
 
-    def cancel(self) -> None:
-        """End it; what is done is kept."""
-        ...
 
-
-@dataclass(eq=False)
-class _Entry:
+@dataclass(eq=False, kw_only=True)
+class _Entry(Attended[Run]):
     recipe: Recipe
-    run: Run
-    watchers: set[str] = field(default_factory=set)
     owners: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
     looked_s: float = 0.0
-    asked: bool = False
-    stopped: bool = False
-    began_s: float = 0.0
-
-    @property
-    def going(self) -> bool:
-        return self.asked and self.run.state not in ENDED
 
 
-class Runs:
+class Runs(AttendedRuns[str, Run, _Entry]):
     """The searches and sweeps that sessions attend, in a line.
 
     Parameters
@@ -95,12 +64,10 @@ class Runs:
     """
 
     def __init__(self, make: Callable[[Recipe], Run], leaving: Leaving, keep: Callable[[str, Recipe, Sequence[str]], None]) -> None:
-        self._make, self._leaving, self._keep = make, leaving, keep
-        self._lock = threading.RLock()
-        self._entries: dict[str, _Entry] = {}
+        super().__init__(leaving)
+        self._make, self._keep = make, keep
         self._line: list[_Entry] = []
         self._worker: threading.Thread | None = None
-        leaving.then(self._left)
 
     def known(self, recipe: Recipe) -> Run:
         """Return a run with what is known of this recipe, without running anything.
@@ -125,7 +92,7 @@ class Runs:
         with self._lock:
             entry = self._entry(recipe)
             if not entry.going or entry.stopped:
-                entry = self._entries[mark] = _Entry(recipe, self._make(recipe), asked=True)
+                entry = self._entries[mark] = _Entry(self._make(recipe), recipe=recipe, asked=True)
                 self._line.append(entry)
             entry.watchers.add(watcher)
             entry.owners.add(owner)
@@ -136,59 +103,19 @@ class Runs:
                 self._worker = threading.Thread(target=self._work, name="plans", daemon=True)
                 self._worker.start()
 
-    def attend(self, mark: str, watcher: str) -> Run | None:
-        """Return the run with this id if it waits or goes on, and keep it going while this session is there."""
-        with self._lock:
-            entry = self._entries.get(mark)
-            if entry is None or not entry.going or entry.stopped:
-                return None
-            entry.watchers.add(watcher)
-            return entry.run
-
-    def is_stopping(self, mark: str) -> bool:
-        """Tell whether it is under way for nobody any more, so that it ends in a moment."""
-        with self._lock:
-            entry = self._entries.get(mark)
-            return entry is not None and entry.going and entry.stopped
-
     def place(self, mark: str) -> int:
         """Return how many are before it in the line."""
         with self._lock:
             return next((at for at, entry in enumerate(self._line) if library.identity(entry.recipe) == mark and not entry.stopped), 0)
 
-    def since(self, mark: str) -> float:
-        """Return for how many seconds it has been running; 0 = it waits."""
-        with self._lock:
-            entry = self._entries.get(mark)
-            return time.monotonic() - entry.began_s if entry is not None and entry.began_s else 0.0
-
     def detach(self, mark: str, watcher: str) -> None:
-        """Attend a run no longer; when only sessions that are leaving are left, it ends."""
+        """Attend a run no longer; when only sessions that are leaving are left, it ends, or leaves the line."""
         with self._lock:
+            super().detach(mark, watcher)
             entry = self._entries.get(mark)
-            if entry is None or watcher not in entry.watchers:
-                return
-            entry.watchers.discard(watcher)
-            # Who is leaving is most often the same person before a reload.
-            if entry.going and self._leaving.only(entry.watchers):
-                entry.stopped = True
-                entry.run.cancel()
-                if not entry.began_s:
-                    self._line.remove(entry)
-                    del self._entries[mark]
-
-    def close(self) -> None:
-        """End everything."""
-        with self._lock:
-            for entry in self._line:
-                entry.stopped = True
-                entry.run.cancel()
-
-    def _left(self, watcher: str) -> None:
-        with self._lock:
-            marks = list(self._entries)
-        for mark in marks:
-            self.detach(mark, watcher)
+            if entry in self._line and entry.stopped and not entry.began_s:
+                self._line.remove(entry)
+                del self._entries[mark]
 
     def _work(self) -> None:
         """Run what is in the line, until it is empty."""
@@ -221,7 +148,7 @@ class Runs:
         mark = library.identity(recipe)
         with self._lock:
             if mark not in self._entries:
-                self._entries[mark] = _Entry(recipe, self._make(recipe))
+                self._entries[mark] = _Entry(self._make(recipe), recipe=recipe)
             entry = self._entries[mark] = self._entries.pop(mark)  # the last one that was asked for comes last
             idle = [other for other, one in self._entries.items() if not one.going and one is not entry]
             for other in idle[: max(len(self._entries) - _MOST_KEPT, 0)]:
