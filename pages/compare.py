@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from lab.results.outcomes import Report, Shown
-from ui import lookup, state, states
+from ui import state, states
 from ui.comparing import behind, comparison, exports, over_time, overview, tables, winners
 from ui.shell import page
 
@@ -16,17 +16,10 @@ _ABOUT = "This page will show the policies side by side: a table of metrics, job
 def body() -> None:
     """Draw the page."""
     mine = state.desk()
-    if mine.shown is None:
-        states.nothing(mine, _TITLE, _ABOUT)
+    opened = comparison.opened(mine, _TITLE, _ABOUT)
+    if opened is None:
         return
-    shown = lookup.gather(mine.shown)
-    states.stale(mine)
-    states.troubles(mine, shown)
-    said = comparison.report(shown.mark, shown)
-    if said is None:
-        states.waiting(mine, _TITLE)
-        return
-    look = comparison.look(shown)
+    said, shown, look = opened
     comparison.answer(said, shown, look)
     states.pending(mine, shown)
     window = overview.draw(said, look, "compare")

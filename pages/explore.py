@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui import lookup, state, states
+from ui import state, states
 from ui.comparing import comparison, overview
 from ui.exploring import job as explore_job
 from ui.exploring import machines as explore
@@ -23,17 +23,10 @@ def body() -> None:
     if mine.arrived:
         explore_moment.stop()
     explore_view.keep(mine.shown)
-    if mine.shown is None:
-        states.nothing(mine, _TITLE, _ABOUT)
+    opened = comparison.opened(mine, _TITLE, _ABOUT)
+    if opened is None:
         return
-    shown = lookup.gather(mine.shown)
-    states.stale(mine)
-    states.troubles(mine, shown)
-    said = comparison.report(shown.mark, shown)
-    if said is None:
-        states.waiting(mine, _TITLE)
-        return
-    look = comparison.look(shown)
+    said, shown, look = opened
     st.title(_TITLE, anchor=False)
     chosen = explore.policies(said, shown)
     states.pending(mine, shown)

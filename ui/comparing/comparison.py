@@ -14,7 +14,7 @@ from lab.results import groups, outcomes
 from lab.results.groups import Grouping
 from lab.results.headline import GOALS
 from lab.results.outcomes import Report, Shown
-from ui import figure, server, words
+from ui import figure, lookup, server, state, states, words
 from ui.comparing import tables, winners
 
 _GOAL: Final = "goal"
@@ -34,6 +34,29 @@ def report(mark: str, _shown: Shown) -> Report | None:
     """
     del mark
     return outcomes.report(_shown, server.store())
+
+
+def opened(mine: state.Desk, title: str, about: str) -> tuple[Report, Shown, tables.Look] | None:
+    """Return what a page of results is about, and say what about it is old or missing; None after drawing what stands there while there is nothing to show.
+
+    Parameters
+    ----------
+    mine : Desk
+        What this session has before it.
+    title, about : str
+        Of the page: its question, and what it will show.
+    """
+    if mine.shown is None:
+        states.nothing(mine, title, about)
+        return None
+    shown = lookup.gather(mine.shown)
+    states.stale(mine)
+    states.troubles(mine, shown)
+    said = report(shown.mark, shown)
+    if said is None:
+        states.waiting(mine, title)
+        return None
+    return said, shown, look(shown)
 
 
 @st.fragment
