@@ -156,18 +156,6 @@ def model_title(perf: Spec) -> str:
     return _MODEL_TITLES.get(perf.name, perf.name.replace("_", " ").capitalize())
 
 
-def assumptions(perf: Spec, trace: Trace) -> tuple[str, ...]:
-    """Return what a performance model assumes because the trace does not say it, as sentences for the user.
-
-    Raises
-    ------
-    ParameterError
-        As `instance`.
-    """
-    model: PerfSpec = instance("perf", perf)
-    return model.assumptions(trace)
-
-
 def is_model(perf: Spec, kind: type) -> bool:
     """Tell whether a performance model is of a kind; its parameters are not looked at."""
     return _model_class(perf) is kind

@@ -168,7 +168,7 @@ def table_of(source: str, store: Store | None = None) -> ProfileTable:
 
 
 def assumptions(perf: Spec, trace: Trace, store: Store | None = None) -> tuple[str, ...]:
-    """Return what a performance model assumes of a trace, as `lab.catalog.assumptions`, also with a profile of the user.
+    """Return what a performance model assumes because a trace does not say it, as sentences for the user.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from typing import Any, Final
 from lab import catalog, profiles
 from lab.results.frames import chart_frames, type_frames
 from lab.scenario import Scenario
-from lab.store import Entry, Store, StoreError
+from lab.store import Store, StoreError
 from lab.traces.sources import check_measure, load_trace, source_digest
 from sim import metrics
 from sim.errors import ParameterError
@@ -149,17 +149,6 @@ def keep(store: Store, key: str, scenario: Scenario, result: RunResult, trace: T
     charts |= type_frames(result, trace, scenario.cluster, scenario.measure, profiles.resolved(scenario.perf, store))
     about = {"scenario": scenario.to_json(), "versions": versions()}
     store.put(key, result, summarise(scenario, result, trace), charts, about)
-
-
-def stored(scenario: Scenario, store: Store) -> Entry | None:
-    """Return the kept result of a scenario, or None.
-
-    Raises
-    ------
-    TrainyardError
-        If the trace cannot be loaded.
-    """
-    return store.get(key_of(scenario, store))
 
 
 @lru_cache(maxsize=1)

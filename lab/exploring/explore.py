@@ -16,12 +16,11 @@ from sim.metrics import life as lives
 from sim.metrics import moment as moments
 from sim.metrics import occupancy as held
 from sim.metrics.jobs import Mask
-from sim.metrics.occupancy import MOST_BINS, MOST_ROWS, ORDERS, ROWS_BY, Bars, Occupancy, difference, order
+from sim.metrics.occupancy import MOST_ROWS, ORDERS, ROWS_BY, Bars, Occupancy, order
 from sim.metrics.steps import Floats, Ints
 from sim.metrics.why import Case, reasons
 
 __all__ = [
-    "MOST_BINS",
     "MOST_ROWS",
     "ORDERS",
     "ROWS_BY",
@@ -34,7 +33,6 @@ __all__ = [
     "Occupancy",
     "Reason",
     "bars",
-    "difference",
     "fitting",
     "groups",
     "jobs",

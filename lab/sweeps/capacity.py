@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Final, Protocol
 
 from sim.errors import ParameterError
@@ -232,8 +231,3 @@ class MixSearch:
         """What the answer rests on beside the runs."""
         mixes = (self._high[0] - self._low[0] + 1) * (self._high[1] - self._low[1] + 1)
         return f"It is assumed that more nodes of either type never do worse: {len(self._known)} of {mixes} mixes were tried."
-
-
-def steps(values: Mapping[int, float]) -> dict[int, float]:
-    """Return by how much each node more changed a value, of sizes that were tried next to each other: larger size -> change."""
-    return {after: values[after] - values[before] for before, after in pairwise(sorted(values)) if after == before + 1}

@@ -2,11 +2,11 @@
 
 from sim.metrics.allocation import JCT_PARTS, OTHERS, allocation_series, jct_parts
 from sim.metrics.hetero import fairness, isolated_s, note_families, note_series, quantiles, ratios, type_shares, type_use
-from sim.metrics.jobs import SIZE_CLASSES, Window, change_histogram, group_summary, jct_cdf, job_table, measured, outcome_counts, size_class
+from sim.metrics.jobs import SIZE_CLASSES, Window, change_histogram, jct_cdf, job_table, measured, outcome_counts, size_class
 from sim.metrics.predictions import Accuracy, accuracy, predicted
 from sim.metrics.prefix import first_difference_s
 from sim.metrics.resources import resource_hours, resource_series, resource_share
-from sim.metrics.series import capacity_series, fragmentation_series, littles_law, presence, queue_series, utilisation_series
+from sim.metrics.series import capacity_series, fragmentation_series, presence, queue_series, utilisation_series
 from sim.metrics.states import GPU_STATES, state_series
 from sim.metrics.steps import Steps, bins_for, integral, reduce_frame, reduce_steps
 from sim.metrics.summary import summary
@@ -35,14 +35,12 @@ __all__ = [
     "fairness",
     "first_difference_s",
     "fragmentation_series",
-    "group_summary",
     "heaviest",
     "integral",
     "isolated_s",
     "jct_cdf",
     "jct_parts",
     "job_table",
-    "littles_law",
     "measured",
     "node_table",
     "note_families",

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sim.errors import ParameterError
 from sim.metrics.steps import Floats
 from sim.result import OUTCOMES, RunResult
 from sim.trace import Trace
@@ -110,42 +109,6 @@ def job_table(result: RunResult, trace: Trace, measure: Window | None = None) ->
 def waits(result: RunResult, jct_s: Floats) -> Floats:
     """Return JCT minus the time a job held something, never below 0: rounding and overlapping grants could make it so."""
     return np.asarray(np.maximum(jct_s - result.jobs["held_s"].to_numpy(), 0.0))
-
-
-def group_summary(table: pd.DataFrame, by: str = "size") -> pd.DataFrame:
-    """Summarise a `job_table` per group.
-
-    Parameters
-    ----------
-    table : DataFrame
-        From `job_table`.
-    by : str
-        A column of it: "size", "user", "vc", "model", "gpu_type" or "partition".
-
-    Returns
-    -------
-    DataFrame
-        One row per group: `group`, `jobs`, `completed`, and over the completed ones `jct_mean_s`, `jct_p95_s`, `queue_mean_s`, `wait_mean_s`, `wait_p95_s`.
-
-    Raises
-    ------
-    ParameterError
-        If the table has no such column.
-    """
-    if by not in table:
-        groups = ", ".join(name for name in _GROUPS if name in table)
-        raise ParameterError(f"This trace cannot be grouped by {by}. Choose one of: {groups}.")
-    done = table["outcome"] == "completed"
-    counts = done.groupby(table[by], observed=True).agg(["size", "sum"]).set_axis(["jobs", "completed"], axis=1)
-    means = table[done].groupby(by, observed=True)
-    parts = {
-        "jct_mean_s": means["jct_s"].mean(),
-        "jct_p95_s": means["jct_s"].quantile(0.95),
-        "queue_mean_s": means["queue_s"].mean(),
-        "wait_mean_s": means["wait_s"].mean(),
-        "wait_p95_s": means["wait_s"].quantile(0.95),
-    }
-    return counts.join(pd.DataFrame(parts)).rename_axis("group").reset_index()
 
 
 def jct_cdf(result: RunResult, measure: Window | None = None, most: int = 400) -> pd.DataFrame:

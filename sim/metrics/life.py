@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from sim.metrics.steps import Floats, Ints
 from sim.metrics.timeline import Timeline
-
-STATES: Final = ("waiting", "running", "paused")
 
 
 class Spell(NamedTuple):
@@ -21,7 +19,7 @@ class Spell(NamedTuple):
     t0, t1 : float, seconds
         From when to when.
     state : str
-        One of `STATES`; paused = it holds something but makes no progress: it starts, restarts or moves.
+        waiting, running or paused: it holds something but makes no progress: it starts, restarts or moves.
     gpus : int
         GPUs held.
     where : tuple of (int, int, int, float)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sim.cluster import Cluster
-from sim.metrics.steps import Floats, Ints, accumulate, integral, merged
+from sim.metrics.steps import Floats, Ints, accumulate, merged
 from sim.metrics.usage import Usage, downtimes, node_gpus
 from sim.result import RunResult
 
@@ -76,19 +76,6 @@ def queue_series(result: RunResult) -> pd.DataFrame:
 def _held(result: RunResult) -> tuple[Ints, Floats, Floats]:
     segments = result.segments
     return segments["job"].to_numpy(np.int64), segments["t0"].to_numpy(np.float64), segments["t1"].to_numpy(np.float64)
-
-
-def littles_law(result: RunResult) -> tuple[float, float]:
-    """Return both sides of Little's law: the integral of jobs in the system, and the sum of their sojourn times, in job-seconds.
-
-    Notes
-    -----
-    L = lambda W holds exactly on a finite run: the left side is summed over instants (`queue_series`), the right side over jobs (`presence`).
-    """
-    series = queue_series(result)
-    enter, leave = presence(result)
-    inside = (series["waiting"] + series["running"]).to_numpy(np.float64)
-    return integral(series["t_s"].to_numpy(), inside, 0.0, result.end_s), float((leave - enter).sum())
 
 
 def utilisation_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:

@@ -15,7 +15,7 @@ import pytest
 from lab import worker
 from lab.pool import Pool
 from lab.results.frames import SERIES, chart_frames, series
-from lab.run import key_of, rerun_to_store, run, run_to_store, stored, summarise, versions
+from lab.run import key_of, rerun_to_store, run, run_to_store, summarise, versions
 from lab.scenario import Scenario, TraceSpec
 from lab.store import Store, StoreError
 from lab.traces.sources import load_trace
@@ -82,10 +82,10 @@ def test_uploaded_trace_runs_in_a_worker(pool: Pool, trace: Trace) -> None:
 
 
 def test_result_summary_and_charts_are_kept_together(store: Store, scenario: Scenario) -> None:
-    assert stored(scenario, store) is None
+    assert store.get(key_of(scenario)) is None
     key = run_to_store(scenario.to_json(), str(store.root))
     assert key == key_of(scenario)
-    entry = stored(scenario, store)
+    entry = store.get(key)
     assert entry is not None
     trace, result = load_trace(scenario.trace), run(scenario)
     expected = summarise(scenario, result, trace)

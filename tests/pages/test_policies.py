@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import catalog, decides
+from lab import catalog, decides, profiles
 from lab.front import Spec, Study, TrainyardError, load_trace
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
 from ui import state, words
@@ -155,7 +155,7 @@ def test_where_jobs_have_one_size_a_click_lets_them_scale(visit: Open, tiny: Stu
     assert catalog.instance("perf", scaling).scales
     assert "Jobs run at one size only" not in texts(app)
     trace = load_trace(tiny.base.trace)
-    for sentence in catalog.assumptions(scaling, trace):
+    for sentence in profiles.assumptions(scaling, trace):
         assert words.plain(sentence) in texts(app)
     assert app.segmented_control[0].value == scaling.name
     labelled(app, name).check().run()
@@ -215,7 +215,7 @@ def test_every_performance_model_can_be_chosen_and_says_what_it_assumes(visit: O
     sound(app)
     assert not app.error
     assert study_of(app).base.perf.name == name
-    assert all(words.plain(sentence) in texts(app) for sentence in catalog.assumptions(Spec(name), load_trace(tiny.base.trace)))
+    assert all(words.plain(sentence) in texts(app) for sentence in profiles.assumptions(Spec(name), load_trace(tiny.base.trace)))
 
 
 def test_what_is_believed_is_a_form_with_its_meaning(visit: Open) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sim.cluster import Cluster
 from sim.conditions import Conditions
-from sim.metrics import littles_law
+from sim.metrics import integral, presence, queue_series
 from sim.result import RunResult
 from sim.trace import Trace
 
@@ -29,6 +29,19 @@ def check(result: RunResult, trace: Trace, cluster: Cluster, conditions: Conditi
     check_ending(result)
     in_system, jct = littles_law(result)
     assert in_system == pytest.approx(jct, rel=1e-9, abs=1e-6)
+
+
+def littles_law(result: RunResult) -> tuple[float, float]:
+    """Return both sides of Little's law: the integral of jobs in the system, and the sum of their sojourn times, in job-seconds.
+
+    Notes
+    -----
+    L = lambda W holds exactly on a finite run: the left side is summed over instants (`queue_series`), the right side over jobs (`presence`).
+    """
+    series = queue_series(result)
+    enter, leave = presence(result)
+    inside = (series["waiting"] + series["running"]).to_numpy(np.float64)
+    return integral(series["t_s"].to_numpy(), inside, 0.0, result.end_s), float((leave - enter).sum())
 
 
 def placed(result: RunResult) -> pd.DataFrame:

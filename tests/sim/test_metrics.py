@@ -12,11 +12,11 @@ from numpy.testing import assert_allclose
 
 from sim import metrics
 from sim.cluster import Change, Cluster, NodeGroup
-from sim.errors import ParameterError
 from sim.metrics.summary import NUMBERS
 from sim.result import RunResult
 from sim.simulator import Measure
 from sim.trace import Trace
+from tests.properties.invariants import littles_law
 from tests.sim.metrics_cases import FIVE, FIVE_HELD, Held, Job, cluster_of, five, outages_of, run_of, trace_of
 
 
@@ -214,21 +214,6 @@ def test_size_classes() -> None:
     assert list(metrics.size_class(sizes)) == ["0", "1", "2-4", "2-4", "5-8", "5-8", "9-16", "9-16", ">16", ">16"]
 
 
-def test_group_summary() -> None:
-    found = metrics.group_summary(metrics.job_table(five(), trace_of(FIVE)), "user").set_index("group")
-    assert [found.loc["ann", name] for name in ("jobs", "completed")] == [3, 1]
-    assert [found.loc["bob", name] for name in ("jobs", "completed")] == [2, 2]
-    assert found.loc["bob", "jct_mean_s"] == 220
-    assert found.loc["bob", "jct_p95_s"] == pytest.approx(190 + 0.95 * 60)
-    assert found.loc["bob", "queue_mean_s"] == 45
-    assert found.loc["bob", "wait_mean_s"] == 105
-    by_size = metrics.group_summary(metrics.job_table(five(), trace_of(FIVE)))
-    assert by_size["group"].tolist() == ["1", "2-4", "5-8"]
-    assert by_size["jct_mean_s"].tolist() == pytest.approx([190, 175, np.nan], nan_ok=True)
-    with pytest.raises(ParameterError, match=r"cannot be grouped by vc\. Choose one of: size, user"):
-        metrics.group_summary(metrics.job_table(five(), trace_of(FIVE)), "vc")
-
-
 def test_jct_cdf_holds_every_job_of_a_small_run() -> None:
     cdf = metrics.jct_cdf(five())
     assert_allclose(cdf["share"], [1 / 3, 2 / 3, 1])
@@ -288,7 +273,7 @@ def test_refused_failed_and_late_jobs_in_the_queue() -> None:
     result = run_of(jobs, [Held(1, 5, 9, 2, ended="evicted"), Held(2, 4, 6, 3, ended="preempted")], 40.0)
     # 1: job 1 waits; 2: job 2 too; 4: it runs; 5: job 1 runs; 6: job 2 is gone; 9: job 1 is gone.
     assert rows(metrics.queue_series(result), "waiting", "running") == [(0, 0, 0), (1, 1, 0), (2, 2, 0), (4, 1, 1), (5, 0, 2), (6, 0, 1), (9, 0, 0), (40, 0, 0)]
-    assert metrics.littles_law(result) == (8 + 4, 8 + 4)
+    assert littles_law(result) == (8 + 4, 8 + 4)
 
 
 def test_overlapping_segments_of_one_job_run_once_but_hold_twice() -> None:
@@ -333,7 +318,7 @@ def test_series_of_a_run_without_any_grant() -> None:
     assert rows(metrics.utilisation_series(result, cluster_of()), "v100", "total") == [(0, 0, 0)]
     assert rows(metrics.fragmentation_series(result, cluster_of()), "fragmented") == [(0, 0)]
     assert rows(metrics.capacity_series(result, cluster_of()), "v100", "t4") == [(0, 4, 2)]
-    assert metrics.littles_law(result) == (0, 0)
+    assert littles_law(result) == (0, 0)
 
 
 @st.composite
@@ -361,7 +346,7 @@ def runs(draw: st.DrawFn) -> RunResult:
 
 @given(runs())
 def test_littles_law_is_exact(result: RunResult) -> None:
-    integral, sojourn = metrics.littles_law(result)
+    integral, sojourn = littles_law(result)
     assert integral == sojourn
 
 

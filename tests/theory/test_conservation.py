@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from allocators import REGISTRY
-from sim.metrics import capacity_gpu_s, littles_law, summary
+from sim.metrics import capacity_gpu_s, summary
+from tests.properties.invariants import littles_law
 from tests.properties.runs import busy_trace, mixed_cluster, rough_run
 
 

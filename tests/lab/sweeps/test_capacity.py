@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.sweeps.capacity import FAR_IN_A_ROW, MOST_CHECKED, CountSearch, MixSearch, Search, Size, steps
+from lab.sweeps.capacity import FAR_IN_A_ROW, MOST_CHECKED, CountSearch, MixSearch, Search, Size
 from sim.errors import ParameterError
 
 
@@ -140,7 +140,3 @@ def test_an_empty_range_is_refused() -> None:
         CountSearch(5, 4)
     with pytest.raises(ParameterError, match="no range"):
         MixSearch((3, 0), (2, 5), (1.0, 1.0))
-
-
-def test_what_one_more_node_buys() -> None:
-    assert steps({4: 90.0, 5: 60.0, 7: 50.0, 8: 49.0}) == {5: -30.0, 8: -1.0}
