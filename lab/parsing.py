@@ -1,12 +1,44 @@
-"""Values out of a TOML file, each with a sentence for what it is instead: what replays and lessons are read with."""
+"""TOML files that ship, and values out of one, each with a sentence for what it is instead: what replays and lessons are read with."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+import tomllib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 from lab.document import number
-from sim.errors import ParameterError
+from sim.errors import ParameterError, TrainyardError
+
+T = TypeVar("T")
+
+
+def stems(folder: Path) -> tuple[str, ...]:
+    """Return the names of the TOML files of a folder, in order."""
+    return tuple(sorted(path.stem for path in folder.glob("*.toml")))
+
+
+def one_of(what: str, name: str, folder: Path) -> Path:
+    """Return the TOML file of a folder with this name, or raise a ParameterError that names those there are."""
+    if name not in (known := stems(folder)):
+        raise ParameterError(f"There is no {what} '{name}'. There are: {', '.join(known)}.")
+    return folder / f"{name}.toml"
+
+
+def file(what: str, path: Path, build: Callable[[Mapping[str, Any], str], T]) -> T:
+    """Return what is built of a TOML file and its stem.
+
+    Raises
+    ------
+    ParameterError
+        If the file cannot be read, or nothing can be built of it; the sentence names the file.
+    """
+    try:
+        return build(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
+    except (TrainyardError, ValueError) as error:
+        raise ParameterError(f"{path.name}: {str(error).rstrip('.')}.") from error
+    except OSError as error:
+        raise ParameterError(f"{path.name}: this {what} cannot be read ({error.strerror or error}).") from error
 
 
 def table(what: str, data: Any, keys: Sequence[str], optional: Collection[str] = ()) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import string
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -19,7 +18,7 @@ from lab.results import outcomes
 from lab.scenario import MADE, Scenario, as_spec
 from lab.settings import with_settings
 from lab.study import Study
-from sim.errors import ParameterError, TrainyardError
+from sim.errors import ParameterError
 from sim.metrics.summary import NUMBERS
 from sim.params import Spec
 
@@ -207,7 +206,7 @@ class Lesson:
 
 def names() -> tuple[str, ...]:
     """Return the names of the lessons, in their order."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+    return parsing.stems(FOLDER)
 
 
 def lessons() -> tuple[Lesson, ...]:
@@ -224,9 +223,7 @@ def load(name: str) -> Lesson:
     ParameterError
         If there is none of that name, or its file is wrong.
     """
-    if name not in names():
-        raise ParameterError(f"There is no lesson '{name}'. There are: {', '.join(names())}.")
-    return read_lesson(FOLDER / f"{name}.toml")
+    return read_lesson(parsing.one_of("lesson", name, FOLDER))
 
 
 def read_lesson(path: Path) -> Lesson:
@@ -238,12 +235,7 @@ def read_lesson(path: Path) -> Lesson:
         If the file cannot be read, a key is missing or unknown, a text names a number that there is not, or a scenario cannot be built; the sentence names
         the file.
     """
-    try:
-        return _lesson(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
-    except (TrainyardError, ValueError) as error:
-        raise ParameterError(f"{path.name}: {str(error).rstrip('.')}.") from error
-    except OSError as error:
-        raise ParameterError(f"{path.name}: this lesson cannot be read ({error.strerror or error}).") from error
+    return parsing.file("lesson", path, _lesson)
 
 
 _KEYS: Final = (

@@ -29,7 +29,7 @@ FIRST: Final = "huawei-headline"
 
 def names() -> tuple[str, ...]:
     """Return the names of the replays that ship."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+    return parsing.stems(FOLDER)
 
 
 @lru_cache(maxsize=32)
@@ -41,9 +41,7 @@ def load(name: str) -> Replay:
     ParameterError
         If there is none of that name, or its file is wrong.
     """
-    if name not in names():
-        raise ParameterError(f"There is no replay '{name}'. There are: {', '.join(names())}.")
-    return read_replay(FOLDER / f"{name}.toml")
+    return read_replay(parsing.one_of("replay", name, FOLDER))
 
 
 @lru_cache(maxsize=1)
@@ -71,12 +69,7 @@ def read_replay(path: Path) -> Replay:
     ParameterError
         If the file cannot be read, a key is missing or unknown, a value cannot be used, or a scenario of it cannot be built; the sentence names the file.
     """
-    try:
-        return _replay(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
-    except (TrainyardError, ValueError) as error:
-        raise ParameterError(f"{path.name}: {str(error).rstrip('.')}.") from error
-    except OSError as error:
-        raise ParameterError(f"{path.name}: this replay cannot be read ({error.strerror or error}).") from error
+    return parsing.file("replay", path, _replay)
 
 
 def _replay(data: Mapping[str, Any], name: str) -> Replay:
