@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pandas as pd
 
-from lab.results.outcomes import differences, source_name, titles
+from lab.results.differences import differences, source_name
+from lab.results.outcomes import titles
 from lab.run import keep as keep_result
 from lab.run import key_of
 from lab.scenario import READY, Scenario

@@ -11,6 +11,7 @@ from lab import estimate, start
 from lab.clusters import machines
 from lab.front import Study, TraceSpec, TrainyardError, load_trace
 from lab.results import outcomes
+from lab.results.differences import differences
 from lab.results.outcomes import Shown
 from ui import keep, lookup, progress, server, state, words
 from ui.choosing import profiles
@@ -163,7 +164,7 @@ def _up_to_date(mine: state.Desk, shown: Shown) -> None:
 def _undo(mine: state.Desk) -> None:
     if not mine.past:
         return
-    changes = outcomes.differences(mine.past[-1], mine.study, server.store()) or ["details"]
+    changes = differences(mine.past[-1], mine.study, server.store()) or ["details"]
     # A callback, because the forms of the page are to show the earlier scenario in this very run.
     st.button("Undo", key="undo", icon=":material/undo:", type="tertiary", on_click=mine.undo, help=f"Takes back: {words.plain('; '.join(changes[:4]))}")
 

@@ -14,7 +14,7 @@ import streamlit as st
 
 from lab import start
 from lab.front import Job, PoolFullError, Scenario, Study, TrainyardError
-from lab.results import outcomes
+from lab.results.differences import differences
 from lab.traces import deletion
 from lab.traces.intake import Taken
 from ui import lookup, owner, place, server
@@ -160,7 +160,7 @@ class Desk:
         """What differs between the study shown and the one being edited, in words; empty = nothing, or nothing is shown."""
         if self.shown is None or self.shown.matches(self.study):
             return []
-        return outcomes.differences(self.shown, self.study, server.store()) or ["details"]
+        return differences(self.shown, self.study, server.store()) or ["details"]
 
     def run(self, *, again: bool = False) -> None:
         """Start what is not stored yet, and show it; runs of the previous study that are still going are stopped.

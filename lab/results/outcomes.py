@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -18,10 +17,8 @@ from lab.results.frames import MOST_SHOWN
 from lab.results.headline import GOALS, headline
 from lab.results.trust import Trust, recorded_overflow, trust, untold
 from lab.run import key_of
-from lab.scenario import MADE
 from lab.store import FRAMES, Entry, Store
 from lab.study import Study
-from lab.traces.samples import SAMPLES
 from lab.traces.sources import load_trace
 from lab.words import plural
 from sim.metrics import Usage, measured
@@ -29,7 +26,7 @@ from sim.params import Spec
 from sim.result import RunResult
 from sim.trace import Trace
 
-__all__ = ["MOST_SHOWN", "Report", "Shown", "differences", "gather", "job_ids", "keys", "measured_jobs", "outcome", "report", "safe_csv", "titles"]
+__all__ = ["MOST_SHOWN", "Report", "Shown", "gather", "job_ids", "keys", "measured_jobs", "outcome", "report", "safe_csv", "titles"]
 BEYOND: Final = "used GPUs this cluster does not have"
 """Remark beside a recorded schedule that does not fit on the cluster."""
 _KINDS: Final = ("queue", "utilisation", "capacity", "states", "cdf", "allocation")
@@ -253,47 +250,6 @@ def safe_csv(table: pd.DataFrame) -> str:
     return str(made.to_csv(index=False))
 
 
-def differences(old: Study, new: Study, store: Store | None = None) -> list[str]:
-    """Say in words what changed between two studies; `store` knows the names of uploads."""
-    before, after = _flat(old.base.to_json()), _flat(new.base.to_json())
-    found = _sources_differ(str(before.pop("trace.source")), str(after.pop("trace.source")), store)
-    if old.base.cluster != new.base.cluster:
-        gpus_before, gpus_after = old.base.cluster.gpus, new.base.cluster.gpus
-        found.append(f"cluster: {gpus_before:,} → {gpus_after:,} GPU{'' if gpus_after == 1 else 's'}" if gpus_before != gpus_after else "cluster")
-    keys = [key for key in dict.fromkeys([*before, *after]) if key.split(".")[0] not in ("cluster", "name", "allocator")]
-    found += [f"{_words(key)} {_text(before.get(key))} → {_text(after.get(key))}" for key in keys if before.get(key) != after.get(key)]
-    names_before, names_after = titles(old.allocators), titles(new.allocators)
-    found += [f"+ {title}" for title in names_after if title not in names_before]
-    found += [f"− {title}" for title in names_before if title not in names_after]
-    if names_before[old.baseline] != names_after[new.baseline]:
-        found.append(f"baseline {names_after[new.baseline]}")
-    if old.repeats != new.repeats:
-        found.append(f"repeats {old.repeats} → {new.repeats}")
-    return found
-
-
-def _sources_differ(old: str, new: str, store: Store | None) -> list[str]:
-    if old == new:
-        return []
-    before, after = (Spec.parse(source.removeprefix(MADE)) if source.startswith(MADE) else None for source in (old, new))
-    if before is not None and after is not None and before.name == after.name:
-        values = [(key, before.values.get(key), after.values.get(key)) for key in dict.fromkeys([*before.values, *after.values])]
-        return [f"trace {_words(key)} {_text(was)} → {_text(now)}" for key, was, now in values if was != now]
-    names = [source_name(source, store) for source in (old, new)]
-    return [f"trace {names[0]} → {names[1]}" if names[0] != names[1] else f"another version of the trace {names[1]}"]
-
-
-def source_name(source: str, store: Store | None) -> str:
-    """Return what a user calls a source."""
-    kind, _, name = source.partition(":")
-    if kind == "sample" and name in SAMPLES:
-        return SAMPLES[name].title
-    if kind == "made":
-        return name.partition(":")[0]
-    about = store.trace_info(name) if kind == "store" and store is not None else None
-    return about.name if about is not None else "an upload" if kind == "store" else Path(source).name
-
-
 def outcome(shown: Shown, at: int) -> Outcome:
     """Return what a complete policy of a study gave.
 
@@ -383,18 +339,3 @@ def _facts(study: Study, jobs: int, table: pd.DataFrame, *, compared: bool) -> s
     cluster = study.base.cluster
     machines = plural(cluster.gpus, "GPU") if cluster.gpus else f"{plural(len(cluster.nodes), 'node')} without GPUs"
     return " · ".join([plural(jobs, "job"), machines, runs, *told])
-
-
-def _flat(data: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(data, Mapping):
-        return {key: value for name, item in data.items() for key, value in _flat(item, f"{path}.{name}" if path else str(name)).items()}
-    return {path: data}
-
-
-def _words(key: str) -> str:
-    kept = [part for part in key.split(".") if part not in ("params", "name")]
-    return " ".join(kept).replace("_", " ")
-
-
-def _text(value: Any) -> str:
-    return "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

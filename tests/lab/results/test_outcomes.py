@@ -18,7 +18,6 @@ from sim.cluster import Cluster
 from sim.errors import ClusterError, ParameterError
 from sim.metrics import JCT_PARTS, Usage
 from sim.params import Spec
-from sim.trace import Trace
 
 
 @pytest.fixture
@@ -149,36 +148,8 @@ def test_csv_is_safe_in_a_spreadsheet() -> None:
     assert lines == ["name,n", "'=1+1,-1.0", "'-x,2.0", "'+y,", "'@z,4.0", "plain,5.0", ",6.0"]
 
 
-def test_differences_are_told_in_words(study: Study) -> None:
-    assert outcomes.differences(study, study) == []
-    base = study.base
-    assert outcomes.differences(study, replace(study, base=replace(base, seed=3))) == ["seed 0 → 3"]
-    assert outcomes.differences(study, start.with_cluster(study, Cluster.parse("2x8:v100"))) == ["cluster: 8 → 16 GPUs"]
-    assert outcomes.differences(study, start.with_cluster(study, Cluster.parse("2x4:v100"))) == ["cluster"]
-    assert outcomes.differences(study, start.with_trace(study, TraceSpec("sample:week")))[0] == "trace Twelve jobs by hand → A week on two GPU types"
-    other = start.with_model(study, "overheads", Spec.of("overheads", restart_s=45.0))
-    assert outcomes.differences(study, other) == ["overheads restart s default → 45"]
-    fewer = start.with_policies(study, study.allocators[1:])
-    first, second = outcomes.titles(study.allocators)[:2]
-    assert outcomes.differences(study, fewer) == [f"− {first}", f"baseline {second}"]
-    assert outcomes.differences(fewer, study) == [f"+ {first}", f"baseline {first}"]
-    assert outcomes.differences(study, replace(study, repeats=3)) == ["repeats 1 → 3"]
-
-
 def on(study: Study, source: str) -> Study:
     return replace(study, base=replace(study.base, trace=TraceSpec(source)))
-
-
-def test_which_trace_is_another_is_told(study: Study, store: Store) -> None:
-    first, second, third = (on(study, f"made:elastic-nodes:{text}") for text in ("per_h=6,seed=2", "per_h=8,seed=2", "seed=2"))
-    assert outcomes.differences(first, second) == ["trace per h 6 → 8"]
-    assert outcomes.differences(first, third) == ["trace per h 6 → default"]
-    assert outcomes.differences(first, on(study, "made:batch-jobs")) == ["trace elastic-nodes → batch-jobs"]
-    trace = load_trace(study.base.trace)
-    uploads = [on(study, f"store:{store.put_trace(Trace.of(trace.frame.head(rows), name='mine.csv'))}") for rows in (3, 4)]
-    assert outcomes.differences(study, uploads[0], store) == ["trace Twelve jobs by hand → mine.csv"]
-    assert outcomes.differences(*uploads, store) == ["another version of the trace mine.csv"]
-    assert outcomes.differences(study, uploads[0]) == ["trace Twelve jobs by hand → an upload"]
 
 
 def test_a_cluster_made_by_the_user_outlives_another_trace(study: Study, store: Store) -> None:
