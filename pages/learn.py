@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
 import streamlit as st
@@ -12,26 +11,19 @@ from ui.learning import background, lessons
 from ui.learning import replay_tab as learn
 from ui.shell import page
 
-TABS: Final[Mapping[str, tuple[str, Callable[[], None]]]] = {
+TABS: Final[place.Tabs] = {
     "lessons": ("Lessons", lessons.draw),
     "replays": ("Paper replays", learn.replays),
     "glossary": ("Glossary", background.words_of_the_field),
     "limits": ("Limits of the model", background.limits),
 }
-"""Name in the address -> what the tab is called, and what draws it."""
-TAB: Final = "tab"
 
 
 def body() -> None:
     """Draw the page."""
     st.title("Learn: predict, run, see", anchor=False)
-    titles = {name: title for name, (title, _) in TABS.items()}
-    asked = titles.get(place.asked(TAB), titles["replays" if learn.NAME in st.query_params else "lessons"])
-    for (name, (_, draw)), tab in zip(TABS.items(), st.tabs(list(titles.values()), default=asked, key="learn_tab", on_change="rerun"), strict=True):
-        if tab.open:
-            with tab:
-                draw()
-            place.put(TAB, name)
+    asked = place.asked(place.TAB)
+    place.tabs(TABS, asked if asked in TABS else "replays" if learn.NAME in st.query_params else "lessons", "learn_tab")
 
 
 if __name__ == "__main__":
