@@ -29,6 +29,10 @@ MOST_READ_MB: Final = 1000.0
 """Of its tables in memory: a value that is repeated takes no room in a file."""
 _LIST: Final = "library.json"
 _KEY: Final = re.compile(r"[0-9a-f]{8,64}")
+_TABLES: Final = ("utilisation_by_type", "failed_by")
+_TEXTS: Final = ("reason",)
+"""Of the numbers of a run those that are tables of numbers, and those that are texts."""
+_GREATEST: Final = 1e300
 _DAMAGED: Final = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
 """What reading a damaged or hostile archive raises."""
 
@@ -158,8 +162,8 @@ def _opened(data: bytes, name: str) -> _Contents:
                 part = one.split("/")
                 if len(part) == 3 and part[0] == "runs":
                     runs.setdefault(part[1], {})[part[2]] = file.read(one)
-            numbers = {_key(key): (Scenario.from_json(one["scenario"]), dict(one["summary"])) for key, one in about["numbers"].items()}
-            whole = {_key(key): (Scenario.from_json(json.loads(files[MANIFEST])["scenario"]), files) for key, files in runs.items()}
+            numbers = {_key(key): (Scenario.from_json(one["scenario"]), _summary(one["summary"])) for key, one in about["numbers"].items()}
+            whole = {_key(key): (_of_manifest(files[MANIFEST]), files) for key, files in runs.items()}
             return _Contents([_thing(thing) for thing in about["things"]], whole, numbers)
     except _DAMAGED as error:
         if isinstance(error, TrainyardError):
@@ -171,6 +175,26 @@ def _key(text: str) -> str:
     if not _KEY.fullmatch(text):
         raise ValueError(text)
     return text
+
+
+def _of_manifest(data: bytes) -> Scenario:
+    about = json.loads(data)
+    _summary(about["summary"])
+    return Scenario.from_json(about["scenario"])
+
+
+def _summary(data: Any) -> dict[str, Any]:
+    """Return what `sim.metrics.summary` gave; anything but numbers in it would break whatever reads it later."""
+    numbers = {name: list(value.values()) if name in _TABLES else [value] for name, value in data.items() if name not in _TEXTS}
+    if wrong := [name for name, values in numbers.items() if not all(map(_is_number, values))]:
+        raise ValueError(wrong[0])
+    if not (min(data["jobs"], data["completed"]) >= 0 and all(isinstance(data.get(name, ""), str) for name in _TEXTS)):
+        raise ValueError("jobs")
+    return dict(data)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _GREATEST)
 
 
 def _thing(thing: Any) -> tuple[Recipe, str, list[str], list[str]]:

@@ -15,6 +15,9 @@ from sim.result import RunResult, Timing
 
 FRAMES: Final = ("jobs", "segments", "placements", "decisions", "notes", "outages", "failures", "usage")
 
+_WRONG: Final = (ValueError, LookupError, TypeError, AttributeError)
+"""What reading raises where tables, or what is known of them, are not as they were written."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -76,10 +79,14 @@ class Entry:
         StoreError
             If a frame is missing or damaged.
         """
-        facts: dict[str, Any] = {name: self._frame(name) for name in FRAMES} | dict(self.provenance["result"])
-        facts |= {"end_s": float(facts["end_s"]), "remarks": self.remarks, "timing": Timing(**self.provenance["timing"])}
-        result = RunResult(**facts)
-        if result.digest() != self.provenance["digest"]:
+        try:
+            facts: dict[str, Any] = {name: self._frame(name) for name in FRAMES} | dict(self.provenance["result"])
+            facts |= {"end_s": float(facts["end_s"]), "remarks": self.remarks, "timing": Timing(**self.provenance["timing"])}
+            result = RunResult(**facts)
+            same = result.digest() == self.provenance["digest"]
+        except _WRONG as error:
+            raise self._damaged("what is known of it") from error
+        if not same:
             raise self._damaged("its contents changed")
         return result
 
@@ -98,14 +105,14 @@ class Entry:
     def _frame(self, name: str) -> pd.DataFrame:
         try:
             frame = pd.read_parquet(BytesIO(self.files.read(self.key, f"{name}.parquet")))
+            # An empty table comes back without the categories of its columns.
+            for column, categories in self.provenance["categories"].get(name, {}).items():
+                if not isinstance(frame[column].dtype, pd.CategoricalDtype) or list(frame[column].cat.categories) != categories:
+                    frame[column] = pd.Categorical(frame[column], categories=categories)
         except FileNotFoundError as error:
             raise StoreError(f"The stored result {self.key[:12]} was removed, or has no frame '{name}'. Run the scenario again.") from error
-        except (OSError, ValueError) as error:
+        except (OSError, *_WRONG) as error:
             raise self._damaged(name) from error
-        # An empty table comes back without the categories of its columns.
-        for column, categories in self.provenance["categories"].get(name, {}).items():
-            if not isinstance(frame[column].dtype, pd.CategoricalDtype) or list(frame[column].cat.categories) != categories:
-                frame[column] = pd.Categorical(frame[column], categories=categories)
         return frame
 
     def _damaged(self, what: str) -> StoreError:

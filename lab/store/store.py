@@ -330,10 +330,10 @@ class Store:
             raise wrong
         entry = self.get(key)
         try:
-            # Reads everything and compares the digest.
+            # Reads everything, what is drawn included, and compares the digest.
             if entry is None:
                 raise wrong
-            entry.result()
+            entry.check()
         except StoreError as error:
             self.delete(key)
             raise wrong from error

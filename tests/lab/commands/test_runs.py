@@ -170,6 +170,20 @@ def _listed(change: Callable[[dict[str, Any]], object]) -> Callable[[str, bytes]
     return made
 
 
+def _manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[str, bytes], tuple[str, bytes]]:
+    def made(name: str, data: bytes) -> tuple[str, bytes]:
+        if not name.endswith("/manifest.json"):
+            return name, data
+        about = json.loads(data)
+        change(about)
+        return name, json.dumps(about).encode()
+
+    return made
+
+
+SCENARIO = {**STUDY["base"], "allocator": "fifo"}
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -182,6 +196,15 @@ def _listed(change: Callable[[dict[str, Any]], object]) -> Callable[[str, bytes]
         lambda name, data: (name, b"[" * 100_000) if name == "library.json" else (name, data),
         _listed(lambda body: body.update(numbers=[1])),
         _listed(lambda body: body.update(numbers={"../../x": {"summary": {}, "scenario": {}}})),
+        _listed(lambda body: body.update(numbers={"ab" * 16: {"summary": {}, "scenario": SCENARIO}})),
+        _listed(lambda body: body.update(numbers={"ab" * 16: {"summary": {"jobs": 12, "completed": 12, "jct_mean_s": "fast"}, "scenario": SCENARIO}})),
+        _listed(lambda body: body.update(numbers={"ab" * 16: {"summary": {"jobs": 12, "completed": 12, "end_s": [1.0]}, "scenario": SCENARIO}})),
+        _manifest(lambda about: about["summary"].update(jct_mean_s="\x1b[31m")),
+        _manifest(lambda about: about["summary"].update(jct_mean_s=10**400)),
+        _manifest(lambda about: about["provenance"].pop("categories")),
+        _manifest(lambda about: about["provenance"]["categories"].update({"chart-parts": 1.5})),
+        _manifest(lambda about: about["provenance"]["categories"]["failures"]["role"].append({"a": 1})),
+        _manifest(lambda about: about["provenance"].update(timing={"x": 1})),
         _listed(lambda body: body.update(things=[{"document": []}])),
         _listed(lambda body: body.update(things=7)),
         _listed(lambda body: body.pop("things")),
