@@ -43,7 +43,7 @@ def packed(store: Store, owner: str, ids: Sequence[str]) -> tuple[bytes, tuple[s
     Returns
     -------
     tuple of (bytes, tuple of str)
-        The archive, and the keys of results that were found damaged: they are removed, and only their numbers are in it.
+        The archive, and the keys of results that were found damaged: of these only the numbers are in it, and stay here.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def _is_sound(store: Store, key: str) -> bool:
         if entry is not None:
             entry.check()
     except StoreError:
-        store.delete(key)
+        store.spoiled(key)
         return False
     return entry is not None
 

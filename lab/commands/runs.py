@@ -136,8 +136,8 @@ def _export(store: Store, words: list[str], args: argparse.Namespace) -> str:
     if not damaged:
         return said
     which = ", ".join(key[:12] for key in damaged)
-    were = f"{plural(len(damaged), 'result')} ({which}) {'was' if len(damaged) == 1 else 'were'} damaged and removed"
-    return f"{said}\n{were}: the file has only the numbers. Run again to have the rest."
+    were = f"{plural(len(damaged), 'result')} ({which}) {'was' if len(damaged) == 1 else 'were'} damaged"
+    return f"{said}\n{were}: only the numbers are left, here and in the file. Run again to have the rest."
 
 
 def _import(store: Store, words: list[str], args: argparse.Namespace) -> str:

@@ -293,6 +293,11 @@ class Index:
         with self._changing() as connection:
             _forget(connection, kind, list(keys))
 
+    def hollow(self, key: str) -> None:
+        """Of a run whose files are lost, know the numbers only."""
+        with self._changing() as connection:
+            connection.execute(THINGS.update().where(THINGS.c.kind == RUN, THINGS.c.key == key).values(complete=False, bytes=0))
+
     def shelve(self, owner: str, study: str, document: Mapping[str, Any], title: str, keys: Sequence[str], name: str = "") -> None:
         """Put a comparison or sweep on somebody's shelf under a name, or to its front if it stands there, under the name that it has."""
         with self._changing() as connection:

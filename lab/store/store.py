@@ -107,19 +107,20 @@ class Store:
         return self.get(key) is not None
 
     def get(self, key: str) -> Entry | None:
-        """Return a result, or None if it is absent; a damaged one is removed, with a sentence in the log."""
+        """Return a result, or None if it is absent; of a damaged one the numbers are left, with a sentence in the log."""
         row = self._row(RUN, key)
         return self._entry(row) if row is not None and self._is_whole(row) else None
 
     def _is_whole(self, row: Row) -> bool:
-        """Tell whether all files of a result are there in their sizes; one that is damaged is removed."""
+        """Tell whether all files of a result are there in their sizes; of one that is damaged the numbers are left."""
         if not row.complete:
             return False
         sizes = self._files[RUN].sizes(row.key)
         wrong = [name for name, size in row.manifest["sizes"].items() if sizes.get(name) != size]
         if wrong:
-            _LOG.warning("The stored result %s is damaged (%s); it is removed and will be computed again.", row.key, ", ".join(wrong))
-            self.delete(row.key)
+            what = "its files are gone" if not sizes else ", ".join(wrong)
+            _LOG.warning("The stored result %s is damaged (%s); its numbers are kept, the rest can be computed again.", row.key[:12], what)
+            self.spoiled(row.key)
         return not wrong
 
     def _entry(self, row: Row) -> Entry:
@@ -192,6 +193,11 @@ class Store:
     def delete(self, *keys: str) -> None:
         """Remove results, as far as they are there."""
         self._remove(RUN, keys)
+
+    def spoiled(self, key: str) -> None:
+        """Remove the files of a damaged result; its numbers stay."""
+        self.index.hollow(_checked(key))
+        self._files[RUN].remove(key)
 
     def unshelve(self, owner: str, study: str) -> list[str]:
         """Take something off a shelf; return the runs that are deleted with it, because nothing on any shelf needs them any more."""

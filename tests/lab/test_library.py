@@ -139,6 +139,11 @@ def test_a_result_is_looked_for_once_and_what_is_damaged_is_not_known_whole(tmp_
     assert looked == []
     assert set(store.numbers(keys, whole=True)) == {keys[0], keys[2]}
     assert sorted(looked) == keys[:3]
+    # What the database knows of it is not damaged.
+    assert store.numbers(keys)[keys[1]] == store.numbers(keys)[keys[0]]
+    assert [entry.key for entry in store.entries()] == [keys[2], keys[0]]
+    put(store, keys[1])
+    assert store.has(keys[1])
 
 
 def test_runs_of_what_has_a_name_do_not_expire(tmp_path: Path) -> None:

@@ -303,8 +303,9 @@ def test_what_is_damaged_is_exported_as_numbers_and_that_is_said(call: Call, sto
         path = store.root / "runs" / key[:2] / key / name
         path.write_bytes(b"x" * path.stat().st_size)
     code, out, _ = call("runs", "export", study, "-o", "all.zip")
-    said = f"2 results ({', '.join(sorted(key[:12] for key in (bad, drawn)))}) were damaged and removed"
+    said = f"2 results ({', '.join(sorted(key[:12] for key in (bad, drawn)))}) were damaged: only the numbers are left"
     assert code == 0
+    assert set(store.numbers(keys)) == set(keys)
     assert out.splitlines()[1].startswith(said)
     monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "other"))
     assert call("runs", "import", "all.zip")[0] == 0
