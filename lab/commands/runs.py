@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -127,12 +129,18 @@ def _export(store: Store, words: list[str], args: argparse.Namespace) -> str:
     out = Path(args.out or "trainyard-runs.zip")
     if out.suffix != ".zip":
         raise UsageError(f"{out}: the name must end in .zip.")
-    data, damaged = archive.packed(store, HERE, words)
+    chosen = dict.fromkeys(library.item(store, HERE, mark).id for mark in words)
+    data, damaged = archive.packed(store, HERE, list(chosen))
+    part = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        out.write_bytes(data)
+        # An earlier archive of that name stays until this one is complete.
+        part.write_bytes(data)
+        part.replace(out)
     except OSError as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
         raise UsageError(f"{out}: this cannot be written ({error.strerror or error}). Choose another place.") from error
-    said = f"{out}: {plural(len(words), 'thing')}, {len(data) / 1e6:.1f} MB"
+    said = f"{out}: {plural(len(chosen), 'thing')}, {len(data) / 1e6:.1f} MB"
     if not damaged:
         return said
     which = ", ".join(key[:12] for key in damaged)
@@ -158,8 +166,8 @@ def _taken(store: Store, path: Path) -> str:
 
 def _remove(store: Store, words: list[str], args: argparse.Namespace) -> str:
     del args
-    chosen = [library.item(store, HERE, mark) for mark in words]
-    gone = sum(library.remove(store, HERE, one.id) for one in chosen)
+    chosen = dict.fromkeys(library.item(store, HERE, mark).id for mark in words)
+    gone = sum(library.remove(store, HERE, one) for one in chosen)
     return f"{plural(len(chosen), 'thing')} removed, and {plural(gone, 'run')} that nothing else needs"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import shutil
@@ -313,6 +314,29 @@ def test_what_is_damaged_is_exported_as_numbers_and_that_is_said(call: Call, sto
     assert set(other.numbers(keys)) == set(keys)
     assert other.get(bad) is None
     other.index.close()
+
+
+def test_an_archive_that_cannot_be_written_leaves_the_one_before(call: Call, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = ids(store)["study"]
+    assert call("runs", "export", study, "-o", "all.zip")[0] == 0
+    before = Path("all.zip").read_bytes()
+
+    def full(path: Path, data: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(data[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    code, _, err = call("runs", "export", study, "-o", "all.zip")
+    assert (code, err) == (2, "all.zip: this cannot be written (No space left on device). Choose another place.\n")
+    assert Path("all.zip").read_bytes() == before
+    assert [path.name for path in Path().glob("*.zip*")] + [path.name for path in Path().glob(".*")] == ["all.zip"]
+
+
+def test_what_is_named_twice_counts_once(call: Call, store: Store) -> None:
+    plan = ids(store)["plan"]
+    assert call("runs", "export", plan, plan[:12], "-o", "one.zip")[1].startswith("one.zip: 1 thing,")
+    assert call("runs", "rm", plan, plan[:12])[1].startswith("1 thing removed")
 
 
 def test_files_that_are_no_archives(store: Store) -> None:
