@@ -185,9 +185,12 @@ def _threads(client: Any) -> int:
 
 
 def _check_workers(client: Any, address: str) -> None:
-    if not _threads(client):
-        raise ExecutorError(f"The Dask scheduler at {address} has no workers. Start some with: dask worker {address}")
-    for where, told in client.run(_version, on_error="return").items():
+    answers = client.run(_version, on_error="return")
+    # A worker that goes while it is asked is lost like any other.
+    there = {where: told for where, told in answers.items() if not (isinstance(told, OSError) and type(told).__module__.startswith("distributed."))}
+    if not there or not _threads(client):
+        raise ExecutorError(f"The Dask scheduler at {address} has no workers. Start some there with 'dask worker {address}'.")
+    for where, told in there.items():
         if isinstance(told, BaseException):
             raise ExecutorError(f"The Dask worker {where} cannot load Trainyard ({told}). Install the same wheel there as here.")
         if told != _version():

@@ -111,7 +111,7 @@ def failure(sweep: Sweep, store: Store, where: str) -> str:
 
 def test_a_scheduler_without_workers_or_with_other_ones_is_one_sentence(machines: Machines, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = Sweep(STUDY, (Axis("seed", (1,)),))
-    assert failure(sweep, store, machines.place).endswith(f"has no workers. Start some with: dask worker {machines.address}")
+    assert failure(sweep, store, machines.place).endswith(f"has no workers. Start some there with 'dask worker {machines.address}'.")
     without = machines.start(PYTHONPATH=str(machines.folder))
     _wait_for(machines, 1)
     told = failure(sweep, store, machines.place)
@@ -172,6 +172,24 @@ def test_a_scheduler_that_dies_ends_the_sweep_with_a_sentence_and_what_is_done_i
     assert (run.state, run.error) == ("failed", "The machines of these runs were lost. What is done is kept: start again to go on.")
     assert len(store.numbers(run.keys)) == run.done == len(run.table())
     assert 5 <= run.done < 200
+
+
+@pytest.mark.parametrize("others", [{}, {"tcp://b": RESULTS_VERSION}])
+def test_a_worker_that_goes_while_it_is_asked_is_lost_like_any_other(others: dict[str, object]) -> None:
+    from distributed.comm.core import CommClosedError  # noqa: PLC0415 - an extra
+
+    class Leaving:
+        def run(self, *_: object, **__: object) -> dict[str, object]:
+            return {"tcp://a": CommClosedError("in <TCP (closed)>: Stream is closed"), **others}
+
+        def scheduler_info(self, **_: object) -> dict[str, object]:
+            return {"workers": {where: {"nthreads": 1} for where in others}}
+
+    if others:
+        executors._check_workers(Leaving(), "x:1")
+    else:
+        with pytest.raises(executors.ExecutorError, match="has no workers"):
+            executors._check_workers(Leaving(), "x:1")
 
 
 def test_a_scheduler_that_does_not_answer_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
