@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -30,6 +31,7 @@ HERE: Final = "this-machine"
 MOST_NAME: Final = 120
 MOST_TAGS: Final = 20
 MOST_TAG: Final = 40
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _KINDS: Final = {"study": Study, "sweep": Sweep, "plan": Question}
 KINDS: Final = {"study": "comparison", "sweep": "sweep", "plan": "plan"}
 """Kind of an item -> what a user calls it."""
@@ -101,6 +103,11 @@ def title(recipe: Recipe, store: Store | None = None) -> str:
     return f"Fewest nodes for {what}" if isinstance(recipe, Question) else what
 
 
+def _line(text: str) -> str:
+    """Return one line without what would command a terminal."""
+    return " ".join(_CONTROL.sub(" ", text).split())
+
+
 def shelve(store: Store, owner: str, recipe: Recipe, keys: Sequence[str]) -> str:
     """Put a recipe on a shelf, in front; return its id. A comparison is the same whatever it is called; its name becomes that on the shelf, unless it has one.
 
@@ -111,7 +118,7 @@ def shelve(store: Store, owner: str, recipe: Recipe, keys: Sequence[str]) -> str
     """
     name, own = (recipe.base.name, recipe.named("")) if isinstance(recipe, Study) else ("", recipe)
     made = identity(own)
-    store.index.shelve(owner, made, own.to_json(), title(own, store), keys, " ".join(name.split())[:MOST_NAME])
+    store.index.shelve(owner, made, own.to_json(), _line(title(own, store)), keys, _line(name)[:MOST_NAME])
     return made
 
 
@@ -179,12 +186,12 @@ def label(store: Store, owner: str, study: str, *, name: str | None = None, tags
     ParameterError
         If it is not there, or a text is too long.
     """
-    tidy = None if tags is None else list(dict.fromkeys(" ".join(tag.split()) for tag in tags if tag.split()))
+    tidy = None if tags is None else list(dict.fromkeys(filter(None, map(_line, tags))))
     if name is not None and len(name) > MOST_NAME:
         raise ParameterError(f"The name has {len(name)} characters; at most {MOST_NAME} are kept. Shorten it.")
     if tidy is not None and (len(tidy) > MOST_TAGS or any(len(tag) > MOST_TAG for tag in tidy)):
         raise ParameterError(f"At most {MOST_TAGS} tags of {MOST_TAG} characters are kept. Use fewer, or shorter ones.")
-    if not store.index.label(owner, study, name=None if name is None else " ".join(name.split()), tags=tidy):
+    if not store.index.label(owner, study, name=None if name is None else _line(name), tags=tidy):
         raise ParameterError(f"{study[:12]} is not in this library any more. Run it again.")
 
 

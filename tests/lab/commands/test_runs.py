@@ -333,6 +333,21 @@ def test_an_archive_that_cannot_be_written_leaves_the_one_before(call: Call, sto
     assert [path.name for path in Path().glob("*.zip*")] + [path.name for path in Path().glob(".*")] == ["all.zip"]
 
 
+def test_nothing_of_an_archive_commands_a_terminal(call: Call, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(body: dict[str, Any]) -> None:
+        body["things"][0] |= {"name": "a\x1b[2Jb\x00\n", "tags": ["\x9b31m", "\x07"]}
+        body["things"][0]["document"]["base"]["trace"]["source"] = "x\x1b]0;y.csv"
+
+    Path("odd.zip").write_bytes(_changed(archive.packed(store, HERE, [ids(store)["study"]])[0], _listed(change)))
+    monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "other"))
+    assert call("runs", "import", "odd.zip")[0] == 0
+    code, out, _ = call("runs", "list")
+    assert (code, "a [2Jb" in out, "31m" in out) == (0, True, True)
+    assert all(letter == "\n" or letter.isprintable() for letter in out)
+    (one,) = library.items(Store(tmp_path / "other"), HERE)
+    assert one.title.isprintable()
+
+
 def test_what_is_named_twice_counts_once(call: Call, store: Store) -> None:
     plan = ids(store)["plan"]
     assert call("runs", "export", plan, plan[:12], "-o", "one.zip")[1].startswith("one.zip: 1 thing,")
