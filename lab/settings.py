@@ -16,7 +16,7 @@ _SPECS: Final = ("allocator", "perf", "belief")
 _STUDY: Final = ("base", "allocators", "baseline", "repeats")
 
 
-def with_settings(document: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+def with_settings(document: Mapping[str, Any], settings: Sequence[str], told: str = "--set") -> dict[str, Any]:
     """Return a document with values replaced; whether they make sense is checked when the scenario is built.
 
     Parameters
@@ -26,6 +26,8 @@ def with_settings(document: Mapping[str, Any], settings: Sequence[str]) -> dict[
     settings : sequence of str
         Each ``path=value``, e.g. ``faults.mtbf_h=500``, ``seed=3``, ``belief=noisy:sigma=0.3``, ``cluster=16x8:v100``, ``cluster.groups.0.count=20``,
         ``trace.source.per_h=12`` for a made workload. In a study a path into the scenario needs no prefix, and ``allocator.head=skip`` changes every allocator.
+    told : str
+        What the user called them, for what is told of a mistake.
 
     Raises
     ------
@@ -37,9 +39,9 @@ def with_settings(document: Mapping[str, Any], settings: Sequence[str]) -> dict[
         path, equals, text = setting.partition("=")
         keys = path.strip().split(".")
         if not equals or not all(keys):
-            raise ParameterError(f"--set {setting}: this is not of the form path=value, e.g. faults.mtbf_h=500.")
+            raise ParameterError(f"{told} {setting}: this is not of the form path=value, e.g. faults.mtbf_h=500.")
         for root, rest in _places(changed, keys):
-            _put(root, rest, _value(text.strip()), setting)
+            _put(root, rest, _value(text.strip()), f"{told} {setting}")
     return changed
 
 
@@ -61,7 +63,7 @@ def _put(root: Any, keys: list[str], value: Any, setting: str) -> None:
     elif isinstance(node, dict):
         _params_of(node, last)[last] = value
     else:
-        raise ParameterError(f"--set {setting}: {keys[-2] if len(keys) > 1 else last} is a single value and has no parts.")
+        raise ParameterError(f"{setting}: {keys[-2] if len(keys) > 1 else last} is a single value and has no parts.")
 
 
 def _step(node: Any, key: str, setting: str) -> Any:
@@ -70,10 +72,10 @@ def _step(node: Any, key: str, setting: str) -> Any:
         node[at] = _opened(key, node[at])
         return node[at]
     if not isinstance(node, dict):
-        raise ParameterError(f"--set {setting}: there is nothing to change inside {key}.")
+        raise ParameterError(f"{setting}: there is nothing to change inside {key}.")
     home = _params_of(node, key)
     if key not in home:
-        raise ParameterError(f"--set {setting}: there is no '{key}'. There are: {', '.join(map(str, home)) or 'none'}.")
+        raise ParameterError(f"{setting}: there is no '{key}'. There are: {', '.join(map(str, home)) or 'none'}.")
     home[key] = _opened(key, home[key])
     return home[key]
 
@@ -94,9 +96,9 @@ def _params_of(node: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _index(node: list[Any], key: str, setting: str) -> int:
-    at = number(f"--set {setting}: {key}", key)
+    at = number(f"{setting}: {key}", key)
     if at != int(at) or not 0 <= at < len(node):
-        raise ParameterError(f"--set {setting}: there are {len(node)} entries, numbered from 0; {key} is none of them.")
+        raise ParameterError(f"{setting}: there are {len(node)} entries, numbered from 0; {key} is none of them.")
     return int(at)
 
 

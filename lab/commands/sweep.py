@@ -27,7 +27,8 @@ from lab.settings import with_settings
 from lab.store import Store, plain
 from lab.study import Study
 from lab.sweeps import tables
-from lab.sweeps.executors import DEFAULT, checked
+from lab.sweeps.crew import check_reached
+from lab.sweeps.executors import DASK, DEFAULT, checked
 from lab.sweeps.recipe import Sweep, axis_from_text
 from lab.sweeps.running import SweepRun
 from lab.sweeps.telling import reasons, seconds
@@ -92,6 +93,8 @@ def command_sweep(args: argparse.Namespace) -> None:
     store = Store()
     sweep = resumed(store, args, "sweep", Sweep) or _sweep(args)
     run = SweepRun(sweep, store, checked(args.executor), whole=args.whole)
+    if args.whole and args.executor.startswith(DASK):
+        check_reached(store)
     if sweep.runs > MOST_LOOKED_UP:
         ask_first(args, store, sweep.study, sweep.runs)
     run.recall()

@@ -49,11 +49,8 @@ class Crew:
     """
 
     def __init__(self, place: Place, store: Store, *, whole: bool = False) -> None:
-        if whole and place.remote and not store.shared:
-            raise StoreError(
-                f"Workers on other machines cannot write whole results to {store.place}. Let only numbers come back, "
-                "or set TRAINYARD_STORE and TRAINYARD_DATABASE to addresses that they reach."
-            )
+        if whole and place.remote:
+            check_reached(store)
         self._place, self._store, self._whole = place, store, whole
         self._tasks: dict[Future[Numbers], tuple[str, Scenario]] = {}
         self._shared: dict[tuple[str, ...], Any] = {}
@@ -136,6 +133,15 @@ class Crew:
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
+
+
+def check_reached(store: Store) -> None:
+    """Raise a `StoreError` if workers on other machines cannot write whole results to a store."""
+    if not store.shared:
+        raise StoreError(
+            f"Workers on other machines cannot write whole results to {store.place}. Let only numbers come back, "
+            "or set TRAINYARD_STORE and TRAINYARD_DATABASE to addresses that they reach."
+        )
 
 
 def known(store: Store, keys: Iterable[str], *, whole: bool = False) -> dict[str, Numbers]:

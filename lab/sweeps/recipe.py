@@ -215,7 +215,7 @@ class Sweep(Document):
             If a value cannot be used there.
         """
         changes = [f"{axis.path}={_text(value)}" for axis, value in zip(self.axes, point.values, strict=True)]
-        return Study.from_json(with_settings(self.study.to_json(), changes))
+        return Study.from_json(with_settings(self.study.to_json(), changes, "The axis"))
 
     def cells(self) -> Iterator[tuple[Cell, Scenario | TrainyardError]]:
         """Walk the runs: the first repeat of all points and policies, then the next, so that whole curves appear early.

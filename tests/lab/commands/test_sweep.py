@@ -189,6 +189,8 @@ def test_a_target_that_nothing_meets_tells_the_best_reached(call: Call) -> None:
         (["sweep", "nowhere.json"], "cannot be read"),
         (["sweep", "plain.json"], "Nothing varies"),
         (["sweep", "plain.json", "--axis", "nonsense=1,2"], "No run of this sweep can be made. The scenario has no setting 'nonsense'."),
+        (["sweep", "plain.json", "--axis", "allocators.5.head=skip"], "The axis allocators.5.head=skip: there are 2 entries, numbered from 0"),
+        (["sweep", "plain.json", "--axis", "seed=7", "--whole", "--executor", "dask://nowhere:1"], "Workers on other machines cannot write whole results"),
         (["sweep", "plain.json", "--axis", "seed=0..1e9:999999"], "cannot run from"),
         (["sweep", "plain.json", "--axis", "seed=0..99999:60000"], "more than 100,000"),
         (["sweep", "plain.json", "--axis", "seed=1", "--metric", "speed"], "there is no such number"),
