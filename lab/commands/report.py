@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from lab.results import outcomes
 from lab.results.outcomes import Shown
 from lab.run import keep, key_of, run
 from lab.settings import with_settings
-from lab.store import Store
+from lab.store import Store, StoreError
 from lab.study import Study
 from lab.traces.sources import load_trace
 from lab.words import plural
@@ -48,7 +49,12 @@ def command_report(args: argparse.Namespace, write: Write) -> None:
         raise UsageError(f"{out}: the name must end in .html.")
     study = _study(args)
     made = _complete(study, store)
-    text = write(outcomes.gather(study, store), store, datetime.now(UTC))
+    try:
+        text = write(outcomes.gather(study, store), store, datetime.now(UTC))
+    except StoreError:
+        _check(study, store)
+        made += _complete(study, store)
+        text = write(outcomes.gather(study, store), store, datetime.now(UTC))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text, encoding="utf-8", newline="")
@@ -56,6 +62,13 @@ def command_report(args: argparse.Namespace, write: Write) -> None:
         raise UsageError(f"{out}: the report cannot be written ({error.strerror or error}). Choose another place.") from error
     total = len(study.allocators) * study.repeats
     sys.stdout.write(f"{out}: {plural(total, 'run')}, {total - made} of them stored before; {len(text.encode()) / 1e6:.1f} MB\n")
+
+
+def _check(study: Study, store: Store) -> None:
+    """Read all results, so that those that are damaged are removed at once and not one after the other."""
+    for entry in filter(None, (store.get(key_of(scenario, store)) for scenario in study.scenarios())):
+        with suppress(StoreError):
+            entry.check()
 
 
 def _study(args: argparse.Namespace) -> Study:

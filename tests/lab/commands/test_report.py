@@ -48,6 +48,18 @@ def test_what_is_missing_is_run_and_what_is_stored_is_not(call: Call, tiny: Stud
     assert Path("made/again.html").stat().st_size > 4_000_000
 
 
+def test_damaged_results_are_made_again(call: Call, tiny: Study, tmp_path: Path) -> None:
+    assert call(tiny)[0] == 0
+    text = Path("report.html").read_text("utf-8")
+    harmed = list((tmp_path / "store").glob("runs/*/*/jobs.parquet"))
+    for path in harmed:
+        path.write_bytes(b"x" * path.stat().st_size)
+    code, out, _ = call(tiny)
+    assert (code, len(harmed)) == (0, 2)
+    assert out.startswith("report.html: 2 runs, 0 of them stored before; ")
+    assert abs(len(Path("report.html").read_text("utf-8")) - len(text)) < 1000
+
+
 def test_jobs_that_are_not_here_can_be_named(call: Call, tiny: Study, tmp_path: Path) -> None:
     away = replace(tiny, base=replace(tiny.base, trace=TraceSpec("store:" + "0" * 32)))
     code, out, err = call(away)
