@@ -264,6 +264,12 @@ def not_common(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
     return f"{'; '.join(told)}; differences use the jobs that both completed. Who completes fewer jobs than another is not underlined."
 
 
+def together(counts: pd.DataFrame) -> str:
+    """Return what stands behind a number of jobs that is of several repeats, from `counts`; "" = of one run."""
+    repeats = int(counts["repeats"].iloc[0])
+    return f" ({repeats} repeats together)" if repeats > 1 else ""
+
+
 def percent(share: float) -> str:
     """Return a share as whole percent, as words below 1 %."""
     return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:,.0f} %"
