@@ -13,7 +13,7 @@ from lab import readable
 from lab.front import Trace
 from lab.results import behind, gpu_types, groups
 from lab.results.compare import together
-from lab.results.frames import drawn
+from lab.results.frames import drawn, first_of
 from lab.results.outcomes import Report, Shown
 from lab.words import plural
 
@@ -111,7 +111,8 @@ def _timeline(scene: Scene) -> Iterator[Drawn]:
     figure = charts.timeline(frames, (scene.style, scene.types), scene.axis, title=title)
     most = "; ".join(f"{name} {frame['waiting'].max():,.0f}" for name, frame in frames["queue"].items())
     alt = f"Jobs waiting{', GPUs busy and utilisation by GPU type' if scene.cluster.gpus else ''} over time. Most jobs waiting: {most}."
-    yield Drawn("timeline", figure, alt, _stacked(frames["queue"], {"t_s": _TIME, "waiting": "Jobs waiting"}))
+    first = first_of(scene.shown.study.repeats, scene.shown.study.base.seed)
+    yield Drawn("timeline", figure, alt, _stacked(frames["queue"], {"t_s": _TIME, "waiting": "Jobs waiting"}), first)
     if scene.cluster.gpus:
         rows = [charts.state_row(name, frame, scene.axis) for name, frame in frames["states"].items()]
         idle = "; ".join(f"{name} {frame['fragmented'].max():,.0f}" for name, frame in frames["states"].items())

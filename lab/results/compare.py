@@ -15,7 +15,7 @@ from lab import words
 from lab.results.bootstrap import FEWEST, interval
 from lab.results.compared import METRICS, Goal, Metric
 from sim.errors import ParameterError
-from sim.metrics import change_histogram
+from sim.metrics import change_histogram, distribution
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -231,6 +231,11 @@ def changes(outcomes: Sequence[Outcome], baseline: int = 0) -> dict[str, Change]
 def _change(pair: Paired) -> Change:
     differ = np.abs(pair.after_s - pair.before_s) > SAME_S
     return Change(pair.both, pair.slower, pair.faster, change_histogram(np.maximum(pair.before_s[differ], SAME_S), np.maximum(pair.after_s[differ], SAME_S)))
+
+
+def cdf(outcome: Outcome) -> pd.DataFrame:
+    """Return the distribution of completion times over all repeats, as `sim.metrics.jct_cdf`."""
+    return distribution(np.concatenate([of_jobs(outcome, turn, "jct")[outcome.done(turn)] for turn in range(len(outcome.jobs))]))
 
 
 def counts(outcomes: Sequence[Outcome]) -> pd.DataFrame:
