@@ -10,6 +10,8 @@ from lab.results.trust import duration
 from lab.words import MANY, as_many
 
 MISSING: Final = "–"
+SEEN: Final = 0.0005
+"""Below, a relative difference is told as none."""
 
 
 def time(seconds: float) -> str:
@@ -43,7 +45,7 @@ def change(value: float) -> str:
     """Return a relative difference with sign: "−41 %", "+9.5 %"; above `lab.words.MANY` as a factor: "90 times"."""
     if not math.isfinite(value):
         return ""
-    if abs(value) < 0.0005:
+    if abs(value) < SEEN:
         return "±0 %"
     if value > MANY:
         return f"{as_many(value)} times"

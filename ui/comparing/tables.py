@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from lab.readable import SEEN
 from lab.results import frames
 from lab.results.compared import METRICS, SLOWER, Metric
 from lab.words import MANY
@@ -21,8 +22,6 @@ MAIN: Final = (
 )
 """Metrics of the first table; the other one has them all."""
 _ALL: Final[Mapping[str, Metric]] = {metric.name: metric for metric in (*METRICS, SLOWER)}
-_SEEN: Final = 0.0005
-"""Below, a relative difference is told as none."""
 Style = Mapping[str, tuple[str, str]]
 _DASH: Final = {
     "solid": ((28, 0),),
@@ -135,7 +134,7 @@ def _difference(row: Mapping[str, Any], look: Look) -> str:
     if not text or not look.baseline:
         return '<span class="diff">&nbsp;</span>' if look.baseline else ""
     low, high, bounds = float(row["low"]), float(row["high"]), ""
-    if max(abs(low), abs(high)) >= _SEEN:  # not of NaN
+    if max(abs(low), abs(high)) >= SEEN:  # not of NaN
         text += f" ± {_half((high - low) / 2, float(row['change']))}"
         bounds = f' title="95 % of resamples: {words.change(low)} to {words.change(high)}"'
     word = f" {row['verdict']}" if row["verdict"] else ""

@@ -43,7 +43,7 @@ def words_of_the_field() -> None:
     for one in found:
         also = f" ({one.also})" if one.also else ""
         title, text = prose.whole(one.page)
-        with st.container(horizontal=True):
+        with st.container(horizontal=True, gap="xsmall"):
             st.markdown(f"**{one.term}**{also}  \n{one.text}")
             if st.button(f"More: {title}", key=f"more/{one.term}", type="tertiary", help=f"From docs/{one.page}"):
                 st.dialog(title, width="large")(st.markdown)(text)
