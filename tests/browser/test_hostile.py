@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 import report
 from lab.front import Store, Study
@@ -52,7 +52,7 @@ def test_names_run_nothing_on_any_page(study: Study, app: str, page: Page) -> No
         # The button of Streamlit's tables would write formulas as they are.
         if name == "explore":
             page.locator("[data-testid=stDataFrame]").first.hover()
-        assert page.get_by_role("button", name="Download as CSV").count() == 0
+        expect(page.get_by_role("button", name="Download as CSV")).to_have_count(0)
 
 
 def test_a_report_opens_without_a_network(study: Study, store: Path, page: Page, tmp_path: Path) -> None:
