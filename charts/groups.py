@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from charts.axes import duration_text, log_duration
-from charts.theme import LINE_PX, NARROW_PX, Style, figure, legend_px, literal
+from charts.theme import BASELINE_COLOUR, LINE_PX, NARROW_PX, Style, figure, legend_px, literal
 
 Trace = dict[str, Any]
 Floats = NDArray[np.float64]
@@ -38,6 +38,8 @@ def dumbbell(table: pd.DataFrame, style: Style, baseline: str, title: str = "", 
     base = found[baseline]["value"]
     traces = [_joints(label, base, found[label]["value"], style) | {"y": _thrice(len(groups), shifts[label])} for label in others]
     rows = np.arange(len(groups))
+    if len(others) > 1:
+        traces.append(_begins(base, rows, list(shifts.values())))
     traces += [_marks(label, found[label], groups, style, hollow=label == baseline) | {"y": rows + shifts.get(label, 0.0)} for label in [*others, baseline]]
     every = table[["value", "low", "high"]].to_numpy(np.float64).ravel()
     every = every[np.isfinite(every) & (every > 0)]
@@ -63,6 +65,13 @@ def _joints(label: str, begin: Floats, end: Floats, style: Style) -> Trace:
     x, (colour, dash) = np.column_stack((begin, end, np.full(len(begin), np.nan))).ravel(), style[label]
     line = {"color": colour, "dash": dash, "width": LINE_PX}
     return {"type": "scatter", "mode": "lines", "name": literal(label), "line": line, "x": x, "hoverinfo": "skip", "showlegend": False, "legendgroup": label}
+
+
+def _begins(base: Floats, rows: NDArray[np.int64], shifts: list[float]) -> Trace:
+    """Return a tick where each line begins, because the baseline's mark is on the middle one only."""
+    y = (rows[:, None] + np.array(shifts)).ravel()
+    marker = {"symbol": "line-ns-open", "color": BASELINE_COLOUR, "size": 9, "line": {"width": LINE_PX}}
+    return {"type": "scatter", "mode": "markers", "x": np.repeat(base, len(shifts)), "y": y, "marker": marker, "hoverinfo": "skip", "showlegend": False}
 
 
 def _marks(label: str, of: dict[str, Floats], groups: list[str], style: Style, *, hollow: bool) -> Trace:

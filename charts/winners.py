@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from charts.theme import NEUTRAL, TEXT_PX, faded, figure
+from charts.theme import NARROW_PX, NEUTRAL, TEXT_PX, faded, figure, legend_px
 
 _TICKS: Final = {-5: "1/32", -4: "1/16", -3: "1/8", -2: "1/4", -1: "1/2", 0: "same", 1: "2 ×", 2: "4 ×", 3: "8 ×", 4: "16 ×", 5: "32 ×"}
 _STRIPES: Final = "rgba(255, 255, 255, 0.7)"
 
 
-def winners(histogram: pd.DataFrame, shares: tuple[float, float, float], colour: str, title: str = "") -> go.Figure:
+def winners(histogram: pd.DataFrame, shares: tuple[float, float, float], colour: str, title: str = "", beside: Sequence[str] = ()) -> go.Figure:
     """Draw the jobs whose completion time changed, by its ratio to that under the baseline, on a symmetric log axis with "same" in the middle.
 
     Parameters
@@ -27,6 +28,8 @@ def winners(histogram: pd.DataFrame, shares: tuple[float, float, float], colour:
         Of the policy. Slower jobs are hatched as well, so that sides are told apart without colour.
     title : str
         The finding or the question.
+    beside : sequence of str
+        Policies of the figure of completion times that it stands beside: as high as that.
     """
     low, high = (np.log2(histogram[name].to_numpy(np.float64)) for name in ("low", "high"))
     most = float(max(-low.min(), high.max())) if len(histogram) else 1.0
@@ -47,7 +50,7 @@ def winners(histogram: pd.DataFrame, shares: tuple[float, float, float], colour:
         "title": {"text": "JCT, times the baseline's"},
     }
     y = {"rangemode": "tozero", "title": {"text": "jobs"}}
-    drawn = figure(traces, title, 280, legend_px=24, xaxis=x, yaxis=y, showlegend=False, bargap=0)
+    drawn = figure(traces, title, 320, legend_px=max(24, legend_px(beside, NARROW_PX)), xaxis=x, yaxis=y, showlegend=False, bargap=0)
     drawn.add_vline(x=0, line={"color": NEUTRAL, "width": 2})
     words = zip(("← faster {}", "same {}", "slower {} →"), shares, (0.0, 0.5, 1.0), ("left", "center", "right"), strict=True)
     for text, share, at, anchor in words:

@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lab.results.trust import duration
+from lab.words import MANY, as_many
 
 MISSING: Final = "–"
+SEEN: Final = 0.0005
+"""Below, a relative difference is told as none."""
 
 
 def time(seconds: float) -> str:
@@ -39,11 +42,13 @@ def count(value: float) -> str:
 
 
 def change(value: float) -> str:
-    """Return a relative difference with sign."""
+    """Return a relative difference with sign: "−41 %", "+9.5 %"; above `lab.words.MANY` as a factor: "90 times"."""
     if not math.isfinite(value):
         return ""
-    if abs(value) < 0.0005:
+    if abs(value) < SEEN:
         return "±0 %"
+    if value > MANY:
+        return f"{as_many(value)} times"
     digits = 0 if abs(value) >= 0.1 else 1
     return f"{'+' if value > 0 else '−'}{abs(100 * value):,.{digits}f} %"
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+MANY: Final = 3.0
+"""A relative increase above this is told as a factor."""
 _CAUSES: Final = {"oom": "out of memory ({role})", "interruption": "interrupted", "outage": "its node went down"}
 _DAY_S: Final = 86_400.0
 _MOST_DAYS: Final = 1_000_000
@@ -17,6 +19,16 @@ def plural(number: int, noun: str) -> str:
     """Return a number with its noun."""
     many = f"{noun[:-1]}ies" if noun.endswith("cy") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else many}"
+
+
+def as_many(change: float) -> str:
+    """Return a relative increase as the factor that it is: "4.3", "90"."""
+    return f"{1.0 + change:,.{1 if change < 9 else 0}f}"
+
+
+def numbers(name: str) -> str:
+    """Return a class of numbers as people write it: "2–4"."""
+    return name.replace("-", "–")
 
 
 def counted(jobs: Mapping[str, int], most: int = 5) -> str:

@@ -12,7 +12,8 @@ import charts
 from lab import readable
 from lab.front import Trace
 from lab.results import behind, gpu_types, groups
-from lab.results.frames import drawn
+from lab.results.compare import together
+from lab.results.frames import drawn, first_of
 from lab.results.outcomes import Report, Shown
 from lab.words import plural
 
@@ -110,7 +111,8 @@ def _timeline(scene: Scene) -> Iterator[Drawn]:
     figure = charts.timeline(frames, (scene.style, scene.types), scene.axis, title=title)
     most = "; ".join(f"{name} {frame['waiting'].max():,.0f}" for name, frame in frames["queue"].items())
     alt = f"Jobs waiting{', GPUs busy and utilisation by GPU type' if scene.cluster.gpus else ''} over time. Most jobs waiting: {most}."
-    yield Drawn("timeline", figure, alt, _stacked(frames["queue"], {"t_s": _TIME, "waiting": "Jobs waiting"}))
+    first = first_of(scene.shown.study.repeats, scene.shown.study.base.seed)
+    yield Drawn("timeline", figure, alt, _stacked(frames["queue"], {"t_s": _TIME, "waiting": "Jobs waiting"}), first)
     if scene.cluster.gpus:
         rows = [charts.state_row(name, frame, scene.axis) for name, frame in frames["states"].items()]
         idle = "; ".join(f"{name} {frame['fragmented'].max():,.0f}" for name, frame in frames["states"].items())
@@ -128,7 +130,7 @@ def _winners(scene: Scene) -> Iterator[Drawn]:
             figure = charts.winners(change.histogram, shares, scene.style[title][0], question)
             told = f"{readable.share(change.faster)} are done sooner under {title} than under {scene.said.baseline}, {readable.share(change.slower)} later"
             data = change.histogram.rename(columns={"low": "From (times as long)", "high": "To (times as long)", "jobs": "Jobs"})
-            yield Drawn(f"winners-{at + 1}", figure, f"Of {plural(change.jobs, 'job')} completed under both, {told}.", data)
+            yield Drawn(f"winners-{at + 1}", figure, f"Of {plural(change.jobs, 'job')}{together(scene.said.counts)} completed under both, {told}.", data)
 
 
 def _groups(scene: Scene) -> Iterator[Drawn]:
@@ -147,21 +149,7 @@ def _groups(scene: Scene) -> Iterator[Drawn]:
         figure = charts.dumbbell(table.assign(group=counted), scene.style, said.baseline, question, told)
         data = pd.DataFrame({"Group": table["group"], "Policy": table["label"], "Jobs": table["jobs"], "Mean JCT": table["value"].map(readable.time)})
         data["Change"] = table["change"].map(readable.change)
-        lacking = f" {plural(found.left_out, 'job')} that not every policy completed are left out." if found.left_out else ""
-        note = f"Open mark: {said.baseline}, joined to the others. Jobs completed under all of these policies.{lacking}"
-        yield Drawn(f"groups-{by}", figure, _largest(table, said.baseline), data, note)
-
-
-def _largest(table: pd.DataFrame, baseline: str) -> str:
-    """Return the largest gain and the largest loss of a group."""
-    known = table.dropna(subset=["change"]).sort_values("change").to_dict("records")
-    ends = (("falls", known[0]), ("rises", known[-1])) if known else ()
-    told = [
-        f"{word} most under {row['label']} for {row['group']}: {readable.change(row['change'])}"
-        for word, row in ends
-        if row["change"] and (row["change"] < 0) == (word == "falls")
-    ]
-    return f"Against {baseline}, mean JCT {'; it '.join(told)}." if told else f"No group's mean JCT is known to differ from that under {baseline}."
+        yield Drawn(f"groups-{by}", figure, found.finding(said.baseline, told), data, found.note(said.baseline, together(said.counts)))
 
 
 def _jct(scene: Scene) -> Drawn:

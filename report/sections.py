@@ -70,7 +70,7 @@ def _value(row: Mapping[Any, Any] | None, metric: Metric) -> str:
     value = text(readable.BY_UNIT[metric.unit](float(row["value"])))
     shown = f"<u>{value}</u>" if row["best"] else value
     change = readable.change(float(row["change"]))
-    if change and row["low"] == row["low"]:
+    if change and max(abs(row["low"]), abs(row["high"])) >= readable.SEEN:  # not of NaN
         change += f" ({readable.change(float(row['low']))} to {readable.change(float(row['high']))})"
     if change and row["verdict"]:
         change = f"{'▲' if row['change'] > 0 else '▼'} {change} {row['verdict']}"

@@ -172,6 +172,11 @@ class Lesson:
         """Most jobs that it can have; 0 = a fixed number."""
         return int(Spec.parse(self.base.base.trace.source.removeprefix(MADE)).values.get("jobs", 0)) if self.made else 0
 
+    @property
+    def plans(self) -> bool:
+        """Whether it varies the machines, which Plan does too."""
+        return self.axis is not None and any(one.startswith("cluster=") for sets in self.axis.sets for one in sets)
+
     def place(self, value: float | None) -> int:
         """Return the place of a value on the axis; None = the last."""
         return self.values.index(value) if value is not None else len(self.values) - 1

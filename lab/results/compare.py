@@ -15,7 +15,7 @@ from lab import words
 from lab.results.bootstrap import FEWEST, interval
 from lab.results.compared import METRICS, Goal, Metric
 from sim.errors import ParameterError
-from sim.metrics import change_histogram
+from sim.metrics import change_histogram, distribution
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -233,6 +233,11 @@ def _change(pair: Paired) -> Change:
     return Change(pair.both, pair.slower, pair.faster, change_histogram(np.maximum(pair.before_s[differ], SAME_S), np.maximum(pair.after_s[differ], SAME_S)))
 
 
+def cdf(outcome: Outcome) -> pd.DataFrame:
+    """Return the distribution of completion times over all repeats, as `sim.metrics.jct_cdf`."""
+    return distribution(np.concatenate([of_jobs(outcome, turn, "jct")[outcome.done(turn)] for turn in range(len(outcome.jobs))]))
+
+
 def counts(outcomes: Sequence[Outcome]) -> pd.DataFrame:
     """Return how many jobs ended how, one row per policy, summed over `repeats`, and `why` those failed that did: what stands beside every mean."""
     rows = []
@@ -262,6 +267,12 @@ def not_common(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
     if not told:
         return ""
     return f"{'; '.join(told)}; differences use the jobs that both completed. Who completes fewer jobs than another is not underlined."
+
+
+def together(counts: pd.DataFrame) -> str:
+    """Return what stands behind a number of jobs that is of several repeats, from `counts`; "" = of one run."""
+    repeats = int(counts["repeats"].iloc[0])
+    return f" ({repeats} repeats together)" if repeats > 1 else ""
 
 
 def percent(share: float) -> str:

@@ -65,6 +65,11 @@ def series(name: str, result: RunResult, cluster: Cluster, window: tuple[float, 
     return reduce_frame(SERIES[name](result, cluster), t0, t1, bins)
 
 
+def first_of(repeats: int, seed: int) -> str:
+    """Return what must be known of figures over time where there are repeats; "" = there are none."""
+    return f"Figures over time show the first of {repeats} repeats, with seed {seed}." if repeats > 1 else ""
+
+
 def chart_frames(result: RunResult, cluster: Cluster, measure: Measure) -> dict[str, pd.DataFrame]:
     """Return what the first view of a result draws: the series of `SERIES` and ``resources`` over the whole run, ``allocation``, ``cdf`` and ``parts``."""
     # Frames are kept per run, before anybody knows how many policies a page will show: so for the most. Per policy one line waits, one is busy, one per

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lab.readable import change
 from lab.results import compare, outcomes
 from lab.results.compare import Floats, Mask, Outcome, of_jobs, ratio
 from lab.results.outcomes import Shown
-from lab.words import plural
+from lab.words import numbers, plural
 from sim.metrics import SIZE_CLASSES, size_class
 from sim.result import OUTCOMES
 from sim.trace import Trace
@@ -66,6 +67,22 @@ class Grouped:
 
     table: pd.DataFrame
     left_out: int
+
+    def finding(self, baseline: str, what: str) -> str:
+        """Return the largest gain and the largest loss of a group against the baseline, of `what` (a value of `WHATS`)."""
+        known = self.table.dropna(subset=["change"]).sort_values("change").to_dict("records")
+        told = []
+        for word, row in (("falls", known[0]), ("rises", known[-1])) if known else ():
+            size = float(row["change"])
+            if size and (size < 0) == (word == "falls"):
+                told.append(f"{word} most under {row['label']} for {row['group']}: {change(size)}")
+        return f"Against {baseline}, {what} {'; it '.join(told)}." if told else f"No group's {what} differs from that under {baseline}."
+
+    def note(self, baseline: str, together: str) -> str:
+        """Return what stands below its figure; for `together` see `compare.together`."""
+        are = "is" if self.left_out == 1 else "are"
+        lacking = f" {plural(self.left_out, 'job')} that not every policy completed {are} left out." if self.left_out else ""
+        return f"Open mark: {baseline}, joined to the others. Jobs completed under all of these policies{together}.{lacking}"
 
 
 def groupings(trace: Trace, jobs: pd.DataFrame) -> dict[str, Grouping]:
@@ -160,7 +177,7 @@ def only(shown: Shown, members: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def size_text(name: str) -> str:
     """Return a class of `sim.metrics.SIZE_CLASSES` in words."""
-    return {"0": "no GPU", "1": "1 GPU"}.get(name, f"{name} GPUs")
+    return {"0": "no GPU", "1": "1 GPU"}.get(name, f"{numbers(name)} GPUs")
 
 
 def _classes(title: str, names: Sequence[str], codes: Codes) -> Grouping:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from lab.results.compare import Interval, Outcome, Paired, jobs_text, paired, percent, table
+from lab.words import MANY, as_many
 
 GOALS: Final[Mapping[str, str]] = {
     "jct_mean_s": "mean JCT",
@@ -61,7 +62,7 @@ def headline(outcomes: Sequence[Outcome], baseline: int = 0, goal: str = "jct_me
     verb = "cuts" if reduced else "raises"
     change = abs(float(_at(cells, found, goal)))
     told = _cost(paired(base, found), _elsewhere(cells, found, goal)) if reduced else _gain(paired(base, found))
-    return f"{found.label} {verb} {GOALS[goal]} by {percent(change)} against {base.label}; {told}."
+    return f"{found.label} {verb} {GOALS[goal]} {_by(change)} against {base.label}; {told}."
 
 
 Cells = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -84,7 +85,11 @@ def _elsewhere(cells: Cells, outcome: Outcome, goal: str) -> str:
     """Return the other goal that gets clearly worse by the most; "" = none by much."""
     worse = {name: _at(cells, outcome, name) for name in GOALS if name != goal and cells.get((outcome.label, name), {}).get("verdict") == "worse"}
     name = max(worse, key=lambda one: worse[one], default="")
-    return f"{GOALS[name]} rises by {percent(worse[name])}" if name and worse[name] >= _WORTH else ""
+    return f"{GOALS[name]} rises {_by(worse[name])}" if name and worse[name] >= _WORTH else ""
+
+
+def _by(change: float) -> str:
+    return f"{as_many(change)}-fold" if change > MANY else f"by {percent(change)}"
 
 
 def _cost(pair: Paired, elsewhere: str) -> str:
@@ -100,7 +105,7 @@ def _cost(pair: Paired, elsewhere: str) -> str:
 def _gain(pair: Paired) -> str:
     if pair.only_base > pair.only_other:
         return _cost(pair, "")
-    return f"{percent(pair.faster)} of jobs get faster"
+    return f"{percent(pair.faster)} of jobs get faster" if pair.faster else "no job gets faster"
 
 
 def _nothing(outcomes: Sequence[Outcome]) -> str:

@@ -29,7 +29,7 @@ from sim.trace import Trace
 __all__ = ["MOST_SHOWN", "Report", "Shown", "gather", "job_ids", "keys", "measured_jobs", "outcome", "report", "safe_csv", "titles"]
 BEYOND: Final = "used GPUs this cluster does not have"
 """Remark beside a recorded schedule that does not fit on the cluster."""
-_KINDS: Final = ("queue", "utilisation", "capacity", "states", "cdf", "allocation")
+_KINDS: Final = ("queue", "utilisation", "capacity", "states", "allocation")
 _FORMULA: Final = r"[=+\-@\t\r]"
 
 
@@ -102,7 +102,7 @@ class Report:
     not_common : str
         Which policies did not complete the same jobs as the baseline, see `lab.results.compare.not_common`; "" = all did.
     frames : mapping
-        Kind ("queue", "utilisation", "capacity", "states", "cdf", "allocation") -> title -> reduced frame of the first repeat.
+        Kind ("queue", "utilisation", "capacity", "states", "cdf", "allocation") -> title -> reduced frame of the first repeat; "cdf" of all.
     parts : DataFrame
         What the mean completion time of each policy consists of, see `sim.metrics.jct_parts`: one row per policy, means over its repeats; `policy` first.
     job_ids : mapping of str
@@ -199,8 +199,7 @@ def report(shown: Shown, store: Store) -> Report | None:
     if not places:
         return None
     outcomes = [outcome(shown, at) for at in places]
-    based = shown.study.baseline in places
-    base = places.index(shown.study.baseline) if based else 0
+    base = places.index(shown.study.baseline) if (based := shown.study.baseline in places) else 0
     table = compare.table(outcomes, base)
     if not based:
         table = table.assign(baseline=False, change=float("nan"), low=float("nan"), high=float("nan"), verdict="")
@@ -209,6 +208,7 @@ def report(shown: Shown, store: Store) -> Report | None:
     firsts = {shown.titles[at]: shown.entries[at][0] for at in places}
     counts = compare.counts(outcomes)
     frames = {kind: {title: entry.chart(kind) for title, entry in firsts.items()} for kind in _KINDS}
+    frames["cdf"] = {one.label: compare.cdf(one) for one in outcomes}
     return Report(
         mark=shown.mark,
         labels=tuple(firsts),

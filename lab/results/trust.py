@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lab.results.compare import Outcome
+from lab.words import numbers
 from sim.metrics import size_class
 from sim.result import RunResult
 from sim.trace import Trace
@@ -137,6 +138,7 @@ def _against(recorded: Floats, outcome: Outcome) -> Trust | None:
             "p95_s": grouped["error"].quantile(0.95),
         }
     ).reset_index()
+    by_size["size"] = by_size["size"].astype(str).map(numbers)
     return Trust(outcome.label, len(error), float(np.median(error)), float(np.percentile(error, 95)), by_size)
 
 

@@ -2,7 +2,7 @@
 
 from sim.metrics.allocation import JCT_PARTS, OTHERS, allocation_series, jct_parts
 from sim.metrics.hetero import fairness, isolated_s, note_families, note_series, quantiles, ratios, type_shares, type_use
-from sim.metrics.jobs import SIZE_CLASSES, Window, change_histogram, jct_cdf, job_table, measured, outcome_counts, size_class
+from sim.metrics.jobs import SIZE_CLASSES, Window, change_histogram, distribution, jct_cdf, job_table, measured, outcome_counts, size_class
 from sim.metrics.predictions import Accuracy, accuracy, predicted
 from sim.metrics.prefix import first_difference_s
 from sim.metrics.resources import resource_hours, resource_series, resource_share
@@ -30,6 +30,7 @@ __all__ = [
     "capacity_series",
     "change_histogram",
     "cost_cluster_usd",
+    "distribution",
     "downtimes",
     "durations",
     "fairness",

@@ -134,8 +134,12 @@ def jct_cdf(result: RunResult, measure: Window | None = None, most: int = 400) -
     Quantile of the empirical distribution: the ceil(share x n)-th smallest value, with share = 1/k .. k/k and k = min(n, most).
     """
     chosen = completed(result) & measured(result, measure)
-    jobs = result.jobs
-    ordered = np.sort((jobs["finish_s"] - jobs["submit_s"]).to_numpy()[chosen])
+    return distribution((result.jobs["finish_s"] - result.jobs["submit_s"]).to_numpy()[chosen], most)
+
+
+def distribution(jct_s: Floats, most: int = 400) -> pd.DataFrame:
+    """Return the distribution of completion times in seconds, of one run or of several, as `jct_cdf` does."""
+    ordered = np.sort(jct_s)
     points = min(len(ordered), most)
     ranks = np.arange(1, points + 1)
     at = (ranks * len(ordered) + points - 1) // max(points, 1) - 1

@@ -54,7 +54,8 @@ def test_dumbbell_joins_baseline_and_policy() -> None:
     table = pd.DataFrame(rows).assign(low=np.nan, high=np.nan)
     figure = charts.dumbbell(table, STYLE, "fifo")
     lines = [trace for trace in figure.data if trace.mode == "lines"]
-    marks = [trace for trace in figure.data if trace.mode == "markers"]
+    begins, *marks = [trace for trace in figure.data if trace.mode == "markers"]
+    assert (begins.x.tolist(), begins.y.tolist()) == ([100, 100, 200, 200], [-0.27, 0.27, 0.73, 1.27])
     assert lines[0].x.tolist()[:2] == [100, 50]
     assert np.isnan(lines[0].x[2])
     assert (lines[0].y[0], lines[0].y[1]) == (-0.27, -0.27)
@@ -66,8 +67,8 @@ def test_dumbbell_joins_baseline_and_policy() -> None:
     assert not any(mark.error_x.array is not None for mark in marks)
     assert charts.dumbbell(table[(table["label"] != "las").to_numpy()], STYLE, "fifo").data[0].y[0] == 0
     bounded = charts.dumbbell(table.assign(low=table["value"] - 10, high=table["value"] + 20), STYLE, "fifo")
-    assert (bounded.data[2].error_x.arrayminus[0], bounded.data[2].error_x.array[0]) == (10, 20)
-    assert bounded.data[2].text[0] == "1: 50 s (40 s to 70 s)"
+    assert (bounded.data[3].error_x.arrayminus[0], bounded.data[3].error_x.array[0]) == (10, 20)
+    assert bounded.data[3].text[0] == "1: 50 s (40 s to 70 s)"
 
 
 def test_the_overview_is_dragged_on_and_veils_what_is_not_chosen() -> None:

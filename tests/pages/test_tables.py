@@ -42,6 +42,12 @@ def test_an_interval_is_half_its_width_with_both_ends_in_the_title() -> None:
     assert "−35 % ± 25 better" in text(wide)
 
 
+def test_large_changes_are_told_as_factors_with_intervals_in_times() -> None:
+    html = made(row("A", "jct_mean_s", 60), row("B", "jct_mean_s", 5400, 89, 88, 90.4))
+    assert "▲ 90 times ± 1.2 worse" in text(html)
+    assert "95 % of resamples: 89 times to 91 times" in html
+
+
 def test_the_note_says_what_is_compared_and_who_is_left_out_of_it() -> None:
     two = [row("A", "jct_mean_s", 60.0), row("B", "jct_mean_s", 30.0, -0.5)]
     assert text(made(*two)).endswith("Differences against A. Underlined: the lowest or highest value where they differ.")
@@ -51,6 +57,11 @@ def test_the_note_says_what_is_compared_and_who_is_left_out_of_it() -> None:
 
 def test_without_repeats_there_is_no_interval() -> None:
     assert "±" not in text(made(row("A", "jct_mean_s", 36_000), row("B", "jct_mean_s", 23_400, -0.35)))
+
+
+def test_no_interval_stands_beside_rounding_errors() -> None:
+    assert "±0 %" in (told := text(made(row("A", "jct_mean_s", 60), row("B", "jct_mean_s", 60, 1e-9, -1e-9, 2e-9))))
+    assert "± 0.0" not in told
 
 
 def test_what_matters_most_comes_first_even_if_it_is_no_column_otherwise() -> None:

@@ -41,6 +41,13 @@ def test_numbers_with_their_nouns(number: int, noun: str, text: str) -> None:
     assert words.plural(number, noun) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"), [(-0.41, "−41 %"), (0.095, "+9.5 %"), (0.0, "±0 %"), (3.0, "+300 %"), (3.3, "4.3 times"), (89.3, "90 times"), (1999.0, "2,000 times")]
+)
+def test_changes_are_told_in_per_cent_and_large_ones_as_factors(value: float, text: str) -> None:
+    assert words.change(value) == text
+
+
 def test_names_from_a_file_are_escaped_in_sidebar_and_page(visit: Open) -> None:
     app = visit("trace")
     content = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,60\nb,9,1,60\n"

@@ -11,6 +11,7 @@ import streamlit as st
 import charts
 from lab.front import Cluster, Entry, TrainyardError, load_trace
 from lab.results import outcomes, windowed
+from lab.results.frames import first_of
 from lab.results.outcomes import Report, Shown
 from ui import figure, server, words
 from ui.comparing import overview, tables
@@ -46,9 +47,14 @@ def linked(said: Report, shown: Shown, look: tables.Look, window: Window | None)
     axis = overview.axis(said, window)
     drawn = figure.kept(("timeline", said.mark, window, axis.epoch, below), lambda: charts.timeline(frames, (look.style, types), axis, below, question))
     figure.draw(drawn, "timeline", _alt(said, frames, titles), lambda: _rows(frames, titles))
+    notes = []
     if below:
         there = [state for state in charts.STATES if (frames["states"][below][state.column] > 0).any()]
-        st.caption(f"{'; '.join(f'**{state.name}**: {state.meaning}' for state in there)}.")
+        notes.append(f"{'; '.join(f'**{state.name}**: {state.meaning}' for state in there)}.")
+    if told := first_of(shown.study.repeats, shown.study.base.seed):
+        notes.append(told)
+    if notes:
+        st.caption("  \n".join(notes))
 
 
 @st.fragment

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -11,8 +10,10 @@ from typing import Any, Final
 
 import pandas as pd
 
+from lab.readable import SEEN
 from lab.results import frames
 from lab.results.compared import METRICS, SLOWER, Metric
+from lab.words import MANY
 from ui import words
 
 MAIN: Final = (
@@ -133,8 +134,8 @@ def _difference(row: Mapping[str, Any], look: Look) -> str:
     if not text or not look.baseline:
         return '<span class="diff">&nbsp;</span>' if look.baseline else ""
     low, high, bounds = float(row["low"]), float(row["high"]), ""
-    if not math.isnan(low):
-        text += f" ± {_points((high - low) / 2)}"
+    if max(abs(low), abs(high)) >= SEEN:  # not of NaN
+        text += f" ± {_half((high - low) / 2, float(row['change']))}"
         bounds = f' title="95 % of resamples: {words.change(low)} to {words.change(high)}"'
     word = f" {row['verdict']}" if row["verdict"] else ""
     if row["verdict"]:
@@ -142,9 +143,10 @@ def _difference(row: Mapping[str, Any], look: Look) -> str:
     return f'<span class="diff {row["verdict"]}"{bounds}>{text}{word}</span>'
 
 
-def _points(half: float) -> str:
-    """Return half of an interval in per cent, with as many digits as it takes to see it."""
-    return f"{100 * half:.0f}" if half >= 0.095 else f"{100 * half:.1f}"
+def _half(half: float, change: float) -> str:
+    """Return half of an interval in the unit of its change, per cent or times, with as many digits as it takes to see it."""
+    half = half if change > MANY else 100 * half
+    return f"{half:,.0f}" if half >= 9.5 else f"{half:.1f}"
 
 
 def _framed(head: str, rows: Sequence[str], look: Look, table: pd.DataFrame) -> str:

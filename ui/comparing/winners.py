@@ -11,6 +11,7 @@ import streamlit as st
 import charts
 from lab.front import TrainyardError, load_trace
 from lab.results import groups
+from lab.results.compare import together
 from lab.results.groups import WHATS, Grouped, Grouping
 from lab.results.outcomes import Report, Shown
 from ui import figure, server, words
@@ -27,15 +28,19 @@ def changes(said: Report, look: tables.Look) -> None:
     titles = list(said.changes)
     # The one that the headline is about.
     first = next((at for at, title in enumerate(titles) if said.headline.startswith(f"{title} ")), 0)
-    title = st.selectbox("Policy", titles, first, key="winners_policy", width=320, persist_state=_KEEP) if len(titles) > 1 else titles[0]
+    # The choice stands below, so that the figure is level with the one beside it.
+    above, below = st.container(), st.container()
+    title = below.selectbox("Policy", titles, first, key="winners_policy", width=320, persist_state=_KEEP) if len(titles) > 1 else titles[0]
     change = said.changes[title]
     shares = (change.faster, change.same, change.slower)
     question = f"Who wins, who loses under {title}?"
-    told = f"Of {words.plural(change.jobs, 'job')} under {title}, {words.share(change.faster)} take less time than under {said.baseline}, "
-    told += f"{words.share(change.same)} as long, {words.share(change.slower)} longer."
+    told = f"Of {words.plural(change.jobs, 'job')}{together(said.counts)} under {title}, {words.share(change.faster)} take less time "
+    told += f"than under {said.baseline}, {words.share(change.same)} as long, {words.share(change.slower)} longer."
     colour = look.style[title][0]
-    drawn = figure.kept(("winners", said.mark, title), lambda: charts.winners(change.histogram, shares, colour, charts.literal(question)))
-    figure.draw(drawn, "winners", told, lambda: change.histogram.rename(columns=_HISTOGRAM))
+    beside = look.drawn(said.labels)
+    drawn = figure.kept(("winners", said.mark, title), lambda: charts.winners(change.histogram, shares, colour, charts.literal(question), beside))
+    with above:
+        figure.draw(drawn, "winners", told, lambda: change.histogram.rename(columns=_HISTOGRAM))
     st.caption(words.plain(f"{told} Drawn are those that change; beyond 32 times they are in the outermost bars."))
 
 
@@ -62,11 +67,8 @@ def by_group(said: Report, shown: Shown, look: tables.Look) -> None:
         return
     question = f"Which jobs gain, which lose? {WHATS[what][:1].upper()}{WHATS[what][1:]} by {_noun(ways[by])}"
     drawn = figure.kept(("groups", said.mark, by, what), lambda: charts.dumbbell(_with_counts(found.table), look.style, said.baseline, question, WHATS[what]))
-    figure.draw(drawn, "groups", _told(found, said.baseline, WHATS[what]), lambda: _rows(found))
-    lacking = (
-        f" {words.plural(found.left_out, 'job')} that not every policy completed {'is' if found.left_out == 1 else 'are'} left out." if found.left_out else ""
-    )
-    st.caption(words.plain(f"Open mark: {said.baseline}, joined to the others. Jobs completed under all of these policies.{lacking}"))
+    figure.draw(drawn, "groups", found.finding(said.baseline, WHATS[what]), lambda: _rows(found))
+    st.caption(words.plain(found.note(said.baseline, together(said.counts))))
 
 
 def _with_counts(table: pd.DataFrame) -> pd.DataFrame:
@@ -99,17 +101,6 @@ def _grouped(mark: str, by: str, what: str, drawn: tuple[str, ...], _shown: Show
 
 def _noun(grouping: Grouping) -> str:
     return grouping.title if grouping.title.startswith("GPU") else grouping.title.lower()
-
-
-def _told(found: Grouped, baseline: str, what: str) -> str:
-    """Return the largest gain and the largest loss of a group."""
-    known = found.table.dropna(subset=["change"]).sort_values("change").to_dict("records")
-    told = []
-    for word, row in (("falls", known[0]), ("rises", known[-1])) if known else ():
-        change = float(row["change"])
-        if change and (change < 0) == (word == "falls"):
-            told.append(f"{word} most under {row['label']} for {row['group']}: {words.change(change)}")
-    return f"Against {baseline}, {what} {'; it '.join(told)}." if told else f"No group's {what} differs from that under {baseline}."
 
 
 def _rows(found: Grouped) -> pd.DataFrame:

@@ -42,7 +42,11 @@ def words_of_the_field() -> None:
         st.info(f"No word contains “{words.plain(wanted)}”.", icon=":material/search_off:")
     for one in found:
         also = f" ({one.also})" if one.also else ""
-        st.markdown(f"**{one.term}**{also}  \n{one.text} :small[:gray[More: docs/{one.page}]]")
+        title, text = prose.whole(one.page)
+        with st.container(horizontal=True, gap="xsmall"):
+            st.markdown(f"**{one.term}**{also}  \n{one.text}")
+            if st.button(f"More: {title}", key=f"more/{one.term}", type="tertiary", help=f"From docs/{one.page}"):
+                st.dialog(title, width="large")(st.markdown)(text)
 
 
 def _look() -> None:

@@ -268,7 +268,7 @@ def _change(lesson: Lesson, turn: Turn, first: Setup) -> None:
 
 def _onward(lesson: Lesson, setup: Setup) -> None:
     """Draw where to go from here: the same runs on the real pages, and the next lesson."""
-    targets = [name for name in ("compare", "explore") if name in PAGES]
+    targets = ["compare", "explore", *(["plan"] if lesson.plans else [])]
     with st.container(horizontal=True):
         for name in targets:
             primary = lesson.change is None and name == targets[0]

@@ -42,6 +42,15 @@ def test_a_section_is_the_text_of_the_documentation_without_links_that_lead_nowh
     assert "](http" not in linked
 
 
+def test_a_whole_page_has_its_title_and_no_links_that_lead_nowhere() -> None:
+    for one in glossary.ENTRIES:
+        title, text = prose.whole(one.page)
+        assert title
+        assert not title.startswith("#")
+        assert "](../" not in text
+    assert prose.whole("reference/metrics.md")[0] == "Metrics"
+
+
 def test_every_section_that_the_limits_show_is_there() -> None:
     parts = (*background.LIMITS, *background.FOUND, *background.MORE)
     assert all(prose.section(page, heading) for page, heading, _ in parts)

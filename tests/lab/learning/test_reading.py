@@ -100,6 +100,10 @@ def test_a_change_changes_the_runs_and_the_first_option_nothing(name: str) -> No
     assert all(lesson.studies(Setup(option=at)) != first for at in change.others)
 
 
+def test_only_the_lesson_on_buying_goes_on_to_plan() -> None:
+    assert [one.number for one in lessons.lessons() if one.plans] == [6]
+
+
 def test_seed_and_size_reach_the_jobs_but_a_sample_stays_as_it_is() -> None:
     made = lessons.load(TEACHING[0])
     study = made.study(0, Setup(seed=7, jobs=60))

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lab.results.compare import Outcome, changes, counts, not_common, paired, percent, table
+from lab.results.compare import Outcome, changes, counts, not_common, paired, percent, table, together
 from lab.results.compared import METRICS
 from sim.errors import ParameterError
 
@@ -197,6 +197,8 @@ def test_share_of_slower_jobs_is_a_row() -> None:
 
 def test_counts_add_up_over_repeats() -> None:
     frame = counts([outcome_of("A", (10.0, float("nan")), (10.0, 5.0))])
+    assert together(frame) == " (2 repeats together)"
+    assert together(counts([outcome_of("A", (10.0,))])) == ""
     assert frame.iloc[0].to_dict() == {
         "label": "A",
         "repeats": 2,

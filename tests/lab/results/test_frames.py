@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lab.results.frames import MOST_SHOWN, SERIES, chart_frames
+from lab.results.frames import MOST_SHOWN, SERIES, chart_frames, first_of
 from lab.results.windowed import strip
 from lab.run import run
 from lab.scenario import Scenario, TraceSpec
@@ -26,3 +26,8 @@ def test_a_page_with_six_policies_and_three_types_stays_within_its_points(scenar
     banded = 3 * (per_policy + 2 * (len(frames["queue"]) + len(frames["utilisation"]) + len(frames["states"]))) + len(frames["capacity"]) + allocation
     assert banded <= 32_000
     assert set(frames) == {*SERIES, "resources", "allocation", "cdf", "parts"}
+
+
+def test_figures_over_time_say_that_they_are_of_one_repeat() -> None:
+    assert first_of(3, 7) == "Figures over time show the first of 3 repeats, with seed 7."
+    assert first_of(1, 7) == ""

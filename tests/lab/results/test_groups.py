@@ -48,7 +48,7 @@ def trace_and_jobs(shown: Shown) -> tuple[Trace, pd.DataFrame]:
 def test_classes_keep_their_order_and_heavy_users_come_first() -> None:
     users = ["ann", "bob", "bob", "cy"]
     found = groups.groupings(trace_of(users), jobs_of([8, 1, 2, 1], [60.0, 7200.0, 7200.0, 600.0]))
-    assert found["size"].names == ("1 GPU", "2-4 GPUs", "5-8 GPUs")
+    assert found["size"].names == ("1 GPU", "2–4 GPUs", "5–8 GPUs")
     assert found["size"].codes.tolist() == [2, 0, 1, 0]
     # 8 GPUs for a minute are less than 1 and 2 GPUs for two hours, and a little less than 1 GPU for ten minutes.
     assert found["user"].names == ("bob", "cy", "ann")
@@ -119,6 +119,15 @@ def test_jobs_that_one_policy_did_not_complete_are_left_out(shown: Shown, monkey
     found = groups.by_group(shown, way, shown.titles)
     assert found is not None
     assert found.left_out == 1
+
+
+def test_the_finding_is_the_largest_gain_and_the_largest_loss() -> None:
+    rows = [("1 GPU", "B", -0.5), ("1 GPU", "C", 0.1), ("8 GPUs", "B", -0.2), ("8 GPUs", "C", 4.0)]
+    found = groups.Grouped(pd.DataFrame(rows, columns=["group", "label", "change"]), 1)
+    assert found.finding("A", "mean JCT") == "Against A, mean JCT falls most under B for 1 GPU: −50 %; it rises most under C for 8 GPUs: 5.0 times."
+    assert found.note("A", " (2 repeats together)").endswith("policies (2 repeats together). 1 job that not every policy completed is left out.")
+    none = groups.Grouped(found.table.assign(change=0.0), 0)
+    assert none.finding("A", "mean JCT") == "No group's mean JCT differs from that under A."
 
 
 def test_without_the_baseline_nothing_is_grouped(shown: Shown) -> None:

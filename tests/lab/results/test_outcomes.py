@@ -86,6 +86,8 @@ def test_parts_and_allocation_belong_to_the_numbers_of_the_table(study: Study, s
     assert parts["jct_s"].to_dict() == pytest.approx(means.to_dict(), rel=1e-9)
     assert parts[list(JCT_PARTS)].sum(axis=1).to_dict() == pytest.approx(means.to_dict(), rel=1e-9)
     assert parts["jobs"].tolist() == [24, 24]
+    both = np.concatenate([(run["finish_s"] - run["submit_s"]).to_numpy() for run in (entry.jobs() for entry in shown.entries[1])])
+    assert said.frames["cdf"][said.labels[1]]["jct_s"].tolist() == sorted(both.tolist())
     entry = shown.entries[1][0]
     seen = said.frames["allocation"][said.labels[1]]
     named = [name for name in seen.columns if name not in {"t_s", "others"}]

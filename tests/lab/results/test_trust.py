@@ -28,6 +28,7 @@ def test_closest_simulated_policy_by_the_median_error_of_the_wait(trace: Trace) 
     assert found.p95_s == pytest.approx(np.percentile([0, 0, 10, 60], 95))
     rows = found.by_size.set_index(found.by_size["size"].astype(str))
     assert rows["jobs"].sum() == 4
+    assert rows.index.tolist()[-1] == "5–8"
     assert rows["jobs"].tolist() == [2, 2]
     assert rows["median_s"].tolist() == [35.0, 0.0]
     assert rows["recorded_s"].tolist() == [70.0, 45.0]
