@@ -227,6 +227,15 @@ def test_a_sweep_says_who_is_ahead_where(go: Go, study: Study, pool: FakePool) -
     assert study_of(pressed(app, "Pin")).base.trace.load == 2.0
 
 
+def test_repeats_without_chance_are_no_certainty(go: Go, study: Study) -> None:
+    sweep = Sweep(replace(study, repeats=3), (Axis("trace.load", (1.0, 2.0)),))
+    assert "they say nothing of how sure this is" in texts(ended(pressed(go(sweep), "Sweep:"), sweep))
+    noisy = replace(sweep, study=replace(sweep.study, base=replace(study.base, belief=Spec.of("noisy", sigma=1.0))))
+    read = texts(ended(pressed(go(noisy), "Sweep:"), noisy))
+    assert "nothing of how sure" not in read
+    assert "Bands hold 95 % of resamples" in read
+
+
 def test_failed_cells_are_said_and_the_others_are_drawn(go: Go, study: Study) -> None:
     sweep = Sweep(study, (Axis("faults.mttr_h", (4.0, -1.0)),))
     app = ended(pressed(go(sweep), "Sweep:"), sweep)

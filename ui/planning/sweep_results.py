@@ -102,10 +102,7 @@ def _figures(told: Told, metric: str, *, change: bool) -> None:
         _maps(told, found, amount, shown)
     else:
         _curve(told, found, amount, {name: look[name] for name in shown})
-    if sweep.study.repeats < FEWEST_REPEATS and len(sweep.axes) < _MAP_AXES:
-        st.caption(f"{plural(sweep.study.repeats, 'run')} of each point: bands are drawn from {FEWEST_REPEATS} repeats on.")
-    elif len(sweep.axes) < _MAP_AXES:
-        st.caption("Bands hold 95 % of resamples of the repeats.")
+    st.caption(_certainty(told, metric))
 
 
 def _curve(told: Told, found: pd.DataFrame, amount: charts.Amount, look: charts.theme.Style) -> None:
@@ -120,6 +117,16 @@ def _curve(told: Told, found: pd.DataFrame, amount: charts.Amount, look: charts.
     drawn = figure.kept(key, lambda: charts.sweep_curve(table, look, amount, told.axes[0], ends, charts.literal(title)))
     alt = f"{title}, every policy against {told.baseline}." if amount.change else _verdict(told.mark, len(told.rows), _by_title(amount.title), told)
     figure.draw(drawn, "sweep", alt, lambda: _readable(told, found, amount.title))
+
+
+def _certainty(told: Told, metric: str) -> str:
+    """Return how far chance was tried."""
+    repeats = told.sweep.study.repeats
+    if tables.repeats_are_equal(told.rows, metric):
+        return _EQUAL
+    if repeats < FEWEST_REPEATS:
+        return f"{plural(repeats, 'run')} of each point: from {FEWEST_REPEATS} repeats on it is told how much chance matters."
+    return _AHEAD if len(told.sweep.axes) >= _MAP_AXES else f"Bands hold 95 % of resamples of the repeats. {_AHEAD}"
 
 
 def _maps(told: Told, found: pd.DataFrame, amount: charts.Amount, shown: tuple[str, ...]) -> None:
@@ -223,4 +230,9 @@ def _differences(mark: str, rows: int, metric: str, _told: Told) -> pd.DataFrame
     return tables.differences(_told.rows, _told.sweep, metric, _told.baseline)
 
 
+_AHEAD: Final = "A policy is ahead where 95 % of resamples of its paired difference to the next one, repeat by repeat, are on one side of 0."
+_EQUAL: Final = (
+    "All repeats gave the same numbers, because nothing here is drawn at random: they say nothing of how sure this is. "
+    "Failures and prediction errors differ from seed to seed; other jobs come from another seed of the workload, or of the jobs drawn."
+)
 _NOTHING: Final = "Here will be a curve for every policy over what varies, or a map where two things vary, and who is ahead where."

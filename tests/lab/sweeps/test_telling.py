@@ -66,6 +66,16 @@ def test_a_made_workload_has_levers_of_its_own(study: Study, store: Store) -> No
     assert (jobs.now, jobs.low, jobs.high, jobs.whole) == (20.0, 10.0, 40.0, True)
 
 
+def test_which_jobs_are_drawn_may_vary_where_some_are(study: Study, store: Store) -> None:
+    def drawn(trace: TraceSpec) -> list[tuple[float, float, float, bool]]:
+        found = levers(replace(study, base=replace(study.base, trace=trace)), store)
+        return [(lever.now, lever.low, lever.high, lever.whole) for lever in found if lever.path == "trace.sample_seed"]
+
+    assert not drawn(study.base.trace)
+    assert drawn(replace(study.base.trace, sample=10, sample_seed=3)) == [(3.0, 3.0, 7.0, True)]
+    assert drawn(replace(study.base.trace, load=0.5, load_by="jobs")) == [(0.0, 0.0, 4.0, True)]
+
+
 def test_recordings_are_left_out_and_the_baseline_stays(study: Study, store: Store) -> None:
     assert [spec.name for spec in study.allocators][-1] == "recorded"
     kept, left_out = telling.runnable(replace(study, baseline=1), store)
