@@ -13,7 +13,7 @@ from tests.browser.server import serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
-ANSWER = re.compile(r"^FIFO \d+ nodes \(\$\s[\d.]+ per hour\); .*SRTF \d+ nodes .*saves \d+ nodes, \$\s[\d,]+ a month\.$")
+ANSWER = re.compile(r"^FIFO \d+ a100 nodes \(\$\s[\d.]+ per hour\); .*SRTF \d+ a100 nodes .*saves \d+ nodes, \$\s[\d,]+ a month\.$")
 
 
 def wide(page: Page) -> None:
@@ -42,13 +42,13 @@ def test_the_fewest_nodes_for_a_wait_of_an_hour(app: str, store: Path, visit: Vi
         expect(again.get_by_role("heading", level=3).first).to_have_text(told)
         wide(again)
         again.get_by_role("tab", name="Sweep").click()
-        again.get_by_role("button", name=re.compile(r"Sweep: 27 runs \(9 points × 3 policies\)")).click()
+        again.get_by_role("button", name=re.compile(r"Sweep: (\d+ of )?27 runs \(9 points × 3 policies\)")).click()
         again.get_by_role("button", name="Cancel").click()
         expect(again.get_by_text("which are kept").or_(again.get_by_text("known here already"))).to_be_visible()
         wide(again)
         again.get_by_role("tab", name="Capacity").click()
         again.get_by_role("button", name=re.compile("Open .* nodes in Compare")).first.click()
         expect(again).to_have_url(re.compile("/compare"))
-        nodes = re.search(r"FIFO (\d+) nodes", told)
+        nodes = re.search(r"FIFO (\d+) a100 nodes", told)
         assert nodes is not None
         expect(again.get_by_test_id("stSidebar").get_by_text(f"{nodes[1]} × 8 a100")).to_be_visible()

@@ -92,7 +92,9 @@ def test_before_the_first_search_it_says_what_it_takes_and_who_is_left_out(visit
     assert app.query_params["tab"] in ("capacity", ["capacity"])
 
 
-def test_a_search_answers_with_the_fewest_nodes_and_its_link_shows_the_same_at_once(go: Go, study: Study, pool: FakePool) -> None:
+def test_a_search_answers_with_the_fewest_nodes_and_its_link_shows_the_same_at_once(
+    go: Go, study: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     question = asked(study)
     app = ended(pressed(go(question), "Search"), question)
     run = PlanRun(question, pool.store, "nowhere")
@@ -102,11 +104,14 @@ def test_a_search_answers_with_the_fewest_nodes_and_its_link_shows_the_same_at_o
     for policy, size in fewest.items():
         assert size is not None
         assert f"{policy} {size[0]} node" in said
+        assert f"<td>{size[0]}</td><td>{size[0] * study.base.cluster.groups[0].gpus}</td>" in "".join(html.proto.body for html in app.get("html"))
     assert not [button for button in app.button if button.label.startswith(("Search", "Go on", "Try again"))]
     assert library.items(pool.store, "me")[0].recipe() == question
     plan_live.runs.clear()  # type: ignore[attr-defined]
+    monkeypatch.setattr(owner, "owner", lambda: "a colleague")
     again = go(question)
     assert again.subheader[0].value == said
+    assert library.items(pool.store, "a colleague")[0].recipe() == question
     assert "As it happened" not in texts(again)  # the scenario of the link is that of the question
     opened = pressed(again, f"Open {fewest['SRTF'][0]} node" if len(set(fewest.values())) > 1 else "Open")  # type: ignore[index]
     assert study_of(opened).base.cluster.groups[0].count == fewest["SRTF"][0]  # type: ignore[index]
@@ -124,6 +129,16 @@ def test_a_target_that_nobody_meets_is_no_dead_end(go: Go, study: Study) -> None
     assert near.subheader[0].value.startswith("FIFO 2 nodes")  # known already: nothing is run for it
     wider = pressed(ended(pressed(go(question), "Add EASY"), question), "Search:")
     assert len(study_of(wider).allocators) == 3
+
+
+def test_a_wide_range_is_checked_below_the_answer_too(go: Go, study: Study) -> None:
+    app = go(asked(study, 1.0, 4, "jct_mean_s"))
+    (high,) = [field for field in app.number_input if field.label == "to"]
+    high.set_value(400).run()
+    sound(app)
+    recipe = recipe_of(app)
+    assert isinstance(recipe, Question)
+    assert (recipe.high, recipe.check) == ((400,), True)
 
 
 def test_a_wider_range_is_one_press(go: Go, study: Study) -> None:
