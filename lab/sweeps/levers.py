@@ -84,9 +84,8 @@ def _jobs(study: Study, store: Store) -> Iterator[Lever]:
     if jobs >= 2 * _FEW:
         yield Lever("trace.sample", "Jobs drawn at random", "", float(spec.sample or jobs), float(max(jobs // 10, 1)), float(jobs), whole=True)
     if spec.thinned or spec.load_by == "jobs":
-        yield Lever(
-            "trace.sample_seed", "Seed of the jobs drawn", "", *map(float, (spec.sample_seed, spec.sample_seed, spec.sample_seed + _FEW - 1)), whole=True
-        )
+        seed = float(spec.sample_seed)
+        yield Lever("trace.sample_seed", "Seed of the jobs drawn", "", seed, seed, seed + _FEW - 1, whole=True)
     if spec.source.startswith(MADE):
         made = Spec.parse(spec.source.removeprefix(MADE))
         yield from _numbers("trace.source", "Workload", catalog.choice_params(f"{MADE}{made.name}"), made.values)
