@@ -230,7 +230,7 @@ def _own(recipe: Recipe) -> dict[str, Sequence[Scenario]]:
     names = titles(study.allocators)
     if isinstance(recipe, FromHere):
         was = names[recipe.policy]
-        return {was: (recipe.branch.was,), f"{was}, {recipe.told()}": (recipe.branch.here,)}
+        return {was: (recipe.branch.was,), f"{was}, from here on": (recipe.branch.here,)}
     return {name: study.repeated(at) for at, name in enumerate(names)}
 
 

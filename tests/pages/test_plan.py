@@ -218,6 +218,7 @@ def test_two_rows_are_searched_for_the_cheapest_mix(go: Go, study: Study) -> Non
     question = Question(two, (0, 1), (0, 0), (2, 2), "queue_mean_s", 600.0)
     app = ended(pressed(go(question), "Search"), question)
     assert " v100 and " in app.subheader[0].value
+    assert "Along the border between mixes" in texts(app)
     assert len(app.get("plotly_chart")) == 2
 
 
@@ -234,9 +235,15 @@ def test_a_sweep_says_who_is_ahead_where(go: Go, study: Study, pool: FakePool) -
     ended(pressed(app, "Sweep:"), sweep)
     assert app.subheader[0].value.startswith("Lowest Mean JCT, of 3 points: SRTF at ")
     assert library.items(pool.store, "me")[0].recipe() == sweep
+    app.session_state["data/sweep"] = True
+    app.run()
+    assert "Mean JCT (s)" in app.dataframe[0].value
     (way,) = [box for box in app.selectbox if box.label == "Shown"]
     way.select("change against FIFO").run()
     sound(app)
+    app.session_state["data/sweep"] = True
+    app.run()
+    assert "Change of Mean JCT (share)" in app.dataframe[0].value
     (point,) = [box for box in app.selectbox if box.label == "Point"]
     point.select(2).run()
     assert study_of(pressed(app, "Pin")).base.trace.load == 2.0

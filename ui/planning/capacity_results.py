@@ -52,7 +52,7 @@ def draw(question: Question, mark: str, run: Run, going: bool) -> None:
     _failures(readings)
     if not going:
         _compare(question, answers)
-        _assumed(answers)
+        _assumed(question, answers)
         _command(question)
 
 
@@ -158,10 +158,10 @@ def _compare(question: Question, answers: Sequence[Answer]) -> None:
                 st.switch_page("pages/compare.py", query_params=state.address())
 
 
-def _assumed(answers: Sequence[Answer]) -> None:
+def _assumed(question: Question, answers: Sequence[Answer]) -> None:
     with st.expander(f"What this rests on: {plural(sum(answer.runs for answer in answers), 'run')}", icon=":material/rule:"):
         st.markdown("\n".join(f"- **{words.plain(answer.policy)}**: {plural(answer.runs, 'run')}. {words.plain(answer.assumed)}" for answer in answers))
-        st.caption(_RESTS)
+        st.caption(f"{_BORDER if len(question.groups) > 1 else _BISECTION if question.check else _ALONE} {_HOLDS}")
 
 
 def _command(question: Question) -> None:
@@ -172,8 +172,14 @@ def _command(question: Question) -> None:
 
 
 _NOTHING: Final = "Here will be the fewest nodes for every policy, what they cost, and the curve of everything that was tried."
-_RESTS: Final = (
+_BISECTION: Final = (
     f"Bisection from the largest size, then the sizes below what it finds, because more nodes do not always do better: until {FAR_IN_A_ROW} in a row miss "
-    f"the target by more than a factor of two, or {MOST_CHECKED} were tried. A size holds if the mean over the repeats meets the target and no job is left out "
-    "that the largest size completes. All policies meet the same jobs and seeds."
+    f"the target by more than a factor of two, or {MOST_CHECKED} were tried."
+)
+_ALONE: Final = "Bisection from the largest size only, as this was asked."
+_BORDER: Final = (
+    "Along the border between mixes that hold and mixes that do not: one node of the second row less where a mix holds, else one of the first more."
+)
+_HOLDS: Final = (
+    "A size holds if the mean over the repeats meets the target and no job is left out that the largest completes. All have the same jobs and seeds."
 )

@@ -352,10 +352,11 @@ def test_a_run_that_changes_at_an_instant_is_shown_exported_and_set_beside_the_c
     made = library.shelve(store, HERE, asked, [run_to_store(scenario.to_json(), store.address) for scenario in scenarios])
     assert "what-if" in library.KINDS[library.item(store, HERE, made).kind]
     assert [one.id for one in library.items(store, HERE, "what-if 00:05:00")] == [made]
-    told = "SRTF, from day 1 00:05:00 on with FIFO and without v100-1-2, seed 0"
     shown = call("runs", "show", made)[1]
-    assert told in shown
+    assert shown.startswith("SRTF on ")
+    assert ", from day 1 00:05:00 on with FIFO and without v100-1-2 (id " in shown
     assert "SRTF, seed 0" in shown
+    assert "SRTF, from here on, seed 0" in shown
     (other,) = [one for one in library.items(store, HERE) if one.kind == "study"]
     means = library.beside(store, other, library.item(store, HERE, made)).means()
     assert means[means["policy"] == "SRTF"]["change"].fillna(0).eq(0).all()
