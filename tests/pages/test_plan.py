@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from lab import library
@@ -171,6 +172,36 @@ def test_while_it_runs_the_form_is_locked_and_cancel_ends_it(go: Go, study: Stud
     ended(app, question)
     assert any("Stopped after 0 runs" in info.value for info in app.info)
     assert not app.selectbox[0].disabled
+
+
+class Ending(Slow):
+    """Takes a while to stop."""
+
+    def run(self) -> None:
+        self._state = "running"
+        self._stop.wait(30)
+        time.sleep(1.5)
+        self._state = "cancelled"
+
+
+def test_large_ones_are_drawn_seldom_but_how_they_stop_is_watched(go: Go, study: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    every, real = list[float | None](), st.fragment
+
+    def fragment(of: Callable[..., None], run_every: float | None = None) -> Callable[..., None]:
+        if of is plan_live._live:
+            every.append(run_every)
+        return real(of, run_every=run_every)
+
+    monkeypatch.setattr(plan_live, "_make", lambda recipe: Ending(recipe, pool.store))
+    monkeypatch.setattr(plan_live, "_LARGE", 1)
+    monkeypatch.setattr(st, "fragment", fragment)
+    question = asked(study)
+    app = pressed(go(question), "Search")
+    assert every[-1] == plan_live._SELDOM_S
+    pressed(app, "Cancel")
+    assert "Stopping" in texts(app)
+    assert every[-1] == plan_live.EVERY_S
+    ended(app, question)
 
 
 def test_machines_that_cannot_be_reached_are_one_sentence(go: Go, study: Study, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ _DRAWN: Final = "plan_drawn"
 _ATTENDED: Final = "plans_attended"
 _CONFIRM: Final = "plan_confirm"
 _OPENED: Final = "plan_opened"
+_CANCELLED: Final = "plan_cancelled"
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -126,8 +127,11 @@ def draw(panel: Panel) -> None:
         if panel.most > MOST_LOOKED_UP and known.state == "waiting":
             st.caption("Which of so many runs are known already is looked up as it begins; those are not run again.")
     # Drawn even when nothing runs: the browser may still ask for it once more.
-    every_s = _SELDOM_S if panel.most > _LARGE else EVERY_S
-    st.fragment(_live, run_every=every_s if going else None)(panel, mark)
+    st.fragment(_live, run_every=_every_s(panel, mark) if going else None)(panel, mark)
+
+
+def _every_s(panel: Panel, mark: str) -> float:
+    return _SELDOM_S if panel.most > _LARGE and not runs().is_stopping(mark) else EVERY_S
 
 
 def _begin(panel: Panel, mark: str, known: Run) -> None:
@@ -175,6 +179,8 @@ def _live(panel: Panel, mark: str) -> None:
     if not going and drawn == mark:
         # It has ended, or this session has left it: the whole page has something new to show.
         st.rerun()
+    if stopping and st.session_state.pop(_CANCELLED, "") == mark:
+        st.rerun()  # to look soon again whether it has stopped
     if stopping:
         st.caption(":material/hourglass: Stopping. What is done is kept.")
     elif run is not None:
@@ -209,6 +215,7 @@ def _ended(run: Run) -> None:
 
 def _cancel(mark: str) -> None:
     _left().add(mark)
+    st.session_state[_CANCELLED] = mark
     runs().detach(mark, state.desk().watcher)
 
 
