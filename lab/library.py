@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import pandas as pd
 
+from lab.exploring.from_here import KIND as FROM_HERE
+from lab.exploring.from_here import FromHere
 from lab.results.differences import differences, source_name
 from lab.results.outcomes import titles
 from lab.run import keep as keep_result
@@ -25,15 +27,15 @@ from lab.traces.sources import Source, changed, source_digest
 from sim.errors import ParameterError
 from sim.result import RunResult
 
-Recipe = Study | Sweep | Question
+Recipe = Study | Sweep | Question | FromHere
 HERE: Final = "this-machine"
 """Owner of what the command line runs."""
 MOST_NAME: Final = 120
 MOST_TAGS: Final = 20
 MOST_TAG: Final = 40
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_KINDS: Final = {"study": Study, "sweep": Sweep, "plan": Question}
-KINDS: Final = {"study": "comparison", "sweep": "sweep", "plan": "plan"}
+_KINDS: Final = {"study": Study, "sweep": Sweep, "plan": Question, FROM_HERE: FromHere}
+KINDS: Final = {"study": "comparison", "sweep": "sweep", "plan": "plan", FROM_HERE: "what-if"}
 """Kind of an item -> what a user calls it."""
 
 
@@ -45,8 +47,8 @@ class Item:
     ----------
     id : str
         Hash of its recipe.
-    kind : {"study", "sweep", "plan"}
-        A comparison, a sweep, or a search for the fewest nodes.
+    kind : str
+        Key of `KINDS`: a comparison, a sweep, a search for the fewest nodes, or a run that changes at an instant.
     title, name : str
         What it is called by itself, and by its owner ("" = not).
     tags : tuple of str
@@ -97,7 +99,10 @@ def identity(recipe: Recipe) -> str:
 def title(recipe: Recipe, store: Store | None = None) -> str:
     """Return what a recipe is called unless named; `store` knows the names of uploads."""
     study = recipe if isinstance(recipe, Study) else recipe.study
-    what = f"{', '.join(titles(study.allocators))} on {source_name(study.base.trace.source, store)}"
+    source, names = source_name(study.base.trace.source, store), titles(study.allocators)
+    if isinstance(recipe, FromHere):
+        return f"{names[recipe.policy]} on {source}, {recipe.told()}"
+    what = f"{', '.join(names)} on {source}"
     if isinstance(recipe, Sweep):
         return f"{what}, over {' and '.join(axis.title for axis in recipe.axes)}"
     return f"Fewest nodes for {what}" if isinstance(recipe, Question) else what
@@ -211,19 +216,29 @@ BRIEF: Final = ("jct_mean_s", "jct_p95_s", "queue_mean_s", "makespan_s", "utilis
 
 
 def numbers(store: Store, recipe: Recipe) -> pd.DataFrame:
-    """Return what is kept of the runs of a comparison, of a sweep or search those at its own settings: `policy`, `seed` and `BRIEF`, one row per run.
+    """Return what is kept of the runs of a recipe, of a sweep or search those at its own settings: `policy`, `seed` and `BRIEF`, one row per run.
 
     Raises
     ------
     TrainyardError
         If the trace is not kept any more.
     """
-    study, rows = recipe if isinstance(recipe, Study) else recipe.study, []
-    for at, policy in enumerate(titles(study.allocators)):
-        keys = {key_of(scenario, store): scenario.seed for scenario in study.repeated(at)}
+    rows = []
+    for policy, scenarios in _own(recipe).items():
+        keys = {key_of(scenario, store): scenario.seed for scenario in scenarios}
         known = store.numbers(keys)
         rows += [{"policy": policy, "seed": keys[key], **{name: known[key].get(name) for name in BRIEF}} for key in keys if key in known]
     return pd.DataFrame(rows, columns=["policy", "seed", *BRIEF]).astype(dict.fromkeys(BRIEF, "float64"))
+
+
+def _own(recipe: Recipe) -> dict[str, Sequence[Scenario]]:
+    """Return the runs at the settings of a recipe: what they are called -> one per seed."""
+    study = recipe if isinstance(recipe, Study) else recipe.study
+    names = titles(study.allocators)
+    if isinstance(recipe, FromHere):
+        was = names[recipe.policy]
+        return {was: (recipe.branch.was,), f"{was}, from here on": (recipe.branch.here,)}
+    return {name: study.repeated(at) for at, name in enumerate(names)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -209,6 +209,18 @@ class Pool:
             self._dispatch()
         return job
 
+    def is_going(self, scenario: Scenario) -> bool:
+        """Tell whether an equal run waits or goes on, for whomever.
+
+        Raises
+        ------
+        TrainyardError
+            If the trace cannot be found.
+        """
+        key = key_of(scenario, self.store)
+        with self._lock:
+            return any(run.key == key for run in (*self._active, *self._waiting))
+
     def place(self, run: _Run) -> int:
         """Return the place of a run in the queue, 1 = next, 0 = not waiting."""
         with self._lock:

@@ -14,12 +14,14 @@ import streamlit as st
 
 import charts
 from lab import archive, library, start
+from lab.exploring.from_here import FromHere
 from lab.front import Study, TrainyardError
 from lab.library import Beside, Item, Recipe
 from lab.results.compared import METRICS
 from lab.words import moment
 from ui import lookup, owner, server, state, words
 from ui.planning import capacity as plan
+from ui.planning import from_here
 
 FILE: Final = "trainyard-runs.zip"
 _PAGE: Final = 20
@@ -55,7 +57,7 @@ def draw() -> None:
 
 
 def _list(found: Sequence[Item]) -> None:
-    st.text_input("Search", key=_SEARCH, placeholder="name, tag, policy, trace; comparison, sweep or plan", icon=":material/search:")
+    st.text_input("Search", key=_SEARCH, placeholder="name, tag, policy, trace; comparison, sweep, plan or what-if", icon=":material/search:")
     if said := st.session_state.pop(_SAID, ""):
         st.success(words.plain(said), icon=":material/check:")
     if not found:
@@ -199,6 +201,10 @@ def _delete(chosen: Sequence[Item]) -> None:
 def _open(one: Item) -> None:
     """Open a thing where it was made, with its results as far as they are kept."""
     recipe, mine = _recipe(one), state.desk()
+    if isinstance(recipe, FromHere):
+        mine.replace(recipe.study)
+        mine.shown, mine.window = recipe.study, None
+        st.switch_page("pages/plan.py", query_params=state.address() | from_here.parameters(recipe))
     if not isinstance(recipe, Study):
         st.switch_page("pages/plan.py", query_params=state.address() | {plan.ASKED: recipe.pack()})
     study = recipe.named(one.name)
@@ -224,7 +230,7 @@ def _beside(first: Item, second: Item) -> None:
             st.markdown(f"**{side}** {words.plain(_name(one))}")
         st.markdown(words.plain(f"From A to B: {'; '.join(found.changes)}." if found.changes else "Both have the same settings."))
         st.html(_table(found))
-        if any(one.kind != "study" for one in (first, second)):
+        if any(one.kind in ("sweep", "plan") for one in (first, second)):
             st.caption("Of a sweep or a plan: the runs at its own settings, as far as there are some.")
 
 

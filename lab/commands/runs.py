@@ -18,6 +18,7 @@ from lab import archive, library
 from lab.commands.plan import plan_document, plan_text
 from lab.commands.run import UsageError
 from lab.commands.sweep import DEFAULT_METRIC, columns, sweep_document, sweep_text, told
+from lab.exploring.from_here import FromHere
 from lab.library import HERE, Item
 from lab.results.compared import METRICS
 from lab.store import Store, plain
@@ -89,13 +90,13 @@ def _show(store: Store, words: list[str], args: argparse.Namespace) -> str:
 
 def _document(store: Store, made: str, recipe: library.Recipe) -> Any:
     """Return what is kept of something, as its command prints it with --json; of a comparison one row per run."""
-    if isinstance(recipe, Study):
+    if isinstance(recipe, Study | FromHere):
         return plain(library.numbers(store, recipe).astype(object).to_dict("records"))
     return sweep_document(made, _sweep(store, recipe), DEFAULT_METRIC) if isinstance(recipe, Sweep) else plan_document(made, _plan(store, recipe))
 
 
 def _text(store: Store, made: str, recipe: library.Recipe) -> str:
-    if isinstance(recipe, Study):
+    if isinstance(recipe, Study | FromHere):
         return "\n".join(columns([("run", *(metric.title for metric in _SHOWN)), *_lines(library.numbers(store, recipe))]))
     return sweep_text(made, _sweep(store, recipe), DEFAULT_METRIC) if isinstance(recipe, Sweep) else plan_text(made, _plan(store, recipe))
 

@@ -11,6 +11,7 @@ from allocators import REGISTRY
 from allocators.wrappers import Switch
 from lab import catalog
 from lab.document import Document, finite, number, settings, whole
+from lab.estimate import Costs
 from lab.scenario import Scenario, as_spec
 from lab.study import Study
 from lab.words import Clock
@@ -18,6 +19,11 @@ from sim.cluster import Change, Cluster, NodeGroup
 from sim.errors import ParameterError
 from sim.params import Spec
 
+KIND: Final = "from-here"
+"""Of a `FromHere` that is kept."""
+_SHORT_S: Final = 2 * 3600.0
+"""Instants before it are told with their seconds."""
+_MOST_NAMES: Final = 4
 _SWITCH: Final = next(name for name, made in REGISTRY.items() if made is Switch)
 
 
@@ -120,6 +126,72 @@ class Branch:
         return Study(self.was, (self.was.allocator, self.here.allocator)) if self.was.cluster == self.here.cluster else None
 
 
+@dataclass(frozen=True)
+class FromHere(Document):
+    """A run of a comparison, and what changes at an instant of it: all that is needed to ask the same again.
+
+    Parameters
+    ----------
+    study : Study
+        The comparison.
+    policy : int
+        Place of the policy whose run it is.
+    turn : Turn
+        What changes, and when.
+
+    Raises
+    ------
+    ParameterError
+        If the comparison has no such policy, or no such row, rack or node.
+    ClusterError
+        If the cluster becomes too large.
+    """
+
+    study: Study
+    policy: int
+    turn: Turn
+
+    def __post_init__(self) -> None:
+        """Check."""
+        if not 0 <= self.policy < len(self.study.allocators):
+            raise ParameterError(f"The comparison has no policy {self.policy + 1}. Choose one of its {len(self.study.allocators)}.")
+        _ = self.branch
+
+    @property
+    def branch(self) -> Branch:
+        """The two runs."""
+        return branch(self.study, self.policy, self.turn)
+
+    def told(self) -> str:
+        """Return what is asked, as a part of a sentence."""
+        clock = Clock(seconds=self.turn.at_s < _SHORT_S)
+        return f"from {clock.at(self.turn.at_s)} on {told(self.branch, clock)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"kind": KIND, "study": self.study.to_json(), "policy": self.policy, "turn": self.turn.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FromHere:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        TrainyardError
+            If a key is missing or unknown, or a value cannot be used.
+        """
+        known = settings("what-if", data, cls)
+        if not isinstance(known.get("study"), Mapping):
+            raise ParameterError("A what-if needs 'study' (what Save wrote).")
+        return cls(Study.from_json(known["study"]), whole("policy", known.get("policy", 0)), Turn.from_json(known.get("turn") or {}))
+
+
+def seconds(turn: Turn, took_s: float, jobs: int, costs: Costs) -> float:
+    """Return how long the changed run will take, in seconds: as the first one took, or as many jobs take the policy that takes over, if that is longer."""
+    each_s = None if turn.policy is None else costs.per_job_s(turn.policy.name)
+    return max(took_s, jobs * (each_s or 0.0))
+
+
 def branch(study: Study, at: int, turn: Turn) -> Branch:
     """Return the run of one policy of a study, first seed, and the same run that changes at an instant.
 
@@ -180,7 +252,7 @@ def told(branch: Branch, clock: Clock) -> str:
     parts = [f"with {' and '.join(with_)}"] if with_ else []
     if turn.lost:
         back = f" until {clock.after(turn.until_s, turn.at_s)}" if isfinite(turn.until_s) else ""
-        parts.append(f"without {', '.join(turn.lost)}{back}")
+        parts.append(f"without {_names(cluster, turn.lost)}{back}")
     return " and ".join(parts)
 
 
@@ -189,6 +261,14 @@ def told(branch: Branch, clock: Clock) -> str:
 
 def _prefix(group: NodeGroup, at: int) -> str:
     return group.name or f"{group.gpu_type or 'cpu'}-{at + 1}"
+
+
+def _names(cluster: Cluster, lost: tuple[str, ...]) -> str:
+    """Return names of what is lost, without nodes whose rack is, and not all of many."""
+    within = {node.name for node in cluster.nodes if node.rack in lost}
+    names = [name for name in lost if name not in within]
+    told_ = names[: _MOST_NAMES if len(names) > _MOST_NAMES + 1 else len(names)]
+    return ", ".join(told_) + (f" and {len(names) - len(told_)} more" if len(told_) < len(names) else "")
 
 
 def _new_name(groups: list[NodeGroup], row: int) -> str:

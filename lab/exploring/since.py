@@ -73,7 +73,9 @@ def after(branch: Branch, was: Entry, here: Entry, clock: Clock) -> After:
     table = pd.DataFrame(rows)
     pair = compare.paired(*_outcomes(next(iter(masks.values())), was, here, results[0].jobs, results[1].jobs))
     differs_s = first_difference_s(*results, branch.turn.at_s)
-    sentence = _sentence(branch, rows[0], differs_s, clock)
+    begin = f"From {clock.at(branch.turn.at_s)} on {told(branch, clock)}"
+    before = "nothing before changed" if np.isnan(differs_s) else f"but the runs differ from {clock.at(differs_s)} on already"
+    sentence = f"{begin}: {'; '.join([_finding(rows[0]), *_completed(pair.only_base, pair.only_other), before])}."
     return After(differs_s, table, _totals(was, here), pair.only_base, pair.only_other, sentence)
 
 
@@ -140,14 +142,23 @@ def _totals(was: Entry, here: Entry) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["metric", "title", "unit", "was", "here", "change"])
 
 
-def _sentence(branch: Branch, row: dict[str, Any], differs_s: float, clock: Clock) -> str:
-    begin = f"From {clock.at(branch.turn.at_s)} on {told(branch, clock)}"
-    before = "nothing before changed" if np.isnan(differs_s) else f"but the runs differ from {clock.at(differs_s)} on already"
-    jobs = int(row["jobs"])
-    if not jobs or not row["both"]:
-        return f"{begin}: {'no job was left to finish' if not jobs else 'no job that was not finished is completed in both runs'}; {before}."
+def _finding(row: dict[str, Any]) -> str:
+    """Return what came of the jobs that were not finished, as a clause; figures are of those that both runs complete."""
+    jobs, both = int(row["jobs"]), int(row["both"])
+    if not both:
+        return "no job was left to finish" if not jobs else "no job that was not finished is completed in both runs"
     were = f"the {plural(jobs, 'job')} that {'was' if jobs == 1 else 'were'} not finished"
-    return f"{begin}: {were} {_effect(row, one=jobs == 1)}; {before}."
+    if both < jobs:
+        were = f"of {were}, the {both:,} that both runs complete"
+    return f"{were} {_effect(row, one=both == 1)}"
+
+
+def _completed(only_was: int, only_here: int) -> Iterator[str]:
+    """Walk clauses on jobs that only one of the runs completes: shorter waits of the others are no gain then."""
+    if only_was:
+        yield f"{plural(only_was, 'job')} {'is' if only_was == 1 else 'are'} not completed any more"
+    if only_here:
+        yield f"{plural(only_here, 'job')} {'is' if only_here == 1 else 'are'} completed that {'was' if only_here == 1 else 'were'} not"
 
 
 def _effect(row: dict[str, Any], *, one: bool) -> str:

@@ -83,6 +83,9 @@ def _jobs(study: Study, store: Store) -> Iterator[Lever]:
     yield Lever("trace.load", "Load", "× as recorded", spec.load, round(0.6 * spec.load, 3), round(1.4 * spec.load, 3))
     if jobs >= 2 * _FEW:
         yield Lever("trace.sample", "Jobs drawn at random", "", float(spec.sample or jobs), float(max(jobs // 10, 1)), float(jobs), whole=True)
+    if spec.thinned or spec.load_by == "jobs":
+        seed = float(spec.sample_seed)
+        yield Lever("trace.sample_seed", "Seed of the jobs drawn", "", seed, seed, seed + _FEW - 1, whole=True)
     if spec.source.startswith(MADE):
         made = Spec.parse(spec.source.removeprefix(MADE))
         yield from _numbers("trace.source", "Workload", catalog.choice_params(f"{MADE}{made.name}"), made.values)

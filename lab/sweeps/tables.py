@@ -96,6 +96,14 @@ def verdict(found: pd.DataFrame, table: pd.DataFrame, sweep: Sweep, metric: str,
     return f"{'Lowest' if lower else 'Highest'} {title}, of {len(points)} point{'' if len(points) == 1 else 's'}: {', '.join(told)}."
 
 
+def repeats_are_equal(table: pd.DataFrame, metric: str) -> bool:
+    """Tell whether a metric came out the same in all repeats of every point and policy, so that they say nothing of chance; False below two repeats."""
+    if metric not in table:
+        return False
+    numbers = table.dropna(subset=[metric]).groupby(["point", "policy"], sort=False)[metric]
+    return bool((numbers.count() > 1).any() and (numbers.max() == numbers.min()).all())
+
+
 def _ahead(first: Floats, second: Floats, *, lower: bool) -> bool:
     """Tell whether values are better than others, repeat by repeat; of fewer repeats than an interval takes, whether their mean is."""
     gain = second - first if lower else first - second

@@ -106,10 +106,20 @@ def amount(metric: str, value: float) -> str:
 
 
 def nodes(question: Question, size: Size) -> str:
-    """Return a size in words: "14 nodes", or "2 a100 and 3 v100 nodes"."""
-    if len(size) == 1:
+    """Return a size in words: "14 nodes", "14 a100 nodes" beside others, or "2 a100 and 3 v100 nodes"."""
+    if len(question.study.base.cluster.groups) == 1:
         return plural(size[0], "node")
+    if len(size) == 1:
+        return plural(size[0], f"{row_name(question.study, question.groups[0])} node")
     return f"{' and '.join(f'{count} {row_name(question.study, at)}' for at, count in zip(question.groups, size, strict=True))} nodes"
+
+
+def staying(question: Question) -> str:
+    """Return the nodes of the cluster that do not vary, in words: "4 v100 nodes"; "" = there are none."""
+    groups = question.study.base.cluster.groups
+    found = [f"{group.count} {row_name(question.study, at)}" for at, group in enumerate(groups) if at not in question.groups and group.count]
+    count = sum(group.count for at, group in enumerate(groups) if at not in question.groups)
+    return f"{' and '.join(found)} {'node' if count == 1 else 'nodes'}" if found else ""
 
 
 def fewest(answers: Sequence[Answer], question: Question) -> str:

@@ -115,11 +115,13 @@ def test_equal_scenarios_share_a_process_until_the_last_watcher_leaves(pool: Poo
     first, second = pool.submit(named("sleep 60")), pool.submit(named("sleep 60"), watcher="other")
     process = psutil.Process(pid_of(pool, first))
     assert first.key == second.key
+    assert pool.is_going(first.scenario)
     first.cancel()
     time.sleep(0.4)
     assert (first.state, second.state) == ("cancelled", "running")
     assert process.is_running()
     second.cancel()
+    assert not pool.is_going(first.scenario)
     until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 2.0)
     assert len([seed for _, seed, _ in ran(pool.store.root) if seed == first.scenario.seed]) == 1
 

@@ -70,6 +70,9 @@ class FakePool:
         self.jobs.append(FakeJob(scenario, key, "done" if self.store.has(key) and not again else "running", watcher=watcher))
         return self.jobs[-1]
 
+    def is_going(self, scenario: Scenario) -> bool:
+        return any(job.key == key_of(scenario, self.store) and not job.settled for job in self.jobs)
+
     def watchers(self, source: str) -> set[str]:
         return {job.watcher for job in self.jobs if not job.settled and job.scenario.trace.source == source}
 

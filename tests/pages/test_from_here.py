@@ -5,13 +5,20 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from lab import library
 from lab.exploring import from_here
-from lab.exploring.from_here import Turn
+from lab.exploring.from_here import FromHere, Turn
 from lab.front import Cluster, Spec, Study, load_trace
 from lab.run import keep, key_of, run
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from ui import owner
 
 AT = 300.0
+
+
+@pytest.fixture(autouse=True)
+def mine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, "owner", lambda: "me")
 
 
 def on_tab(visit: Open, study: Study, **more: str) -> AppTest:
@@ -58,9 +65,12 @@ def test_what_changes_is_asked_and_run(visit: Open, two: Study, pool: FakePool) 
     assert (turn.at_s, turn.added) == (AT, ((0, 2),))
     assert turn.policy is not None
     assert turn.policy.name == "srtf"
-    assert primary(app) == ["Run from here on"]
+    assert [label.startswith("Run from here on: about ") for label in primary(app)] == [True]
     app.button(key="from_here/run").click().run()
     sound(app)
+    kept = library.items(pool.store, "me")[0]
+    assert kept.recipe() == FromHere(two, 0, turn)
+    assert kept.title.endswith("from day 1 00:05:00 on with SRTF and 2 more nodes like v100-1")
     assert [(job.state, job.scenario.cluster.gpus) for job in pool.jobs] == [("done", 8), ("running", 16)]
     app.button(key="from_here/cancel").click().run()
     assert pool.jobs[1].state == "cancelled"
@@ -76,6 +86,7 @@ def test_what_came_of_it(visit: Open, two: Study, pool: FakePool) -> None:
     assert "nothing before changed" in read
     assert "is the same in both runs up to the line" in read
     assert "from-here-on" in [chart.key for chart in app.get("plotly_chart")]
+    assert library.items(pool.store, "me")[0].recipe() == FromHere(two, 0, turn)  # as whatever is opened by a link
     assert list(app.dataframe[0].value.columns) == ["Of", "Metric", "As it was", "From here on", "Change"]
     assert not [button for button in app.button if button.key == "from_here/run"]
     app.button(key="from_here/compare").click().run()
@@ -110,7 +121,34 @@ def test_a_fault_of_the_run_is_said(visit: Open, two: Study, pool: FakePool) -> 
     app.run()
     sound(app)
     assert "stopped by a test" in texts(app)
-    assert primary(app) == ["Run from here on"]
+    assert len(primary(app)) == 1
+
+
+def test_a_reload_takes_the_run_up_again_and_who_cancelled_does_not(visit: Open, two: Study, pool: FakePool) -> None:
+    finish(pool, two)
+    turn = Turn(AT, Spec("srtf"))
+    on_tab(visit, two, p="0", turn=turn.pack(), r="1").button(key="from_here/run").click().run()
+    app = on_tab(visit, two, p="0", turn=turn.pack(), r="1")
+    assert not primary(app)
+    assert len({job.watcher for job in pool.jobs if not job.settled}) == 2
+    app.button(key="from_here/cancel").click().run()
+    assert len(primary(app)) == 1
+    assert "Stopped" in texts(app)
+
+
+def test_the_library_opens_it_where_it_was_asked(visit: Open, two: Study, pool: FakePool) -> None:
+    finish(pool, two)
+    turn = Turn(AT, lost=(two.base.cluster.nodes[0].name,), until_s=AT + 3600)
+    stored(pool, two, turn)
+    recipe = FromHere(two, 1, turn)
+    library.shelve(pool.store, "me", recipe, [key_of(scenario, pool.store) for scenario in (recipe.branch.was, recipe.branch.here)])
+    app = visit()
+    next(button for button in app.button if "from day 1" in button.label).click().run()
+    sound(app)
+    assert app.query_params["turn"] in (turn.pack(), [turn.pack()])
+    assert app.multiselect[0].value == list(turn.lost)
+    assert app.selectbox[0].value == "1"
+    assert study_of(app) == two
 
 
 def test_explore_leads_here_with_its_instant(visit: Open, two: Study, pool: FakePool) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from lab import library
@@ -92,7 +93,9 @@ def test_before_the_first_search_it_says_what_it_takes_and_who_is_left_out(visit
     assert app.query_params["tab"] in ("capacity", ["capacity"])
 
 
-def test_a_search_answers_with_the_fewest_nodes_and_its_link_shows_the_same_at_once(go: Go, study: Study, pool: FakePool) -> None:
+def test_a_search_answers_with_the_fewest_nodes_and_its_link_shows_the_same_at_once(
+    go: Go, study: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     question = asked(study)
     app = ended(pressed(go(question), "Search"), question)
     run = PlanRun(question, pool.store, "nowhere")
@@ -102,11 +105,14 @@ def test_a_search_answers_with_the_fewest_nodes_and_its_link_shows_the_same_at_o
     for policy, size in fewest.items():
         assert size is not None
         assert f"{policy} {size[0]} node" in said
+        assert f"<td>{size[0]}</td><td>{size[0] * study.base.cluster.groups[0].gpus}</td>" in "".join(html.proto.body for html in app.get("html"))
     assert not [button for button in app.button if button.label.startswith(("Search", "Go on", "Try again"))]
     assert library.items(pool.store, "me")[0].recipe() == question
     plan_live.runs.clear()  # type: ignore[attr-defined]
+    monkeypatch.setattr(owner, "owner", lambda: "a colleague")
     again = go(question)
     assert again.subheader[0].value == said
+    assert library.items(pool.store, "a colleague")[0].recipe() == question
     assert "As it happened" not in texts(again)  # the scenario of the link is that of the question
     opened = pressed(again, f"Open {fewest['SRTF'][0]} node" if len(set(fewest.values())) > 1 else "Open")  # type: ignore[index]
     assert study_of(opened).base.cluster.groups[0].count == fewest["SRTF"][0]  # type: ignore[index]
@@ -124,6 +130,16 @@ def test_a_target_that_nobody_meets_is_no_dead_end(go: Go, study: Study) -> None
     assert near.subheader[0].value.startswith("FIFO 2 nodes")  # known already: nothing is run for it
     wider = pressed(ended(pressed(go(question), "Add EASY"), question), "Search:")
     assert len(study_of(wider).allocators) == 3
+
+
+def test_a_wide_range_is_checked_below_the_answer_too(go: Go, study: Study) -> None:
+    app = go(asked(study, 1.0, 4, "jct_mean_s"))
+    (high,) = [field for field in app.number_input if field.label == "to"]
+    high.set_value(400).run()
+    sound(app)
+    recipe = recipe_of(app)
+    assert isinstance(recipe, Question)
+    assert (recipe.high, recipe.check) == ((400,), True)
 
 
 def test_a_wider_range_is_one_press(go: Go, study: Study) -> None:
@@ -156,6 +172,36 @@ def test_while_it_runs_the_form_is_locked_and_cancel_ends_it(go: Go, study: Stud
     ended(app, question)
     assert any("Stopped after 0 runs" in info.value for info in app.info)
     assert not app.selectbox[0].disabled
+
+
+class Ending(Slow):
+    """Takes a while to stop."""
+
+    def run(self) -> None:
+        self._state = "running"
+        self._stop.wait(30)
+        time.sleep(1.5)
+        self._state = "cancelled"
+
+
+def test_large_ones_are_drawn_seldom_but_how_they_stop_is_watched(go: Go, study: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    every, real = list[float | None](), st.fragment
+
+    def fragment(of: Callable[..., None], run_every: float | None = None) -> Callable[..., None]:
+        if of is plan_live._live:
+            every.append(run_every)
+        return real(of, run_every=run_every)
+
+    monkeypatch.setattr(plan_live, "_make", lambda recipe: Ending(recipe, pool.store))
+    monkeypatch.setattr(plan_live, "_LARGE", 1)
+    monkeypatch.setattr(st, "fragment", fragment)
+    question = asked(study)
+    app = pressed(go(question), "Search")
+    assert every[-1] == plan_live._SELDOM_S
+    pressed(app, "Cancel")
+    assert "Stopping" in texts(app)
+    assert every[-1] == plan_live.EVERY_S
+    ended(app, question)
 
 
 def test_machines_that_cannot_be_reached_are_one_sentence(go: Go, study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +249,7 @@ def test_two_rows_are_searched_for_the_cheapest_mix(go: Go, study: Study) -> Non
     question = Question(two, (0, 1), (0, 0), (2, 2), "queue_mean_s", 600.0)
     app = ended(pressed(go(question), "Search"), question)
     assert " v100 and " in app.subheader[0].value
+    assert "Along the border between mixes" in texts(app)
     assert len(app.get("plotly_chart")) == 2
 
 
@@ -219,12 +266,27 @@ def test_a_sweep_says_who_is_ahead_where(go: Go, study: Study, pool: FakePool) -
     ended(pressed(app, "Sweep:"), sweep)
     assert app.subheader[0].value.startswith("Lowest Mean JCT, of 3 points: SRTF at ")
     assert library.items(pool.store, "me")[0].recipe() == sweep
+    app.session_state["data/sweep"] = True
+    app.run()
+    assert "Mean JCT (s)" in app.dataframe[0].value
     (way,) = [box for box in app.selectbox if box.label == "Shown"]
     way.select("change against FIFO").run()
     sound(app)
+    app.session_state["data/sweep"] = True
+    app.run()
+    assert "Change of Mean JCT (share)" in app.dataframe[0].value
     (point,) = [box for box in app.selectbox if box.label == "Point"]
     point.select(2).run()
     assert study_of(pressed(app, "Pin")).base.trace.load == 2.0
+
+
+def test_repeats_without_chance_are_no_certainty(go: Go, study: Study) -> None:
+    sweep = Sweep(replace(study, repeats=3), (Axis("trace.load", (1.0, 2.0)),))
+    assert "they say nothing of how sure this is" in texts(ended(pressed(go(sweep), "Sweep:"), sweep))
+    noisy = replace(sweep, study=replace(sweep.study, base=replace(study.base, belief=Spec.of("noisy", sigma=1.0))))
+    read = texts(ended(pressed(go(noisy), "Sweep:"), noisy))
+    assert "nothing of how sure" not in read
+    assert "Bands hold 95 % of resamples" in read
 
 
 def test_failed_cells_are_said_and_the_others_are_drawn(go: Go, study: Study) -> None:

@@ -36,7 +36,7 @@ def adopt() -> Recipe | None:
     st.session_state[_WRITTEN] = text
     try:
         recipe = library.read(unpack_document(text))
-        if isinstance(recipe, Study):
+        if not isinstance(recipe, Question | Sweep):
             raise ParameterError("The address holds neither a search nor a sweep.")
         start.admitted(recipe.study)
         _take_study(recipe.study)
@@ -45,6 +45,7 @@ def adopt() -> Recipe | None:
         st.error(words.plain(str(error)), icon=":material/error:")
         return None
     st.session_state[_ADOPTED] = recipe
+    plan_live.opened(recipe)
     if isinstance(recipe, Question):
         plan_form.take(plan_form.of_question(recipe))
     else:

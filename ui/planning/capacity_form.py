@@ -17,8 +17,8 @@ _ASKED: Final = "plan_asked"
 _EDITION: Final = "plan_edition"
 _FIRST_METRIC: Final = "queue_p95_s"
 _FIRST_LIMIT_S: Final = 3600.0
-_MOST_TRIED: Final = 40
-"""From so many sizes on, not all below the answer are tried."""
+_MORE: Final = 20
+"""Nodes more than there are, at which the usual range ends."""
 _MOST_REPEATS: Final = 50
 _CELL_PX: Final = 135
 _WIDE_PX: Final = 190
@@ -59,8 +59,8 @@ class Asked:
         ParameterError
             If the parts do not go together.
         """
-        check = len(self.groups) > 1 or self.high[0] - self.low[0] < _MOST_TRIED
-        return Question(with_load(study, self.load, self.repeats), self.groups, self.low, self.high, self.metric, self.limit, check, self.budget)
+        study = with_load(study, self.load, self.repeats)
+        return Question(study, self.groups, self.low, self.high, self.metric, self.limit, budget_per_h=self.budget)
 
 
 def with_load(study: Study, load: float, repeats: int) -> Study:
@@ -178,7 +178,7 @@ def _first(study: Study) -> Asked:
 
 def _around(study: Study, row: int) -> tuple[int, int]:
     now = study.base.cluster.groups[row].count
-    return max(now // 2, 1), min(5 * now, now + _MOST_TRIED // 2)
+    return max(now // 2, 1), min(5 * now, now + _MORE)
 
 
 def unit_of(metric: str, limit: float) -> str:

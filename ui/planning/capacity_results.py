@@ -41,8 +41,6 @@ def draw(question: Question, mark: str, run: Run, going: bool) -> None:
     told = telling.fewest(answers, question)
     if told:
         st.subheader(words.plain(told if not going else f"So far: {told}").replace("$ ", "$\u00a0"), anchor=False)
-        if any(answer.usd_per_h > 0 for answer in answers):
-            st.caption(_PRICES)
     missed = [answer for answer in answers if answer.size is None and answer.over]
     if missed:
         st.warning("  \n".join(words.plain(telling.missed(answer, question)) for answer in missed), icon=":material/trending_flat:")
@@ -54,7 +52,7 @@ def draw(question: Question, mark: str, run: Run, going: bool) -> None:
     _failures(readings)
     if not going:
         _compare(question, answers)
-        _assumed(answers)
+        _assumed(question, answers)
         _command(question)
 
 
@@ -68,23 +66,26 @@ def style(study: Study) -> charts.theme.Style:
 
 
 def _table(question: Question, answers: Sequence[Answer], look: charts.theme.Style) -> str:
-    head = "".join(f'<th scope="col">{text}</th>' for text in ("Policy", "Nodes", "Per hour", "Per month", "One more node"))
+    head = "".join(f'<th scope="col">{text}</th>' for text in ("Policy", "Nodes", "GPUs", "Per hour", "Per month", "One more node"))
     rows = []
     for answer in answers:
         name = f'<th scope="row">{tables.swatch(*look[answer.policy])}{html.escape(answer.policy)}</th>'
         rows.append(f"<tr>{name}{''.join(f'<td>{html.escape(cell)}</td>' for cell in _cells(question, answer))}</tr>")
     tone = "dark" if getattr(st.context.theme, "type", "light") == "dark" else "light"
     title = telling.BY_NAME[question.metric].title
-    note = f'<p class="ty-note">One more node: by how much it changes {html.escape(title)}. A month has {HOURS_A_MONTH:.0f} hours.</p>'
+    stay = telling.staying(question)
+    whole = f"GPUs and prices are of the whole cluster{f', with the {html.escape(stay)} that it has beside' if stay else ''}."
+    note = f'<p class="ty-note">{whole} One more node: by how much it changes {html.escape(title)}. A month has {HOURS_A_MONTH:.0f} hours.</p>'
     return f'<div class="ty-scroll" tabindex="0"><table class="ty {tone}"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{note}'
 
 
 def _cells(question: Question, answer: Answer) -> tuple[str, ...]:
     if answer.size is None:
-        return ("none of the range" if answer.over else "not known yet", *[words.MISSING] * 3)
+        return ("none of the range" if answer.over else "not known yet", *[words.MISSING] * 4)
     usd = (money(answer.usd_per_h), money(answer.usd_per_h * HOURS_A_MONTH)) if answer.usd_per_h > 0 else (words.MISSING, words.MISSING)
     searching = "" if answer.over else " or fewer"
-    return (f"{' + '.join(map(str, answer.size))}{searching}", *usd, telling.buys(answer, question) or words.MISSING)
+    gpus = f"{question.cluster(answer.size).gpus:,}"
+    return (f"{' + '.join(map(str, answer.size))}{searching}", gpus, *usd, telling.buys(answer, question) or words.MISSING)
 
 
 def _curve(question: Question, mark: str, readings: pd.DataFrame, answers: Sequence[Answer], look: charts.theme.Style) -> None:
@@ -157,10 +158,10 @@ def _compare(question: Question, answers: Sequence[Answer]) -> None:
                 st.switch_page("pages/compare.py", query_params=state.address())
 
 
-def _assumed(answers: Sequence[Answer]) -> None:
+def _assumed(question: Question, answers: Sequence[Answer]) -> None:
     with st.expander(f"What this rests on: {plural(sum(answer.runs for answer in answers), 'run')}", icon=":material/rule:"):
         st.markdown("\n".join(f"- **{words.plain(answer.policy)}**: {plural(answer.runs, 'run')}. {words.plain(answer.assumed)}" for answer in answers))
-        st.caption(_RESTS)
+        st.caption(f"{_BORDER if len(question.groups) > 1 else _BISECTION if question.check else _ALONE} {_HOLDS}")
 
 
 def _command(question: Question) -> None:
@@ -171,9 +172,14 @@ def _command(question: Question) -> None:
 
 
 _NOTHING: Final = "Here will be the fewest nodes for every policy, what they cost, and the curve of everything that was tried."
-_PRICES: Final = "Prices are those of the Cluster page, for the whole cluster."
-_RESTS: Final = (
+_BISECTION: Final = (
     f"Bisection from the largest size, then the sizes below what it finds, because more nodes do not always do better: until {FAR_IN_A_ROW} in a row miss "
-    f"the target by more than a factor of two, or {MOST_CHECKED} were tried. A size holds if the mean over the repeats meets the target and no job is left out "
-    "that the largest size completes. All policies meet the same jobs and seeds."
+    f"the target by more than a factor of two, or {MOST_CHECKED} were tried."
+)
+_ALONE: Final = "Bisection from the largest size only, as this was asked."
+_BORDER: Final = (
+    "Along the border between mixes that hold and mixes that do not: one node of the second row less where a mix holds, else one of the first more."
+)
+_HOLDS: Final = (
+    "A size holds if the mean over the repeats meets the target and no job is left out that the largest completes. All have the same jobs and seeds."
 )

@@ -13,12 +13,13 @@ import charts
 from lab import catalog
 from lab.catalog import Choice
 from lab.exploring import explored, from_here, since
-from lab.exploring.from_here import Branch, Turn
+from lab.exploring.from_here import Branch, FromHere, Turn
 from lab.exploring.since import HERE, WAS, After
 from lab.front import Cluster, Entry, Job, ParameterError, Spec, Study, TrainyardError, load_trace
 from lab.results.outcomes import Shown
+from lab.sweeps import telling
 from lab.words import Clock
-from ui import figure, lookup, place, server, state, words
+from ui import figure, lookup, owner, place, server, state, words
 from ui.choosing import forms
 from ui.exploring import view
 
@@ -31,6 +32,7 @@ _WRITTEN: Final = "from_here_written"
 _FORM: Final = "from_here_form"
 _EDITION: Final = "from_here_edition"
 _JOBS: Final = "from_here_jobs"
+_OPENED: Final = "from_here_opened"
 _SLIDER: Final = "from_here/slider"
 _TYPED: Final = "from_here/typed"
 _AS_BEFORE: Final = "as before"
@@ -55,11 +57,11 @@ def draw() -> None:
         asked = _adopt()
         at = _policy(shown)
         end_s = float(shown.entries[at][0].summary["end_s"])
-        branch = _branch(shown, at, _instant(shown.entries[at][0], end_s), asked)
-        if branch is not None:
-            place.put(TURN, _remembered(branch.turn))
-            _run(branch)
-            _results(branch)
+        recipe = _asked(shown, at, _instant(shown.entries[at][0], end_s), asked)
+        if recipe is not None:
+            place.put(TURN, _remembered(recipe.turn))
+            _run(recipe, shown.entries[at][0])
+            _results(recipe)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
 
@@ -69,6 +71,11 @@ def link(at_s: float) -> None:
     there = state.address() | {"tab": NAME, view.INSTANT: f"{at_s:.0f}"}
     policy = view.asked(view.POLICY)
     st.page_link("pages/plan.py", label="What if from here on", icon=":material/alt_route:", query_params=there | ({view.POLICY: policy} if policy else {}))
+
+
+def parameters(recipe: FromHere) -> dict[str, str]:
+    """Return what the address holds of it, beside the study."""
+    return {"tab": NAME, view.POLICY: str(recipe.policy), TURN: recipe.turn.pack()}
 
 
 def _adopt() -> Turn | None:
@@ -83,7 +90,7 @@ def _adopt() -> Turn | None:
             return None
         st.session_state[_EDITION] = int(st.session_state.get(_EDITION, 0)) + 1
         view.put(view.INSTANT, f"{turn.at_s:g}")
-        _remembered(turn)
+        st.session_state[_OPENED] = _remembered(turn)
         return turn
     kept: Turn | None = st.session_state.get(_FORM)
     return kept
@@ -122,8 +129,8 @@ def _moved(key: str, unit_s: float) -> None:
     view.put(view.INSTANT, f"{float(st.session_state[key]) * unit_s:.0f}")
 
 
-def _branch(shown: Shown, at: int, at_s: float, asked: Turn | None) -> Branch | None:
-    """Draw what changes; return the branch, or None after saying what is missing."""
+def _asked(shown: Shown, at: int, at_s: float, asked: Turn | None) -> FromHere | None:
+    """Draw what changes; return what is asked, or None after saying what is missing."""
     study = shown.study
     cluster = study.base.cluster
     edition = int(st.session_state.get(_EDITION, 0))
@@ -134,11 +141,11 @@ def _branch(shown: Shown, at: int, at_s: float, asked: Turn | None) -> Branch | 
         st.caption(":material/info: Choose what changes: another policy, nodes to add, or what is lost.")
         place.put(TURN, "")
         return None
-    branch = from_here.branch(study, at, Turn(at_s, policy, added, lost, until_s))
+    recipe = FromHere(study, at, Turn(at_s, policy, added, lost, until_s))
     trace = load_trace(study.base.trace, server.store())
-    if reason := catalog.allocator(branch.here.allocator, trace, study.base.perf).reason:
+    if reason := catalog.allocator(recipe.branch.here.allocator, trace, study.base.perf).reason:
         raise ParameterError(f"This policy cannot take over here: {reason}")
-    return branch
+    return recipe
 
 
 def _then(study: Study, asked: Turn | None, edition: int) -> Spec | None:
@@ -200,31 +207,41 @@ def _lost(cluster: Cluster, at_s: float, asked: Turn | None, edition: int) -> tu
 # -- the run -------------------------------------------------------------------------------------------------------------------------------------------------
 
 
-def _run(branch: Branch) -> None:
+def _run(recipe: FromHere, was: Entry) -> None:
     """Draw the button, or how far the runs are; nothing where both are stored."""
-    mark, jobs = branch.turn.pack(), _jobs(branch)
+    branch = recipe.branch
+    jobs = _jobs(recipe)
     if None not in _entries(branch):
         return
     if not any(not job.settled for job in jobs):
         _ended(jobs)
-        if st.button("Run from here on", key="from_here/run", type="primary", icon=":material/play_arrow:"):
-            pool, mine = server.pool(), state.desk()
-            st.session_state[_JOBS] = (mark, [pool.submit(scenario, mine.watcher) for scenario in (branch.was, branch.here)])
+        took_s, count = float(was.provenance["timing"]["wall_s"]), int(was.summary["jobs"])
+        seconds = from_here.seconds(recipe.turn, took_s, count, server.pool().costs)
+        if st.button(f"Run from here on: about {telling.about(seconds)}", key="from_here/run", type="primary", icon=":material/play_arrow:"):
+            state.desk().notice = owner.shelve(recipe, [job.key for job in _submitted(recipe)])
             st.rerun()
-        st.caption("The run is repeated from its beginning, so it takes about as long as the first one took.")
+        st.caption("The run is repeated from its beginning. What it gives stands among your runs on Start.")
         return
     st.fragment(_live, run_every=EVERY_S)(jobs)
 
 
-def _jobs(branch: Branch) -> list[Job]:
-    """Return the runs that were started for this branch; those of another one are left."""
+def _submitted(recipe: FromHere) -> list[Job]:
+    pool, mine, branch = server.pool(), state.desk(), recipe.branch
+    jobs = [pool.submit(scenario, mine.watcher) for scenario in (branch.was, branch.here)]
+    st.session_state[_JOBS] = (recipe.canonical(), jobs)
+    return jobs
+
+
+def _jobs(recipe: FromHere) -> list[Job]:
+    """Return the runs that were started for this; those of another one are left."""
     mark, jobs = st.session_state.get(_JOBS, ("", []))
-    if mark == branch.turn.pack():
+    if mark == recipe.canonical():
         return list(jobs)
     for job in jobs:
         job.cancel()
     st.session_state.pop(_JOBS, None)
-    return []
+    # Most often that of the same person before a reload.
+    return _submitted(recipe) if server.pool().is_going(recipe.branch.here) else []
 
 
 def _live(jobs: Sequence[Job]) -> None:
@@ -260,10 +277,13 @@ def _entries(branch: Branch) -> tuple[Entry | None, Entry | None]:
 # -- what came of it -----------------------------------------------------------------------------------------------------------------------------------------
 
 
-def _results(branch: Branch) -> None:
+def _results(recipe: FromHere) -> None:
+    branch = recipe.branch
     was, here = _entries(branch)
     if was is None or here is None:
         return
+    if st.session_state.pop(_OPENED, "") == branch.turn.pack():
+        state.desk().notice = owner.shelve(recipe, [was.key, here.key])
     end_s = max(float(entry.summary["end_s"]) for entry in (was, here))
     clock = Clock(seconds=end_s < 2 * 3600)
     found = _after(f"{was.key} {here.key}", branch, was, here, clock)
@@ -297,10 +317,6 @@ def _series(frames: dict[str, dict[str, pd.DataFrame]]) -> pd.DataFrame:
 
 def _notes(branch: Branch, found: After) -> str:
     told = ["Times of jobs are of those that both runs completed."]
-    if found.only_was:
-        told.append(f"{words.plural(found.only_was, 'job')} completed only as it was.")
-    if found.only_here:
-        told.append(f"{words.plural(found.only_here, 'job')} completed only from here on.")
     if isnan(found.differs_s):
         told.append("Who held which GPUs when is the same in both runs up to the line.")
     if branch.turn.policy is not None:

@@ -31,6 +31,8 @@ _LEFT: Final = "plans_left"
 _DRAWN: Final = "plan_drawn"
 _ATTENDED: Final = "plans_attended"
 _CONFIRM: Final = "plan_confirm"
+_OPENED: Final = "plan_opened"
+_CANCELLED: Final = "plan_cancelled"
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -101,18 +103,35 @@ def is_going(recipe: Recipe) -> bool:
     return runs().is_stopping(mark) or (mark not in _left() and runs().attend(mark, state.desk().watcher) is not None)
 
 
+def opened(recipe: Recipe) -> None:
+    """Note that this came from a link, so that it stands among the runs of whoever opened it if there is something to see."""
+    st.session_state[_OPENED] = library.identity(recipe)
+
+
+def _listed(panel: Panel, mark: str, known: Run) -> None:
+    if st.session_state.get(_OPENED) == mark:
+        del st.session_state[_OPENED]
+        state.desk().notice = owner.shelve(panel.recipe, known.keys)
+
+
 def draw(panel: Panel) -> None:
     """Draw the button or the progress, and what is known."""
     mark = panel.mark
     _leave_others(panel, mark)
     going = is_going(panel.recipe)
-    if not going and (known := runs().known(panel.recipe)).state != "done":
+    known = None if going else runs().known(panel.recipe)
+    if known is not None and known.state == "done":
+        _listed(panel, mark, known)
+    elif known is not None:
         _begin(panel, mark, known)
         if panel.most > MOST_LOOKED_UP and known.state == "waiting":
             st.caption("Which of so many runs are known already is looked up as it begins; those are not run again.")
     # Drawn even when nothing runs: the browser may still ask for it once more.
-    every_s = _SELDOM_S if panel.most > _LARGE else EVERY_S
-    st.fragment(_live, run_every=every_s if going else None)(panel, mark)
+    st.fragment(_live, run_every=_every_s(panel, mark) if going else None)(panel, mark)
+
+
+def _every_s(panel: Panel, mark: str) -> float:
+    return _SELDOM_S if panel.most > _LARGE and not runs().is_stopping(mark) else EVERY_S
 
 
 def _begin(panel: Panel, mark: str, known: Run) -> None:
@@ -125,7 +144,8 @@ def _begin(panel: Panel, mark: str, known: Run) -> None:
             st.button("Not now", key=f"not/{panel.verb}", on_click=_forget)
     else:
         verb = "Go on" if known.done and known.state == "cancelled" else "Try again" if known.state == "failed" else panel.verb
-        label = f"{verb}: {panel.told}, about {telling.about(seconds)}"
+        rest = f"{panel.most - known.done:,} of " if panel.exact and 0 < known.done < panel.most else ""
+        label = f"{verb}: {rest}{panel.told}, about {telling.about(seconds)}"
         begin = st.button(label, key=f"start/{panel.verb}", type="primary", icon=":material/play_arrow:")
         if begin and seconds > LONG_S:
             st.session_state[_CONFIRM] = mark
@@ -159,6 +179,8 @@ def _live(panel: Panel, mark: str) -> None:
     if not going and drawn == mark:
         # It has ended, or this session has left it: the whole page has something new to show.
         st.rerun()
+    if stopping and st.session_state.pop(_CANCELLED, "") == mark:
+        st.rerun()  # to look soon again whether it has stopped
     if stopping:
         st.caption(":material/hourglass: Stopping. What is done is kept.")
     elif run is not None:
@@ -193,6 +215,7 @@ def _ended(run: Run) -> None:
 
 def _cancel(mark: str) -> None:
     _left().add(mark)
+    st.session_state[_CANCELLED] = mark
     runs().detach(mark, state.desk().watcher)
 
 

@@ -97,15 +97,12 @@ def _figures(told: Told, metric: str, *, change: bool) -> None:
     shown = first_drawn([name for name in titles(sweep.study.allocators) if not change or name != told.baseline], told.baseline)
     if len(sweep.axes) > _MAP_AXES:
         st.caption(f"{len(sweep.axes)} things vary, which no chart shows; the table has them all.")
-        figure.table(_readable(told, found, about.title), "trainyard-sweep")
+        figure.table(_readable(told, found, amount), "trainyard-sweep")
     elif len(sweep.axes) == _MAP_AXES:
         _maps(told, found, amount, shown)
     else:
         _curve(told, found, amount, {name: look[name] for name in shown})
-    if sweep.study.repeats < FEWEST_REPEATS and len(sweep.axes) < _MAP_AXES:
-        st.caption(f"{plural(sweep.study.repeats, 'run')} of each point: bands are drawn from {FEWEST_REPEATS} repeats on.")
-    elif len(sweep.axes) < _MAP_AXES:
-        st.caption("Bands hold 95 % of resamples of the repeats.")
+    st.caption(_certainty(told, metric))
 
 
 def _curve(told: Told, found: pd.DataFrame, amount: charts.Amount, look: charts.theme.Style) -> None:
@@ -119,7 +116,17 @@ def _curve(told: Told, found: pd.DataFrame, amount: charts.Amount, look: charts.
     key = ("sweep", told.mark, len(told.rows), amount, *look.items())
     drawn = figure.kept(key, lambda: charts.sweep_curve(table, look, amount, told.axes[0], ends, charts.literal(title)))
     alt = f"{title}, every policy against {told.baseline}." if amount.change else _verdict(told.mark, len(told.rows), _by_title(amount.title), told)
-    figure.draw(drawn, "sweep", alt, lambda: _readable(told, found, amount.title))
+    figure.draw(drawn, "sweep", alt, lambda: _readable(told, found, amount))
+
+
+def _certainty(told: Told, metric: str) -> str:
+    """Return how far chance was tried."""
+    repeats = told.sweep.study.repeats
+    if tables.repeats_are_equal(told.rows, metric):
+        return _EQUAL
+    if repeats < FEWEST_REPEATS:
+        return f"{plural(repeats, 'run')} of each point: from {FEWEST_REPEATS} repeats on it is told how much chance matters."
+    return _AHEAD if len(told.sweep.axes) >= _MAP_AXES else f"Bands hold 95 % of resamples of the repeats. {_AHEAD}"
 
 
 def _maps(told: Told, found: pd.DataFrame, amount: charts.Amount, shown: tuple[str, ...]) -> None:
@@ -135,14 +142,16 @@ def _maps(told: Told, found: pd.DataFrame, amount: charts.Amount, shown: tuple[s
         with grid.cell():
             drawn = figure.kept(("map", told.mark, len(told.rows), amount, name), make)
             alt = f"{heading} over {told.axes[0]} and {told.axes[1]}."
-            figure.draw(drawn, f"map/{name}", alt, partial(_readable, told, mine, amount.title))
+            figure.draw(drawn, f"map/{name}", alt, partial(_readable, told, mine, amount))
 
 
-def _readable(told: Told, found: pd.DataFrame, title: str) -> pd.DataFrame:
-    """Return the table of a chart: only what varies, and the figures."""
+def _readable(told: Told, found: pd.DataFrame, amount: charts.Amount) -> pd.DataFrame:
+    """Return the table of a chart: only what varies, and the figures; changes as shares."""
     names = dict(zip((axis.path for axis in told.sweep.axes), told.axes, strict=True))
-    unit = telling.BY_NAME[_by_title(title)].unit
-    columns = {"policy": "Policy", "value": f"{title}{f' ({unit})' if unit not in ('', '1') else ''}", "low": "Low", "high": "High"}
+    value = f"{amount.title}{f' ({amount.unit})' if amount.unit not in ('', '1') else ''}"
+    if amount.change:
+        value = f"Change of {amount.title} (share)"
+    columns = {"point": "Point", "policy": "Policy", "value": value, "low": "Low", "high": "High", "completed": "Jobs completed (share)"}
     return found.rename(columns=names | columns | {"runs": "Runs", "failed": "Failed"})
 
 
@@ -223,4 +232,9 @@ def _differences(mark: str, rows: int, metric: str, _told: Told) -> pd.DataFrame
     return tables.differences(_told.rows, _told.sweep, metric, _told.baseline)
 
 
+_AHEAD: Final = "A policy is ahead where 95 % of resamples of its paired difference to the next one, repeat by repeat, are on one side of 0."
+_EQUAL: Final = (
+    "All repeats gave the same numbers, because nothing here is drawn at random: they say nothing of how sure this is. "
+    "Failures and prediction errors differ from seed to seed; other jobs come from another seed of the workload, or of the jobs drawn."
+)
 _NOTHING: Final = "Here will be a curve for every policy over what varies, or a map where two things vary, and who is ahead where."

@@ -17,6 +17,7 @@ import pytest
 
 from lab import archive, library
 from lab.__main__ import main
+from lab.exploring.from_here import FromHere, Turn
 from lab.library import HERE
 from lab.results.outcomes import keys
 from lab.run import run_to_store
@@ -24,6 +25,7 @@ from lab.store import Store, StoreError
 from lab.store.entry import parquet
 from lab.study import Study
 from sim.errors import TrainyardError
+from sim.params import Spec
 
 Call = Callable[..., tuple[int, str, str]]
 STUDY = {"base": {"trace": "sample:tiny", "cluster": "2x8:v100"}, "allocators": ["fifo", "srtf"]}
@@ -405,3 +407,27 @@ def test_nothing_yet(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert call("runs", "list") == (0, "Nothing is in the library yet.\n", "")
     assert json.loads(call("runs", "list", "--json")[1]) == []
     assert "There is no sweep of that id to go on with" in call("sweep", "--resume")[2]
+
+
+def test_a_run_that_changes_at_an_instant_is_shown_exported_and_set_beside_the_comparison(call: Call, store: Store, tmp_path: Path) -> None:
+    asked = FromHere(Study.from_json(STUDY), 1, Turn(300.0, Spec("fifo"), lost=("v100-1-2",)))
+    scenarios = (asked.branch.was, asked.branch.here)
+    made = library.shelve(store, HERE, asked, [run_to_store(scenario.to_json(), store.address) for scenario in scenarios])
+    assert "what-if" in library.KINDS[library.item(store, HERE, made).kind]
+    assert [one.id for one in library.items(store, HERE, "what-if 00:05:00")] == [made]
+    shown = call("runs", "show", made)[1]
+    assert shown.startswith("SRTF on ")
+    assert ", from day 1 00:05:00 on with FIFO and without v100-1-2 (id " in shown
+    assert "SRTF, seed 0" in shown
+    assert "SRTF, from here on, seed 0" in shown
+    (other,) = [one for one in library.items(store, HERE) if one.kind == "study"]
+    means = library.beside(store, other, library.item(store, HERE, made)).means()
+    assert means[means["policy"] == "SRTF"]["change"].fillna(0).eq(0).all()
+    data, damaged = archive.packed(store, HERE, [made])
+    assert not damaged
+    there = Store(tmp_path / "other")
+    assert archive.unpack(there, "me", data, "x.zip", results=True).left == 0
+    (taken,) = library.items(there, "me")
+    assert taken.recipe() == asked
+    assert (taken.runs, taken.there) == (2, 2)
+    there.index.close()

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from allocators import REGISTRY, make
+from lab.estimate import Costs
 from lab.exploring import from_here
-from lab.exploring.from_here import Turn
+from lab.exploring.from_here import FromHere, Turn
 from lab.scenario import Scenario, TraceSpec
 from lab.study import Study
 from sim.cluster import Change, Cluster, NodeGroup
@@ -124,3 +125,34 @@ def test_a_turn_survives_the_address(turn: Turn) -> None:
 def test_a_damaged_turn_is_refused(data: dict[str, object]) -> None:
     with pytest.raises(ParameterError):
         Turn.from_json(data)
+
+
+# -- kept and passed on ----------------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_asked_survives_being_kept() -> None:
+    cluster = Cluster((NodeGroup(4, 1, "v100", rack_size=2, name="n"),))
+    asked = FromHere(study_on(cluster), 0, Turn(3 * 86_400.0, Spec("srtf"), ((0, 2),), ("n/r1",), 4 * 86_400.0))
+    assert FromHere.unpack(asked.pack()) == asked
+    assert asked.told() == "from day 4 00:00 on with SRTF and 2 more nodes like n and without n/r1 until day 5 00:00"
+    with pytest.raises(ParameterError, match="no policy 2"):
+        replace(asked, policy=1)
+    with pytest.raises(ParameterError, match="no rack and no node 'm'"):
+        replace(asked, turn=Turn(1.0, lost=("m",)))
+    with pytest.raises(ParameterError, match="needs 'study'"):
+        FromHere.from_json({"turn": asked.turn.to_json()})
+
+
+def test_many_names_are_not_all_told() -> None:
+    cluster = Cluster((NodeGroup(9, 1, "v100", rack_size=3, name="n"),))
+    every = tuple(from_here.losable(cluster))
+    assert FromHere(study_on(cluster), 0, Turn(9000.0, lost=every)).told().endswith("without n/r1, n/r2, n/r3")
+    assert FromHere(study_on(cluster), 0, Turn(9000.0, lost=every[3:])).told().endswith("without n-1, n-2, n-3, n-4 and 5 more")
+
+
+def test_it_takes_as_long_as_the_first_run_or_as_the_new_policy_takes() -> None:
+    costs = Costs()
+    costs._seen["srtf"] = (1000, 0.01)
+    assert from_here.seconds(Turn(1.0, lost=("n",)), 3.0, 500, costs) == 3.0
+    assert from_here.seconds(Turn(1.0, Spec("srtf")), 3.0, 500, costs) == 5.0
+    assert from_here.seconds(Turn(1.0, Spec("sjf")), 3.0, 500, costs) == 3.0

@@ -69,7 +69,10 @@ def test_a_node_that_comes_by_hand(store: Store) -> None:
     totals = found.totals.set_index("metric")
     # A V100 at 2.48 USD an hour: 200 s of one, until the last job is turned away; or 207 s of one and 187 s of another.
     assert totals[["was", "here"]].loc["cost_cluster_usd"].to_list() == pytest.approx([200 / 3600 * 2.48, (207 + 187) / 3600 * 2.48])
-    assert found.sentence.startswith("From day 1 00:00 on with 1 more node like v100-1: the 3 jobs that were not finished wait 84 % less")
+    assert found.sentence == (
+        "From day 1 00:00 on with 1 more node like v100-1: of the 3 jobs that were not finished, the 2 that both runs complete wait 84 % less; "
+        "1 job is completed that was not; nothing before changed."
+    )
 
 
 def test_a_rack_that_is_lost_by_hand(store: Store) -> None:
@@ -82,6 +85,15 @@ def test_a_rack_that_is_lost_by_hand(store: Store) -> None:
     assert found.jobs[["jct_mean_s_was", "jct_mean_s"]].iloc[0].tolist() == pytest.approx([100, 125])
     assert "without n/r1 until 00:00: the 2 jobs" in found.sentence
     assert found.totals.set_index("metric")[["was", "here"]].loc["evictions"].to_list() == [0, 1]
+
+
+def test_jobs_that_are_never_completed_any_more_are_part_of_the_finding(store: Store) -> None:
+    # One GPU of two is lost at 20: job 1, of both, is never completed; job 2 no longer waits for it.
+    rows = [{"submit_time_s": at, "num_gpus": gpus, "duration_s": 100.0} for at, gpus in ((0.0, 1), (5.0, 2), (30.0, 1))]
+    branch = from_here.branch(study_on(Cluster.parse("2x1:v100")), 0, Turn(20.0, lost=("v100-1-2",)))
+    found = told(branch, trace_of(rows), store)
+    assert found.only_was >= 1
+    assert f"{found.only_was} job{'s are' if found.only_was > 1 else ' is'} not completed any more; nothing before changed." in found.sentence
 
 
 def test_series_of_both(store: Store) -> None:

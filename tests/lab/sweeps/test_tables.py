@@ -10,7 +10,7 @@ import pytest
 from lab.results.compare import ratio
 from lab.study import Study
 from lab.sweeps.recipe import Axis, Sweep
-from lab.sweeps.tables import curves, differences, verdict
+from lab.sweeps.tables import curves, differences, repeats_are_equal, verdict
 from sim.contract import Spec
 from tests.lab.sweeps.cases import STUDY
 
@@ -149,3 +149,11 @@ def test_nothing_yet() -> None:
     empty = table({})
     assert curves(empty, sweep, "jct_mean_s").empty
     assert differences(empty, sweep, "jct_mean_s", "A").empty
+
+
+def test_repeats_that_say_nothing_of_chance_are_known() -> None:
+    same = {(0, "A", 0): 10.0, (0, "A", 1): 10.0, (0, "B", 0): 8.0, (0, "B", 1): 8.0}
+    assert repeats_are_equal(table(same, failed=((1, "A", 0),)), "jct_mean_s")
+    assert not repeats_are_equal(table(same | {(0, "B", 1): 8.5}), "jct_mean_s")
+    assert not repeats_are_equal(table({(0, "A", 0): 10.0, (0, "B", 0): 10.0}), "jct_mean_s")
+    assert not repeats_are_equal(table({}), "queue_p95_s")

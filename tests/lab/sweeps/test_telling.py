@@ -66,6 +66,16 @@ def test_a_made_workload_has_levers_of_its_own(study: Study, store: Store) -> No
     assert (jobs.now, jobs.low, jobs.high, jobs.whole) == (20.0, 10.0, 40.0, True)
 
 
+def test_which_jobs_are_drawn_may_vary_where_some_are(study: Study, store: Store) -> None:
+    def drawn(trace: TraceSpec) -> list[tuple[float, float, float, bool]]:
+        found = levers(replace(study, base=replace(study.base, trace=trace)), store)
+        return [(lever.now, lever.low, lever.high, lever.whole) for lever in found if lever.path == "trace.sample_seed"]
+
+    assert not drawn(study.base.trace)
+    assert drawn(replace(study.base.trace, sample=10, sample_seed=3)) == [(3.0, 3.0, 7.0, True)]
+    assert drawn(replace(study.base.trace, load=0.5, load_by="jobs")) == [(0.0, 0.0, 4.0, True)]
+
+
 def test_recordings_are_left_out_and_the_baseline_stays(study: Study, store: Store) -> None:
     assert [spec.name for spec in study.allocators][-1] == "recorded"
     kept, left_out = telling.runnable(replace(study, baseline=1), store)
@@ -85,15 +95,23 @@ def test_another_policy_is_one_that_is_not_there_and_can_run(study: Study, store
 
 def test_the_answer_is_told_against_the_baseline(question: Question) -> None:
     told = telling.fewest([answer("FIFO", 14, 246.0), answer("SRTF", 9, 158.0)], question)
-    assert told == "FIFO 14 nodes ($ 246.00 per hour); SRTF 9 nodes ($ 158.00 per hour): saves 5 nodes, $ 64,200 a month."
+    assert told == "FIFO 14 v100 nodes ($ 246.00 per hour); SRTF 9 v100 nodes ($ 158.00 per hour): saves 5 nodes, $ 64,200 a month."
     assert telling.fewest([answer("FIFO", 9, 158.0), answer("SRTF", 10, 176.0)], question).endswith("takes 1 node, $ 13,100 a month more.")
     assert telling.fewest([answer("FIFO", 9), answer("SRTF", 9)], question).endswith(": the same.")
-    assert telling.fewest([answer("FIFO", None), answer("SRTF", 9, 0.0)], question) == "SRTF 9 nodes."
+    assert telling.fewest([answer("FIFO", None), answer("SRTF", 9, 0.0)], question) == "SRTF 9 v100 nodes."
     assert not telling.fewest([answer("FIFO", None), answer("SRTF", None)], question)
 
 
+def test_what_does_not_vary_is_told(question: Question, study: Study) -> None:
+    assert telling.staying(question) == "2 a100 nodes"
+    assert not telling.staying(replace(question, groups=(0, 1), low=(1, 1), high=(2, 2)))
+    alone = replace(question, study=replace(question.study, base=replace(study.base, cluster=Cluster.parse("4x8:v100"))))
+    assert not telling.staying(alone)
+    assert telling.nodes(alone, (1,)) == "1 node"
+
+
 def test_a_miss_is_told_with_what_was_reached_and_what_would_be_met(question: Question) -> None:
-    assert telling.missed(answer("FIFO", None), question) == "Not met up to 20: P95 queueing delay is 80 min at 4 nodes with FIFO."
+    assert telling.missed(answer("FIFO", None), question) == "Not met up to 20: P95 queueing delay is 80 min at 4 v100 nodes with FIFO."
     dear = replace(question, budget_per_h=1000.0)
     assert telling.missed(answer("FIFO", None), dear).startswith("Not met up to 20 within $ 1,000 per hour: ")
     assert telling.missed(answer("FIFO", None, completed=0.5), question).endswith("with FIFO, with 50.0 % of the jobs completed.")
@@ -117,7 +135,7 @@ def test_twice_the_range_and_two_rows(question: Question) -> None:
     assert telling.wider(question).high == (40,)
     two = replace(question, groups=(0, 1), low=(1, 0), high=(4, 2))
     assert telling.nodes(two, (3, 1)) == "3 v100 and 1 a100 nodes"
-    assert telling.nodes(question, (1,)) == "1 node"
+    assert telling.nodes(question, (1,)) == "1 v100 node"
 
 
 def test_places_and_times(question: Question, store: Store) -> None:
