@@ -148,6 +148,7 @@ class Seats:
         self._kinds, self._place = kinds, place
         self._ids: list[JobId] = []
         self._held: dict[int, Grant] = {}
+        self._spread: dict[tuple[tuple[int, ...], int], Grant] = {}
         self._left: list[int] = []
         self._some_stay = False
         self.on: Ints = np.zeros(0, np.int64)
@@ -262,16 +263,26 @@ class Seats:
         for place, column, demand in others:
             nodes = left.get(column, [])
             if self._kinds.racks[column] == 1 and len(nodes) >= demand.replicas:
-                chosen[place] = _each_one(nodes[: demand.replicas], demand)
+                chosen[place] = self._each_one(nodes[: demand.replicas], demand)
                 del nodes[: demand.replicas]
                 continue
             if nodes:
-                view.room.give(_each_one(nodes, demand))
+                view.room.give(self._each_one(nodes, demand))
                 nodes.clear()
             grant = self._place.within(view, demand, self._kinds.ways(view, demand)[column])
             if grant is not None:
                 chosen[place] = grant
         return chosen
+
+    def _each_one(self, nodes: list[int], demand: Demand) -> Grant:
+        # The same few sets of nodes come again and again: the same object again costs nothing to build, check or add up.
+        key = tuple(sorted(nodes)), id(demand)
+        known = self._spread.get(key)
+        if known is None:
+            if len(self._spread) >= _MOST_SEEN:
+                self._spread.clear()
+            known = self._spread[key] = Grant((Gang(Part(key[0], (1,) * len(nodes), 1, demand.cpus, demand.mem_gb)),))
+        return known
 
     def _by_fit(self, view: View, roster: Roster, contest: Contest, order: Sequence[int]) -> tuple[Ints, dict[int, Grant]]:
         """Decide where cores, memory or pools of their own matter: whoever wins is placed at once, and passed over if there is no room."""
@@ -317,7 +328,3 @@ class Seats:
         self.ran = np.flatnonzero(self.on >= 0)
         self.runs = bool(held)
         return changes
-
-
-def _each_one(nodes: list[int], demand: Demand) -> Grant:
-    return Grant((Gang(Part(tuple(sorted(nodes)), (1,) * len(nodes), 1, demand.cpus, demand.mem_gb)),))
