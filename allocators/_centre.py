@@ -121,5 +121,5 @@ def _inverse(time: Floats, speed: Floats) -> Floats:
     crossed = np.einsum("ikm,jkm->ijm", cross, cross)
     size = 1.0 + np.einsum("iim->m", products) + 0.5 * np.einsum("iim->m", crossed)
     inverse: Floats = (products + crossed) / -size
-    inverse[np.arange(len(time)), np.arange(len(time))] += 1.0
+    inverse.reshape(-1, time.shape[1])[:: len(time) + 1] += 1.0
     return inverse

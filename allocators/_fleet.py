@@ -148,6 +148,7 @@ class Seats:
         self._kinds, self._place = kinds, place
         self._ids: list[JobId] = []
         self._held: dict[int, Grant] = {}
+        self._spread: dict[tuple[tuple[int, ...], int], Grant] = {}
         self._left: list[int] = []
         self._some_stay = False
         self.on: Ints = np.zeros(0, np.int64)
@@ -210,14 +211,15 @@ class Seats:
         if not self._kinds.by_count:
             won, chosen = self._by_fit(view, roster, contest, order)
             won[sits_out] = NONE
-            return self._changed(won, {place: grant for place, grant in chosen.items() if won[place] >= 0})
+            return self._changed(won, self._leaving(won), {place: grant for place, grant in chosen.items() if won[place] >= 0})
         won = contest.winners(roster.time_s, order, self._left)
         won[sits_out] = NONE
         moved = np.flatnonzero((won != self.on) & ~self.fixed)
         if not len(moved) and len(self.ran) == len(self._held):
             self.runs = bool(self._held)
             return {}
-        return self._changed(won, self._placed(view, roster.gangs, won, moved))
+        leaving = self._leaving(won)
+        return self._changed(won, leaving, self._placed(view, roster.gangs, won, moved, leaving))
 
     def _leaving(self, won: Ints) -> list[int]:
         """Return who holds something and shall not, or not there."""
@@ -226,13 +228,13 @@ class Seats:
         leaving: list[int] = places[~self.fixed[places] & ((on < 0) | (on != won[places]))].tolist()
         return leaving
 
-    def _placed(self, view: View, gangs: Ints, won: Ints, moved: Ints) -> dict[int, Grant]:
+    def _placed(self, view: View, gangs: Ints, won: Ints, moved: Ints, leaving: list[int]) -> dict[int, Grant]:
         """Find nodes for those that won a place on another type than the one that they are on; who stays on a type stays where it is."""
         chosen: dict[int, Grant] = {}
         seeking = moved[won[moved] >= 0]
         # Large gangs first, so that small ones do not break up servers.
         order = seeking[np.argsort(-gangs[seeking], kind="stable")]
-        given, others = self._handed_on(view, self._leaving(won)), []
+        given, others = self._handed_on(view, leaving), []
         for place, column in zip(order.tolist(), won[order].tolist(), strict=True):
             demand = view.demand(self._ids[place])
             seats = given.get((column, id(demand)))
@@ -262,16 +264,26 @@ class Seats:
         for place, column, demand in others:
             nodes = left.get(column, [])
             if self._kinds.racks[column] == 1 and len(nodes) >= demand.replicas:
-                chosen[place] = _each_one(nodes[: demand.replicas], demand)
+                chosen[place] = self._each_one(nodes[: demand.replicas], demand)
                 del nodes[: demand.replicas]
                 continue
             if nodes:
-                view.room.give(_each_one(nodes, demand))
+                view.room.give(self._each_one(nodes, demand))
                 nodes.clear()
             grant = self._place.within(view, demand, self._kinds.ways(view, demand)[column])
             if grant is not None:
                 chosen[place] = grant
         return chosen
+
+    def _each_one(self, nodes: list[int], demand: Demand) -> Grant:
+        # The same few sets of nodes come again and again: the same object again costs nothing to build, check or add up.
+        key = tuple(sorted(nodes)), id(demand)
+        known = self._spread.get(key)
+        if known is None:
+            if len(self._spread) >= _MOST_SEEN:
+                self._spread.clear()
+            known = self._spread[key] = Grant((Gang(Part(key[0], (1,) * len(nodes), 1, demand.cpus, demand.mem_gb)),))
+        return known
 
     def _by_fit(self, view: View, roster: Roster, contest: Contest, order: Sequence[int]) -> tuple[Ints, dict[int, Grant]]:
         """Decide where cores, memory or pools of their own matter: whoever wins is placed at once, and passed over if there is no room."""
@@ -301,11 +313,11 @@ class Seats:
             return held
         return self._place.within(view, demand, pools)
 
-    def _changed(self, won: Ints, chosen: Mapping[int, Grant]) -> dict[JobId, Grant | None]:
+    def _changed(self, won: Ints, leaving: list[int], chosen: Mapping[int, Grant]) -> dict[JobId, Grant | None]:
         """Return the changes, and remember what is held after them."""
         ids, held = self._ids, self._held
         changes: dict[JobId, Grant | None] = {}
-        for place in self._leaving(won):
+        for place in leaving:
             if place not in chosen:
                 changes[ids[place]] = None
                 del held[place]
@@ -317,7 +329,3 @@ class Seats:
         self.ran = np.flatnonzero(self.on >= 0)
         self.runs = bool(held)
         return changes
-
-
-def _each_one(nodes: list[int], demand: Demand) -> Grant:
-    return Grant((Gang(Part(tuple(sorted(nodes)), (1,) * len(nodes), 1, demand.cpus, demand.mem_gb)),))

@@ -53,7 +53,7 @@ class Contest:
         """
         won, others = np.full(len(self._gangs), NONE), 0
         for kind in order:
-            if left[kind] > 0:
+            if left[kind] > 0 and others < len(won):
                 places, share = self._lanes[kind]
                 behind = share / time_s[:, kind].take(places)
                 # Sorting thousands for the sake of a few is the cost of a round; only if those at the top leave GPUs over, are the others looked at.

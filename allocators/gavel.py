@@ -191,11 +191,12 @@ class Gavel:
 
     def _received_s(self, view: View) -> Floats | float:
         """Return the time that those who ran received in the round that ends now."""
-        elapsed_s, ran = view.now_s - self._clock.began_s, self._roster.ids[self._seats.ran]
+        elapsed_s, ran = view.now_s - self._clock.began_s, self._seats.ran
         if not self.faithful:
             return elapsed_s
-        running = view.running
-        rate = running.rate[np.searchsorted(running.ids, ran)]
+        rate = view.running.rate
+        if len(rate) > len(ran):
+            rate = rate[view.running.ids.searchsorted(self._roster.ids[ran])]
         # Less than one unit counts in full: it would never count otherwise.
         units = np.floor(rate * elapsed_s + _TINY)
         received_s: Floats = np.divide(units, rate, out=np.full(len(ran), float(elapsed_s)), where=units > 0)

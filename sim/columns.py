@@ -67,4 +67,6 @@ class IdSet(dict[int, None]):
 
     def ids(self) -> NDArray[np.int64]:
         """Return the members, ascending."""
-        return np.sort(np.fromiter(self, np.int64, len(self)))
+        members = np.fromiter(self, np.int64, len(self))
+        members.sort()
+        return members

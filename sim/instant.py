@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappush
+from heapq import heapify, heappop, heappush
+from itertools import count
+from math import inf
 from typing import Any, Final
 
 import simpy
+
+from sim.grants import JobId
 
 CHANGE: Final = 1
 """Arrivals, and what running jobs do by themselves; as SimPy's own normal priority. Smaller numbers are processed first."""
@@ -16,6 +20,7 @@ LANDING: Final = 3
 """A plan that was in flight meets the jobs and nodes of this instant as they are by then."""
 DECISION: Final = 9
 END: Final = 10
+_VOID: Final = 64
 
 
 def planned_until_s(env: simpy.Environment) -> float:
@@ -33,3 +38,77 @@ class At(simpy.Event):
         self._value = value
         queue: Any = env._queue
         heappush(queue, (at_s, order, next(env._eid), self))
+
+
+class Expected:
+    """What will happen to running jobs if nobody interferes. Most of it never does, so only the first of all is an event of the environment.
+
+    Parameters
+    ----------
+    env : simpy.Environment
+        Where it happens, with the order `CHANGE`.
+    happens : callable
+        Told the job and what happens, which is expected no more then.
+    """
+
+    __slots__ = ("_called_s", "_entries", "_env", "_happens", "_next", "_numbers")
+
+    def __init__(self, env: simpy.Environment, happens: Callable[[JobId, int], None]) -> None:
+        self._env, self._happens = env, happens
+        self._next: dict[JobId, tuple[float, int, JobId, int]] = {}
+        self._entries: list[tuple[float, int, JobId, int]] = []  # those and void ones, as a heap
+        self._numbers = count()
+        self._called_s = inf  # the first event in the environment
+
+    def put(self, job: JobId, following: tuple[float, int]) -> None:
+        """Expect (when, what) for a job instead of anything before; never, if that is at infinity."""
+        at_s, what = following
+        if at_s == inf:
+            self.drop(job)
+            return
+        entries, expected = self._entries, self._next
+        entry = expected[job] = at_s, next(self._numbers), job, what
+        heappush(entries, entry)
+        if at_s < self._called_s:
+            self._call(at_s)
+        if len(entries) > _VOID + 2 * len(expected):
+            entries[:] = expected.values()
+            heapify(entries)
+
+    def drop(self, job: JobId) -> None:
+        """Expect nothing for a job."""
+        self._next.pop(job, None)
+
+    @property
+    def until_s(self) -> float:
+        """Return the last instant at which something is expected; 0 = nothing is."""
+        return max([entry[0] for entry in self._next.values()], default=0.0)
+
+    def _call(self, at_s: float) -> None:
+        self._called_s = at_s
+        At(self._env, at_s, self._reach)
+
+    def _reach(self, _: simpy.Event) -> None:
+        now_s = self._env._now
+        if now_s >= self._called_s:
+            self._called_s = inf
+        due = self._first()
+        if due is not None and due[0] <= now_s:
+            heappop(self._entries)
+            del self._next[due[2]]
+        else:
+            due = None
+        following = self._first()
+        # Whatever else happens at this instant is called before this happens, which so knows that it is not the last thing.
+        if following is not None and following[0] < self._called_s:
+            self._call(following[0])
+        if due is not None:
+            self._happens(due[2], due[3])
+
+    def _first(self) -> tuple[float, int, JobId, int] | None:
+        entries, expected = self._entries, self._next
+        while entries:
+            if expected.get(entries[0][2]) is entries[0]:
+                return entries[0]
+            heappop(entries)
+        return None

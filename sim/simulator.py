@@ -22,9 +22,9 @@ from sim.conditions import ENDS, Conditions, Measure
 from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan, remarks_of
 from sim.endings import ENDLESS, HOPELESS, MOTIONLESS, PATIENCE, STUCK, impossible_plan, never_done, standstill
 from sim.errors import ContractError, InfeasiblePlan, ParameterError
-from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM, Next
+from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM
 from sim.faults import Outages
-from sim.instant import DECISION, END, LANDING, At, planned_until_s
+from sim.instant import DECISION, END, LANDING, At, Expected, planned_until_s
 from sim.record import COMPLETED, FAILED, IMPOSSIBLE, REFUSED
 from sim.result import Progress, RunResult
 from sim.stage import Stage
@@ -57,7 +57,7 @@ class Simulator:
 
     __slots__ = (
         "_allocate", "_allocate_s", "_allocator", "_arrivals_over", "_arrived", "_beats", "_cadence", "_columns", "_decision_point", "_due",
-        "_env", "_evicted", "_execution", "_finished", "_has_latency", "_idle", "_impossible", "_in_flight", "_longest_s", "_measured", "_next", "_nodes",
+        "_env", "_evicted", "_execution", "_expected", "_finished", "_has_latency", "_idle", "_impossible", "_in_flight", "_longest_s", "_measured", "_nodes",
         "_note_decision", "_observe", "_outages", "_over", "_progress", "_reason", "_room", "_running", "_settled", "_stage",
         "_to_settle", "_touched", "_view", "_voided", "_waiting", "_wake_at", "cluster", "conditions", "trace",
     )  # fmt: skip
@@ -89,7 +89,7 @@ class Simulator:
         self._finished: list[JobId] = []
         self._evicted: list[Eviction] = []
         self._nodes: list[int] = []
-        self._next: dict[JobId, simpy.Event] = {}  # what will happen to a running job; its other events in the queue are void
+        self._expected = Expected(self._env, self._on_job)
         self._touched: set[int] = set()  # nodes that came or went while a plan is in flight
         self._due = self._in_flight = self._arrivals_over = False
         self._beats = self._idle = self._voided = 0
@@ -166,42 +166,33 @@ class Simulator:
             tick += 1
             yield At(self._env, tick * every, None)
 
-    def _expect(self, job: JobId, following: Next) -> None:
-        if following[0] < inf:
-            self._next[job] = At(self._env, following[0], self._on_job, (job, following[1]))
-        else:
-            self._next.pop(job, None)
-
-    def _on_job(self, event: simpy.Event) -> None:
-        job, kind = event._value
-        if self._next.get(job) is not event:
-            return
+    def _on_job(self, job: JobId, kind: int) -> None:
         now_s = self._env._now
         if kind == FINISH:
             self._execution.finish(job, now_s)
             self._observe(job, now_s)
-            del self._running[job], self._next[job]
+            del self._running[job]
             self._finished.append(job)
             self._settle(job)
             if self._cadence.on_finish:
                 self._decide_last()
         elif kind == ASK:
-            self._expect(job, self._execution.ask(job, now_s))
+            self._expected.put(job, self._execution.ask(job, now_s))
             self._beat()
         elif kind == OVERLAP_END:
             self._nodes += sorted({node for node, *_ in self._stage.ledger.charged[job].spots})
-            self._expect(job, self._execution.end_overlap(job, now_s))
+            self._expected.put(job, self._execution.end_overlap(job, now_s))
             if self._cadence.on_finish:
                 self._make_due()
         elif kind == INTERRUPTION and self._execution.survives(job):
-            self._expect(job, self._execution.relaunch(job, now_s))
+            self._expected.put(job, self._execution.relaunch(job, now_s))
         else:
             self._evict(job, "interruption" if kind == INTERRUPTION else "oom", "server" if kind == SERVER_OOM else "worker")
 
     def _evict(self, job: JobId, cause: str, role: str) -> None:
         lost = self._execution.evict(job, self._env.now, (cause, role))
         del self._running[job]
-        self._next.pop(job, None)
+        self._expected.drop(job)
         self._evicted.append(Eviction(job, cause, role, lost))
         evictions = self._columns.evictions[job]
         if evictions > HOPELESS:
@@ -220,7 +211,7 @@ class Simulator:
             hit = [(node in workers.nodes, servers is not None and node in servers.nodes) for workers, servers in grant.gangs]
             survivors = tuple(gang for gang, where in zip(grant.gangs, hit, strict=True) if not any(where))
             if survivors and not self._execution.overlaps(job):
-                self._expect(job, self._execution.lose_gangs(job, grant._replace(gangs=survivors), self._env.now))
+                self._expected.put(job, self._execution.lose_gangs(job, grant._replace(gangs=survivors), self._env.now))
             else:
                 self._evict(job, "outage", "server" if any(servers for _, servers in hit) and not any(workers for workers, _ in hit) else "worker")
         self._room.remove(node)
@@ -304,8 +295,11 @@ class Simulator:
         if self._progress is not None:
             self._progress(Progress(self._settled, len(self.trace), self._env.now, self.trace.span_s))
         seen = self._beats, self._settled, self._env.now
-        if self._arrivals_over and self._stage.standstill.found(*seen, lambda: max(self._outages.last_known_s, planned_until_s(self._env))):
+        if self._arrivals_over and self._stage.standstill.found(*seen, self._planned_until_s):
             self._end(standstill(len(self._waiting) + len(self._running), self._idle))
+
+    def _planned_until_s(self) -> float:
+        return max(self._outages.last_known_s, self._expected.until_s, planned_until_s(self._env))
 
     def _give_up_if_stuck(self) -> None:
         self._idle += 1
@@ -348,7 +342,7 @@ class Simulator:
         for job in sorted(plan.refuse) if plan.refuse else ():
             self._refuse(job)
         changes, now_s, job = plan.changes, self._env._now, -1
-        waiting, running, enter = self._waiting, self._running, self._execution.enter
+        waiting, running, enter, expect = self._waiting, self._running, self._execution.enter, self._expected.put
         try:
             for job, grant in changes.items():
                 if job in running:
@@ -363,7 +357,7 @@ class Simulator:
                     running[job] = None
                 elif job not in running:
                     self._fail(job, "it is neither waiting nor running")
-                self._expect(job, enter(job, grant, now_s, reserved=reserved))
+                expect(job, enter(job, grant, now_s, reserved=reserved))
         except ContractError as error:
             self._fail(job, str(error))
 
@@ -372,7 +366,7 @@ class Simulator:
         if grant is None:
             del self._running[job]
             self._waiting[job] = None
-            self._next.pop(job, None)
+            self._expected.drop(job)
 
     def _refuse(self, job: JobId) -> None:
         if job not in self._waiting:

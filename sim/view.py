@@ -173,8 +173,7 @@ class Table:
         return self.column("ids")
 
     def _ids(self) -> Ints:
-        parts = [ids.ids() for ids in self._sets]
-        merged = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
+        merged = self._sets[0].ids() if len(self._sets) == 1 else np.sort(np.concatenate([ids.ids() for ids in self._sets]))
         merged.flags.writeable = False
         return merged
 
