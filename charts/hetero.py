@@ -84,7 +84,7 @@ def _rows(table: pd.DataFrame) -> tuple[np.ndarray[Any, np.dtype[np.float64]], l
 
 def _row_label(kind: str, group: str) -> str:
     if kind == "size":
-        return f"{group} GPU{'' if group == '1' else 's'}"
+        return f"{group.replace('-', '–')} GPU{'' if group == '1' else 's'}"
     text = f"job {group}" if kind == "job" else group
     return text if len(text) <= _LABEL_CHARACTERS else f"{text[:8]}…{text[-14:]}"
 

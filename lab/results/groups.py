@@ -160,7 +160,7 @@ def only(shown: Shown, members: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def size_text(name: str) -> str:
     """Return a class of `sim.metrics.SIZE_CLASSES` in words."""
-    return {"0": "no GPU", "1": "1 GPU"}.get(name, f"{name} GPUs")
+    return {"0": "no GPU", "1": "1 GPU"}.get(name, f"{name.replace('-', '–')} GPUs")
 
 
 def _classes(title: str, names: Sequence[str], codes: Codes) -> Grouping:

@@ -137,6 +137,7 @@ def _against(recorded: Floats, outcome: Outcome) -> Trust | None:
             "p95_s": grouped["error"].quantile(0.95),
         }
     ).reset_index()
+    by_size["size"] = by_size["size"].astype(str).str.replace("-", "–")
     return Trust(outcome.label, len(error), float(np.median(error)), float(np.percentile(error, 95)), by_size)
 
 

@@ -38,7 +38,7 @@ def test_shares_are_stacked_bars_of_100_per_cent_under_headings() -> None:
     assert figure.layout.barmode == "stack"
     assert figure.layout.xaxis.ticktext == ("0 %", "20 %", "40 %", "60 %", "80 %", "100 %")
     assert np.add(figure.data[0].x, figure.data[1].x) == pytest.approx(np.full(6, 100.0))
-    assert figure.layout.yaxis.ticktext == ("all jobs", "1 GPU", "2-4 GPUs", "&lt;b&gt;%&#123;x}", "job 7", "job a-ve…-of-a-job-0001")
+    assert figure.layout.yaxis.ticktext == ("all jobs", "1 GPU", "2–4 GPUs", "&lt;b&gt;%&#123;x}", "job 7", "job a-ve…-of-a-job-0001")
     assert [note.text for note in figure.layout.annotations] == [f"<b>{text}</b>" for text in HEADINGS.values() if text]
     heights = [*figure.data[0].y, *(note.y for note in figure.layout.annotations)]
     assert len(set(heights)) == 9

@@ -49,7 +49,7 @@ def _peak(arrivals: pd.DataFrame) -> str:
 
 
 def _largest(sizes: pd.DataFrame) -> str:
-    jobs, hours = (sizes["gpus"].iloc[int(sizes[name].argmax())] for name in ("jobs", "gpu_hours"))
+    jobs, hours = (sizes["gpus"].iloc[int(sizes[name].argmax())].replace("-", "–") for name in ("jobs", "gpu_hours"))
     return f"Share of jobs and of GPU-hours by GPUs asked for: most jobs ask for {jobs}, most GPU-hours are of jobs that ask for {hours}."
 
 

@@ -48,7 +48,7 @@ def trace_and_jobs(shown: Shown) -> tuple[Trace, pd.DataFrame]:
 def test_classes_keep_their_order_and_heavy_users_come_first() -> None:
     users = ["ann", "bob", "bob", "cy"]
     found = groups.groupings(trace_of(users), jobs_of([8, 1, 2, 1], [60.0, 7200.0, 7200.0, 600.0]))
-    assert found["size"].names == ("1 GPU", "2-4 GPUs", "5-8 GPUs")
+    assert found["size"].names == ("1 GPU", "2–4 GPUs", "5–8 GPUs")
     assert found["size"].codes.tolist() == [2, 0, 1, 0]
     # 8 GPUs for a minute are less than 1 and 2 GPUs for two hours, and a little less than 1 GPU for ten minutes.
     assert found["user"].names == ("bob", "cy", "ann")
