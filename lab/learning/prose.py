@@ -1,4 +1,4 @@
-"""Sections of the documentation, for pages that say the same: there is one text, and it stands in docs/."""
+"""Pages and sections of the documentation, for pages that say the same: there is one text, and it stands in docs/."""
 
 from __future__ import annotations
 
@@ -29,12 +29,33 @@ def section(page: str, heading: str) -> str:
     TrainyardError
         If the page or the heading is missing.
     """
-    try:
-        text = (FOLDER / page).read_text(encoding="utf-8")
-    except OSError as error:
-        raise TrainyardError(f"docs/{page} cannot be read ({error.strerror}). Restore the folder docs.") from error
-    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+    for part in re.split(r"^## ", _text(page), flags=re.MULTILINE)[1:]:
         title, _, body = part.partition("\n")
         if title.strip() == heading:
             return _RELATIVE.sub(r"\1", body).strip()
     raise TrainyardError(f"docs/{page} has no section '{heading}'.")
+
+
+@lru_cache(maxsize=32)
+def whole(page: str) -> tuple[str, str]:
+    """Return the title of a page and what stands under it, as Markdown; links within the documentation become plain text.
+
+    Parameters
+    ----------
+    page : str
+        Relative to docs/.
+
+    Raises
+    ------
+    TrainyardError
+        If the page is missing.
+    """
+    title, _, body = _text(page).partition("\n")
+    return title.removeprefix("# ").strip(), _RELATIVE.sub(r"\1", body).strip()
+
+
+def _text(page: str) -> str:
+    try:
+        return (FOLDER / page).read_text(encoding="utf-8")
+    except OSError as error:
+        raise TrainyardError(f"docs/{page} cannot be read ({error.strerror}). Restore the folder docs.") from error

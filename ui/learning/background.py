@@ -42,7 +42,14 @@ def words_of_the_field() -> None:
         st.info(f"No word contains “{words.plain(wanted)}”.", icon=":material/search_off:")
     for one in found:
         also = f" ({one.also})" if one.also else ""
-        st.markdown(f"**{one.term}**{also}  \n{one.text} :small[:gray[More: docs/{one.page}]]")
+        st.markdown(f"**{one.term}**{also}  \n{one.text}")
+        if st.button(f"More: {prose.whole(one.page)[0]}", key=f"more/{one.term}", type="tertiary"):
+            _page(one.page)
+
+
+def _page(page: str) -> None:
+    title, text = prose.whole(page)
+    st.dialog(title, width="large")(st.markdown)(text)
 
 
 def _look() -> None:
