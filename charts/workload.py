@@ -85,4 +85,4 @@ def heaviest(table: pd.DataFrame, title: str = "Who asks for most?") -> go.Figur
         "hovertemplate": f"%{{hovertext}}: %{{x:,.0f}} {unit} in %{{customdata:,}} jobs<extra></extra>",
     }
     y = {"tickvals": rows, "ticktext": short, "range": [len(rows) - 0.5, -0.5], "automargin": True}
-    return figure([bar], title, 40 + 24 * len(table), xaxis={"title": {"text": unit}, "rangemode": "tozero", "separatethousands": True}, yaxis=y)
+    return figure([bar], title, 40 + 24 * len(table), xaxis={"title": {"text": unit}, "rangemode": "tozero", "tickformat": ","}, yaxis=y)

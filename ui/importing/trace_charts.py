@@ -61,7 +61,8 @@ def _half(durations: pd.DataFrame) -> str:
 
 def _heaviest(users: pd.DataFrame) -> str:
     column, unit = ("gpu_hours", "GPU-hours") if "gpu_hours" in users else ("core_hours", "core-hours")
-    told = words.count(float(users[column].iloc[0]))
+    hours = float(users[column].iloc[0])
+    told = words.count(hours) if hours >= 10 else f"{hours:.2g}"
     return f"Who asks for most: {users['name'].iloc[0]}, {told} {unit[:-1] if told == '1' else unit}."
 
 
