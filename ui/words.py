@@ -32,8 +32,8 @@ def plain(text: str) -> str:
 
     Notes
     -----
-    Characters that begin Markdown, HTML, LaTeX or one of Streamlit's directives get a backslash. Names of icons, signs such as ``->`` and addresses, which
-    become links, are replaced by Streamlit after that, in what is left, so a character without width is put into them. Characters that cannot be seen are made visible, and
+    Characters that begin Markdown, HTML, LaTeX or one of Streamlit's directives get a backslash. Names of icons, signs such as ``->`` and addresses are
+    replaced by Streamlit after that, in what is left, so a character without width is put into them. Characters that cannot be seen are made visible, and
     very long names and texts shortened, see `charts.visible`.
     """
     line = _SIGN.sub(lambda found: found[0][0] + _JOINER + found[0][1:], visible(text, _MOST))
