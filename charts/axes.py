@@ -73,7 +73,7 @@ def duration_text(seconds: float) -> str:
         return _ONE[seconds]
     size, unit = next(((size, unit) for limit, size, unit in _READ if seconds < limit), (86_400.0, "days"))
     value = seconds / size
-    if value >= 10 or value.is_integer():
+    if value >= 9.95 or value.is_integer():
         return f"{value:,.0f} {unit}"
     return f"{value:.1f} {unit}" if value >= 1 else f"{value:.2g} {unit}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ from charts.theme import NEUTRAL, figure, legend_px, literal
 MOST_CELLS: Final = 130_000
 _SLOTS: Final = 16
 """Nodes above each other before a rack goes on in the next column."""
+_RACK: Final = re.compile(r"^(.*)/r(\d+)$")
+"""How a rack of a group of nodes is called."""
 _RACK_LABELS: Final = 24
 
 
@@ -54,12 +57,12 @@ def racks(nodes: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.
     every = -(-len(names) // _RACK_LABELS)
     x = {
         "tickvals": starts[::every],
-        "ticktext": [literal(str(name)) for name in names[::every]],
+        "ticktext": [_RACK.sub(r"\1, rack \2", literal(str(name))) for name in names[::every]],
         "showgrid": False,
         "tickangle": 40 if len(names) > 4 else 0,
         "automargin": True,
     }
-    y = {"showticklabels": False, "showgrid": False, "range": [shape[0] - 0.5, -0.5]}
+    y = {"showticklabels": False, "ticks": "", "showgrid": False, "range": [shape[0] - 0.5, -0.5]}
     legend = legend_px([entry["name"] for entry in entries])
     return figure([cells, *entries], title, max(60, 18 * shape[0]), legend_px=legend, xaxis=x, yaxis=y)
 
@@ -67,7 +70,8 @@ def racks(nodes: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.
 def _entry(name: str, mine: pd.DataFrame, colour: str) -> dict[str, Any]:
     """Return a trace without points: a heat map has no legend."""
     nodes, gpus = len(mine), int(mine["gpus"].sum())
-    text = f"{literal(name) or 'no GPU'} · {nodes:,} node{'' if nodes == 1 else 's'} · {gpus:,} GPU{'' if gpus == 1 else 's'}"
+    held = f" · {gpus:,} GPU{'' if gpus == 1 else 's'}" if gpus else ""
+    text = f"{literal(name) or 'no GPU'} · {nodes:,} node{'' if nodes == 1 else 's'}{held}"
     return {"type": "scatter", "x": [None], "y": [None], "mode": "markers", "name": text, "marker": {"color": colour, "size": 12, "symbol": "square"}}
 
 
@@ -85,7 +89,8 @@ def _places(rack: NDArray[np.intp], count: int) -> tuple[NDArray[np.int64], NDAr
 
 def _told(name: str, gpus: int, kind: str, rack: str) -> str:
     what = f"{gpus} x {kind}" if gpus else "no GPU"
-    return literal(f"{name}: {what}, rack {rack}")
+    place = _RACK.sub(r"rack \2 of \1", rack)
+    return literal(f"{name}: {what}, {place}")
 
 
 def _bands(colours: list[str]) -> list[list[float | str]]:

@@ -28,7 +28,7 @@ def arrivals(table: pd.DataFrame, x: TimeAxis, title: str = "When do jobs arrive
         "line": {"shape": "hv", "color": _JOBS, "width": LINE_PX / 2},
         "hovertemplate": f"%{{y:,.1f}} jobs per hour, over {width}<extra></extra>",
     }
-    y = {"rangemode": "tozero", "title": {"text": "jobs per hour"}}
+    y = {"rangemode": "tozero", "tickformat": ",", "title": {"text": "jobs per hour"}}
     return figure([trace], title, 264, hovermode="x unified", xaxis=x.layout(), yaxis=y)
 
 
@@ -40,7 +40,7 @@ def sizes(table: pd.DataFrame, title: str = "How many GPUs do jobs ask for?") ->
         traces.append(
             {
                 "type": "bar",
-                "x": table["gpus"].to_numpy(),
+                "x": table["gpus"].str.replace("-", "–").to_numpy(),
                 "y": values / max(values.sum(), 1e-12) * 100,
                 "name": f"share of {name}",
                 "marker": {"color": colour, "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.6)"}},
@@ -65,7 +65,7 @@ def durations(table: pd.DataFrame, title: str = "How long do jobs run?") -> go.F
         "hovertemplate": "%{y:,.0f} jobs ran %{text}<extra></extra>",
     }
     x = {**log_duration(float(edges[0]), float(edges[-1])), "title": {"text": "recorded run time"}}
-    return figure([trace], title, 240, xaxis=x, yaxis={"rangemode": "tozero", "title": {"text": "jobs"}})
+    return figure([trace], title, 240, xaxis=x, yaxis={"rangemode": "tozero", "tickformat": ",", "title": {"text": "jobs"}})
 
 
 def heaviest(table: pd.DataFrame, title: str = "Who asks for most?") -> go.Figure:
@@ -85,4 +85,4 @@ def heaviest(table: pd.DataFrame, title: str = "Who asks for most?") -> go.Figur
         "hovertemplate": f"%{{hovertext}}: %{{x:,.0f}} {unit} in %{{customdata:,}} jobs<extra></extra>",
     }
     y = {"tickvals": rows, "ticktext": short, "range": [len(rows) - 0.5, -0.5], "automargin": True}
-    return figure([bar], title, 40 + 24 * len(table), xaxis={"title": {"text": unit}, "rangemode": "tozero", "separatethousands": True}, yaxis=y)
+    return figure([bar], title, 40 + 24 * len(table), xaxis={"title": {"text": unit}, "rangemode": "tozero", "tickformat": ","}, yaxis=y)

@@ -49,9 +49,11 @@ def _totals(cluster: Cluster) -> None:
             st.metric("V100-equivalents", f"{total.equivalents:,.0f}", help="GPUs weighted by the speed of their type; one V100 counts 1.")
     with grid.cell():
         st.metric("Price per hour", words.money(total.price_per_hour) if total.price_per_hour else words.MISSING, help=_PRICE)
-    if foreign := prices.not_own(cluster):
-        named = words.plain(", ".join(foreign))
-        st.caption(f":material/sell: List prices of {named}, for comparison only: edit them to make them yours.")
+    listed, missing = (words.plain(", ".join(names)) for names in prices.not_own(cluster))
+    if listed:
+        st.caption(f":material/sell: List prices of {listed}, for comparison only: edit them to make them yours.")
+    if missing:
+        st.caption(f":material/sell: No price of {missing} is known, so what costs money leaves them out: enter your own.")
 
 
 def _racks(cluster: Cluster) -> None:

@@ -36,7 +36,9 @@ def _doors() -> None:
     grid = st.grid(min_column_width=280)
     with grid.cell(), st.container(border=True, height="stretch"):
         st.markdown("**I have a job trace**")
-        st.write("Slurm `sacct`, Philly, Helios, Microsoft ITP, or any CSV, TSV, Parquet or JSON. The page says what it understood and what it left out.")
+        st.write(
+            "Slurm `sacct`, Philly, Helios, Microsoft ITP, Gavel, SWF, or any table as CSV, TSV, Parquet or JSON. It says what it understood and left out."
+        )
         st.page_link("pages/trace.py", label="Load a trace", icon=":material/upload_file:")
     with grid.cell(), st.container(border=True, height="stretch"):
         st.markdown("**I must decide what to buy**")

@@ -40,7 +40,7 @@ def body() -> None:
     load = machines.offered_load(trace, mine.study.base.cluster)
     hours, unit = (facts.gpu_hours, "GPU-hours") if facts.gpu_hours else (facts.core_hours, "core-hours")
     asked = [f"{hours:,.{0 if hours >= 10 else 2}f} {unit}"] if hours else []
-    loaded = f" · load {words.factor(load)} of “{words.plain(mine.study.base.cluster.name)}”" if math.isfinite(load) else ""
+    loaded = f" · load {words.factor(load)} of “{words.plain(mine.study.base.cluster.name)}”" if facts.gpu_hours and math.isfinite(load) else ""
     part = f" of {len(source.trace):,}" if len(trace) < len(source.trace) else ""
     # What the jobs are stands above what may be changed of them.
     said.markdown(

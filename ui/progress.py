@@ -60,7 +60,7 @@ def _lines() -> None:
     for job in waiting[:MOST_WAITING]:
         st.caption(_told(mine, job))
     if len(waiting) > MOST_WAITING:
-        st.caption(f"and {words.plural(len(waiting) - MOST_WAITING, 'run')} more")
+        st.caption(f"and {len(waiting) - MOST_WAITING:,} more")
 
 
 def _told(mine: state.Desk, job: Job) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 import streamlit as st
 
-from lab import archive
+from lab import archive, start
 from lab.front import TrainyardError
 from lab.traces import bundle, intake
 from ui import owner, server, state, words
@@ -24,6 +24,7 @@ def opener() -> None:
         _runs(file.getvalue(), file.name)
         st.session_state["taken_scenario"] = file.file_id
         return
+    before = start.trace_is_gone(mine.study, server.store())
     try:
         found = bundle.opened(file.getvalue(), file.name, mine.study, server.store())
     except TrainyardError as error:
@@ -31,7 +32,7 @@ def opener() -> None:
         st.caption("The scenario that was open before is still in use.")
         return
     st.session_state["taken_scenario"] = file.file_id
-    shown = mine.open(found.study)
+    shown, gone = mine.open(found.study), start.trace_is_gone(found.study, server.store())
     name = words.plain(file.name)
     if found.away:
         st.warning(
@@ -39,7 +40,11 @@ def opener() -> None:
             icon=":material/warning:",
         )
     held = f" with {words.plural(found.jobs, 'job')}" if found.jobs else ""
-    after = "Its results are stored here: see Compare." if shown else "Press Run to see its results."
+    after = "Its jobs are still missing." if gone else "Its results are stored here: see Compare." if shown else "Press Run to see its results."
+    if gone != before:
+        # The top of the page says whether the jobs are here, and is drawn already.
+        mine.news = f"{file.name} is open{held}. {after}"
+        st.rerun()
     st.success(f"{name} is open{held}: see the sidebar. {after}", icon=":material/check:")
 
 

@@ -18,6 +18,7 @@ _MOST: Final = 2000
 _ACTIVE: Final = re.compile(r"[\\`*\[\]<>$~&]|(?<!\w)_|_(?!\w)|:(?=[A-Za-z])")
 _NAMED: Final = re.compile(r":(?=[\w+-]+(/\w+)?:)")
 _SIGN: Final = re.compile(r"(?:(?<=\s)|^)(<->|->|<-|--|>=|<=|~=)(?=\s|$)")
+_ADDRESS: Final = re.compile(r"(https?:|www|(?<=\w)@)(?=[/.]|(?<=@)\w)", re.IGNORECASE)
 _BEGIN: Final = re.compile(r"^(?:[#+=-]|\d+(?=[.)]))")
 
 
@@ -31,10 +32,11 @@ def plain(text: str) -> str:
 
     Notes
     -----
-    Characters that begin Markdown, HTML, LaTeX or one of Streamlit's directives get a backslash. Names of icons and signs such as ``->`` are replaced by
-    Streamlit after that, in what is left, so a character without width is put into them. Characters that cannot be seen are made visible, and
+    Characters that begin Markdown, HTML, LaTeX or one of Streamlit's directives get a backslash. Names of icons, signs such as ``->`` and addresses are
+    replaced by Streamlit after that, in what is left, so a character without width is put into them. Characters that cannot be seen are made visible, and
     very long names and texts shortened, see `charts.visible`.
     """
     line = _SIGN.sub(lambda found: found[0][0] + _JOINER + found[0][1:], visible(text, _MOST))
+    line = _ADDRESS.sub(lambda found: f"{found[0]}{_JOINER}", line)
     line = _ACTIVE.sub(lambda found: f"\\{found[0]}", _NAMED.sub(f":{_JOINER}", line))
     return _BEGIN.sub(lambda found: f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}", line)

@@ -177,7 +177,7 @@ def totals(cluster: Cluster) -> Totals:
     """Return what a cluster amounts to."""
     speeds = {kind.name: kind.speed for kind in cluster.types}
     weighted = sum(group.count * group.gpus * speeds.get(group.gpu_type, 1.0) for group in cluster.groups)
-    shapes = tuple(f"{group.count} × {group.gpus} {group.gpu_type}" if group.gpus else f"{group.count} CPU nodes" for group in cluster.groups)
+    shapes = tuple(f"{group.count} × {group.gpus} {group.gpu_type}" if group.gpus else plural(group.count, "CPU node") for group in cluster.groups)
     return Totals(len(cluster.nodes), cluster.gpus, weighted, cluster.price_per_hour, shapes)
 
 

@@ -138,14 +138,17 @@ def grouped(machines: Iterable[Machine], name: str, notes: Iterable[str] = ()) -
 
 
 def _types(names: Iterable[str]) -> tuple[tuple[GpuType, ...], list[str]]:
-    types, remarks = [], []
+    types, remarks, unknown = [], [], []
     for name in names:
         like = known_like(name)
         types.append(replace(like, name=name) if like is not None else GpuType(name))
         if like is None:
-            remarks.append(f"No speed or price is known of the GPU type {name}: speed 1 and price 0 stand in the table until you enter your own.")
+            unknown.append(name)
         elif like.name != name:
             remarks.append(f"The GPU type {name} has the speed and price of {like.name}.")
+    if unknown:
+        kinds = f"{'type' if len(unknown) == 1 else 'types'} {', '.join(unknown)}"
+        remarks.append(f"No speed or price is known of the GPU {kinds}: speed 1 and price 0 stand in the table until you enter your own.")
     return tuple(types), remarks
 
 

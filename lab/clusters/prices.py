@@ -82,10 +82,11 @@ def price_from(kind: GpuType) -> str:
     return OWN if price else _NONE
 
 
-def not_own(cluster: Cluster) -> tuple[str, ...]:
-    """Return the GPU types of a cluster whose price nobody has entered, where a node's price follows from it."""
+def not_own(cluster: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the GPU types of a cluster with a list price that nobody has entered, and those without any, where a node's price follows from it."""
     used = {group.gpu_type for group in cluster.groups if group.gpus and group.price_per_hour is None}
-    return tuple(kind.name for kind in cluster.types if kind.name in used and price_from(kind) != OWN)
+    found = {kind.name: price_from(kind) for kind in cluster.types if kind.name in used}
+    return tuple(name for name, source in found.items() if source not in (OWN, _NONE)), tuple(name for name, source in found.items() if source == _NONE)
 
 
 def figures_from(cluster: Cluster) -> tuple[str, ...]:

@@ -73,6 +73,8 @@ def test_a_file_that_is_too_large_is_the_only_one_complained_about(app: str, vis
     page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(tmp_path / "big.csv")
     expect(page.get_by_text("File must be 200.0MB or smaller")).to_be_visible()
     expect(fault).to_be_hidden()
+    told = page.get_by_test_id("stFileUploader").evaluate("field => getComputedStyle(field, '::after').content")
+    assert told.startswith('"A file with a red mark is not taken')
 
 
 def test_text_from_outside_is_shown_as_it_is(app: str, visit: Visit) -> None:

@@ -134,8 +134,8 @@ def test_racks_are_columns_of_cells() -> None:
     assert figure.layout.xaxis.ticktext == ("r0", "r1", "r2")
     scale = figure.data[0].colorscale
     assert [scale[0][1], scale[2][1], scale[4][1]] == [style["v100"], style["t4"], style[""]]
-    assert figure.data[0].text[0, 0] == "v100-0: 4 x v100, rack r0"
-    assert [trace.name for trace in figure.data[1:]] == ["v100 · 3 nodes · 12 GPUs", "t4 · 20 nodes · 80 GPUs", "no GPU · 2 nodes · 0 GPUs"]
+    assert figure.data[0].text[0, 0] == "v100-0: 4 x v100, r0"
+    assert [trace.name for trace in figure.data[1:]] == ["v100 · 3 nodes · 12 GPUs", "t4 · 20 nodes · 80 GPUs", "no GPU · 2 nodes"]
 
 
 def test_a_large_cluster_stays_within_the_limits() -> None:
@@ -143,6 +143,13 @@ def test_a_large_cluster_stays_within_the_limits() -> None:
     assert figure.data[0].z.size <= MOST_CELLS
     assert len(figure.layout.xaxis.tickvals) <= 24
     assert charts.racks(nodes([5], ["v100"]), type_style(["v100"])).data[0].z.shape == (5, 1)
+
+
+def test_racks_of_a_group_are_told_in_words() -> None:
+    own = pd.DataFrame({"name": ["a-1", "a-2"], "gpu_type": "v100", "gpus": 8, "rack": ["a/r1", "a/r2"]})
+    figure = charts.racks(own, type_style(["v100"]))
+    assert figure.layout.xaxis.ticktext == ("a, rack 1", "a, rack 2")
+    assert figure.data[0].text[0, 0] == "a-1: 8 x v100, rack 1 of a"
 
 
 def test_names_from_a_trace_are_no_markup() -> None:
@@ -154,7 +161,7 @@ def test_names_from_a_trace_are_no_markup() -> None:
     nodes = pd.DataFrame({"name": [name], "gpu_type": [name], "gpus": [1], "rack": [name]})
     picture = charts.racks(nodes, type_style([name]))
     assert picture.layout.xaxis.ticktext == (shown,)
-    assert picture.data[0].text[0][0] == f"{shown}: 1 x {shown}, rack {shown}"
+    assert picture.data[0].text[0][0] == f"{shown}: 1 x {shown}, {shown}"
     assert picture.data[1].name == f"{shown} · 1 node · 1 GPU"
     curve = pd.DataFrame({"share": [1.0], "jct_s": [60.0]})
     style = policy_style([name], name)

@@ -77,7 +77,7 @@ def test_small_things() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.25, "0.25 s"), (45, "45 s"), (60, "1 min"), (5400, "1.5 h"), (3600, "1 h"), (86_400, "1 day"), (7 * 86_400, "7 days"), (86_400 * 4000, "4,000 days")],
+    [(0.25, "0.25 s"), (45, "45 s"), (60, "1 min"), (5400, "1.5 h"), (3600, "1 h"), (86_400, "1 day"), (599.9, "10 min"), (86_400 * 4000, "4,000 days")],
 )
 def test_durations_are_told_as_a_person_would(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text

@@ -126,6 +126,21 @@ def test_an_archive_brings_its_jobs_and_shows_stored_results(visit: Open, tiny: 
     assert "Up to date" in texts(app)
 
 
+def test_what_the_top_says_of_missing_jobs_follows_the_file_that_is_opened(visit: Open, tiny: Study, pool: FakePool) -> None:
+    kept = replace(tiny, base=replace(tiny.base, trace=TraceSpec(f"store:{pool.store.put_trace(load_trace(tiny.base.trace))}")))
+    whole, alone = bundle.archive(kept, pool.store), bundle.text(kept).encode()
+    pool.store.delete_trace(kept.base.trace.source.partition(":")[2])
+    app = visit("start", kept)
+    app.file_uploader(key="scenario_file").set_value(("mine.json", alone, "application/json")).run()
+    sound(app)
+    assert ["The link's trace is not on this server" in error.value for error in app.error] == [True]
+    assert "Its jobs are still missing." in app.success[0].value
+    app.file_uploader(key="scenario_file").set_value(("mine.zip", whole, "application/zip")).run()
+    sound(app)
+    assert not app.error
+    assert [info.value for info in app.info] == ["mine.zip is open with 12 jobs. Press Run to see its results."]
+
+
 def test_a_deleted_trace_goes_with_its_results_and_out_of_the_history(visit: Open, tiny: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = pool.store.put_trace(load_trace(tiny.base.trace))
     kept = replace(tiny, base=replace(tiny.base, trace=TraceSpec(f"store:{digest}")))

@@ -18,6 +18,7 @@ HOSTILE = "<img src=x onerror=alert(1)> **b** $x$ `y` _q_ :smile: [a](b)"
         ("<img> [a](b) $x$ &amp; ~~c~~", "\\<img\\> \\[a\\](b) \\$x\\$ \\&amp; \\~\\~c\\~\\~"),
         (":red[x] 4x8:v100", "\\:red\\[x\\] 4x8\\:v100"),
         (":smile: :+1: :material/home:", ":\u2060smile: :\u2060+1: :\u2060material/home:"),
+        ("https://a.b www.a.b u@a.b", "https:\u2060//a.b www\u2060.a.b u@\u2060a.b"),
         ("a -- b -> c", "a -\u2060- b -\u2060\\> c"),
         ("a\nb\t c", "a b c"),
         ("# title", "\\# title"),

@@ -54,7 +54,7 @@ def presets(trace: Trace | None) -> None:
             _read(lambda: _take(mine, Cluster.parse(text)))
     if chosen is not None:
         st.caption(words.plain(found[chosen].help))
-    with st.expander("Import slurm.conf, scontrol or a table"):
+    with st.expander("Import slurm.conf, scontrol or a table", key="import"):
         _read(lambda: _import(trace))
 
 

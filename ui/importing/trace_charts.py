@@ -49,7 +49,7 @@ def _peak(arrivals: pd.DataFrame) -> str:
 
 
 def _largest(sizes: pd.DataFrame) -> str:
-    jobs, hours = (sizes["gpus"].iloc[int(sizes[name].argmax())] for name in ("jobs", "gpu_hours"))
+    jobs, hours = (sizes["gpus"].iloc[int(sizes[name].argmax())].replace("-", "–") for name in ("jobs", "gpu_hours"))
     return f"Share of jobs and of GPU-hours by GPUs asked for: most jobs ask for {jobs}, most GPU-hours are of jobs that ask for {hours}."
 
 
@@ -61,7 +61,8 @@ def _half(durations: pd.DataFrame) -> str:
 
 def _heaviest(users: pd.DataFrame) -> str:
     column, unit = ("gpu_hours", "GPU-hours") if "gpu_hours" in users else ("core_hours", "core-hours")
-    told = words.count(float(users[column].iloc[0]))
+    hours = float(users[column].iloc[0])
+    told = words.count(hours) if hours >= 10 else f"{hours:.2g}"
     return f"Who asks for most: {users['name'].iloc[0]}, {told} {unit[:-1] if told == '1' else unit}."
 
 

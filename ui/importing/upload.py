@@ -73,9 +73,9 @@ def fault() -> None:
     # style.css hides this while the field itself refuses another file for its size, of which the server hears nothing.
     with st.container(key="upload_fault"):
         st.error(words.plain(upload.fault), icon=":material/error:")
-    st.caption("The trace that was loaded before is still in use.")
-    mapping("Which column means what", expanded=bool(found.missing) if (found := look()) is not None else False)
-    choices("Read it differently: format, time zone, units, CPU jobs")
+        st.caption("The trace that was loaded before is still in use.")
+        mapping("Which column means what", expanded=bool(found.missing) if (found := look()) is not None else False)
+        choices("Read it differently: format, time zone, units, CPU jobs")
 
 
 def at_hand() -> bool:

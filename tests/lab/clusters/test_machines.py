@@ -96,7 +96,7 @@ def test_totals_weigh_by_speed() -> None:
     total = machines.totals(CAMPUS)
     assert (total.nodes, total.gpus) == (6, 28)
     assert total.equivalents == pytest.approx(16 * 3.0 + 12 * CAMPUS.types[1].speed)
-    assert total.by_type == ("2 × 8 a100", "3 × 4 t4", "1 CPU nodes")
+    assert total.by_type == ("2 × 8 a100", "3 × 4 t4", "1 CPU node")
     assert total.price_per_hour == pytest.approx(2 * 8 * 4.0 + 3 * 1.5)
 
 

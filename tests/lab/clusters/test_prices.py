@@ -52,6 +52,7 @@ def test_a_name_stands_for_a_known_type_or_for_none(name: str, like: str) -> Non
 
 
 def test_types_without_an_own_price_are_named_where_it_counts() -> None:
-    assert prices.not_own(CAMPUS) == ()
-    assert prices.not_own(Cluster((NodeGroup(2, 8, "a100"), NodeGroup(1, 4, "t4")), (GpuType("a100", 2.1, 9.9),))) == ("t4",)
+    assert prices.not_own(CAMPUS) == ((), ())
+    assert prices.not_own(Cluster((NodeGroup(2, 8, "a100"), NodeGroup(1, 4, "t4")), (GpuType("a100", 2.1, 9.9),))) == (("t4",), ())
+    assert prices.not_own(Cluster((NodeGroup(2, 8, "a100"), NodeGroup(1, 4, "x9")))) == (("a100",), ("x9",))
     assert prices.figures_from(CAMPUS)[0] == "a100: speed 3 (own), 4.00 USD (own)."

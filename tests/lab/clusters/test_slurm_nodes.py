@@ -98,6 +98,8 @@ def test_generic_resources(gres: str, expected: dict[str, int]) -> None:
 
 def test_what_is_not_said_is_not_modelled_and_unknown_types_are_told() -> None:
     made = from_slurm("NodeName=n[1-2] Gres=gpu:a100_3g.20gb:2", "x")
+    several = from_slurm("NodeName=n1 Gres=gpu:x9:2\nNodeName=m1 Gres=gpu:x8:2", "x")
+    assert several.notes == ("No speed or price is known of the GPU types x9, x8: speed 1 and price 0 stand in the table until you enter your own.",)
     group = made.cluster.groups[0]
     assert (group.cpus, group.mem_gb) == (math.inf, math.inf)
     assert made.cluster.types[0].speed == 1.0

@@ -61,3 +61,12 @@ def test_what_is_missing_is_a_sentence() -> None:
         prose.section("background/model.md", "Nothing")
     with pytest.raises(TrainyardError, match=r"docs/none\.md cannot be read"):
         prose.section("none.md", "Nothing")
+
+
+def test_every_word_leads_to_a_page_with_its_title() -> None:
+    for one in glossary.ENTRIES:
+        title, text = prose.whole(one.page)
+        assert title
+        assert not title.startswith("#")
+        assert ".md)" not in text, one.page
+    assert prose.whole("reference/metrics.md")[0] == "Metrics"
