@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import streamlit as st
+from streamlit.components.v2 import manifest_scanner
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest, app_test
 
@@ -18,6 +20,8 @@ from lab.run import keep, key_of, run
 from ui import server
 
 ROOT = Path(__file__).resolve().parents[2]
+SCANNED = cache(manifest_scanner.scan_component_manifests)
+"""Every AppTest reads the metadata of all installed packages, which took a third of the time of these tests; they do not change meanwhile."""
 
 
 class Navigated(PagesManager):
@@ -88,6 +92,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePool]:
     monkeypatch.setattr(server, "pool", lambda: made)
     monkeypatch.setattr(server, "daily", lambda: None)
     monkeypatch.setattr(app_test, "PagesManager", Navigated)
+    monkeypatch.setattr(manifest_scanner, "scan_component_manifests", SCANNED)
     st.cache_data.clear()
     st.cache_resource.clear()
     yield made
