@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +24,43 @@ PLAN_KEYS = {"id", "state", "error", "question", "answers", "readings", "left_ou
 ANSWER_KEYS = {"policy", "size", "usd_per_h", "usd_per_month", "nearest", "buys", "runs", "assumed", "over", "failed", "why"}
 
 
+LOADS = ("sweep", "study.json", "--axis", "trace.load=0.8..1.2:3", "--executor", "inline")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One store for all tests, so that runs are made once: with a question, and then the sweep `LOADS`, which found nothing there of what it asks for."""
+
+    store: Path
+    code: int
+    out: str
+    err: str
+
+
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for all tests, so that runs are made once."""
-    return tmp_path_factory.mktemp("store")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    folder = tmp_path_factory.mktemp("kept")
+    out, err = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        _settle(patch, folder, folder / "store")
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            assert main(("plan", "plain.json", "--range", "1..1", "--target", "queue_mean_s<=600", "--executor", "inline", "--no-check")) == 0
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main(LOADS)
+    return Kept(folder / "store", code, out.getvalue(), err.getvalue())
+
+
+def _settle(patch: pytest.MonkeyPatch, folder: Path, store: Path) -> None:
+    patch.chdir(folder)
+    patch.setenv("TRAINYARD_STORE", str(store))
+    patch.delenv("TRAINYARD_DATABASE", raising=False)
+    Path("study.json").write_text(json.dumps(STUDY))
+    Path("plain.json").write_text(json.dumps(PLAIN))
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TRAINYARD_STORE", str(kept))
-    monkeypatch.delenv("TRAINYARD_DATABASE", raising=False)
-    Path("study.json").write_text(json.dumps(STUDY))
-    Path("plain.json").write_text(json.dumps(PLAIN))
+def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Call:
+    _settle(monkeypatch, tmp_path, kept.store)
 
     def go(*arguments: str) -> tuple[int, str, str]:
         code = main(arguments)
@@ -43,13 +70,10 @@ def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, kept: Path, monkeyp
     return go
 
 
-LOADS = ("sweep", "study.json", "--axis", "trace.load=0.8..1.2:3", "--executor", "inline")
-
-
-def test_a_sweep_is_a_table_with_what_failed_and_then_nothing_is_run_again(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out, err = call(*LOADS)
-    assert code == 0
-    assert err.startswith("At most 27 runs of 12 jobs, about ")
+def test_a_sweep_is_a_table_with_what_failed_and_then_nothing_is_run_again(kept: Kept, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = kept.out
+    assert kept.code == 0
+    assert kept.err.startswith("At most 27 runs of 12 jobs, about ")
     lines = out.splitlines()
     assert lines[0].startswith("Mean JCT (id ")
     assert lines[1].split() == ["trace.load", "FIFO", "SRTF", "As", "it", "happened"]

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -41,23 +41,55 @@ sys.addaudithook(hook)
 
 @dataclass
 class Machines:
-    """A scheduler, and workers that are started when a test needs them."""
+    """A scheduler, and workers that are started when a test needs them; a test gets what it asks for, whatever an earlier one has killed."""
 
-    address: str
-    scheduler: subprocess.Popen[bytes]
     folder: Path
     environment: dict[str, str]
-    log: IO[bytes]
-    workers: list[subprocess.Popen[bytes]]
+    address: str = ""
+    scheduler: subprocess.Popen[bytes] | None = None
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, **more: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "distributed.cli.dask_worker", f"tcp://{self.address}", "--nthreads", "1", "--no-nanny", "--no-dashboard"]
-        self.workers.append(subprocess.Popen(command, cwd=self.folder, env=self.environment | more, stdout=self.log, stderr=self.log))
+        self.workers.append(self._run(command, "workers.log", more))
         return self.workers[-1]
+
+    def staffed(self, count: int) -> list[subprocess.Popen[bytes]]:
+        """So many workers that answer: those that live, and new ones."""
+        self.workers = [worker for worker in self.workers if worker.poll() is None]
+        while len(self.workers) < count:
+            self.start()
+        _end(self.workers[count:])
+        _wait_for(self, count)
+        self.workers = self.workers[:count]
+        return self.workers
+
+    def awake(self) -> None:
+        """A scheduler that runs."""
+        if self.scheduler is None or self.scheduler.poll() is not None:
+            self.close()
+            (self.folder / "scheduler.log").unlink(missing_ok=True)
+            start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show"]
+            self.scheduler = self._run(start, "scheduler.log", {})
+            self.address = _address(self.folder / "scheduler.log").removeprefix("tcp://")
+
+    def close(self) -> None:
+        _end([*self.workers, *([self.scheduler] if self.scheduler else [])])
+        self.workers.clear()
+
+    def _run(self, command: list[str], log: str, more: dict[str, str]) -> subprocess.Popen[bytes]:
+        with (self.folder / log).open("ab") as file:
+            return subprocess.Popen(command, cwd=self.folder, env=self.environment | more, stdout=file, stderr=file)
 
     @property
     def place(self) -> str:
         return f"dask://{self.address}"
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture
@@ -66,23 +98,22 @@ def store(machines: Machines, tmp_path: Path) -> Store:
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     elsewhere, mine = tmp_path_factory.mktemp("elsewhere"), tmp_path_factory.mktemp("mine")
     (elsewhere / "sitecustomize.py").write_text(FORBIDDEN)
     # The database that the environment names is not for what a worker unpacks: it would list files that nobody else has.
     told = {"PYTHONPATH": f"{elsewhere}{os.pathsep}{ROOT}", "FORBIDDEN": str(mine), "TRAINYARD_DATABASE": f"sqlite:///{mine / 'library.db'}"}
-    environment = dict(os.environ) | told | {"TRAINYARD_STORE": str(elsewhere / "store")}
-    with (elsewhere / "scheduler.log").open("wb") as log:
-        start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show"]
-        scheduler = subprocess.Popen(start, cwd=elsewhere, env=environment, stdout=log, stderr=log)
-        made = Machines("", scheduler, elsewhere, environment, log, [])
-        try:
-            made.address = _address(elsewhere / "scheduler.log").removeprefix("tcp://")
-            yield made
-        finally:
-            for process in (*made.workers, scheduler):
-                process.kill()
-                process.wait()
+    made = Machines(elsewhere, dict(os.environ) | told | {"TRAINYARD_STORE": str(elsewhere / "store")})
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def machines(room: Machines) -> Machines:
+    room.awake()
+    return room
 
 
 def _address(log: Path) -> str:
@@ -111,16 +142,15 @@ def failure(sweep: Sweep, store: Store, where: str) -> str:
 
 def test_a_scheduler_without_workers_or_with_other_ones_is_one_sentence(machines: Machines, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = Sweep(STUDY, (Axis("seed", (1,)),))
+    machines.staffed(0)
     assert failure(sweep, store, machines.place).endswith(f"has no workers. Start some there with 'dask worker {machines.address}'.")
     without = machines.start(PYTHONPATH=str(machines.folder))
     _wait_for(machines, 1)
     told = failure(sweep, store, machines.place)
     assert "cannot load Trainyard" in told
     assert told.endswith("Install the same wheel there as here.")
-    without.kill()
-    for _ in range(2):
-        machines.start()
-    _wait_for(machines, 2)
+    _end([without])
+    machines.staffed(2)
     monkeypatch.setattr(executors, "RESULTS_VERSION", 9999)
     told = failure(sweep, store, machines.place)
     assert f"has another version of Trainyard (results {RESULTS_VERSION}, here 9999). Install the same there." in told
@@ -131,7 +161,7 @@ def test_one_of_two_workers_is_killed_and_nothing_is_lost_or_double(machines: Ma
     trace = Trace.of(pd.DataFrame({"job_id": [f"j{at}" for at in range(300)], "submit_time_s": range(300), "num_gpus": 1, "duration_s": 50.0}), name="mine")
     study = replace(STUDY, base=replace(STUDY.base, trace=TraceSpec(f"store:{store.put_trace(trace)}")))
     sweep = Sweep(study, (Axis("seed", tuple(range(25))),))
-    lost, left = machines.workers[-2:]
+    lost, left = machines.staffed(2)
     kept: list[str] = []
     keep = store.put_numbers
 
@@ -161,12 +191,14 @@ def test_one_of_two_workers_is_killed_and_nothing_is_lost_or_double(machines: Ma
 
 def test_a_scheduler_that_dies_ends_the_sweep_with_a_sentence_and_what_is_done_is_kept(machines: Machines, store: Store) -> None:
     sweep = Sweep(STUDY, (Axis("seed", tuple(range(100))),))
-    machines.start()
-    _wait_for(machines, sum(worker.poll() is None for worker in machines.workers))
+    machines.staffed(2)
     run = SweepRun(sweep, store, machines.place)
     run.start()
     while run.done < 5:
         assert not run.wait(0.01), run.error
+    assert machines.scheduler is not None
+    assert machines.scheduler is not None
+    assert machines.scheduler is not None
     machines.scheduler.kill()
     assert run.wait(30)
     assert (run.state, run.error) == ("failed", "The machines of these runs were lost. What is done is kept: start again to go on.")
