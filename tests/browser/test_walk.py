@@ -143,15 +143,15 @@ def test_every_page_is_light_and_the_first_that_a_browser_opens(sampled: Study, 
     def count(page: Page) -> None:
         page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: received.__setitem__(0, received[0] + len(frame))))
 
-    address = lambda name: f"{fresh}/{name if name != 'start' else ''}?s={sampled.pack()}"  # noqa: E731
     with serving(store) as fresh:
-        page = None
+        page: Page | None = None
         for name in _ORDER:
             received[0] = 0
+            address = f"{fresh}/{name if name != 'start' else ''}?s={sampled.pack()}"
             if page is None:
-                page = visit(address(name), watch=count)
+                page = visit(address, watch=count)
             else:
-                page.goto(address(name))
+                page.goto(address)
             # Not the raw list of files that Streamlit shows when a page is run without app.py.
             expect(page.get_by_role("link", name="Policies", exact=True)).to_be_visible()
             expect(page.get_by_role("link", name=PAGES[name], exact=True)).to_have_attribute("aria-current", "page")
