@@ -34,6 +34,7 @@ class Meddles:
     meddled: int = 0
     _calls: int = 0
     _demands: dict[JobId, Demand] = field(default_factory=dict)
+    _one_of_each: dict[Demand, Demand] = field(default_factory=dict)
     cadence = Cadence()
     card = CARD
 
@@ -51,7 +52,9 @@ class Meddles:
             return self._inside.ask(sub)
         self.meddled += 1
         demand = self._demand(view)(job)
-        self._demands[job] = demand._replace(replicas=demand.replicas - 1)
+        fewer = demand._replace(replicas=demand.replicas - 1)
+        # Equal demands are one object that lives as long as the run: allocators know them by it.
+        self._demands[job] = self._one_of_each.setdefault(fewer, fewer)
         self._inside.resize(job)
         changes: dict[JobId, Grant | None] = {job: smaller(view.grants[job])} if job in view.grants else {}
         return Plan(changes, wake_at_s=min(view.now_s + 0.5, self._inside.wake_at_s))
