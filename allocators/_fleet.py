@@ -136,12 +136,12 @@ class Seats:
         Column of the type on which a job holds its whole gang, -1 for none.
     ran : array of int
         Places of the jobs that hold their whole gang on one type.
+    ran_on : array of int
+        Columns of the types on which these hold it.
     fixed : array of shape (jobs,)
         Whether a job runs and must not be stopped.
     gpus : tuple of int
         GPUs of each type that are free or held by these jobs.
-    runs : bool
-        Whether anybody holds GPUs once the last changes are made.
     """
 
     def __init__(self, kinds: Kinds, place: Placer) -> None:
@@ -150,12 +150,18 @@ class Seats:
         self._held: dict[int, Grant] = {}
         self._spread: dict[tuple[tuple[int, ...], int], Grant] = {}
         self._left: list[int] = []
+        self._odd: list[int] = []  # places of those that hold something else than a whole gang on one type
         self._some_stay = False
         self.on: Ints = np.zeros(0, np.int64)
         self.ran: Ints = np.zeros(0, np.int64)
         self.fixed: Bools = np.zeros(0, np.bool_)
+        self.ran_on: Ints = np.zeros(0, np.int64)
         self.gpus: tuple[int, ...] = ()
-        self.runs = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether anybody holds GPUs once the last changes are made."""
+        return bool(self._held)
 
     def still(self, view: View, aside: Aside) -> bool:
         """Tell whether everybody holds what the last changes gave and may be stopped; a plan that was long on its way may have been void."""
@@ -179,18 +185,21 @@ class Seats:
         self._count(view, roster.gangs)
 
     def _count(self, view: View, gangs: Ints) -> None:
-        self.ran = whole = np.flatnonzero(self.on >= 0)
+        self._note_who_ran()
         free, kinds = np.array(self._kinds.free(view)), len(self._kinds)
-        held = np.bincount(self.on[whole], gangs[whole], kinds)
-        kept = np.bincount(self.on[whole], gangs[whole] * self.fixed[whole], kinds)
-        if len(whole) < len(self._held):
-            for place, grant in self._held.items():
-                if self.on[place] < 0:
-                    odd = np.array(self._kinds.held(grant))
-                    held += odd
-                    kept += odd * self.fixed[place]
+        held = np.bincount(self.ran_on, gangs[self.ran], kinds)
+        kept = np.bincount(self.ran_on, gangs[self.ran] * self.fixed[self.ran], kinds)
+        self._odd = [place for place in self._held if self.on[place] < 0] if len(self.ran) < len(self._held) else []
+        for place in self._odd:
+            odd = np.array(self._kinds.held(self._held[place]))
+            held += odd
+            kept += odd * self.fixed[place]
         self.gpus = tuple((free + held).astype(int).tolist())
         self._left = (free + held - kept).astype(int).tolist()
+
+    def _note_who_ran(self) -> None:
+        self.ran = (self.on >= 0).nonzero()[0]
+        self.ran_on = self.on.take(self.ran)
 
     def settle(self, view: View, roster: Roster, contest: Contest, order: Sequence[int], sits_out: Bools) -> dict[JobId, Grant | None]:
         """Decide a round and return the changes of grants.
@@ -211,31 +220,38 @@ class Seats:
         if not self._kinds.by_count:
             won, chosen = self._by_fit(view, roster, contest, order)
             won[sits_out] = NONE
-            return self._changed(won, self._leaving(won), {place: grant for place, grant in chosen.items() if won[place] >= 0})
+            leaving = self._leaving(self._moved(won))
+            return self._changed(won, leaving, {place: grant for place, grant in chosen.items() if won[place] >= 0})
         won = contest.winners(roster.time_s, order, self._left)
         won[sits_out] = NONE
-        moved = np.flatnonzero((won != self.on) & ~self.fixed)
-        if not len(moved) and len(self.ran) == len(self._held):
-            self.runs = bool(self._held)
+        moved = self._moved(won)
+        if not len(moved) and not self._odd:
             return {}
-        leaving = self._leaving(won)
+        leaving = self._leaving(moved)
         return self._changed(won, leaving, self._placed(view, roster.gangs, won, moved, leaving))
 
-    def _leaving(self, won: Ints) -> list[int]:
+    def _moved(self, won: Ints) -> Ints:
+        """Return who won on another type than the one that it is on, or nowhere."""
+        differs = won != self.on
+        if self._some_stay:
+            differs &= ~self.fixed
+        moved: Ints = differs.nonzero()[0]
+        return moved
+
+    def _leaving(self, moved: Ints) -> list[int]:
         """Return who holds something and shall not, or not there."""
-        places = np.fromiter(self._held, np.int64, len(self._held))
-        on = self.on[places]
-        leaving: list[int] = places[~self.fixed[places] & ((on < 0) | (on != won[places]))].tolist()
-        return leaving
+        whole: list[int] = moved[self.on.take(moved) >= 0].tolist()
+        return whole + [place for place in self._odd if not self.fixed[place]]
 
     def _placed(self, view: View, gangs: Ints, won: Ints, moved: Ints, leaving: list[int]) -> dict[int, Grant]:
         """Find nodes for those that won a place on another type than the one that they are on; who stays on a type stays where it is."""
         chosen: dict[int, Grant] = {}
-        seeking = moved[won[moved] >= 0]
+        columns = won.take(moved)
+        seeking = moved[columns >= 0]
         # Large gangs first, so that small ones do not break up servers.
-        order = seeking[np.argsort(-gangs[seeking], kind="stable")]
+        order = seeking[(-gangs.take(seeking)).argsort(kind="stable")]
         given, others = self._handed_on(view, leaving), []
-        for place, column in zip(order.tolist(), won[order].tolist(), strict=True):
+        for place, column in zip(order.tolist(), won.take(order).tolist(), strict=True):
             demand = view.demand(self._ids[place])
             seats = given.get((column, id(demand)))
             if seats:
@@ -326,6 +342,6 @@ class Seats:
             if held.get(place) is not grant:
                 changes[ids[place]] = held[place] = grant
                 self.on[place] = won[place]
-        self.ran = np.flatnonzero(self.on >= 0)
-        self.runs = bool(held)
+        self._odd = []
+        self._note_who_ran()
         return changes

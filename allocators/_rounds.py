@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from sim.contract import Floats, Ints
 
 Bools = NDArray[np.bool_]
+Lane = tuple[Ints, Floats]
+"""Who may win on a type: places in the roster, and shares of time there; who is owed more comes first."""
 NONE: Final = -1
 """In place of a type: the job holds, or wins, no whole gang on one type."""
 
@@ -54,30 +56,27 @@ class Contest:
         won, others = np.full(len(self._gangs), NONE), 0
         for kind in order:
             if left[kind] > 0 and others < len(won):
-                places, share = self._lanes[kind]
-                behind = share / time_s[:, kind].take(places)
+                lane, received_s = self._lanes[kind], time_s[:, kind]
                 # Sorting thousands for the sake of a few is the cost of a round; only if those at the top leave GPUs over, are the others looked at.
                 enough = 2 * left[kind] + 32 + others
-                top = enough if len(places) > 2 * enough else len(places)
-                found, over = self._best(places, behind, won, left[kind], top)
-                if over and top < len(places):
-                    found, _ = self._best(places, behind, won, left[kind], len(places))
+                few = len(lane[0]) <= 2 * enough
+                found, over = self._best(lane if few else _furthest_behind(lane, received_s, enough), received_s, won, left[kind])
+                if over and not few:
+                    found, _ = self._best(lane, received_s, won, left[kind])
                 won[found] = kind
                 others += len(found)
         return won
 
-    def _best(self, places: Ints, behind: Floats, won: Ints, left: int, count: int) -> tuple[Ints, int]:
-        """Return who wins among the `count` that are furthest behind, in any order, and what is left over then."""
-        if count < len(places):
-            top = behind >= np.partition(behind, -count)[-count]
-            places, behind = places[top], behind[top]
-        free = won[places] < 0
-        places, behind = places[free], behind[free]
-        sizes = self._gangs[places]
+    def _best(self, lane: Lane, received_s: Floats, won: Ints, left: int) -> tuple[Ints, int]:
+        """Return who of a lane wins, in any order, and what is left over then."""
+        places, share = lane
+        free = won.take(places) < 0
+        places = places[free]
+        sizes = self._gangs.take(places)
         total = int(sizes.sum())
         if total <= left:
             return places, left - total
-        ranked = (-behind).argsort(kind="stable")
+        ranked = (share[free] / -received_s.take(places)).argsort(kind="stable")
         return _first_that_fit(places[ranked], sizes[ranked].tolist(), left)
 
     def ranked(self, time_s: Floats, kind: int) -> Ints:
@@ -87,11 +86,19 @@ class Contest:
         return ranked
 
 
-def _lane(roster: Roster, places: Ints, kind: int) -> tuple[Ints, Floats]:
+def _lane(roster: Roster, places: Ints, kind: int) -> Lane:
     # What breaks ties stays the same from round to round, so only the priorities are sorted in each.
     share = roster.share[places, kind]
     order = np.lexsort((-share, -roster.deficit_s[places, kind]))
     return places[order], share[order]
+
+
+def _furthest_behind(lane: Lane, received_s: Floats, count: int) -> Lane:
+    """Return at least so many of a lane, those that are furthest behind."""
+    places, share = lane
+    behind = share / received_s.take(places)
+    top = behind >= np.partition(behind, -count)[-count]
+    return places[top], share[top]
 
 
 def _first_that_fit(ranked: Ints, sizes: list[int], left: int) -> tuple[Ints, int]:
@@ -141,11 +148,10 @@ class Roster:
             return ids[:0]
         at = np.searchsorted(before, ids)
         at[at == len(before)] = 0
-        kept = before[at] == ids if len(before) else np.zeros(len(ids), np.bool_)
+        new: Ints = np.flatnonzero(before[at] != ids) if len(before) else np.arange(len(ids))
         for name, fill in (("gangs", 0), ("counted", False), ("left", 0.0), ("fair_rate", 0.0), ("fair_s", 0.0), ("rates", 0.0), *self._by_type()):
-            setattr(self, name, _carried(getattr(self, name), at, kept, fill))
+            setattr(self, name, _carried(getattr(self, name), at, new, fill))
         self.ids = ids
-        new: Ints = np.flatnonzero(~kept)
         return new
 
     def _by_type(self) -> tuple[tuple[str, float], ...]:
@@ -167,7 +173,9 @@ class Roster:
         self.counted[:] = True
 
 
-def _carried(values: NDArray[Any], at: Ints, kept: Bools, fill: float) -> NDArray[Any]:
-    made = np.full((len(at), *values.shape[1:]), fill, values.dtype)
-    made[kept] = values[at[kept]]
+def _carried(values: NDArray[Any], at: Ints, new: Ints, fill: float) -> NDArray[Any]:
+    if len(new) == len(at):
+        return np.full((len(at), *values.shape[1:]), fill, values.dtype)
+    made: NDArray[Any] = values.take(at, axis=0)
+    made[new] = fill
     return made

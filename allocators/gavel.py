@@ -182,7 +182,7 @@ class Gavel:
         if news or not seats.still(view, self._aside):
             seats.look(view, roster, self._aside)
             self._contest = None
-        roster.time_s[seats.ran, seats.on[seats.ran]] += self._received_s(view)
+        roster.time_s[seats.ran, seats.ran_on] += self._received_s(view)
         notes = self._compute(view, kinds) if self._is_stale() and (self._is_old(view) or self._nobody_would_run()) else {}
         changes |= seats.settle(view, roster, self._ranking(), self._order(view), self._sits_out)
         # With nobody running new shares help, at the latest when they may be computed again.
@@ -199,6 +199,8 @@ class Gavel:
             rate = rate[view.running.ids.searchsorted(self._roster.ids[ran])]
         # Less than one unit counts in full: it would never count otherwise.
         units = np.floor(rate * elapsed_s + _TINY)
+        if units.all():
+            return units / rate
         received_s: Floats = np.divide(units, rate, out=np.full(len(ran), float(elapsed_s)), where=units > 0)
         return received_s
 
