@@ -8,6 +8,7 @@ from time import perf_counter, process_time
 from typing import Any, Final, NamedTuple
 
 from allocators.gavel import Gavel
+from benchmarks.unit import BUDGETS_UNIT_S, unit_s
 from sim.cluster import Cluster
 from sim.contract import Plan, View
 from sim.generate.gavel import Gavel as Workload
@@ -18,7 +19,7 @@ from sim.simulator import Conditions, Measure, Simulator
 SMALL: Final = "16x1:v100,16x1:p100,16x1:k80"
 LARGE: Final = "36x1:v100,36x1:p100,36x1:k80"
 RUNS: Final[Mapping[str, float]] = {"max_min": 2.0, "makespan": 4.0, "finish_time_fairness": 6.0}
-"""Most CPU seconds for a whole run of 2,000 jobs of several GPUs."""
+"""Most CPU seconds for a whole run of 2,000 jobs of several GPUs, where U is what it was when they were set."""
 ARRIVALS: Final = (0.0, 0.6)
 """Jobs per hour, 0 = all at once: what "generated" means is left open, so each objective is held to its budget at both."""
 MOST_ALLOX_S: Final = 15.0
@@ -84,10 +85,14 @@ def _whole_runs() -> list[str]:
     for objective, most_s in RUNS.items():
         for per_h in ARRIVALS:
             allocator = _Timed(objective=objective)
+            before_s = unit_s()
             found = run(Workload(jobs=2000, per_h=per_h, multi_gpu=True), Cluster.parse(SMALL), Conditions(Profiled()), allocator)
+            unit = (before_s + unit_s()) / 2
+            there_s = found.cpu_s / unit * BUDGETS_UNIT_S
             case = f"whole run of 2,000 jobs of several GPUs on 48 GPUs, {f'{per_h:g} per hour' if per_h else 'all at once'}, {objective}"
-            _print(case, **_rounded(found), longest_decision_s=round(allocator.longest_s, 3), budget_s=most_s)
-            over += [f"{case}: {found.cpu_s:.1f} s"] if found.cpu_s > most_s else []
+            figures = _rounded(found) | {"unit_us": round(unit * 1e6, 2), "cpu_s_at_0.7_us": round(there_s, 2)}
+            _print(case, **figures, longest_decision_s=round(allocator.longest_s, 3), budget_s=most_s)
+            over += [f"{case}: {there_s:.1f} s where U is {BUDGETS_UNIT_S * 1e6:.1f} us"] if there_s > most_s else []
     return over
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import random
 import statistics
 from time import process_time
+from typing import Final
 
 import simpy
+
+BUDGETS_UNIT_S: Final = 0.7e-6
+"""U on the machine that budgets in seconds were set for: ``cpu_s / unit_s() * BUDGETS_UNIT_S`` is what a run would take there."""
 
 
 def unit_s(events: int = 200_000, pending: int = 1_000, repeats: int = 5) -> float:
