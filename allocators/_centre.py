@@ -80,7 +80,7 @@ def _inside(market: Market, runs: NDArray[np.bool_], x: Floats) -> Floats:
 
 def _length(values: Floats, change: Floats) -> float:
     """Return the part of a step after which all values are still positive."""
-    return min(1.0, _BOUNDARY / max(_BOUNDARY, -float((change / values).min())))
+    return min(1.0, _BOUNDARY / max(_BOUNDARY, -float(np.minimum.reduce(change / values))))
 
 
 def _dense(rates: Floats, runs: NDArray[np.bool_], gangs: Floats) -> Balance:
