@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from allocators._problem import Problem, runs_somewhere
+from allocators._problem import Problem
 from sim.contract import Floats, Ints
+
+_FEW: Final = 24  # jobs up to which finding those that are alike takes more time than it saves
 
 
 class Frontier(NamedTuple):
@@ -54,7 +56,7 @@ class Market:
     fastest : array (jobs,)
         Iterations per second on the fastest type.
     kinds : array (kinds, types)
-        Relative rates of jobs that are alike.
+        Relative rates of jobs that are alike; of few jobs each is a kind.
     kind : array (jobs,)
         Which of them a job is.
     gangs, devices : array of float
@@ -74,10 +76,12 @@ class Market:
     def of(cls, problem: Problem) -> Market:
         """Pick from a problem what can run."""
         types = np.flatnonzero(problem.devices > 0)
-        within = problem._replace(rates=problem.rates[:, types])
-        jobs = np.flatnonzero(runs_somewhere(within) > 0)
-        fastest = runs_somewhere(within)[jobs]
-        kinds, kind = alike(within.rates[jobs] / fastest[:, None])
+        within = problem.rates[:, types]
+        highest = within.max(axis=1, initial=0.0)
+        jobs = np.flatnonzero(highest > 0)
+        fastest = highest[jobs]
+        rates = within[jobs] / fastest[:, None]
+        kinds, kind = alike(rates) if len(jobs) > _FEW else (rates, np.arange(len(jobs)))
         shape = (len(problem.rates), len(problem.devices))
         return cls(jobs, types, shape, fastest, kinds, kind, problem.gangs[jobs].astype(float), problem.devices[types].astype(float))
 
@@ -91,19 +95,17 @@ class Market:
         kinds, types = self.kinds.shape
         every = np.arange(kinds)
         reached, slopes = np.zeros((2, types + 1, kinds))
-        paid, at = np.zeros((types + 1, kinds)), np.full((types + 1, kinds), types)
+        paid, at = np.zeros(kinds), np.full((types + 1, kinds), types)
         step = 0
         while not step or reached[step].min() < 1.0:
             more = self.kinds - reached[step, :, None]
             each = np.full((kinds, types), np.inf)
-            np.divide(prices - paid[step, :, None], more, out=each, where=more > 0)
+            np.divide(prices - paid[:, None], more, out=each, where=more > 0)
             best = each.argmin(axis=1)
-            goes_on = reached[step] < 1.0
             slopes[step] = each[every, best]
+            at[step + 1] = best = np.where(reached[step] < 1.0, best, at[step])
+            reached[step + 1], paid = self.kinds[every, best], prices[best]
             step += 1
-            reached[step] = np.where(goes_on, self.kinds[every, best], 1.0)
-            paid[step] = np.where(goes_on, prices[best], paid[step - 1])
-            at[step] = np.where(goes_on, best, at[step - 1])
         return Frontier(step, reached.ravel(), slopes.ravel(), at.ravel())
 
     def mix(self, frontier: Frontier, throughput: Floats) -> Mix:
@@ -146,7 +148,7 @@ class Market:
     def whole(self, x: Floats) -> Floats:
         """Return shares of the market as shares of the problem."""
         full = np.zeros(self.shape)
-        full[np.ix_(self.jobs, self.types)] = x
+        full[self.jobs[:, None], self.types] = x
         return full
 
 

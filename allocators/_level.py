@@ -205,13 +205,12 @@ class _Master:
     def __init__(self, devices: Floats) -> None:
         self._devices = devices
         self._types = len(devices)
-        self._matrix = np.zeros((self._types + 1, 64))
+        self._matrix = np.eye(self._types + 1, 64)  # first idle GPUs
         self._values = np.zeros(64)
-        self._matrix[: self._types, : self._types] = np.eye(self._types)  # idle GPUs
         self._count = self._types
         self._basis = np.arange(self._types + 1)
         self._duals = np.zeros(self._types + 1)
-        self._weights = np.eye(self._types + 1)[-1]
+        self._weights = (self._basis == self._types).astype(float)
 
     def add(self, column: _Column) -> None:
         if self._count == len(self._values):

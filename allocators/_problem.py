@@ -81,7 +81,7 @@ class Shares(NamedTuple):
 
 def per_job(problem: Problem, value: Floats | float) -> Floats:
     """Return a column of the problem as one number per job."""
-    return np.broadcast_to(np.asarray(value, dtype=float), len(problem.rates))
+    return np.full(len(problem.rates), value, dtype=float)
 
 
 def progress(problem: Problem, x: Floats) -> Floats:
@@ -161,7 +161,7 @@ def agnostic(rates: Floats, reference: int | None = None) -> Floats:
 
 def tidy(problem: Problem, x: Floats) -> Floats:
     """Clip what a solver's tolerance has left over: negative shares, rows over 1 and types over their GPUs."""
-    x = np.clip(x, 0.0, 1.0)
+    x = np.minimum(np.maximum(x, 0.0), 1.0)
     x /= np.maximum(1.0, x.sum(axis=1, keepdims=True))
     used = problem.gangs @ x
     over = used > problem.devices

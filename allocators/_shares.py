@@ -14,7 +14,7 @@ from allocators._frontier import Market
 from allocators._level import Goal, Start, fill, highest, is_full
 from allocators._linear import Program, solve
 from allocators._matching import fifo
-from allocators._problem import Problem, Shares, isolated, isolated_rates, normal_rates, per_job, progress, proportional, tidy
+from allocators._problem import Problem, Shares, isolated, normal_rates, per_job, progress, proportional, tidy
 from allocators._water import water_filling
 from sim.contract import Floats
 
@@ -70,8 +70,8 @@ def finish_time_fairness(problem: Problem) -> Shares:
     left, age_s, alone_s = (per_job(problem, column)[market.jobs] for column in (problem.left, problem.age_s, problem.isolated_s))
     if not left.any():
         return Shares(np.zeros(problem.rates.shape), 0.0)
-    counts = left > 0
-    start, rates = isolated(problem).x[np.ix_(market.jobs, market.types)], isolated_rates(problem)[market.jobs]
+    counts, alone = left > 0, isolated(problem).x
+    start, rates = alone[market.jobs[:, None], market.types], progress(problem, alone)[market.jobs]
     whole_s = np.where(counts, alone_s + left / rates, 1.0)
     relative_left = left / market.fastest  # seconds on the fastest type
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators import _level
+from allocators import _centre, _level
 from allocators._centre import centre
 from allocators._frontier import Market, alike
 from allocators._level import Found, Goal, Start, fill, highest
@@ -240,12 +240,27 @@ def test_water_filling_takes_the_general_solver_where_the_search_is_cut_short(mo
     np.testing.assert_allclose(progress(problem, water_filling(problem).x), exact, rtol=2e-3)
 
 
-def test_alike_jobs_get_alike_shares() -> None:
-    problem = drawn(11, 30)
+@EASY
+@given(problem=problems)
+def test_the_centre_is_the_same_by_one_matrix_and_by_columns(problem: Problem) -> None:
+    market = Market.of(problem)
+    if not len(market.jobs):
+        return
+    found, wanted = cheapest(problem, market)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_centre, "_FEW", len(wanted))
+        one = centre(market, wanted, found.x)
+        patch.setattr(_centre, "_FEW", 0)
+        np.testing.assert_allclose(centre(market, wanted, found.x), one, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(("seed", "jobs"), [(11, 30), (3, 14), (75, 60)])  # with no choice, and with one for few jobs and for many
+def test_alike_jobs_get_the_same_shares(seed: int, jobs: int) -> None:
+    problem = drawn(seed, jobs)
     kinds = np.unique(np.column_stack((problem.rates, problem.gangs, problem.weights)), axis=0, return_inverse=True)[1].ravel()
     x = max_min(problem).x
     for kind in range(kinds.max() + 1):
-        assert np.ptp(x[kinds == kind], axis=0).max() <= 1e-9
+        assert np.ptp(x[kinds == kind], axis=0).max() == 0.0
 
 
 def test_rows_of_equal_sum_are_told_apart() -> None:
