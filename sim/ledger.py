@@ -216,12 +216,13 @@ class Ledger:
         Whether one gang may span GPU types.
     """
 
-    __slots__ = ("_mixed", "_room", "_types", "charged", "grants")
+    __slots__ = ("_mixed", "_room", "_types", "_vacated", "charged", "grants")
 
     def __init__(self, room: FreeRoom, types: Sequence[int], *, mixed: bool) -> None:
         self._room = room
         self.grants: dict[JobId, Grant] = {}
         self.charged: dict[JobId, Holding] = {}  # of the grant, or of more while old and new overlap
+        self._vacated: dict[int, Holding] = {}  # by the id of its grant, which it keeps alive
         self._types = types
         self._mixed = mixed
 
@@ -235,10 +236,13 @@ class Ledger:
         ContractError
             If the grant is malformed or breaks a constraint of the job.
         """
-        holding = self._room.known.get(id(grant))
+        vacated = self._vacated
+        holding = vacated.get(id(grant)) or self._room.known.get(id(grant))
         if holding is None or holding.checked_for is not demand:
             holding = self._check(grant, demand)
-        if not reserved:
+        if not reserved and vacated.pop(id(grant), None) is None:
+            if vacated:
+                self.give_back()
             self._room.shift(holding, 1)
         self.grants[job] = grant
         self.charged[job] = holding
@@ -249,8 +253,23 @@ class Ledger:
         del self.grants[job]
         self._room.shift(self.charged.pop(job), -1)
 
+    def vacate(self, job: JobId) -> None:
+        """End a grant, but keep what was charged for whoever takes the very same grant next, which many a plan hands on; `give_back` must follow."""
+        del self.grants[job]
+        holding = self.charged.pop(job)
+        if self._vacated.setdefault(id(holding.grant), holding) is not holding:
+            self._room.shift(holding, -1)
+
+    def give_back(self) -> None:
+        """Give back what was vacated and nobody took."""
+        vacated = self._vacated
+        for holding in vacated.values():
+            self._room.shift(holding, -1)
+        vacated.clear()
+
     def overlap(self, job: JobId, new: Grant, demand: Demand) -> Holding:
         """Enter a new grant while the old one stays charged; replicas that stay on their node are charged once. Return what is charged."""
+        self.give_back()
         self._check(new, demand)
         old = self.grants[job]
         extra = Grant(tuple(_surplus(new, old)))
