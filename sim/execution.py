@@ -102,7 +102,7 @@ class Execution:
     def leave(self, job: JobId, grant: Grant | None, now_s: float, *, seamless: bool) -> None:
         """End what a running job holds because the plan stops it (None) or gives it another grant, which `enter` must then bring.
 
-        A `seamless` job keeps its old place until the move is over, where moves take time.
+        A `seamless` job keeps its old place until the move is over, where moves take time. `Ledger.give_back` must follow when the plan is carried out.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class Execution:
             columns.unsaved[job] = columns.unsaved_s[job] = 0.0
         if self._interrupts:
             self._shelter(job, self._ledger.grants[job], now_s)
-        self._ledger.release(job)
+        self._ledger.vacate(job)
         if grant is None:
             self._settle_down(job)
 

@@ -257,15 +257,15 @@ class Ledger:
         """End a grant, but keep what was charged for whoever takes the very same grant next, which many a plan hands on; `give_back` must follow."""
         del self.grants[job]
         holding = self.charged.pop(job)
-        if self._vacated.setdefault(id(holding.grant), holding) is not holding:
+        if id(holding.grant) in self._vacated:  # of two jobs with one grant
             self._room.shift(holding, -1)
+        else:
+            self._vacated[id(holding.grant)] = holding
 
     def give_back(self) -> None:
         """Give back what was vacated and nobody took."""
-        vacated = self._vacated
-        for holding in vacated.values():
-            self._room.shift(holding, -1)
-        vacated.clear()
+        while self._vacated:
+            self._room.shift(self._vacated.popitem()[1], -1)
 
     def overlap(self, job: JobId, new: Grant, demand: Demand) -> Holding:
         """Enter a new grant while the old one stays charged; replicas that stay on their node are charged once. Return what is charged."""
