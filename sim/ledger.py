@@ -26,7 +26,7 @@ class Shortage(ContractError):  # noqa: N818 - a fact about a node before it is 
 class Holding:
     """What a grant charges, flattened and added up once: grants of one node are often the same object again."""
 
-    __slots__ = ("checked_for", "cpus", "gpus", "grant", "spots", "written")
+    __slots__ = ("batch", "checked_for", "cpus", "gpus", "grant", "spots", "written")
 
     def __init__(self, grant: Grant) -> None:
         self.grant = grant
@@ -37,7 +37,8 @@ class Holding:
             if servers is not None:
                 self._add(servers)
         self.checked_for: Demand | None = None
-        self.written = b""  # as placements in the record
+        self.batch = -1 if grant.tuning.batch_size is None else grant.tuning.batch_size  # as in the record
+        self.written = b""  # as placements there
 
     def _add(self, part: Part) -> None:
         nodes, count, gpus, cpus, mem_gb = part
