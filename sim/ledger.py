@@ -237,13 +237,11 @@ class Ledger:
         ContractError
             If the grant is malformed or breaks a constraint of the job.
         """
-        vacated = self._vacated
-        holding = vacated.get(id(grant)) or self._room.known.get(id(grant))
+        holding = self._room.known.get(id(grant))
         if holding is None or holding.checked_for is not demand:
             holding = self._check(grant, demand)
-        if not reserved and vacated.pop(id(grant), None) is None:
-            if vacated:
-                self.give_back()
+        if not reserved and self._vacated.pop(id(grant), None) is None:
+            self.give_back()
             self._room.shift(holding, 1)
         self.grants[job] = grant
         self.charged[job] = holding
