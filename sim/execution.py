@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -84,7 +83,7 @@ class Execution:
         overheads, faults, seed = conditions.overheads, conditions.faults, conditions.seed
         self._columns, self._ledger, self._record = columns, ledger, record
         self._overheads, self._faults, self._seed = overheads, faults, seed
-        self._preemptible: Sequence[bool] = memoryview(preemptible)  # type: ignore[arg-type]
+        self._preemptible = preemptible.tobytes()
         self._work: memoryview[float] = memoryview(np.ascontiguousarray(model.work(), np.float64))  # type: ignore[arg-type]
         self._demand_of, self._rate_of = demands.of, model.rate
         self._efficiency = overheads.efficiency
@@ -102,7 +101,7 @@ class Execution:
     def leave(self, job: JobId, grant: Grant | None, now_s: float, *, seamless: bool) -> None:
         """End what a running job holds because the plan stops it (None) or gives it another grant, which `enter` must then bring.
 
-        A `seamless` job keeps its old place until the move is over, where moves take time.
+        A `seamless` job keeps its old place until the move is over, where moves take time. `Ledger.give_back` must follow when the plan is carried out.
 
         Raises
         ------
@@ -128,7 +127,7 @@ class Execution:
             columns.unsaved[job] = columns.unsaved_s[job] = 0.0
         if self._interrupts:
             self._shelter(job, self._ledger.grants[job], now_s)
-        self._ledger.release(job)
+        self._ledger.vacate(job)
         if grant is None:
             self._settle_down(job)
 
@@ -195,10 +194,10 @@ class Execution:
         role, pause_s = self._overheads.relaunch(grant, self._faults.hit(self._seed, job, self._attempt(job)))
         self._record.failure(now_s, job, ("interruption", role), 0.0, survived=True)
         columns.relaunches[job] += 1
-        columns.resume[job] = max(columns.resume[job], now_s) + pause_s
+        resume_s = columns.resume[job] = max(columns.resume[job], now_s) + pause_s
         del self._interruptions[job]
         self._expose(job, grant, now_s)
-        return self._rerate(job, grant, now_s)
+        return self._rerate(job, grant, now_s, resume_s)
 
     def lose_gangs(self, job: JobId, survivors: Grant, now_s: float) -> Next:
         """Take some copies of a forked job off their nodes: their share of the unsaved work is lost, the others go on."""
@@ -215,7 +214,7 @@ class Execution:
         self._ledger.release(job)
         holding = self._ledger.take(job, survivors, self._demand_of(job))
         columns.held_gpus[job], columns.held_cpus[job] = holding.gpus, holding.cpus
-        return self._rerate(job, survivors, now_s)
+        return self._rerate(job, survivors, now_s, columns.resume[job])
 
     def overlaps(self, job: JobId) -> bool:
         """Tell whether an old and a new grant of this job overlap now."""
@@ -226,7 +225,7 @@ class Execution:
         self._save_up_to(job, now_s)
         self._close(job, now_s, CHANGED)
         grant = self._overlaps[job][2] if job in self._overlaps else self._ledger.grants[job]
-        return self._rerate(job, grant, now_s)
+        return self._rerate(job, grant, now_s, self._columns.resume[job])
 
     def close_open(self, job: JobId, now_s: float, ended: int) -> None:
         """Close the segment of a job that still runs when the run ends."""
@@ -265,21 +264,21 @@ class Execution:
         holding = self._ledger.overlap(job, grant, self._demand_of(job))
         columns = self._columns
         columns.held_gpus[job], columns.held_cpus[job] = holding.gpus, holding.cpus
+        columns.segment_t0[job] = now_s
         return self._next(job, now_s)
 
     def _run(self, job: JobId, holding: Holding, now_s: float, pause_s: float) -> Next:
         columns = self._columns
-        columns.resume[job] = now_s + pause_s
-        columns.segment_t0[job] = now_s
+        resume_s = columns.resume[job] = now_s + pause_s
         columns.held_gpus[job] = holding.gpus
         if holding.cpus:
             columns.held_cpus[job] = holding.cpus
-        return self._rerate(job, holding.grant, now_s)
+        return self._rerate(job, holding.grant, now_s, resume_s)
 
-    def _rerate(self, job: JobId, grant: Grant, now_s: float) -> Next:
-        columns = self._columns
-        left, resume_s = columns.left[job], columns.resume[job]
+    def _rerate(self, job: JobId, grant: Grant, now_s: float, resume_s: float) -> Next:
+        columns, left = self._columns, self._columns.left[job]
         done = self._work[job] - left
+        columns.segment_t0[job] = now_s
         rate, until_work, until_s, then, role = self._rate_of(job, grant, done, now_s)
         columns.rate[job] = rate = rate * self._efficiency
         if until_work < inf or until_s < inf:
@@ -313,15 +312,14 @@ class Execution:
 
     def _close(self, job: JobId, now_s: float, ended: int) -> None:
         columns, holding = self._columns, self._ledger.charged[job]
-        t0, resume, rate, gpus = columns.segment_t0[job], columns.resume[job], columns.rate[job], columns.held_gpus[job]
+        t0, resume, rate, gpus = columns.segment_t0[job], columns.resume[job], columns.rate[job], holding.gpus
         moves_s = t0 if resume <= t0 else resume if resume < now_s else now_s  # the job moves from then on
         left, held_s = columns.left[job], now_s - t0
         if ended == FINISHED:
             columns.left[job] = 0.0
         elif moves_s < now_s:
             columns.left[job] = left - rate * (now_s - moves_s)
-        batch = holding.grant.tuning.batch_size
-        self._record.segment((job, t0, now_s, gpus, rate, moves_s - t0, -1 if batch is None else batch, ended), holding)
+        self._record.segment((job, t0, now_s, gpus, rate, moves_s - t0, holding.batch, ended), holding)
         if self._usage_of is not None and held_s:
             grant, work = self._overlaps[job][2] if job in self._overlaps else self._ledger.grants[job], self._work[job]
             self._record.usage(self._usage_of(job, grant, (work - left, work - columns.left[job]), t0), (now_s - moves_s) / held_s)
@@ -329,7 +327,6 @@ class Execution:
         cpus = columns.held_cpus[job]
         if cpus:
             columns.served_cpu_s[job] += cpus * held_s
-        columns.segment_t0[job] = now_s
 
     def _settle_down(self, job: JobId) -> None:
         columns = self._columns

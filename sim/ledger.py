@@ -26,7 +26,7 @@ class Shortage(ContractError):  # noqa: N818 - a fact about a node before it is 
 class Holding:
     """What a grant charges, flattened and added up once: grants of one node are often the same object again."""
 
-    __slots__ = ("checked_for", "cpus", "gpus", "grant", "spots", "written")
+    __slots__ = ("batch", "checked_for", "cpus", "gpus", "grant", "spots", "written")
 
     def __init__(self, grant: Grant) -> None:
         self.grant = grant
@@ -37,7 +37,8 @@ class Holding:
             if servers is not None:
                 self._add(servers)
         self.checked_for: Demand | None = None
-        self.written = b""  # as placements in the record
+        self.batch = -1 if grant.tuning.batch_size is None else grant.tuning.batch_size  # as in the record
+        self.written = b""  # as placements there
 
     def _add(self, part: Part) -> None:
         nodes, count, gpus, cpus, mem_gb = part
@@ -216,12 +217,13 @@ class Ledger:
         Whether one gang may span GPU types.
     """
 
-    __slots__ = ("_mixed", "_room", "_types", "charged", "grants")
+    __slots__ = ("_mixed", "_room", "_types", "_vacated", "charged", "grants")
 
     def __init__(self, room: FreeRoom, types: Sequence[int], *, mixed: bool) -> None:
         self._room = room
         self.grants: dict[JobId, Grant] = {}
         self.charged: dict[JobId, Holding] = {}  # of the grant, or of more while old and new overlap
+        self._vacated: dict[int, Holding] = {}  # by the id of its grant, which it keeps alive
         self._types = types
         self._mixed = mixed
 
@@ -238,7 +240,8 @@ class Ledger:
         holding = self._room.known.get(id(grant))
         if holding is None or holding.checked_for is not demand:
             holding = self._check(grant, demand)
-        if not reserved:
+        if not reserved and self._vacated.pop(id(grant), None) is None:
+            self.give_back()
             self._room.shift(holding, 1)
         self.grants[job] = grant
         self.charged[job] = holding
@@ -249,8 +252,23 @@ class Ledger:
         del self.grants[job]
         self._room.shift(self.charged.pop(job), -1)
 
+    def vacate(self, job: JobId) -> None:
+        """End a grant, but keep what was charged for whoever takes the very same grant next, which many a plan hands on; `give_back` must follow."""
+        del self.grants[job]
+        holding = self.charged.pop(job)
+        if id(holding.grant) in self._vacated:  # of two jobs with one grant
+            self._room.shift(holding, -1)
+        else:
+            self._vacated[id(holding.grant)] = holding
+
+    def give_back(self) -> None:
+        """Give back what was vacated and nobody took."""
+        while self._vacated:
+            self._room.shift(self._vacated.popitem()[1], -1)
+
     def overlap(self, job: JobId, new: Grant, demand: Demand) -> Holding:
         """Enter a new grant while the old one stays charged; replicas that stay on their node are charged once. Return what is charged."""
+        self.give_back()
         self._check(new, demand)
         old = self.grants[job]
         extra = Grant(tuple(_surplus(new, old)))

@@ -19,7 +19,7 @@ from simpy.core import StopSimulation
 
 from sim.cluster import Cluster
 from sim.conditions import ENDS, Conditions, Measure
-from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan, remarks_of
+from sim.contract import Allocator, Delta, Eviction, JobId, Plan, remarks_of
 from sim.endings import ENDLESS, HOPELESS, MOTIONLESS, PATIENCE, STUCK, impossible_plan, never_done, standstill
 from sim.errors import ContractError, InfeasiblePlan, ParameterError
 from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM
@@ -341,32 +341,36 @@ class Simulator:
     def _apply(self, plan: Plan, *, reserved: bool = False) -> None:
         for job in sorted(plan.refuse) if plan.refuse else ():
             self._refuse(job)
+        self._leave(plan)
         changes, now_s, job = plan.changes, self._env._now, -1
         waiting, running, enter, expect = self._waiting, self._running, self._execution.enter, self._expected.put
         try:
             for job, grant in changes.items():
-                if job in running:
-                    self._leave(job, grant, seamless=job in plan.seamless)
-                elif grant is None:
-                    self._fail(job, "it is to be stopped but does not run")
-            for job, grant in changes.items():
                 if grant is None:
                     continue
                 if job in waiting:
-                    del waiting[job]
-                    running[job] = None
+                    running[job] = waiting.pop(job)
                 elif job not in running:
                     self._fail(job, "it is neither waiting nor running")
                 expect(job, enter(job, grant, now_s, reserved=reserved))
         except ContractError as error:
             self._fail(job, str(error))
+        self._stage.ledger.give_back()
 
-    def _leave(self, job: JobId, grant: Grant | None, *, seamless: bool) -> None:
-        self._execution.leave(job, grant, self._env._now, seamless=seamless)
-        if grant is None:
-            del self._running[job]
-            self._waiting[job] = None
-            self._expected.drop(job)
+    def _leave(self, plan: Plan) -> None:
+        seamless, now_s, job = plan.seamless, self._env._now, -1
+        waiting, running, leave, forget = self._waiting, self._running, self._execution.leave, self._expected.drop
+        try:
+            for job, grant in plan.changes.items():
+                if job in running:
+                    leave(job, grant, now_s, seamless=job in seamless)
+                    if grant is None:
+                        waiting[job] = running.pop(job)
+                        forget(job)
+                elif grant is None:
+                    self._fail(job, "it is to be stopped but does not run")
+        except ContractError as error:
+            self._fail(job, str(error))
 
     def _refuse(self, job: JobId) -> None:
         if job not in self._waiting:
@@ -375,6 +379,7 @@ class Simulator:
         self._settle(job, REFUSED)
 
     def _fail(self, job: JobId, what: str) -> NoReturn:
+        self._stage.ledger.give_back()  # the snapshot counts what the plan has freed so far
         raise InfeasiblePlan(impossible_plan(self._allocator, self._env.now, self.trace, job, what), snapshot(self._view))
 
     # -- endings -----------------------------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,7 +185,7 @@ class ProfiledModel:
         self._recorded = self._work / trace.numbers("duration_s")
         nothing = np.full(len(trace), np.nan)
         self._limits = Limits(self._asked, self._asked, nothing, nothing)
-        self._known: dict[tuple[int, int, int], Rate] = {}
+        self._known: dict[tuple[Any, ...], Rate] = {}
         self._group_of: list[int] = self._group.tolist()
 
     def work(self) -> Floats:
@@ -220,13 +220,15 @@ class ProfiledModel:
         if len(gangs) > 1:
             share = self._spec.efficiency ** (len(gangs) - 1) * (1 - self._spec.consolidate_s / self._spec.round_s)
             return Rate(sum([self._gang(job, group, gang) for gang in gangs]) * share)
-        workers = gangs[0].workers
-        nodes = workers.nodes
-        if len(nodes) > 1 or nodes[0] == len(self._node_type):
+        nodes, count, gpus, _, _ = gangs[0].workers
+        if nodes[0] == len(self._node_type):
             return Rate(self._gang(job, group, gangs[0]))
-        key = group, self._node_type[nodes[0]], workers.count[0] * workers.gpus
+        # Single nodes of a type are alike; for gangs on several, the same few sets of nodes come again and again.
+        key = (group, self._node_type[nodes[0]], count[0] * gpus) if len(nodes) == 1 else (group, nodes, count, gpus)
         known = self._known.get(key)
         if known is None:
+            if len(self._known) >= _MOST_SHAPES:
+                self._known.clear()
             known = self._known[key] = Rate(self._gang(job, group, gangs[0]))
         return known
 

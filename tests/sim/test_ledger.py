@@ -161,6 +161,38 @@ class TestHoldings:
         assert state(room) == state(room_of())
         assert not ledger.grants
 
+    def test_what_is_vacated_is_kept_for_the_same_grant_until_it_is_given_back(self) -> None:
+        room, handed_on, left = room_of(), on(0, 2), on(1)
+        ledger = ledger_of(room)
+        for job, grant in enumerate((handed_on, handed_on, left)):
+            ledger.take(job, grant, ANY)
+        for job in range(3):
+            ledger.vacate(job)
+        ledger.take(3, handed_on, ANY)
+        assert list(ledger.grants) == list(ledger.charged) == [3]
+        ledger.give_back()
+        assert room.free == [6, 2, 0]
+        ledger.release(3)
+        assert state(room) == state(room_of())
+
+    def test_what_is_vacated_makes_room_for_another_grant(self) -> None:
+        room = room_of()
+        ledger = ledger_of(room)
+        ledger.take(0, on(0, 4), ANY)
+        ledger.vacate(0)
+        ledger.take(1, on(0, 3), ANY)
+        assert room.free == [5, 2, 0]
+
+    def test_what_is_vacated_is_not_handed_on_to_a_job_that_does_not_admit_it(self) -> None:
+        room, grant = room_of(), on(0)
+        ledger = ledger_of(room)
+        ledger.take(0, grant, ANY)
+        ledger.vacate(0)
+        with pytest.raises(ContractError, match="does not admit"):
+            ledger.take(1, grant, Demand(1, 1, 0.0, 0.0, (1,)))
+        ledger.give_back()
+        assert state(room) == state(room_of())
+
     def test_what_is_reserved_is_not_taken_twice(self) -> None:
         room, grant = room_of(), on(0)
         room.take(grant)
