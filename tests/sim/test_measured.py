@@ -9,6 +9,7 @@ import pytest
 
 from sim.errors import ParameterError
 from sim.perf.measured import ANY_BATCH, BUILT_IN, Key, Measured, built_in, read_profile, split_name
+from sim.perf.profiles import plain
 from tests.shared import shared
 
 HEADER = "gpu_type,model,batch_size,scale_factor,placement,iterations_per_second\n"
@@ -135,7 +136,13 @@ def test_bad_profiles_are_refused_in_one_sentence(data: bytes, message: str) -> 
 def test_a_profile_may_be_in_the_encodings_that_spreadsheets_write(encoding: str) -> None:
     text = table("V100,Modèle A,8,1,single,3").decode()
     found = read_profile(("\ufeff" * (encoding == "utf-16-be") + text).encode(encoding), "x")
-    assert found.rows == {Key("modlea", 8.0, 1, "v100"): Measured(3.0, pytest.approx(math.nan, nan_ok=True))}
+    assert found.rows == {Key("modèlea", 8.0, 1, "v100"): Measured(3.0, pytest.approx(math.nan, nan_ok=True))}
+
+
+def test_models_may_be_called_in_any_script() -> None:
+    found = read_profile(table("V100,模型,8,1,single,3", "V100,模型 A,8,1,single,4", "V100,A,8,1,single,5", "V100,Mode\u0300le,8,1,single,6"), "x")
+    assert [key.model for key in found.rows] == ["模型", "模型a", "a", "modèle"]
+    assert found.find(plain("Modèle"), 8, 1, "v100") == Measured(6.0, pytest.approx(math.nan, nan_ok=True))
 
 
 def test_rows_are_counted_as_in_the_file_where_it_holds_several_tables() -> None:
