@@ -69,7 +69,7 @@ class HadarE:
         """Say that the performance model has rounds of its own."""
         if self.round_s == USUAL_ROUND_S:
             return ()
-        said = "Joining copies is charged once per round_s of the performance model (How fast jobs run): set it to the same."
+        said = "Joining copies is charged once per round_s of the performance model (How fast jobs run), which should be as long."
         return (f"Rounds are {self.round_s:g} s long. {said}",)
 
     def allocate(self, view: View, /) -> Plan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -285,7 +286,12 @@ def _cost_bar(kind: str, colour: str, usd: np.ndarray[Any, np.dtype[np.float64]]
 
 
 def _short(label: str) -> str:
-    return literal(label if len(label) <= _LABEL_CHARACTERS else f"{label[: _LABEL_CHARACTERS - 1]}…")
+    """Return a label on at most two lines; of variants of one policy the ends tell which is which."""
+    first, *rest = textwrap.wrap(label, _LABEL_CHARACTERS) or [""]
+    second = " ".join(rest)
+    if len(second) > _LABEL_CHARACTERS:
+        second = f"{second[:8]}…{second[-14:]}"
+    return "<br>".join(literal(line) for line in (first, second) if line)
 
 
 def note_colours(labels: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:

@@ -206,6 +206,8 @@ class Hopeless(NamedTuple):
         Who they are.
     types : tuple of str
         What is to be said of GPU types of the trace that mean nothing here.
+    unless_mixed : int
+        Of `jobs` those that a policy can start which lets a gang span GPU types.
     """
 
     jobs: int
@@ -214,12 +216,15 @@ class Hopeless(NamedTuple):
     causes: Mapping[str, int]
     never: NDArray[np.bool_]
     types: tuple[str, ...] = ()
+    unless_mixed: int = 0
 
     def sentences(self) -> tuple[str, ...]:
         """Return it in words, for before a run."""
         said = [f"{plural(jobs, 'job')} can never start: even the empty cluster has no room for {_LACKS[why]}." for why, jobs in self.causes.items()]
         if said:
             said[-1] += " They are counted as impossible and stop nobody; add nodes, or leave them."
+        if self.unless_mixed:
+            said.append(f"Only a policy that mixes GPU types can start {self.unless_mixed:,} of them.")
         if self.unless_resized:
             more = "more" if self.jobs else "can never start at the size asked for"
             said.append(f"{plural(self.unless_resized, 'job')} {more}: only a policy that resizes jobs can start them, on fewer GPUs.")
@@ -249,13 +254,15 @@ def impossible(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> 
     placeable = narrowed(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace
     demands = Demands(placeable, cluster, pools_of(cluster), roles=model.roles() if isinstance(model, Staffed) else None)
     asked = demands.impossible(mixed=False)
-    why = demands.obstacles(None if model is None else model.limits().min_gpus, mixed=False)
+    smallest = None if model is None else model.limits().min_gpus
+    why = demands.obstacles(smallest, mixed=False)
     columns = [name for name in ("job_id", "num_gpus", "gpu_types_allowed", *_ASKED, "user") if name in trace.frame]
     causes = {cause: jobs for cause in _LACKS if (jobs := int(np.count_nonzero(why == cause)))}
     never = why != ""
     count = int(np.count_nonzero(never))
     types = absent_types(trace, cluster) if isinstance(perf, Profiled) else (*absent_types(trace, cluster), *_types_without_speed(trace, cluster))
-    return Hopeless(count, int(np.count_nonzero(asked)) - count, trace.frame.loc[asked, columns].head(_SHOWN_JOBS), causes, never, types)
+    mixing = count - int(np.count_nonzero(demands.obstacles(smallest, mixed=True)))
+    return Hopeless(count, int(np.count_nonzero(asked)) - count, trace.frame.loc[asked, columns].head(_SHOWN_JOBS), causes, never, types, mixing)
 
 
 def absent_types(trace: Trace, cluster: Cluster) -> tuple[str, ...]:

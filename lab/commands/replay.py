@@ -16,11 +16,13 @@ from lab.replays.reading import MOST_SEEDS, load, names
 from lab.replays.report import ReplayReport, Row, expected
 from lab.replays.run import MOST_WORKERS, ReplayError, ReplayRun
 from lab.replays.types import Replay
-from lab.words import plural
+from lab.words import length, plural
 from sim.errors import ContractError
 
 ALL: Final = "all"
 _TICK_S: Final = 0.2
+_LONG_S: Final = 30.0
+"""Whoever is to wait for so long is told before."""
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +49,9 @@ def command_replay(args: argparse.Namespace) -> None:
     rows, texts = [], []
     for replay in replays:
         run = ReplayRun(replay, seeds, curves=args.curves, workers=workers)
+        if (takes_s := run.of * replay.run_s / run.workers) >= _LONG_S:
+            budget = " ".join(replay.budget.split())
+            sys.stderr.write(f"{replay.name}: {plural(run.of, 'simulation')}, about {length(takes_s)} if nothing else runs. {budget}\n")
         found = _finish(run)
         shown = [*found.rows, *(_new_points(found) if args.curves else ())]
         rows += [row.to_json(replay.name) for row in shown]

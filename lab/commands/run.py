@@ -136,6 +136,8 @@ def _measured(args: argparse.Namespace, study: Study, source: Source) -> Source:
         heading = (fit.heading,) if fit.heading else ()
         sys.stderr.write("".join(f"{sentence}\n" for sentence in (*fit.sentences, *heading, *(f"  {line}" for line in fit.lines()))))
     if fit and not fit.runs:
+        if source.account.get("dropped"):
+            sys.stderr.writelines(f"{line}\n" for line in _read(source, "."))
         raise ParameterError(_ways_out(fit))
     return source
 
@@ -316,9 +318,7 @@ def _document(source: Source, trace: Trace, study: Study, done: Sequence[Finishe
 def _table(source: Source, trace: Trace, study: Study, done: Sequence[Finished]) -> str:
     account, cluster = source.account, study.base.cluster
     lines = [
-        f"{trace.name}: {plural(account.get('read', len(trace)), 'row')} read, {account.get('used', len(trace)):,} used, "
-        f"{account.get('dropped', 0):,} left out; {plural(len(trace), 'job')} on {plural(cluster.gpus, 'GPU')} of {plural(len(cluster.nodes), 'node')}.",
-        *(f"  {item['rows']:,} {item['action']}: {item['reason']}" for item in account.get("reasons", ())),
+        *_read(source, f"; {plural(len(trace), 'job')} on {plural(cluster.gpus, 'GPU')} of {plural(len(cluster.nodes), 'node')}."),
         *(f"  {sentence}" for sentence in (*account.get("warnings", ()), *account.get("guesses", ()), *profiles.assumptions(study.base.perf, trace))),
         "",
     ]
@@ -333,6 +333,12 @@ def _table(source: Source, trace: Trace, study: Study, done: Sequence[Finished])
     if len(outcomes) > 1:
         lines += ["", headline(outcomes, study.baseline)]
     return "\n".join(lines)
+
+
+def _read(source: Source, end: str) -> list[str]:
+    account, jobs = source.account, len(source.trace)
+    said = f"{source.trace.name}: {plural(account.get('read', jobs), 'row')} read, {account.get('used', jobs):,} used, {account.get('dropped', 0):,} left out"
+    return [said + end, *(f"  {item['rows']:,} {item['action']}: {item['reason']}" for item in account.get("reasons", ()))]
 
 
 def _outcome(study: Study, at: int, done: Sequence[Finished]) -> Outcome:

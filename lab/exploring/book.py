@@ -17,6 +17,7 @@ from sim.cluster import Cluster
 from sim.contract import Demand
 from sim.demand import Demands, narrowed, pools_of
 from sim.errors import ParameterError
+from sim.metrics.hetero import type_time
 from sim.metrics.room import Wanted
 from sim.metrics.steps import Floats
 from sim.metrics.timeline import Timeline
@@ -58,6 +59,11 @@ class Book:
     def line(self) -> Timeline:
         """The run as arrays."""
         return Timeline(self.result, self.cluster)
+
+    @cached_property
+    def type_time(self) -> Floats:
+        """GPU-seconds that each job held on each GPU type of the cluster, of shape (jobs, types)."""
+        return type_time(self.result, self.cluster)
 
     @cached_property
     def _asked(self) -> tuple[Demands, Floats]:

@@ -104,6 +104,8 @@ class Life:
         The events in one line, long lives shortened.
     finish_s : float, seconds
         When it was completed; NaN = never.
+    types : str
+        Of its GPU time the share on each GPU type, in words; empty if it held no GPU, or the cluster has one type only.
     """
 
     id: str
@@ -112,6 +114,7 @@ class Life:
     spells: pd.DataFrame
     told: str
     finish_s: float
+    types: str = ""
 
 
 def occupancy(book: Book, window: Window, by: str = "node", within: str = "") -> Occupancy:
@@ -276,6 +279,7 @@ def life(book: Book, job: int, window: Window | None = None) -> Life:
         spells=pd.DataFrame(rows, columns=["t0", "t1", "state", "gpus", "nodes", "types"]),
         told=teller.life(happened),
         finish_s=float(book.result.jobs["finish_s"].iloc[job]),
+        types=teller.shares(book.type_time[job]),
     )
 
 

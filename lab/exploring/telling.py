@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lab.words import Clock, length, plural
 from sim.cluster import Cluster
 from sim.metrics.life import Happening, Spell
+from sim.perf.lookup import used_types
 from sim.trace import Trace
 
 _ENDED: Final = {
@@ -78,6 +79,14 @@ class Teller:
     clock: Clock
     cluster: Cluster
     names: Sequence[str]
+
+    def shares(self, held_s: NDArray[np.float64]) -> str:
+        """Return how GPU time divides among the GPU types of the cluster; nothing where there is one type, or no time."""
+        total_s = float(held_s.sum())
+        if len(used_types(self.cluster)) < 2 or not total_s:
+            return ""
+        rows = zip(self.cluster.types, held_s / total_s, strict=True)
+        return f"of its GPU time {', '.join(f'{100 * share:.0f} % on {kind.name}' for kind, share in rows if share > 0)}"
 
     def nodes(self, spell: Spell) -> str:
         """Return the nodes of a spell, the first few by name."""

@@ -99,6 +99,11 @@ class ReplayRun:
         return len(self._work)
 
     @property
+    def workers(self) -> int:
+        """Processes that run at a time."""
+        return self._workers
+
+    @property
     def error(self) -> str:
         """Why it failed, as one sentence that names the cell; "" if it did not."""
         return str(self._fault) if self._fault is not None else ""

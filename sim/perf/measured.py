@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import math
@@ -156,7 +157,7 @@ def built_in(name: str) -> ProfileTable:
         raise ParameterError(f"profiled: there is no table '{name}'. Choose one of {', '.join(BUILT_IN)}, or a profile that was uploaded.")
     with _DATA.open(encoding="utf-8", newline="") as file:
         lines = [line | {"iterations_per_second": line[name] or line["simulation"]} for line in csv.DictReader(file)]
-    return _table(name, lines)
+    return _table(name, enumerate(lines, 1))
 
 
 def read_profile(data: bytes, name: str) -> ProfileTable:
@@ -183,9 +184,10 @@ def read_profile(data: bytes, name: str) -> ProfileTable:
     if len(data) > MOST_BYTES:
         raise ParameterError(f"{name}: {len(data) / 1e6:,.0f} MB are more than the limit of {MOST_BYTES / 1e6:,.0f} MB for a profile. Cut rows out.")
     try:
-        text = data.decode("utf-8-sig")
+        # Spreadsheets that save "Unicode text" mean UTF-16.
+        text = data.decode("utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ParameterError(f"{name}: this is not text in UTF-8. Save the profile as CSV.") from error
+        raise ParameterError(f"{name}: this is not text in UTF-8. Save the profile as CSV in UTF-8.") from error
     head = text.split("\n", 1)[0]
     delimiter = max(",;\t", key=head.count)
     try:
@@ -204,7 +206,8 @@ def read_profile(data: bytes, name: str) -> ProfileTable:
         raise ParameterError(f"{name}: {len(rows):,} rows are more than the limit of {MOST_ROWS:,}. Cut rows out.")
     lines = [dict(zip(columns, cells, strict=False)) for cells in rows]
     sources = tuple(dict.fromkeys(line.get("source", "") for line in lines))
-    return _table(name, [line for line in lines if line.get("source", "") == sources[0]], _about(sources))
+    numbered = [(row, line) for row, line in enumerate(lines, 1) if line.get("source", "") == sources[0]]
+    return _table(name, numbered, _about(sources))
 
 
 def _about(sources: tuple[str, ...]) -> tuple[str, ...]:
@@ -213,23 +216,27 @@ def _about(sources: tuple[str, ...]) -> tuple[str, ...]:
     return (f"The file holds {len(sources)} tables (column source); the first is used: {sources[0] or 'without a name'}.",)
 
 
-def _table(name: str, lines: Iterable[Mapping[str, str]], notes: tuple[str, ...] = ()) -> ProfileTable:
+def _table(name: str, lines: Iterable[tuple[int, Mapping[str, str]]], notes: tuple[str, ...] = ()) -> ProfileTable:
     together: dict[Key, tuple[float, int]] = {}
     spread: dict[Key, tuple[float, int]] = {}
     models: dict[str, str] = {}
-    for row, line in enumerate(lines, 1):
+    for row, line in lines:
         key, apart, value = _parsed(line, f"{name}: row {row}")
         models.setdefault(key.model, line["model"].strip())
         found = spread if apart else together
         if key in found:
-            what = f"{models[key.model]} on {key.gpus} x {key.gpu_type}"
+            what = _said(models[key.model], key)
             raise ParameterError(f"{name}: row {row} gives {what} again, after row {found[key][1]}. Keep one table of measurements, and one row for each.")
         found[key] = value, row
     alone = next((key for key in spread if key not in together), None)
     if alone:
-        what = f"{models[alone.model]} on {alone.gpus} x {alone.gpu_type}"
+        what = _said(models[alone.model], alone)
         raise ParameterError(f"{name}: row {spread[alone][1]} gives {what} spread over servers, but no row gives it on one server. Add that row.")
     return ProfileTable(name, {key: Measured(value, spread[key][0] if key in spread else math.nan) for key, (value, _) in together.items()}, models, notes)
+
+
+def _said(model: str, key: Key) -> str:
+    return f"{model}{f' with batch size {key.batch:g}' if key.batch else ''} on {key.gpus} x {key.gpu_type}"
 
 
 def _parsed(line: Mapping[str, str], where: str) -> tuple[Key, bool, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -50,7 +51,7 @@ _LEGEND: Final = "name fixed_ms sample_ms weights_m cap min_batch max_batch"
 
 def plain(name: str) -> str:
     """Return a name of a model in the form that tables are searched by: lower case, letters and digits only, so that "ResNet-50" is "resnet50"."""
-    return re.sub(r"[^0-9a-z]", "", name.lower())
+    return re.sub(r"[\W_]", "", unicodedata.normalize("NFKC", name).lower())
 
 
 def entries(owner: str, text: str) -> list[tuple[str, list[str]]]:

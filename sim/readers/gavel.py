@@ -84,7 +84,9 @@ def load(content: Content, options: ReadOptions) -> Draft:
         jobs["deadline_s"] = jobs["submit_time_s"] + (figures["slo"] * jobs["duration_s"]).where(figures["slo"] > 0)
     if "mode" in frame:
         changing = int((~text(frame["mode"]).str.lower().isin(["", STATIC])).sum())
-        report.guess(f"{changing:,} jobs change their batch size while they train (mode accordion or gns); they are read as keeping it.")
+        if changing:
+            jobs_change = f"{changing:,} jobs change their" if changing > 1 else "1 job changes its"
+            report.guess(f"{jobs_change} batch size while training (mode accordion or gns), which is read as staying the same.")
     return Draft(jobs, report, raw={"submit_time_s": frame["arrival_time"], "num_gpus": frame["scale_factor"], "duration_s": frame["total_steps"]})
 
 

@@ -244,4 +244,4 @@ def test_two_copies_never_share_a_node_and_none_is_too_small(jobs: Any, sizes: A
 
 def test_other_rounds_than_those_of_the_performance_model_are_told() -> None:
     assert HadarE().remarks() == ()
-    assert "charged once per round_s of the performance model" in HadarE(round_s=60.0).remarks()[0]
+    assert HadarE(round_s=60.0).remarks()[0].endswith("charged once per round_s of the performance model (How fast jobs run), which should be as long.")

@@ -115,3 +115,9 @@ def test_cost_stacks_types_and_marks_the_whole_cluster() -> None:
 def test_nothing_to_draw() -> None:
     assert charts.type_use({}, STYLE).data == ()
     assert [trace.name for trace in charts.type_cost({}, TYPES).data] == ["whole cluster"]
+    variants = ["Gavel · objective finish_time_fairness", "Gavel · objective finish_time_fairness · aware no", "x" * 90]
+    assert charts.type_cost(dict.fromkeys(variants, USE), TYPES).layout.yaxis.ticktext == (
+        "Gavel · objective<br>finish_time_fairness",
+        "Gavel · objective<br>finish_t…ess · aware no",
+        f"{'x' * 24}<br>{'x' * 8}…{'x' * 14}",
+    )

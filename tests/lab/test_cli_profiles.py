@@ -81,6 +81,13 @@ def test_what_cannot_run_is_counted_with_the_ways_that_help(call: Call, tmp_path
     assert ways in last
 
 
+def test_rows_that_were_left_out_are_told_also_where_no_run_begins(call: Call, tmp_path: Path) -> None:
+    write(tmp_path, "a,0,1,600,,,,\nb,0,1,-5,Net,32,,\n")
+    code, _, err = call(*RUN, "profiled:table=own.csv")
+    assert code == 2
+    assert err.splitlines()[-3:-1] == ["nets.csv: 2 rows read, 1 used, 1 left out.", "  1 dropped: the duration is negative"]
+
+
 @pytest.mark.parametrize(
     ("perf", "jobs", "said"),
     [

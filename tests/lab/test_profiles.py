@@ -175,7 +175,7 @@ def test_profiles_expire_and_a_new_upload_renews(store: Store) -> None:
         ("a,b\n1,2\n", "column gpu_type is missing"),
         (HEADER, "no row below it"),
         (MINE.replace(",10\n", ",x\n"), "row 1 has the iterations_per_second 'x'"),
-        (MINE + "big,Net,32,1,single,10\n", "row 7 gives Net on 1 x big again"),
+        (MINE + "big,Net,32,1,single,10\n", "row 7 gives Net with batch size 32 on 1 x big again"),
         ("", "column gpu_type is missing"),
     ],
 )

@@ -233,6 +233,18 @@ def test_fairness_may_be_against_one_of_the_policies(visit: Open, measured: Stud
     figure = shown(app)["type-fairness"]
     assert [trace["name"] for trace in figure["data"]] == [second]
     assert figure["layout"]["xaxis"]["title"]["text"] == f"JCT / JCT under {first}"
+    assert figure["layout"]["title"]["text"] == f"Is every job done as soon as under {first}?"
+
+
+def test_what_each_policy_costs_is_told_beside_the_figure(visit: Open, measured: Study, pool: FakePool) -> None:
+    finish(pool, measured)
+    app = visit("compare", measured)
+    app.segmented_control(key="behind_view").set_value("GPU types").run()
+    app.segmented_control(key="type_view").set_value("Use and cost").run()
+    sound(app)
+    said = next(caption.value for caption in app.caption if "Prices are set on the Cluster page" in caption.value)
+    assert all(title in said for title in outcomes.titles(measured.allocators))
+    assert said.count("\\$") == 4
 
 
 def test_clusters_of_one_type_show_nothing_of_types(visit: Open, tiny: Study, pool: FakePool) -> None:

@@ -37,6 +37,14 @@ def test_an_upload_is_kept_at_once_and_accounted_for(visit: Open, pool: FakePool
     assert {item.label: item.value for item in app.metric} == {"Rows read": "4", "Used": "2", "Left out": "2", "Altered": "1"}
 
 
+@pytest.mark.parametrize("name", ["mine.trace", "mine.trace.gz"])
+def test_a_trace_of_gavel_is_taken_under_the_name_that_it_has(visit: Open, name: str) -> None:
+    content = "".join(f"LM (batch size 20)\tpython3 main.py\t.\t--steps\t1\t{steps}\t1\t1\t-1\t0\n" for steps in (90_000, 40_000)).encode()
+    app = give(visit("trace"), name, gzip.compress(content) if name.endswith(".gz") else content)
+    sound(app)
+    assert {item.label: item.value for item in app.metric} == {"Rows read": "2", "Used": "2", "Left out": "0", "Altered": "0"}
+
+
 def test_an_upload_stays_when_the_page_is_left(visit: Open) -> None:
     app = give(visit("trace"), "mine.csv", GOOD)
     kept = source(app)

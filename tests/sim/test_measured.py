@@ -8,7 +8,8 @@ import re
 import pytest
 
 from sim.errors import ParameterError
-from sim.perf.measured import ANY_BATCH, BUILT_IN, Measured, built_in, read_profile, split_name
+from sim.perf.measured import ANY_BATCH, BUILT_IN, Key, Measured, built_in, read_profile, split_name
+from sim.perf.profiles import plain
 from tests.shared import shared
 
 HEADER = "gpu_type,model,batch_size,scale_factor,placement,iterations_per_second\n"
@@ -120,8 +121,8 @@ def test_columns_may_stand_in_any_order_and_be_fewer() -> None:
         (table("v100,a,8,1,far,1"), "x: row 1 has the placement 'far'. Write single, consolidated or unconsolidated."),
         (table(",a,8,1,single,1"), "x: row 1 has no gpu_type."),
         (table("v100, -,8,1,single,1"), "x: row 1 has no model."),
-        (table("v100,a,8,1,single,1", "V100,A,8,1,,2"), "x: row 2 gives a on 1 x v100 again, after row 1."),
-        (table("v100,a,8,2,unconsolidated,1"), "x: row 1 gives a on 2 x v100 spread over servers, but no row gives it on one server."),
+        (table("v100,a,8,1,single,1", "V100,A,8,1,,2"), "x: row 2 gives a with batch size 8 on 1 x v100 again, after row 1."),
+        (table("v100,a,8,2,unconsolidated,1"), "x: row 1 gives a with batch size 8 on 2 x v100 spread over servers, but no row gives it on one server."),
         (b"\xff\xfe\x00", "x: this is not text in UTF-8."),
     ],
 )
@@ -129,6 +130,25 @@ def test_bad_profiles_are_refused_in_one_sentence(data: bytes, message: str) -> 
     with pytest.raises(ParameterError, match=re.escape(message)) as caught:
         read_profile(data, "x")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+def test_a_profile_may_be_in_the_encodings_that_spreadsheets_write(encoding: str) -> None:
+    text = table("V100,Modèle A,8,1,single,3").decode()
+    found = read_profile(("\ufeff" * (encoding == "utf-16-be") + text).encode(encoding), "x")
+    assert found.rows == {Key("modèlea", 8.0, 1, "v100"): Measured(3.0, pytest.approx(math.nan, nan_ok=True))}
+
+
+def test_models_may_be_called_in_any_script() -> None:
+    found = read_profile(table("V100,模型,8,1,single,3", "V100,模型 A,8,1,single,4", "V100,A,8,1,single,5", "V100,Mode\u0300le,8,1,single,6"), "x")
+    assert [key.model for key in found.rows] == ["模型", "模型a", "a", "modèle"]
+    assert found.find(plain("Modèle"), 8, 1, "v100") == Measured(6.0, pytest.approx(math.nan, nan_ok=True))
+
+
+def test_rows_are_counted_as_in_the_file_where_it_holds_several_tables() -> None:
+    data = f"{HEADER[:-1]},source\nV100,A,8,1,single,2,one\nV100,A,8,1,single,3,two\nV100,B,8,1,single,x,one".encode()
+    with pytest.raises(ParameterError, match=r"^x: row 3 has the iterations_per_second 'x'"):
+        read_profile(data, "x")
 
 
 def test_too_large_profiles_are_refused() -> None:

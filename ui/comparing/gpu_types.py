@@ -64,7 +64,8 @@ def _use(scene: _Scene) -> None:
     rows = pd.concat([frame.assign(policy=title) for title, frame in use.items()], ignore_index=True)
     alt = f"Cost of the GPUs held, by GPU type, and of the whole cluster: {_cost(use)}."
     figure.draw(cost, "type-cost", alt, lambda: rows[list(_USE)].rename(columns=_USE))
-    st.caption("Bars: GPUs held at the price of their nodes. Mark: all nodes, from the first submission to the end. Prices are set on the Cluster page.")
+    meaning = "Bars: GPUs held at the price of their nodes. Mark: all nodes, from the first submission to the end. Prices are set on the Cluster page."
+    st.caption(words.plain(f"{_cost(use)}. {meaning}"))
 
 
 def _fairness(scene: _Scene) -> None:
@@ -78,7 +79,8 @@ def _fairness(scene: _Scene) -> None:
     if not curves:
         st.caption("No other policy completed a job that can be compared.")
         return
-    drawn = charts.fairness_cdf(curves, scene.style, "Is every job done as soon as with its own part of the cluster?", of)
+    question = "Is every job done as soon as with its own part of the cluster?" if reference == _ISOLATED else f"Is every job done as soon as {of}?"
+    drawn = charts.fairness_cdf(curves, scene.style, question, of)
     late = "; ".join(f"{title}: {_later(frame):.0f} % of jobs later" for title, frame in curves.items())
     alt = f"Finish-time fairness, JCT divided by that {of}. {late}."
     rows = pd.concat([frame.assign(policy=title) for title, frame in curves.items()])[["policy", "share", "rho"]]

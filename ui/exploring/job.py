@@ -120,7 +120,8 @@ def _life(scene: Scene, job: int) -> None:
     mine = lives[scene.title]
     st.markdown(f"**{words.plain(mine.facts)}**")
     for title, one in lives.items():
-        st.markdown(f"**{words.plain(title)}**: {words.plain(one.told)}.")
+        line = f"{one.told}; {one.types}" if one.types else one.told
+        st.markdown(f"**{words.plain(title)}**: {words.plain(line)}.")
     if len(lives) > 1:
         st.markdown(words.plain(_compared(lives)))
     _picture(scene, job, lives)

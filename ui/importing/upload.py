@@ -14,7 +14,7 @@ from lab.front import TraceSpec, TrainyardError, load_trace
 from lab.traces import intake
 from ui import server, state, words
 
-TYPES: Final = ("csv", "tsv", "txt", "log", "json", "parquet", "swf", "gz", "zip")
+TYPES: Final = ("csv", "tsv", "txt", "log", "json", "parquet", "swf", "trace", "gz", "zip")
 ZONES: Final = ("", "UTC", "Europe/Berlin", "Europe/London", "US/Pacific", "US/Eastern", "Asia/Shanghai", "Asia/Tokyo", "Asia/Kolkata", "Australia/Sydney")
 RULES: Final = {"cpu_jobs": {"drop": "leave out", "keep": "keep"}, "unfinished": {"drop": "leave out", "cut": "cut at the end of the trace"}}
 _UNITS: Final = {"s": "seconds", "ms": "milliseconds", "min": "minutes", "h": "hours"}
@@ -28,7 +28,7 @@ def receive() -> None:
     """Draw the drop zone, and take over a file as soon as it arrives."""
     mine = state.desk()
     file = st.file_uploader("Your trace: drop it here", list(TYPES), key="trace_file", max_upload_size=intake.UPLOAD_MB, help=_limits())
-    st.caption(f"CSV, TSV, Parquet, JSON, SWF or Slurm's `sacct -P`; plain, .gz or .zip; up to {intake.UPLOAD_MB} MB and 2 million rows.")
+    st.caption(f"CSV, TSV, Parquet, JSON, SWF, Gavel's .trace or Slurm's `sacct -P`; plain, .gz or .zip; up to {intake.UPLOAD_MB} MB and 2 million rows.")
     with st.expander("How to export from Slurm"):
         st.code(_SACCT, language="bash", wrap_lines=True)
         st.caption("With the days that you want. sacct prints times in the zone of whoever runs it; choose that zone below if it is not UTC.")

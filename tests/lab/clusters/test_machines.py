@@ -154,6 +154,16 @@ def test_each_cause_is_a_sentence_of_its_own() -> None:
     )
 
 
+def test_gangs_that_only_a_mixing_policy_can_start_are_counted() -> None:
+    cluster = Cluster((NodeGroup(1, 4, "v100"), NodeGroup(1, 4, "k80")))
+    found = machines.impossible(trace(num_gpus=[8, 9]), cluster)
+    assert (found.jobs, found.unless_mixed) == (2, 1)
+    assert found.sentences() == (
+        f"2 jobs {_NEVER} a gang of that size on GPUs of one type on which it runs. {_WAY_OUT}",
+        "Only a policy that mixes GPU types can start 1 of them.",
+    )
+
+
 def test_load_is_work_over_room() -> None:
     assert machines.offered_load(trace(), CAMPUS) == pytest.approx((50 + 2000) / (28 * 100))
     assert machines.offered_load(trace(submit_time_s=[0.0, 0.0]), CAMPUS) == math.inf

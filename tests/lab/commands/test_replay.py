@@ -101,6 +101,14 @@ def test_bounds_are_rows_of_the_same_keys_and_values_have_units(call: Call, tmp_
     assert re.search(r"jct_mean_s fifo, from 4 to 16 jobs/h +longer ", out)
 
 
+def test_what_takes_long_is_said_before_it_begins(call: Call, tmp_path: Path) -> None:
+    write(tmp_path, 'run_s = 20.0\nbudget = "Slow here."\n' + SMALL)
+    lab.replays.reading.load.cache_clear()
+    code, out, err = call("small", "--seeds", "1", "--workers", "2", "--json")
+    assert (code, len(json.loads(out))) == (0, 3)
+    assert err == "small: 4 simulations, about 40 s if nothing else runs. Slow here.\n"
+
+
 def test_curves_are_rows_too(call: Call) -> None:
     rows = json.loads(call("small", "--seeds", "1", "--curves", "--json")[1])
     names = [row["metric"] for row in rows]

@@ -17,7 +17,7 @@ from lab.scenario import Scenario
 from lab.store import Store
 from lab.traces.sources import load_trace
 from lab.words import Clock, length
-from sim.cluster import Cluster
+from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.conditions import Conditions
 from sim.errors import ParameterError
 from sim.faults import Faults
@@ -45,6 +45,17 @@ def three(**columns: object) -> Trace:
 
 def told(book: Book, job: int) -> list[str]:
     return [one.told for one in explore.why(book, job)]
+
+
+def test_the_share_of_time_on_each_gpu_type_is_told_of_any_job() -> None:
+    # Half as fast on K80: job b changes to the V100 once job a has finished, and c gets no GPU of its own before.
+    trace = Trace.of(pd.DataFrame({"job_id": ["a", "b", "c"], "submit_time_s": 0.0, "num_gpus": [1, 1, 4], "duration_s": [720.0, 1440.0, 60.0]}))
+    cluster = Cluster((NodeGroup(1, 1, "v100"), NodeGroup(1, 1, "k80")), (GpuType("v100", 1.0), GpuType("k80", 0.5)))
+    book = book_of(trace, cluster, "gavel:objective=fifo,recompute_s=0")
+    assert explore.life(book, 0).types == "of its GPU time 100 % on v100"
+    assert explore.life(book, 1).types == "of its GPU time 60 % on v100, 40 % on k80"
+    assert explore.life(book, 2).types == ""
+    assert explore.life(book_of(three(), TWO, "fifo"), 0).types == ""
 
 
 def test_first_come_first_served_in_words() -> None:

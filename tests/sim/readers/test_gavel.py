@@ -65,7 +65,9 @@ def test_twelve_columns_state_their_durations() -> None:
     cells = ("LM (batch size 10)", "python3 main.py", "language_modeling", "--steps", 1, 134583, 1, "gns", 1, "-1.000000", 1418, 0)
     got = checked(lines(cells, (*cells[:7], "static", *cells[8:])))
     assert (got.fmt, list(got.trace.frame["duration_s"]), row(got, "0")["total_steps"]) == ("gavel", [1418, 1418], 134583)
-    assert any(guess.startswith("1 jobs change their batch size while they train") for guess in got.guesses)
+    assert any(guess.startswith("1 job changes its batch size while training") for guess in got.guesses)
+    steady = checked(lines((*cells[:7], "static", *cells[8:])))
+    assert not any("batch size while training" in guess for guess in steady.guesses)
 
 
 def test_what_was_not_measured_is_assumed_and_counted_or_dropped() -> None:
