@@ -18,7 +18,7 @@ from allocators._problem import Problem, Shares, isolated, normal_rates, per_job
 from allocators._water import water_filling
 from sim.contract import Floats
 
-NO_DEADLINES: Final = "Not all deadlines can be met, so shares of time were computed without any."
+NO_DEADLINES: Final = "At times not all deadlines could be met; shares of time were then computed without any."
 _GOOD: Final = 1e-4
 _SHORTEST_S, _LONGEST_S, _CLOSE = 100.0, 1e6, 1.05
 

@@ -129,7 +129,7 @@ class _Timing(NamedTuple):
 
 
 def _timed(jobs: pd.DataFrame, stated: pd.Series | None, report: Report) -> pd.DataFrame:
-    """Add durations, the GPU type that they hold for, and batch sizes where nothing names them; drop jobs of which nothing can be said."""
+    """Add durations, the GPU type that they hold for, and batch sizes where nothing names them."""
     table = built_in("simulation")
     kinds = jobs[["model", "batch_size", "num_gpus"]].astype({"model": "object"})
     codes = kinds.groupby(["model", "batch_size", "num_gpus"], dropna=False, sort=False).ngroup().to_numpy()
@@ -138,22 +138,23 @@ def _timed(jobs: pd.DataFrame, stated: pd.Series | None, report: Report) -> pd.D
     timing = pd.DataFrame([found[code] for code in codes], columns=list(_Timing._fields), index=jobs.index)
     computed = jobs["total_steps"] / timing["throughput"]
     duration = computed if stated is None else stated.fillna(computed)
-    whole = jobs["num_gpus"].notna()
-    unknown = duration.isna() & whole & jobs["total_steps"].notna() & timing["throughput"].isna()
-    kept = report.drop(jobs, unknown, _NOT_MEASURED, jobs["model"])
+    guessed = computed.notna() & timing["assumed"].map(lambda found: "model" in found) & (stated is None or stated.isna())
+    report.alter(jobs, guessed, _NOT_MEASURED, jobs["model"])
     for key, reason in _ASSUMED.items():
-        on_it = timing["assumed"].map(lambda found, key=key: key in found).reindex(kept.index) & (duration.reindex(kept.index).notna())
-        report.alter(kept, on_it, reason, timing["batch"].map("{:g}".format))
+        report.alter(jobs, duration.notna() & timing["assumed"].map(lambda found, key=key: key in found), reason, timing["batch"].map("{:g}".format))
     report.guess(
         f"Durations are total_steps / the throughput on a {MEASURED_ON.upper()} in Gavel's simulation table; batch_size is that of one GPU."
         if stated is None
         else f"Durations are those of the file, taken for a {MEASURED_ON.upper()}; batch_size is that of one GPU."
     )
-    batch = kept["batch_size"].fillna(timing["batch"].where(timing["batch"] > 0))
-    return kept.assign(duration_s=duration.reindex(kept.index), batch_size=batch, gpu_type=MEASURED_ON)
+    batch = jobs["batch_size"].fillna(timing["batch"].where(timing["batch"] > 0))
+    return jobs.assign(duration_s=duration, batch_size=batch, gpu_type=MEASURED_ON)
 
 
-_NOT_MEASURED: Final = "the model is not in Gavel's table of throughputs: its duration is not known. A table with duration_s instead is read as it is"
+_NOT_MEASURED: Final = (
+    "the model is not in Gavel's table of throughputs: its duration is a guess at the median throughput there; "
+    "with a profile that has the model, total_steps count instead"
+)
 _ASSUMED: Final[Mapping[str, str]] = {
     "none": "no batch size is named: taken as the middle one measured",
     "batch": "this batch size was not measured: the throughput of the nearest is taken",
@@ -162,13 +163,20 @@ _ASSUMED: Final[Mapping[str, str]] = {
 
 
 def _timing(table: ProfileTable, model: str, batch: float, gpus: float) -> _Timing:
-    known = table.batches(plain(model))
-    if not known or not np.isfinite(gpus):
+    if not np.isfinite(gpus):
         return _Timing(np.nan, np.nan)
+    known = table.batches(plain(model))
+    if not known:
+        return _Timing(_median(table, gpus), np.nan, ("model",))
     silent = bool(np.isnan(batch)) and known != (ANY_BATCH,)
     size = known[len(known) // 2] if silent else batch
     found = Finder(table, RELATIVE, MEASURED_ON, {}).find(Combination(model, size, max(1, int(np.ceil(gpus)))), MEASURED_ON)
     return _Timing(found.measured.together, size if silent else np.nan, (*found.assumed, "none") if silent else found.assumed)
+
+
+def _median(table: ProfileTable, gpus: float) -> float:
+    each = [_timing(table, model, batch or np.nan, gpus).throughput for model in table.models for batch in table.batches(model)]
+    return float(np.median(each))
 
 
 GAVEL: Final = Format("gavel", "Gavel or Shockwave (.trace)", matches, load)

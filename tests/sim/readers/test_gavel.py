@@ -70,17 +70,19 @@ def test_twelve_columns_state_their_durations() -> None:
     assert not any("batch size while training" in guess for guess in steady.guesses)
 
 
-def test_what_was_not_measured_is_assumed_and_counted_or_dropped() -> None:
+def test_what_was_not_measured_is_assumed_and_counted() -> None:
     got = checked(lines(ten(gpus=16), ten("LM (batch size 7)"), ten("bert (batch size 32)"), ten("Recommendation (batch size 512)", gpus=4)))
-    assert got.used == 3
+    assert got.used == 4
     assert reasons(got) == {
-        "the model is not in Gavel's table of throughputs: its duration is not known. A table with duration_s instead is read as it is": 1,
+        "the model is not in Gavel's table of throughputs: its duration is a guess at the median throughput there; "
+        "with a profile that has the model, total_steps count instead": 1,
         "this number of GPUs was not measured: the throughput per GPU of fewer is taken": 2,
         "this batch size was not measured: the throughput of the nearest is taken": 1,
     }
     assert row(got, "0")["duration_s"] == pytest.approx(1000 / (2 * LM_V100[8]))
     assert (row(got, "1")["batch_size"], row(got, "1")["duration_s"]) == (7, pytest.approx(1000 / LM_V100[1]))
-    assert got.issues.loc[got.issues["action"] == "dropped", "detail"].tolist() == ["bert"]
+    usual = np.median([measured.together for key, measured in built_in("simulation").rows.items() if (key.gpus, key.gpu_type) == (1, "v100")])
+    assert (row(got, "2")["model"], row(got, "2")["duration_s"]) == ("bert", pytest.approx(1000 / usual))
 
 
 def test_broken_rows_are_dropped_for_a_reason() -> None:
