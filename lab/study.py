@@ -115,15 +115,18 @@ class Study(Document):
 
 
 def labels(specs: Sequence[Spec]) -> tuple[str, ...]:
-    """Name allocators: variants of one policy get their difference as name, exact repetitions a number."""
+    """Name allocators, with the parameters that are not as usual; exact repetitions get a number."""
     made: list[str] = []
     for spec in specs:
-        alike = [other for other in specs if other.name == spec.name]
-        shared = set.intersection(*(set(other.params) for other in alike))
-        differing = [f"{key}={_plain_text(value)}" for key, value in spec.params if (key, value) not in shared]
-        label = _safe(" ".join([spec.name, *differing]))
+        label = _safe(" ".join([spec.name, *(f"{key}={_plain_text(value)}" for key, value in unusual(spec, specs))]))
         made.append(next(name for turn in range(1, len(specs) + 1) if (name := label if turn == 1 else f"{label} +{turn}") not in made))
     return tuple(made)
+
+
+def unusual(spec: Spec, specs: Sequence[Spec]) -> list[tuple[str, Any]]:
+    """Return the parameters that its name tells: those that are not at their defaults, but for what all of several allocators have in common."""
+    shared = set.intersection(*(set(other.params) for other in specs)) if len(set(specs)) > 1 else set()
+    return [item for item in spec.params if item not in shared]
 
 
 def _plain_text(value: Any) -> str:

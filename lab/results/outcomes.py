@@ -18,7 +18,7 @@ from lab.results.headline import GOALS, headline
 from lab.results.trust import Trust, recorded_overflow, trust, untold
 from lab.run import key_of
 from lab.store import FRAMES, Entry, Store
-from lab.study import Study
+from lab.study import Study, unusual
 from lab.traces.sources import load_trace
 from lab.words import plural
 from sim.metrics import Usage, measured
@@ -146,7 +146,7 @@ class Report:
 
 
 def titles(specs: Sequence[Spec]) -> tuple[str, ...]:
-    """Name policies by the titles of their cards; variants of one policy get their difference, exact repetitions a number."""
+    """Name policies by the titles of their cards and the parameters that are not as usual; exact repetitions get a number."""
     return _titles(tuple(specs))
 
 
@@ -154,10 +154,8 @@ def titles(specs: Sequence[Spec]) -> tuple[str, ...]:
 def _titles(specs: tuple[Spec, ...]) -> tuple[str, ...]:
     made: list[str] = []
     for spec in specs:
-        alike = [other for other in specs if other.name == spec.name]
-        shared = set.intersection(*(set(other.params) for other in alike))
-        differing = [f"{key.replace('_', ' ')} {str(Spec.of('x', v=value))[4:]}" for key, value in spec.params if (key, value) not in shared]
-        title = " · ".join([catalog.allocator(spec).title, *differing])
+        told = [f"{key.replace('_', ' ')} {str(Spec.of('x', v=value))[4:]}" for key, value in unusual(spec, specs)]
+        title = " · ".join([catalog.allocator(spec).title, *told])
         count = sum(known == title or known.startswith(f"{title} #") for known in made) + 1
         made.append(title if count == 1 else f"{title} #{count}")
     return tuple(made)

@@ -43,7 +43,8 @@ def test_base_follows_the_baseline(scenario: Scenario) -> None:
     ("texts", "expected"),
     [
         (["fifo"], ["fifo"]),
-        (["a:x=1"], ["a"]),
+        (["a:x=1"], ["a x=1"]),
+        (["a:x=1", "b"], ["a x=1", "b"]),
         (["fifo", "fifo:head=skip"], ["fifo", "fifo head=skip"]),
         (["a:x=1,y=2", "a:x=1,y=3", "b:x=1"], ["a y=2", "a y=3", "b"]),
         (["las:thresholds=1/2", "las"], ["las thresholds=1-2", "las"]),
