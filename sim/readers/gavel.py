@@ -140,6 +140,8 @@ def _timed(jobs: pd.DataFrame, stated: pd.Series | None, report: Report) -> pd.D
     duration = computed if stated is None else stated.fillna(computed)
     guessed = computed.notna() & timing["assumed"].map(lambda found: "model" in found) & (stated is None or stated.isna())
     report.alter(jobs, guessed, _NOT_MEASURED, jobs["model"])
+    if guessed.any():
+        report.guess("Of models that Gavel's table lacks total_steps count, not the guessed duration, under a profile that has them, or a stand-in.")
     for key, reason in _ASSUMED.items():
         report.alter(jobs, duration.notna() & timing["assumed"].map(lambda found, key=key: key in found), reason, timing["batch"].map("{:g}".format))
     report.guess(
@@ -151,10 +153,7 @@ def _timed(jobs: pd.DataFrame, stated: pd.Series | None, report: Report) -> pd.D
     return jobs.assign(duration_s=duration, batch_size=batch, gpu_type=MEASURED_ON)
 
 
-_NOT_MEASURED: Final = (
-    "the model is not in Gavel's table of throughputs: its duration is a guess at the median throughput there; "
-    "with a profile that has the model, total_steps count instead"
-)
+_NOT_MEASURED: Final = "the model is not in Gavel's table: its duration is guessed at the median throughput"
 _ASSUMED: Final[Mapping[str, str]] = {
     "none": "no batch size is named: taken as the middle one measured",
     "batch": "this batch size was not measured: the throughput of the nearest is taken",

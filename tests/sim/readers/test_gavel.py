@@ -74,14 +74,14 @@ def test_what_was_not_measured_is_assumed_and_counted() -> None:
     got = checked(lines(ten(gpus=16), ten("LM (batch size 7)"), ten("bert (batch size 32)"), ten("Recommendation (batch size 512)", gpus=4)))
     assert got.used == 4
     assert reasons(got) == {
-        "the model is not in Gavel's table of throughputs: its duration is a guess at the median throughput there; "
-        "with a profile that has the model, total_steps count instead": 1,
+        "the model is not in Gavel's table: its duration is guessed at the median throughput": 1,
         "this number of GPUs was not measured: the throughput per GPU of fewer is taken": 2,
         "this batch size was not measured: the throughput of the nearest is taken": 1,
     }
     assert row(got, "0")["duration_s"] == pytest.approx(1000 / (2 * LM_V100[8]))
     assert (row(got, "1")["batch_size"], row(got, "1")["duration_s"]) == (7, pytest.approx(1000 / LM_V100[1]))
     usual = np.median([measured.together for key, measured in built_in("simulation").rows.items() if (key.gpus, key.gpu_type) == (1, "v100")])
+    assert any("under a profile that has them" in guess for guess in got.guesses)
     assert (row(got, "2")["model"], row(got, "2")["duration_s"]) == ("bert", pytest.approx(1000 / usual))
 
 
