@@ -85,9 +85,10 @@ def _chosen() -> list[str]:
     return known
 
 
-def _toggle(mark: str) -> None:
-    known = _chosen()
-    st.session_state[_CHOSEN] = [other for other in known if other != mark] if mark in known else [*known, mark]
+def _choose(mark: str, is_chosen: bool) -> None:
+    # Said twice, as of a box that is replaced while another is clicked, it must mean the same.
+    if is_chosen != (mark in _chosen()):
+        st.session_state[_CHOSEN] = [*_chosen(), mark] if is_chosen else [other for other in _chosen() if other != mark]
 
 
 def _clear() -> None:
@@ -99,7 +100,8 @@ def _row(one: Item, before: Item | None) -> None:
     with st.container(key=f"runs/row/{one.id}", horizontal=True, vertical_alignment="top", gap="xsmall", wrap=False):
         is_chosen = one.id in _chosen()
         # A box begins anew when the choice is taken back elsewhere.
-        st.checkbox(f"Choose {name}", is_chosen, key=f"runs/{one.id}/{is_chosen}", label_visibility="collapsed", on_change=_toggle, args=(one.id,))
+        key, change = f"runs/{one.id}/{is_chosen}", (one.id, not is_chosen)
+        st.checkbox(f"Choose {name}", is_chosen, key=key, label_visibility="collapsed", on_change=_choose, args=change)
         with st.container(gap=None):
             if st.button(name, key=f"runs/open/{one.id}", type="tertiary"):
                 with _sentences():

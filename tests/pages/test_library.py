@@ -26,6 +26,7 @@ from lab.store.index import LibraryError
 from lab.sweeps.question import Question
 from lab.words import moment
 from tests.pages.conftest import ROOT, FakePool, finish, sound, study_of, texts
+from ui import library as listing
 from ui import owner, server
 from ui.words import plain
 
@@ -60,6 +61,14 @@ def choose(app: AppTest, *places: int) -> AppTest:
         app.checkbox(key=f"runs/{marks[at]}/False").check().run()
     sound(app)
     return app
+
+
+def test_a_choice_that_is_said_twice_means_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    state: dict[str, object] = {}
+    monkeypatch.setattr(listing.st, "session_state", state)
+    for mark, is_chosen, found in (("a", True, ["a"]), ("a", True, ["a"]), ("b", True, ["a", "b"]), ("a", False, ["b"]), ("a", False, ["b"])):
+        listing._choose(mark, is_chosen)
+        assert state[listing._CHOSEN] == found
 
 
 def shelf(token: str) -> str:
