@@ -34,6 +34,7 @@ LIST: Final = ("trace", "job_id", "model", "batch_size", "scale_factor", "total_
 FIGURES: Final = frozenset({"total_steps", "scale_factor", "arrival_time", "priority_weight", "slo", "duration"})
 READ: Final = FIGURES | {"job_type", "command", "mode"}
 STATIC: Final = "static"
+_SHORT: Final = 3  # figures of the layouts that need all of them to be told by
 _IN_COMMAND: Final = re.compile(r"(?:--?batch_size|\s-b)[ =](\d+)")
 
 
@@ -91,8 +92,9 @@ def load(content: Content, options: ReadOptions) -> Draft:
 
 
 def _is_row(cells: Mapping[str, str]) -> bool:
-    figures = [re.fullmatch(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", cells[column]) for column in FIGURES if column in cells]
-    return all(figures) and cells.get("needs_data_dir", "0") in {"0", "1"} and not re.fullmatch(r"[\d.]*", cells["job_type"])
+    figures = [bool(re.fullmatch(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", cells[column])) for column in FIGURES if column in cells]
+    # In the long layouts one damaged figure makes a row to be dropped, not a file that nobody can tell.
+    return figures.count(False) <= (len(figures) > _SHORT) and cells.get("needs_data_dir", "0") in {"0", "1"} and not re.fullmatch(r"[\d.]*", cells["job_type"])
 
 
 def _without_header(content: Content, options: ReadOptions) -> tuple[pd.DataFrame, Report]:

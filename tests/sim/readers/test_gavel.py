@@ -103,6 +103,14 @@ def test_broken_rows_are_dropped_for_a_reason() -> None:
     assert list(got.trace.frame["job_id"]) == ["0", "6", "8", "9"]
 
 
+def test_a_damaged_first_row_is_dropped_like_any_other() -> None:
+    for damaged in (ten(steps="many"), ten(at="later"), ten(weight="")):
+        got = checked(lines(damaged, ten(at=9)))
+        assert (got.fmt, got.read) == ("gavel", 2)
+    assert reasons(checked(lines(ten(steps="many"), ten(at=9)))) == {"the duration is missing or cannot be read": 1}
+    assert peek(lines(ten(steps="many", at="later"))).fmt != "gavel"
+
+
 def test_the_shape_of_a_file_does_not_matter() -> None:
     body = lines(ten(), ten(gpus=2, at=60))
     plain = read(body, name="x").trace.digest
