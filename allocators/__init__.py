@@ -19,6 +19,7 @@ from allocators.las import Las
 from allocators.mip_elastic import MipElastic
 from allocators.optimus import Optimus
 from allocators.recorded import Recorded
+from allocators.rounds import Rounds
 from allocators.sjf import Sjf
 from allocators.srtf import Srtf
 from allocators.wrappers import Partition, Switch
@@ -43,6 +44,7 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "dlrover": DLRover,
     "partition": Partition,
     "switch": Switch,
+    "rounds": Rounds,
 }
 """Name -> allocator, a dataclass of parameters. The only list of allocators there is: forms, command line, sweeps and tests are derived from it."""
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
+from math import inf
 from types import MappingProxyType
 from typing import Any, Final
 
 from allocators._denials import Denials
+from allocators._patience import Patience
 from allocators.placement import Placer
 from sim.contract import Delta, Demand, Grant, JobId, View, param
 
@@ -25,7 +27,7 @@ def head_param(default: str = "block") -> Any:
     return param(default, choices=("block", "skip"), help="block: the first job that has no room holds up those behind it. skip: they may pass.")
 
 
-def backlog(head: str, key: KeyOf) -> Backlog | Lanes:
+def backlog(head: str, key: KeyOf, patience: Patience | None = None) -> Backlog | Lanes:
     """Return the queue for a value of the parameter ``head``.
 
     Parameters
@@ -34,8 +36,10 @@ def backlog(head: str, key: KeyOf) -> Backlog | Lanes:
         "block" or "skip".
     key : callable
         (view, job) -> numbers; smaller goes first, ties go to the lower job id. Asked once, when the job begins to wait.
+    patience : Patience
+        How long jobs wait for the types that they prefer; None = they do not.
     """
-    return Backlog(key) if head == "block" else Lanes(key)
+    return (Backlog if head == "block" else Lanes)(key, patience)
 
 
 def newly_waiting(delta: Delta) -> tuple[JobId, ...]:
@@ -53,14 +57,16 @@ def only_arrivals(delta: Delta) -> bool:
 class Backlog:
     """Waiting jobs by falling urgency, of which the first that has no room holds up the others.
 
-    Jobs that come in order, as they do in order of submission, stand in a line; only the others need a heap.
+    Jobs that come in order, as they do in order of submission, stand in a line; only the others need a heap. A job that waits for its preferred type holds
+    up the others as one that has no room.
     """
 
-    def __init__(self, key: KeyOf) -> None:
-        self._key = key
+    def __init__(self, key: KeyOf, patience: Patience | None = None) -> None:
+        self._key, self._patience = key, patience
         self._line: deque[Entry] = deque()
         self._heap: list[Entry] = []
         self._stuck = -1
+        self.wake_at_s = inf
 
     def feed(self, view: View) -> None:
         """Take in the jobs that began to wait since the last call."""
@@ -73,35 +79,47 @@ class Backlog:
                 heappush(self._heap, entry)
 
     def start(self, view: View, place: Placer) -> Mapping[JobId, Grant | None]:
-        """Start jobs in order until the first that has no room."""
+        """Start jobs in order until the first that has no room, or waits until `wake_at_s` for a type that it prefers."""
         line, heap = self._line, self._heap
         started: dict[JobId, Grant | None] = {}
         while line or heap:
             queued = not heap or (bool(line) and line[0] < heap[0])
             job: JobId = (line[0] if queued else heap[0])[-1]
-            if job == self._stuck and only_arrivals(view.delta):
-                break
-            grant = place(view, view.demand(job))
+            if job == self._stuck and only_arrivals(view.delta) and view.now_s < self.wake_at_s:
+                return started or _NOBODY
+            grant = self._try(view, job, place, self._patience) if self._patience else place(view, view.demand(job))
             if grant is None:
                 self._stuck = job
-                break
+                return started or _NOBODY
             started[job] = grant
             if queued:
                 line.popleft()
             else:
                 heappop(heap)
+        self.wake_at_s = inf
         return started or _NOBODY
+
+    def _try(self, view: View, job: JobId, place: Placer, patience: Patience) -> Grant | None:
+        until_s = patience.until_s(view, job)
+        waits = until_s > view.now_s
+        grant = (patience.place if waits else place)(view, view.demand(job))
+        if grant is None:  # else the clock of the job that is stuck behind this one stays
+            self.wake_at_s = until_s if waits else inf
+        return grant
 
 
 class Lanes:
     """Waiting jobs by falling urgency, which pass those that have no room.
 
-    One queue for each demand: where its first job has no room, no other of that demand has any, until something becomes free.
+    One queue for each demand: where its first job has no room, no other of that demand has any, until something becomes free. Those of a demand that wait for
+    their preferred type stand in a queue of their own, with a negative number, until each of them has waited for long enough.
     """
 
-    def __init__(self, key: KeyOf) -> None:
-        self._key = key
+    def __init__(self, key: KeyOf, patience: Patience | None = None) -> None:
+        self._key, self._patience = key, patience
         self._lanes: dict[int, list[tuple[Key, JobId]]] = {}
+        self._patient: dict[JobId, tuple[Key, int]] = {}
+        self._deadlines: list[tuple[float, JobId]] = []
         self._full: set[int] = set()
         self._fed: set[int] = set()
         self._denials = Denials()
@@ -114,18 +132,49 @@ class Lanes:
         if not self._begun:
             self._begun = True
             self._held.update(view.grants)
+        if self._deadlines:
+            self._lose_patience(view)
         for job in newly_waiting(delta):
-            lane = id(view.demand(job))
-            heappush(self._lanes.setdefault(lane, []), (self._key(view, job), job))
+            lane, key = id(view.demand(job)), self._key(view, job)
+            if self._patience and (until_s := self._patience.until_s(view, job)) > view.now_s:
+                lane = -lane
+                self._patient[job] = key, lane
+                heappush(self._deadlines, (until_s, job))
+            heappush(self._lanes.setdefault(lane, []), (key, job))
             self._fed.add(lane)
         for job in (*delta.finished, *(eviction.job for eviction in delta.evicted)):
             if job in self._held:
                 self._denials.give_back(self._held.pop(job))
-        self._denials.renew(delta.nodes)
+        if delta.nodes:
+            self._denials.renew(delta.nodes)
         for job in delta.resized:
             if job in self._held:
                 self._denials.give_back(self._held[job])
                 self._held[job] = view.grants[job]
+
+    def _lose_patience(self, view: View) -> None:
+        """Let those take any type that have waited for long enough."""
+        lanes, deadlines = self._lanes, self._deadlines
+        while deadlines and deadlines[0][0] <= view.now_s:
+            job = heappop(deadlines)[1]
+            if job not in self._patient:
+                continue
+            key, lane = self._patient.pop(job)
+            lanes[lane].remove((key, job))
+            heapify(lanes[lane])
+            if not lanes[lane]:
+                del lanes[lane]
+                self._fed.discard(lane)
+            heappush(lanes.setdefault(-lane, []), (key, job))
+            self._fed.add(-lane)
+
+    @property
+    def wake_at_s(self) -> float:
+        """When the next job has waited for long enough for a type that it prefers."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][1] not in self._patient:
+            heappop(deadlines)
+        return deadlines[0][0] if deadlines else inf
 
     def start(self, view: View, place: Placer) -> Mapping[JobId, Grant]:
         """Start jobs in order, passing over those that have no room."""
@@ -141,7 +190,7 @@ class Lanes:
         started: dict[JobId, Grant] = {}
         while first:
             _, job, lane = first[0]
-            grant = self._place(view, view.demand(job), place)
+            grant = self._place(view, view.demand(job), place, lane)
             if grant is None:
                 full.add(lane)
                 heappop(first)
@@ -156,13 +205,15 @@ class Lanes:
                 heappop(first)
         if started:
             self._held.update(started)
+            for job in started if self._patient else ():
+                self._patient.pop(job, None)
         return started
 
-    def _place(self, view: View, demand: Demand, place: Placer) -> Grant | None:
+    def _place(self, view: View, demand: Demand, place: Placer, lane: int) -> Grant | None:
         ways = place.ways(view, demand)
-        if ways.by_mask:
+        if ways.by_mask and lane > 0:
             return place(view, demand)
-        for pools in ways.groups:
+        for pools in ways.groups if lane > 0 else ways.groups[: ways.preferred]:
             if not self._denials.holds(view, demand, pools):
                 grant = place.within(view, demand, pools)
                 if grant is not None:

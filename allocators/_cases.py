@@ -20,7 +20,7 @@ from allocators._stages import (
     servers_within,
     workers_within,
 )
-from sim.contract import Demand, Grant, Telemetry
+from sim.contract import Demand, Grant, Telemetry, instant
 
 WORKER_INITIAL, PS_INITIAL, PS_RUNNING = range(3)
 _SERVERS_EVERY_S = 3600.0
@@ -111,7 +111,7 @@ class Stages(NamedTuple):
         case.stage = min(case.stage + 1, PS_RUNNING)
 
     def _hot_due(self, case: Case, now_s: float) -> bool:
-        return case.stage == PS_RUNNING and now_s >= case.servers_s + _SERVERS_EVERY_S
+        return case.stage == PS_RUNNING and now_s >= instant(case.servers_s + _SERVERS_EVERY_S)
 
     def _servers(self, case: Case, left: float, limit_cores: float) -> Config:
         end_gb = at_end_gb(case.memory[0], case.memory[-1])

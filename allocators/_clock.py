@@ -9,10 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from allocators.placement import Placer
-from sim.contract import Grant, Ints, JobId, View, inf, param
+from sim.contract import Grant, Ints, JobId, View, inf, instant, param
 
 USUAL_ROUND_S: Final = 360.0
-_SAME_INSTANT_S: Final = 1e-6
 
 
 def round_param() -> Any:
@@ -101,16 +100,21 @@ class Clock:
     ----------
     began_s, ends_s : float, seconds
         Begin and end of the round that goes on; inf = none does, before the first -inf.
+    idle_s : float, seconds
+        Time before the round in which none went on; 0 before the first.
     """
 
     def __init__(self, round_s: float) -> None:
         self._round_s = round_s
-        self.began_s, self.ends_s = 0.0, -inf
+        self.began_s, self.ends_s, self.idle_s = 0.0, -inf, 0.0
+        self._over_s: float | None = None
 
     def is_due(self, view: View, aside: Aside) -> bool:
         """Tell whether a round begins now."""
-        return view.now_s >= self.ends_s - _SAME_INSTANT_S or aside.only(view.grants)
+        return view.now_s >= self.ends_s or aside.only(view.grants)
 
     def begin(self, now_s: float, *, goes_on: bool) -> None:
         """Begin a round; `goes_on` = another follows it."""
-        self.began_s, self.ends_s = now_s, now_s + self._round_s if goes_on else inf
+        self.idle_s = 0.0 if self._over_s is None else now_s - self._over_s
+        self._over_s = None if goes_on else now_s
+        self.began_s, self.ends_s = now_s, instant(now_s + self._round_s) if goes_on else inf

@@ -10,8 +10,9 @@ import numpy as np
 
 from allocators._matching import WAITS, allox, fifo, fifo_any, whole
 from allocators._problem import Hint, Problem, Shares, agnostic, isolated_rates, per_job
+from allocators._published import PUBLISHED
 from allocators._rounds import Roster
-from allocators._shares import OBJECTIVES, makespan
+from allocators._shares import OBJECTIVES
 from allocators._water import Entities, water_filling
 from allocators.fluid import Standing
 from sim.contract import Floats, Ints, View
@@ -65,7 +66,11 @@ class Wishes:
         if self.objective == "finish_time_fairness":
             problem = _remember(roster, problem)
         special = _SPECIAL.get(self.objective)
-        return special(self, standing, roster, problem, rng) if special else OBJECTIVES["isolated" if self.objective in EQUAL else self.objective](problem)
+        if special:
+            return special(self, standing, roster, problem, rng)
+        if self.faithful and self.objective in PUBLISHED:
+            return PUBLISHED[self.objective](problem)
+        return OBJECTIVES["isolated" if self.objective in EQUAL else self.objective](problem)
 
     def _problem(self, standing: Standing) -> Problem:
         here = standing.gangs[:, None] <= standing.gpus
@@ -171,14 +176,8 @@ def _poured(wishes: Wishes, standing: Standing, roster: Roster, problem: Problem
     return water_filling(problem, Entities(standing.owner, weights, np.full(standing.owners, wishes.within == "fifo")))
 
 
-def _soonest(wishes: Wishes, standing: Standing, roster: Roster, problem: Problem, rng: np.random.Generator) -> Shares:
-    del standing, roster, rng
-    return makespan(problem, bisection=wishes.faithful)
-
-
 _SPECIAL: Final[Mapping[str, Callable[[Wishes, Standing, Roster, Problem, np.random.Generator], Shares]]] = {
     "fifo": _first_come,
     "allox": _matched,
     "water_filling": _poured,
-    "makespan": _soonest,
 }

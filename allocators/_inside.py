@@ -9,10 +9,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.contract import Allocator, Delta, Eviction, Floats, Grant, Ints, JobId, JobTable, Plan, Spec, View
+from sim.contract import Allocator, Delta, Eviction, Floats, Grant, Ints, JobId, JobTable, Plan, Spec, View, instant, later
 
 Make = Callable[[Spec], Allocator]
-MIN_GAP_S = 1e-3  # of wake-ups, as in the contract
 
 
 @runtime_checkable
@@ -91,13 +90,13 @@ class Inside:
     def ask(self, view: SubView) -> Plan:
         """Let it decide."""
         plan = self.allocator.allocate(cast("View", view))
-        self.wake_at_s = max(plan.wake_at_s, view.now_s + MIN_GAP_S)
+        self.wake_at_s = later(plan.wake_at_s, view.now_s)
         return plan
 
 
 def is_tick(now_s: float, every_s: float) -> bool:
     """Tell whether a ticker of this period ticks exactly now."""
-    return isfinite(every_s) and round(now_s / every_s) * every_s == now_s
+    return isfinite(every_s) and instant(round(now_s / every_s) * every_s) == now_s
 
 
 def next_tick(now_s: float, every_s: float) -> float:
@@ -105,9 +104,9 @@ def next_tick(now_s: float, every_s: float) -> float:
     if not isfinite(every_s):
         return inf
     tick = int(now_s / every_s)
-    while tick * every_s <= now_s:
+    while instant(tick * every_s) <= now_s:
         tick += 1
-    return tick * every_s
+    return instant(tick * every_s)
 
 
 class SubTable:
@@ -165,7 +164,7 @@ class SubView:
 
     def __init__(self, view: View, delta: Delta) -> None:
         self._view = view
-        self.now_s, self.delta = view.now_s, delta
+        self.now_s, self.delta, self.from_zero = view.now_s, delta, view.from_zero
         self.waiting, self.running, self.active, self.grants = view.waiting, view.running, view.active, view.grants
         self.cluster, self.belief, self.rng, self.room = view.cluster, view.belief, view.rng, view.room
         self.one, self.demand, self.names, self.telemetry = view.one, view.demand, view.names, view.telemetry

@@ -9,7 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from allocators._core import core
 from sim.contract import Floats
+
+Values = Sequence[Sequence[float]]
+"""A number for every size of every job."""
 
 
 class Choice(NamedTuple):
@@ -27,7 +31,13 @@ class Choice(NamedTuple):
     objective: float
 
 
-def knapsack(sizes: Sequence[Sequence[int]], values: Sequence[Sequence[float]], optional: Sequence[bool], capacity: int) -> Choice | None:
+def knapsack(
+    sizes: Sequence[Sequence[int]],
+    values: Values,
+    optional: Sequence[bool],
+    capacity: int,
+    ties: Sequence[Values] = (),
+) -> Choice | None:
     """Return the choice of the greatest value, or None if those that must get something do not fit together.
 
     Parameters
@@ -40,34 +50,33 @@ def knapsack(sizes: Sequence[Sequence[int]], values: Sequence[Sequence[float]], 
         Whether a job may get nothing, which is worth 0.
     capacity : int
         Units to divide; some may be left over.
+    ties : sequence of values
+        Among choices of the same value the greatest sum of the first of these decides, then that of the second, and so on.
 
     Notes
     -----
-    Row ``i`` of the table holds the best value of the first ``i`` jobs within ``0, 1, ..., capacity`` units; time grows with jobs x sizes x capacity. Only a
-    block of rows is kept at a time, and computed again on the way back. Where everybody's best size fits at once nothing needs to be computed.
+    Row ``i`` of the table holds the best value of the first ``i`` jobs within ``0, 1, ..., capacity`` units; time grows with jobs x sizes x capacity. Only
+    sizes of the `core` are tried, and jobs of which it leaves one take no row. Only a block of rows is kept at a time, and computed again on the way back.
 
     Values are rounded to a grid that is so fine that the optimum is missed by no more than some 1e-12 of the objective, and so coarse that all sums are
-    exact. Equal choices are then seen to be equal: of these a job, the last one first, gets nothing if that is as good, else the size named first among its
-    sizes.
+    exact. Equal choices are then seen to be equal: of those that `ties` leave a job, the last one first, gets nothing if that is as good, else the size named
+    first among its sizes.
     """
-    worth = _on_grid(values)
-    best = [_best(value, may_skip) for value, may_skip in zip(worth, optional, strict=True)]
-    if sum([size[at] for size, at in zip(sizes, best, strict=True) if at >= 0]) <= capacity:
-        return _choice(values, best) if all(map(_has_one, best, optional)) else None
     if capacity < 0:
         return None
-    jobs = _Jobs(sizes, worth, optional)
-    block = max(_LEAST_ROWS, _MOST_CELLS // (capacity + 1))
-    starts = range(0, len(sizes), block)
-    firsts = [np.zeros(capacity + 1)]
-    for start in starts[:-1]:
-        firsts.append(_table(jobs, start, start + block, firsts[-1])[-1].copy())
-    chosen, left = [-1] * len(sizes), capacity
-    for start, first in zip(reversed(starts), reversed(firsts), strict=True):
-        rows = _table(jobs, start, min(start + block, len(sizes)), first)
-        if rows[-1, left] == -inf:
-            return None
-        left = _walk_back(rows, jobs, start, left, chosen)
+    levels = [_on_grid(level) for level in (values, *ties)]
+    allowed = core(sizes, levels[0], optional, capacity)
+    if not all(allowed):
+        return None
+    chosen = [_best(levels, job, places) for job, places in enumerate(allowed)]
+    if _units(sizes, chosen) <= capacity:
+        return _choice(values, chosen)
+    for job in (several := [job for job, places in enumerate(allowed) if len(places) > 1]):
+        chosen[job] = -1
+    jobs = [_options(sizes[job], levels, job, allowed[job]) for job in several]
+    found = _chosen(jobs, capacity - _units(sizes, chosen), len(levels))
+    for job, at in zip(several, found, strict=True):
+        chosen[job] = at
     return _choice(values, chosen)
 
 
@@ -75,66 +84,86 @@ _LEAST_ROWS = 64
 _MOST_CELLS = 16_000_000  # of a table: 128 MB
 
 
-class _Jobs(NamedTuple):
-    sizes: Sequence[Sequence[int]]
-    values: Sequence[Sequence[float]]
-    optional: Sequence[bool]
+class _Job(NamedTuple):
+    """Places of sizes in order of preference, with units and values of every level; nothing is place -1."""
+
+    places: list[int]
+    units: list[int]
+    values: list[tuple[float, ...]]
 
 
-def _on_grid(values: Sequence[Sequence[float]]) -> list[list[float]]:
+def _options(sizes: Sequence[int], levels: Sequence[Values], job: int, places: list[int]) -> _Job:
+    units = [sizes[at] if at >= 0 else 0 for at in places]
+    return _Job(places, units, [_worth(levels, job, at) for at in places])
+
+
+def _worth(levels: Sequence[Values], job: int, at: int) -> tuple[float, ...]:
+    return tuple([level[job][at] if at >= 0 else 0.0 for level in levels])
+
+
+def _units(sizes: Sequence[Sequence[int]], chosen: Sequence[int]) -> int:
+    return sum([size[at] for size, at in zip(sizes, chosen, strict=True) if at >= 0])
+
+
+def _on_grid(values: Values) -> list[list[float]]:
     flat = np.array([value for row in values for value in row])
     grid = 2.0 ** (frexp(float(np.abs(flat[flat > -inf]).sum()))[1] - 52)
     rounded = iter((np.rint(flat / grid) * grid).tolist())
     return [list(islice(rounded, len(row))) for row in values]
 
 
-def _best(values: Sequence[float], may_skip: bool) -> int:
-    most, at = (0.0, -1) if may_skip else (-inf, -1)
-    for place, value in enumerate(values):
-        if value > most:
-            most, at = value, place
-    return at
+def _best(levels: Sequence[Values], job: int, places: Sequence[int]) -> int:
+    return max(places, key=lambda at: _worth(levels, job, at))
 
 
-def _has_one(at: int, may_skip: bool) -> bool:
-    return at >= 0 or may_skip
+def _chosen(jobs: Sequence[_Job], capacity: int, levels: int) -> list[int]:
+    block = max(_LEAST_ROWS, _MOST_CELLS // (levels * (capacity + 1)))
+    starts = range(0, len(jobs), block)
+    firsts = [np.zeros((levels, capacity + 1))]
+    for start in starts[:-1]:
+        firsts.append(_table(jobs[start : start + block], firsts[-1])[-1].copy())
+    chosen, left = list[int](), capacity
+    for start, first in zip(reversed(starts), reversed(firsts), strict=True):
+        some = jobs[start : start + block]
+        rows = _table(some, first)
+        for at in range(len(some) - 1, -1, -1):
+            place, left = _step_back(some[at], rows[at], rows[at + 1], left)
+            chosen.append(place)
+    return chosen[::-1]
 
 
-def _table(jobs: _Jobs, start: int, stop: int, first: Floats) -> Floats:
-    capacity = len(first) - 1
-    rows = np.empty((stop - start + 1, capacity + 1))
+def _table(jobs: Sequence[_Job], first: Floats) -> Floats:
+    """Fill a block of rows, each of all levels: of choices that are equal on a level the next one decides."""
+    levels, width = first.shape
+    rows = np.full((len(jobs) + 1, levels, width), -inf)
     rows[0] = first
-    scratch = np.empty(capacity + 1)
-    add, maximum = np.add, np.maximum
-    for at in range(start, stop):
-        before, row = rows[at - start], rows[at - start + 1]
-        if jobs.optional[at]:
-            row[:] = before
-        else:
-            row.fill(-inf)
-        for size, value in zip(jobs.sizes[at], jobs.values[at], strict=True):
-            if size <= capacity:
-                room = capacity + 1 - size
-                with_it, there = scratch[:room], row[size:]
-                add(before[:room], value, out=with_it)
-                maximum(there, with_it, out=there)
+    for before, row, job in zip(rows, rows[1:], jobs, strict=False):
+        for size, values in zip(job.units, job.values, strict=True):
+            room = width - size
+            if room <= 0:
+                continue
+            there = row[:, size:]
+            with_it = before[:, :room] + np.array(values)[:, None]
+            if levels == 1:
+                np.maximum(there, with_it, out=there)
+                continue
+            better, equal = with_it[0] > there[0], with_it[0] == there[0]
+            for level in range(1, levels):
+                better |= equal & (with_it[level] > there[level])
+                equal &= with_it[level] == there[level]
+            np.copyto(there, with_it, where=better)
     return rows
 
 
-def _walk_back(rows: Floats, jobs: _Jobs, start: int, left: int, chosen: list[int]) -> int:
-    """Read the choices of a block off its table, the last one first, and return the units left for those before."""
-    for at in range(start + len(rows) - 2, start - 1, -1):
-        before, goal = rows[at - start], rows[at - start + 1, left]
-        if jobs.optional[at] and before[left] == goal:
-            continue
-        for place, (size, value) in enumerate(zip(jobs.sizes[at], jobs.values[at], strict=True)):
-            # The very sum that the table was filled with: equality is exact.
-            if size <= left and before[left - size] + value == goal:
-                chosen[at] = place
-                left -= size
-                break
-    return left
+def _step_back(job: _Job, before: Floats, row: Floats, left: int) -> tuple[int, int]:
+    """Read a job's choice off the table, and return its place and the units left for the jobs before."""
+    goal = row[:, left]
+    for place, size, values in zip(job.places, job.units, job.values, strict=True):
+        # The very sum that the table was filled with: equality is exact.
+        if size <= left and (before[:, left - size] + np.array(values) == goal).all():
+            return place, left - size
+    raise AssertionError("no option leads to what the table holds")
 
 
-def _choice(values: Sequence[Sequence[float]], chosen: list[int]) -> Choice:
+def _choice(values: Values, chosen: list[int]) -> Choice:
     return Choice(chosen, fsum([value[at] for value, at in zip(values, chosen, strict=True) if at >= 0]))

@@ -1,18 +1,22 @@
-"""Running jobs that may be stopped, in order, so that the worst of them are found without looking at the others."""
+"""Running jobs that may be stopped, in order, so that the worst are found without a look at the others."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from sim.contract import Demand, Grant, JobId, View
+from sim.contract import Demand, Grant, JobId, View, inf
 
 Key = tuple[float, ...]
 """Priority of a waiting job; smaller goes first, ties go to the lower job id."""
+Height = tuple[float, ...]
+"""Place of a running job on its ladder; of two jobs the higher is the worse."""
 
-TOLERANCE: Final = 1e-3
-"""Seconds by which two instants may differ and still be the same: rounding must not stop a job."""
+NOBODY: Height = (inf,)
+"""A limit above which no job stands."""
+EVERYBODY: Height = ()
+"""A limit above which every job stands."""
 
 
 class Order(Protocol):
@@ -22,15 +26,19 @@ class Order(Protocol):
         """Return the priority of a job that begins to wait. It does not change while the job waits."""
         ...
 
-    def rung(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, float]:
-        """Return ladder and height of a job that starts with this grant: of two on one ladder the higher is always the worse."""
+    def rung(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
+        """Return ladder and height of a job that starts with this grant."""
         ...
 
-    def limit(self, ladder: float, key: Key, now_s: float) -> float:
-        """Return the height above which running jobs of a ladder are strictly worse than a waiting job."""
+    def moved(self, view: View, job: JobId, grant: Grant, seat: Seat) -> tuple[float, Height]:
+        """Return ladder and height of a running job that goes on with another grant."""
         ...
 
-    def rank(self, ladder: float, height: float, now_s: float) -> tuple[float, ...]:
+    def limit(self, ladder: float, key: Key, now_s: float) -> Height:
+        """Return the height above which running jobs of a ladder stand behind a waiting job."""
+        ...
+
+    def rank(self, ladder: float, height: Height, now_s: float) -> tuple[float, ...]:
         """Return what compares jobs of different ladders: larger is worse."""
         ...
 
@@ -38,8 +46,12 @@ class Order(Protocol):
         """Tell whether the key of a job that has been stopped is no longer right."""
         ...
 
+    def landed(self, view: View, job: JobId) -> None:
+        """Take note that a job whose start was decided at the call before holds its grant."""
+        ...
+
     def left(self, job: JobId, key: Key) -> None:
-        """Take note that a job waits no longer, without having been given a rung."""
+        """Take note that a job waits no longer, or at another place, without having been given a rung."""
         ...
 
 
@@ -48,14 +60,14 @@ class Ladder(NamedTuple):
 
     tag: float
     pools: int
-    rungs: list[tuple[float, JobId, int]]
+    rungs: list[tuple[Height, JobId, int]]
 
 
 class Seat(NamedTuple):
     """Where a running job is found."""
 
     ladder: Ladder
-    height: float
+    height: Height
     gpus: int
     grant: Grant
 
@@ -78,16 +90,22 @@ class Ladders:
 
     def add(self, view: View, job: JobId, grant: Grant, key: Key) -> None:
         """Take in a job that starts, or has just been found running."""
-        if not view.one("preemptible", job):
-            self._order.left(job, key)
-            return
         tag, height = self._order.rung(view, job, grant, key)
-        self._seat(job, (tag, self._pools(view, grant)), height, (gpus_of(view.demand(job)), grant))
+        if view.one("preemptible", job):
+            at = (tag, self._pools(view, grant))
+            self._seat(job, at, height, (gpus_of(view.demand(job)), grant))
 
-    def move(self, job: JobId, tag: float, height: float) -> int:
+    def move(self, job: JobId, tag: float, height: Height) -> int:
         """Give a job another rung; return its GPUs."""
         seat = self.remove(job)
         self._seat(job, (tag, seat.ladder.pools), height, (seat.gpus, seat.grant))
+        return seat.gpus
+
+    def relocate(self, view: View, job: JobId, grant: Grant) -> int:
+        """Note that a running job goes on with another grant; return its GPUs."""
+        seat = self.remove(job)
+        tag, height = self._order.moved(view, job, grant, seat)
+        self._seat(job, (tag, self._pools(view, grant)), height, (seat.gpus, grant))
         return seat.gpus
 
     def remove(self, job: JobId) -> Seat:
@@ -100,7 +118,7 @@ class Ladders:
         return seat
 
     def worse(self, view: View, demand: Demand, key: Key, gpus: float) -> tuple[list[JobId], int]:
-        """Return jobs on the pools of a demand that are strictly worse than a key, the worst first, and the GPUs that they hold.
+        """Return jobs on the pools of a demand that stand behind a key, the worst first, and the GPUs that they hold.
 
         Parameters
         ----------
@@ -141,7 +159,7 @@ class Ladders:
             known = self._masks[id(demand)] = _union(1 << pool for pool in demand.pools)
         return known
 
-    def _seat(self, job: JobId, at: tuple[float, int], height: float, holds: tuple[int, Grant]) -> None:
+    def _seat(self, job: JobId, at: tuple[float, int], height: Height, holds: tuple[int, Grant]) -> None:
         ladder = self.all.get(at)
         if ladder is None:
             ladder = self.all[at] = Ladder(*at, [])
@@ -158,7 +176,9 @@ class Ladders:
 def gpus_of(demand: Demand) -> int:
     """Return the GPUs of a whole gang, of its servers too where they have any."""
     gpus = demand.replicas * demand.gpus
-    return gpus if demand.servers is None else gpus + demand.servers.replicas * demand.servers.gpus
+    if demand.servers is None:
+        return gpus
+    return gpus + demand.servers.replicas * demand.servers.gpus
 
 
 def _union(bits: Iterable[int]) -> int:

@@ -16,19 +16,23 @@ WAITS = -1
 
 
 def fifo(problem: Problem) -> Shares:
-    """Give jobs, in order of arrival, the fastest type that still has GPUs for them, and stop at the first that fits nowhere.
+    """Give jobs, in order of arrival, the fastest type that still has GPUs for them, and stop at the first that no type has enough GPUs for.
 
     Notes
     -----
-    The order is that of ages, then of rows. A job that fits nowhere even on the empty cluster is skipped, because it would block the queue for ever.
+    The order is that of ages, then of rows. A job that fits nowhere even on the empty cluster is skipped, because it would block the queue for ever. A job
+    that does not run on any of the types that have GPUs enough for it waits too, but lets others pass, as upstream does: holding up GPUs that it cannot use
+    would help nobody.
     """
     free, at = problem.devices.copy(), np.full(len(problem.rates), WAITS)
     for job in queue(problem):
-        fits = _fits(problem, job, free)
+        fits = np.flatnonzero(free >= problem.gangs[job])
         if not len(fits):
             break
-        at[job] = fits[np.argmax(problem.rates[job, fits])]
-        free[at[job]] -= problem.gangs[job]
+        best = fits[np.argmax(problem.rates[job, fits])]
+        if problem.rates[job, best] > 0:
+            at[job] = best
+            free[best] -= problem.gangs[job]
     return Shares(whole(at, len(free)))
 
 

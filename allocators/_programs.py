@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from math import fsum, inf
 from typing import Any, Final, NamedTuple
@@ -11,6 +12,8 @@ from typing import Any, Final, NamedTuple
 import pulp
 from pulp import LpAffineExpression, LpConstraint, LpConstraintEQ, LpConstraintGE, LpConstraintLE, LpInteger, LpMaximize, LpProblem, LpVariable
 
+from allocators._core import core
+from allocators._knapsack import Values
 from sim.contract import ParameterError, SolverError
 
 _LARGEST: Final = 1e4  # what the greatest coefficient of an objective is scaled to, because solvers tell values apart by absolute tolerances
@@ -30,6 +33,8 @@ class Program(NamedTuple):
         Whether a waiting job may only start if all waiting jobs before it do.
     changes : int
         Most running jobs that may get another size, or none; -1 = any number.
+    ties : sequence of values
+        As for the knapsack. If there are any, all values and ties are whole numbers, and every level is solved to the optimum.
     """
 
     sizes: Sequence[Sequence[int]]
@@ -39,10 +44,13 @@ class Program(NamedTuple):
     held: Sequence[int]
     fifo: bool = False
     changes: int = -1
+    ties: Sequence[Values] = ()
 
 
 class Horizon(NamedTuple):
     """The same over several slots, of which the first is `program`: its values are progress in the first slot, as shares of the remaining job.
+
+    Its `ties`, whole numbers, choose among first slots with which as much can be reached over all slots.
 
     Parameters
     ----------
@@ -89,6 +97,9 @@ class Solved(NamedTuple):
     solver: str
 
 
+_HALF_A_STEP: Final = 0.5
+_EXACT: Final = 1e-9  # how far off a whole number, or a bound, a solver may be: less than the steps of values, so that ties are seen
+_SAME: Final = 1e-7  # over several slots progress is a real number: what differs by less, of the largest weight, is as good
 Row = dict[int, LpVariable]
 """Variables of one job by the place of the size that they stand for."""
 
@@ -96,29 +107,93 @@ Row = dict[int, LpVariable]
 class _Model(NamedTuple):
     problem: LpProblem
     first: list[Row]
-    scale: float
+    scale: float = 1.0
+
+    def aim(self, values: Values) -> float:
+        """Maximise these values of the first slot, and return what they are scaled by."""
+        terms, scale = self._scaled(values)
+        self.problem.setObjective(LpAffineExpression(terms))
+        return scale
+
+    def keep(self, values: Values, at: Sequence[int]) -> None:
+        """From now on these values, whole numbers, must add up to what they do at these places."""
+        terms, scale = self._scaled(values)
+        _add(self.problem, terms, LpConstraintGE, (_sum(values, at) - _HALF_A_STEP) * scale)
+
+    def places(self) -> list[int]:
+        """Return the places that were chosen in the first slot."""
+        return [next((place for place, x in row.items() if x.varValue is not None and x.varValue > 0.5), -1) for row in self.first]
+
+    def _scaled(self, values: Values) -> tuple[list[tuple[LpVariable, float]], float]:
+        scale = _scale([value for job in values for value in job])
+        return [(x, job[place] * scale) for row, job in zip(self.first, values, strict=True) for place, x in row.items()], scale
 
 
 def solve(asked: Program | Horizon, solvers: Solvers) -> Solved:
-    """Build a program and solve it.
+    """Build a program and solve it; then decide between equal choices, level by level.
 
     Raises
     ------
     SolverError
         If no solver found an optimum.
+
+    Notes
+    -----
+    Each tie-break is a program of its own in which the levels before must reach what they did. Over one slot it contains only sizes of the `core`, which are
+    few where the units are scarce.
     """
-    if isinstance(asked, Program) and len(near := _within_reach(asked)) < len(asked.sizes):
-        sizes, values = [asked.sizes[job] for job in near], [asked.values[job] for job in near]
-        held = [asked.held[job] for job in near]
-        found = solve(asked._replace(sizes=sizes, values=values, optional=[asked.optional[job] for job in near], held=held), solvers)
+    if isinstance(asked, Horizon):
+        return _ahead(asked, solvers)
+    if len(near := _within_reach(asked)) < len(asked.sizes):
+        found = solve(_only(asked, near), solvers)
         places = dict(zip(near, found.at, strict=True))
         return found._replace(at=[places.get(job, -1) for job in range(len(asked.sizes))])
-    model = _horizon(asked) if isinstance(asked, Horizon) else _single(asked)
-    name, gap = solvers.solve(model.problem, ahead=isinstance(asked, Horizon))
-    at = [next((place for place, x in row.items() if x.varValue is not None and x.varValue > 0.5), -1) for row in model.first]
-    if isinstance(asked, Horizon):
-        return Solved(at, float(pulp.value(model.problem.objective) or 0.0) / model.scale, gap, name)
-    return Solved(at, fsum([values[place] for values, place in zip(asked.values, at, strict=True) if place >= 0]), gap, name)
+    return _once(asked, solvers)
+
+
+def _once(program: Program, solvers: Solvers) -> Solved:
+    model = _single(program, [_useful(*job) for job in zip(program.sizes, program.values, program.held, strict=True)])
+    name, gap = solvers.solve(model.problem, model.scale if program.ties else 0.0, ahead=False)
+    at = model.places()
+    columns = core(program.sizes, program.values, program.optional, program.capacity, _sum(program.values, at)) if program.ties else []
+    if any(len(places) > 1 for places in columns):
+        at = _untied(_single(program, columns), program.ties, at, [program.values], partial(solvers.solve, ahead=False))
+    return Solved(at, _sum(program.values, at), gap, name)
+
+
+def _ahead(horizon: Horizon, solvers: Solvers) -> Solved:
+    model, ties = _horizon(horizon), horizon.program.ties
+    name, gap = solvers.solve(model.problem, ahead=True)
+    at, reached = model.places(), float(pulp.value(model.problem.objective) or 0.0)
+    if ties:
+        _add(model.problem, list(model.problem.objective.items()), LpConstraintGE, reached - _LARGEST * _SAME)
+        at = _untied(model, ties, at, [], lambda problem, step: solvers.solve(problem, ahead=True))
+    return Solved(at, reached / model.scale, gap, name)
+
+
+def _untied(model: _Model, ties: Sequence[Values], at: list[int], levels: list[Values], run: Callable[[LpProblem, float], object]) -> list[int]:
+    """Decide between choices as good as this one, tie by tie; none that costs anything on a level before, as solvers round, is taken."""
+    for values in ties:
+        if not any(map(any, values)):
+            continue
+        if levels:
+            model.keep(levels[-1], at)
+        run(model.problem, model.aim(values))
+        found = model.places()
+        if any(_sum(level, found) < _sum(level, at) for level in levels):
+            break
+        at, levels = found, [*levels, values]
+    return at
+
+
+def _sum(values: Values, at: Sequence[int]) -> float:
+    return fsum([job[place] for job, place in zip(values, at, strict=True) if place >= 0])
+
+
+def _only(program: Program, jobs: Sequence[int]) -> Program:
+    sizes, values = [program.sizes[job] for job in jobs], [program.values[job] for job in jobs]
+    optional, held = [program.optional[job] for job in jobs], [program.held[job] for job in jobs]
+    return program._replace(sizes=sizes, values=values, optional=optional, held=held, ties=[[level[job] for job in jobs] for level in program.ties])
 
 
 def _within_reach(program: Program) -> list[int]:
@@ -136,13 +211,13 @@ def _within_reach(program: Program) -> list[int]:
     return jobs
 
 
-def _single(program: Program) -> _Model:
-    problem, scale = LpProblem("sizes", LpMaximize), _scale([value for values in program.values for value in values])
-    jobs = zip(program.sizes, program.values, program.held, strict=True)
-    rows = [{place: _binary(problem, "x", at, place) for place in _useful(*job)} for at, job in enumerate(jobs)]
-    problem.setObjective(LpAffineExpression([(x, values[place] * scale) for row, values in zip(rows, program.values, strict=True) for place, x in row.items()]))
+def _single(program: Program, columns: Sequence[Sequence[int]]) -> _Model:
+    """Build the program over one slot with these places of sizes only."""
+    problem = LpProblem("sizes", LpMaximize)
+    rows = [{place: _binary(problem, "x", at, place) for place in places if place >= 0} for at, places in enumerate(columns)]
     _constrain(problem, program, rows)
-    return _Model(problem, rows, scale)
+    model = _Model(problem, rows)
+    return model._replace(scale=model.aim(program.values))
 
 
 def _horizon(horizon: Horizon) -> _Model:
@@ -158,7 +233,7 @@ def _horizon(horizon: Horizon) -> _Model:
             terms.append((q, weight * scale * horizon.gamma**slot))
         _add(problem, [(q, 1.0) for q in progress], LpConstraintLE, 1)
         if horizon.cost > 0:
-            terms += [(z, -horizon.cost * scale) for z in _resizes(problem, job, [rows[slot][job] for slot in slots], program.held[job])]
+            terms += [(x, sign * horizon.cost * scale) for x, sign in _changes(problem, job, [rows[slot][job] for slot in slots], program.held[job])]
     problem.setObjective(LpAffineExpression(terms))
     _constrain(problem, program, rows[0])
     anything = program._replace(optional=[True] * len(program.sizes), fifo=False, changes=-1)
@@ -167,16 +242,19 @@ def _horizon(horizon: Horizon) -> _Model:
     return _Model(problem, rows[0], scale)
 
 
-def _resizes(problem: LpProblem, job: int, rows: Sequence[Row], held: int) -> list[LpVariable]:
-    """Add, for every slot, an indicator of a size that was not there before; its price keeps it at 0 or 1."""
-    found = []
-    for slot, row in enumerate(rows):
-        z = problem.add_variable(f"z{slot:03d}_{job:0{_WIDTH}d}", 0, 1)
+def _changes(problem: LpProblem, job: int, rows: Sequence[Row], held: int) -> list[tuple[LpVariable, float]]:
+    """Return terms that add up to minus the number of slots in which a job has a size that it did not have before.
+
+    Whoever has a size changes, unless it had that size in the slot before. An indicator of each size that stays is tighter than one of each change.
+    """
+    terms = [(x, -1.0) for place, x in rows[0].items() if place != held]
+    for slot, (before, row) in enumerate(pairwise(rows), 1):
         for place, x in row.items():
-            before = [(rows[slot - 1][place], 1.0)] if slot else []
-            _add(problem, [(z, 1.0), (x, -1.0), *before], LpConstraintGE, -1 if not slot and place == held else 0)
-        found.append(z)
-    return found
+            stays = problem.add_variable(f"y{slot:03d}_{job:0{_WIDTH}d}_{place:0{_WIDTH}d}", 0, 1)
+            _add(problem, [(stays, 1.0), (x, -1.0)], LpConstraintLE, 0)
+            _add(problem, [(stays, 1.0), (before[place], -1.0)], LpConstraintLE, 0)
+            terms += [(x, -1.0), (stays, 1.0)]
+    return terms
 
 
 def _constrain(problem: LpProblem, program: Program, rows: Sequence[Row]) -> None:
@@ -188,8 +266,8 @@ def _constrain(problem: LpProblem, program: Program, rows: Sequence[Row]) -> Non
         for earlier, later in pairwise(queue):
             _add(problem, [*((x, 1.0) for x in earlier.values()), *((x, -1.0) for x in later.values())], LpConstraintGE, 0)
     if program.changes >= 0:
-        kept = [(row[held], 1.0) for row, held in zip(rows, program.held, strict=True) if held >= 0]
-        _add(problem, kept, LpConstraintGE, len(kept) - program.changes)
+        kept = [(row[held], 1.0) for row, held in zip(rows, program.held, strict=True) if held in row]
+        _add(problem, kept, LpConstraintGE, sum([held >= 0 for held in program.held]) - program.changes)
 
 
 def _useful(sizes: Sequence[int], values: Sequence[float], held: int) -> list[int]:
@@ -218,21 +296,24 @@ def _scale(coefficients: Sequence[float]) -> float:
 class _Solver(NamedTuple):
     title: str
     lack: str  # what is missing if it is not available
-    make: Callable[[float, bool], Any]
+    make: Callable[[float, bool, float], Any]
     gap: Callable[[LpProblem, float], float]
 
 
-def _highs(gap: float, ahead: bool) -> Any:
+def _highs(gap: float, ahead: bool, step: float) -> Any:
     # Over one slot presolve takes longer than it saves, and the two heuristics go over all columns in vain; over several it pays. See benchmarks/elastic.py.
-    settings = {} if ahead else {"presolve": "off", "mip_heuristic_run_feasibility_jump": False, "mip_heuristic_run_root_reduced_cost": False}
-    return pulp.HiGHS(msg=False, threads=1, gapRel=gap, gapAbs=0.0, **settings)
+    settings: dict[str, Any] = {"mip_feasibility_tolerance": _EXACT, "primal_feasibility_tolerance": _EXACT}
+    if not ahead:
+        settings |= {"presolve": "off", "mip_heuristic_run_feasibility_jump": False, "mip_heuristic_run_root_reduced_cost": False}
+    return pulp.HiGHS(msg=False, threads=1, gapRel=gap, gapAbs=step / 2, **settings)
 
 
-def _cbc(gap: float, ahead: bool = False) -> Any:
+def _cbc(gap: float, ahead: bool = False, step: float = 0.0) -> Any:
     del ahead
     # PULP_CBC_CMD itself is deprecated, not the binary that it ships; without that one a `cbc` on the path serves.
-    bundled = pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, msg=False, gapRel=gap, gapAbs=0.0)
-    return bundled if bundled.available() else pulp.COIN_CMD(msg=False, gapRel=gap, gapAbs=0.0)
+    asked: dict[str, Any] = {"msg": False, "gapRel": gap, "gapAbs": step / 2, "options": [f"integerT {_EXACT}", f"primalT {_EXACT}"]}
+    bundled = pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, **asked)
+    return bundled if bundled.available() else pulp.COIN_CMD(**asked)
 
 
 def _gap_of_highs(problem: LpProblem, gap: float) -> float:
@@ -285,8 +366,8 @@ class Solvers:
         other = "choose solver=dp (which keeps no fifo_admission, no max_changes and looks ahead over one period)"
         return f"{other[0].upper()}{other[1:]}." if "highs" in self._there else f"Install highspy, or {other}."
 
-    def solve(self, problem: LpProblem, *, ahead: bool) -> tuple[str, float]:
-        """Solve a problem, over one slot or several ahead, and return who did it and the gap proven.
+    def solve(self, problem: LpProblem, step: float = 0.0, *, ahead: bool) -> tuple[str, float]:
+        """Solve a problem and return who did it and the gap proven; with a step, of which the objective is a multiple, to the optimum.
 
         Raises
         ------
@@ -297,12 +378,12 @@ class Solvers:
         reasons = []
         for name in self._there:
             try:
-                status = problem.solve(SOLVERS[name].make(self.gap, ahead))
+                status = problem.solve(SOLVERS[name].make(0.0 if step else self.gap, ahead, step))
             except (pulp.PulpError, OSError, RuntimeError, ValueError) as error:
                 reasons.append(f"{SOLVERS[name].title}: {error}")
             else:
                 if (status, problem.sol_status) == (pulp.LpStatusOptimal, pulp.LpSolutionOptimal):
-                    return SOLVERS[name].title, SOLVERS[name].gap(problem, self.gap)
+                    return SOLVERS[name].title, 0.0 if step else SOLVERS[name].gap(problem, self.gap)
                 reasons.append(f"{SOLVERS[name].title}: {pulp.LpStatus[status].lower()}")
             self._failed[name] = self._failed.get(name, 0) + 1
         size = f"{problem.numVariables():,} variable{'s' if problem.numVariables() > 1 else ''}"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from allocators._ends import End, Ends
+from allocators._patience import Patience
 from allocators.placement import Placer
 from sim.contract import Demand, Grant, JobId, View
-
-TOLERANCE_S = 1e-3
 
 
 @dataclass
@@ -63,7 +64,7 @@ class Reservation:
         return True
 
 
-def reserve(view: View, placer: Placer, ends: Ends, job: JobId) -> Reservation:
+def reserve(view: View, placer: Placer, ends: Ends, job: JobId, patience: Patience | None) -> Reservation:
     """Find out when a job that has no room now can start.
 
     Parameters
@@ -76,25 +77,35 @@ def reserve(view: View, placer: Placer, ends: Ends, job: JobId) -> Reservation:
         The running jobs.
     job : int
         The head of the queue.
+    patience : Patience or None
+        Until when it takes its preferred type only.
 
     Notes
     -----
     Where only counts of GPUs matter, they are counted for each group of pools that the job admits, and the group with the earliest start gets the
     reservation, the preferred one where equal (our reading for mixed clusters). Elsewhere running jobs are taken off the sketch of free room in order of
     their ends until the placement finds room, and the nodes found are reserved.
+
+    The instant from which a job that waits for its preferred type takes any other stands among the
+    ends, as one of a job that holds nothing.
     """
-    demand = view.demand(job)
+    demand, order, until_s = view.demand(job), ends.order, patience.until_s(view, job) if patience else -inf
+    if until_s > view.now_s:
+        order = order.copy()
+        insort(order, (until_s, -1, Grant(()), ()))
     if not placer.counts(view, demand):
-        return _reserve_nodes(view, placer, ends.order, job)
-    best = Reservation(job, inf)
-    for group in placer.ways(view, demand).groups:
-        at_s, free = _free_at(ends.order, frozenset(group), view.room.gpus_free(group), demand.replicas, best.at_s)
+        return _reserve_nodes(view, _Sketch(view, order, _Places(placer, patience, until_s)), job)
+    best, (groups, _, preferred) = Reservation(job, inf), placer.ways(view, demand)
+    for at, group in enumerate(groups):
+        need = demand.replicas, until_s if at >= preferred else -inf
+        at_s, free = _free_at(order, frozenset(group), view.room.gpus_free(group), need, best.at_s)
         if at_s < best.at_s:
             best = Reservation(job, at_s, frozenset(group), free - demand.replicas)
     return best
 
 
-def _free_at(order: list[End], pools: frozenset[int], free: int, need: int, before_s: float) -> tuple[float, int]:
+def _free_at(order: list[End], pools: frozenset[int], free: int, need: tuple[int, float], before_s: float) -> tuple[float, int]:
+    gpus_needed, not_before_s = need
     found_s = inf
     for at_s, _, _, gpus in order:
         if at_s > found_s or at_s >= before_s:
@@ -102,15 +113,27 @@ def _free_at(order: list[End], pools: frozenset[int], free: int, need: int, befo
         for pool, count in gpus:
             if pool in pools:
                 free += count
-        if free >= need and found_s == inf:
+        if free >= gpus_needed and found_s == inf and at_s >= not_before_s:
             found_s = at_s
     return found_s, free
 
 
-def _reserve_nodes(view: View, placer: Placer, order: list[End], job: JobId) -> Reservation:
-    demand, sketch = view.demand(job), _Sketch(view, order)
+class _Places(NamedTuple):
+    """How the head would be placed at an instant."""
+
+    place: Placer
+    patience: Patience | None
+    until_s: float
+
+    def __call__(self, view: View, demand: Demand, at_s: float) -> Grant | None:
+        place = self.patience.place if self.patience and at_s < self.until_s else self.place
+        return place(view, demand)
+
+
+def _reserve_nodes(view: View, sketch: _Sketch, job: JobId) -> Reservation:
+    demand, order = view.demand(job), sketch.order
     low, high, step = 0, 1, 1
-    while not sketch.has_room(placer, demand, min(high, len(order))):
+    while not sketch.has_room(demand, min(high, len(order))):
         if high >= len(order):
             sketch.show(0)
             return Reservation(job, inf)
@@ -119,12 +142,12 @@ def _reserve_nodes(view: View, placer: Placer, order: list[End], job: JobId) -> 
     high = min(high, len(order))
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if sketch.has_room(placer, demand, middle) else (middle, high)
+        low, high = (low, middle) if sketch.has_room(demand, middle) else (middle, high)
     at_s, enough = order[high - 1][0], high
     while high < len(order) and order[high][0] <= at_s:
         high += 1
     # With servers to be placed after the workers, more free room may hurt: then what ends at the same instant as the last one needed is left out.
-    grant = _first_place(view, placer, demand, sketch, (high, enough))
+    grant = _first_place(demand, sketch, (high, enough))
     free = view.free_gpus.tolist(), view.free_cpus.tolist(), view.free_mem_gb.tolist()
     slack = {node: (free[0][node], free[1][node], free[2][node]) for part in grant.gangs[0] if part is not None for node in part.nodes}
     view.room.give(grant)
@@ -132,10 +155,9 @@ def _reserve_nodes(view: View, placer: Placer, order: list[End], job: JobId) -> 
     return Reservation(job, at_s, slack=slack)
 
 
-def _first_place(view: View, placer: Placer, demand: Demand, sketch: _Sketch, ended: tuple[int, ...]) -> Grant:
+def _first_place(demand: Demand, sketch: _Sketch, ended: tuple[int, ...]) -> Grant:
     for count in ended:
-        sketch.show(count)
-        grant = placer(view, demand)
+        grant = sketch.place(demand, count)
         if grant is not None:
             return grant
     raise AssertionError("a place that was found a moment ago is gone")
@@ -144,11 +166,12 @@ def _first_place(view: View, placer: Placer, demand: Demand, sketch: _Sketch, en
 class _Sketch:
     """The free room as it will be when the first so many jobs have ended."""
 
-    def __init__(self, view: View, order: list[End]) -> None:
-        self._view, self._order, self._ended = view, order, 0
+    def __init__(self, view: View, order: list[End], places: _Places) -> None:
+        self._view, self._places, self._ended = view, places, 0
+        self.order = order
 
     def show(self, ended: int) -> None:
-        room, order = self._view.room, self._order
+        room, order = self._view.room, self.order
         while self._ended < ended:
             room.give(order[self._ended][2])
             self._ended += 1
@@ -156,9 +179,13 @@ class _Sketch:
             self._ended -= 1
             room.take(order[self._ended][2])
 
-    def has_room(self, placer: Placer, demand: Demand, ended: int) -> bool:
+    def place(self, demand: Demand, ended: int) -> Grant | None:
         self.show(ended)
-        grant = placer(self._view, demand)
+        at_s = self.order[ended - 1][0] if ended else -inf
+        return self._places(self._view, demand, at_s)
+
+    def has_room(self, demand: Demand, ended: int) -> bool:
+        grant = self.place(demand, ended)
         if grant is None:
             return False
         self._view.room.give(grant)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from math import inf, isfinite
 
-from sim.contract import JobId
-
-TOLERANCE_S = 1e-3
-"""A completion that is less than this away counts as reached, because nobody is asked twice within a millisecond."""
+from sim.contract import JobId, instant
 
 
 class VirtualMachine:
     """Preemptive SRPT on one machine; its clock follows that of the cluster.
+
+    Jobs are complete at instants, as events of the cluster are, and what is left of the one served
+    is rounded to a millionth, so that equal work is told as equal.
 
     Parameters
     ----------
@@ -45,14 +45,14 @@ class VirtualMachine:
         left = self._left
         while left:
             end_s = self._end_s()
-            if end_s > now_s + TOLERANCE_S:
+            if end_s > now_s:
                 break
             self.now_s = end_s
             complete.append((end_s, heappop(left)[1]))
         if now_s > self.now_s:
             if left:
                 work, job = left[0]
-                left[0] = work - (now_s - self.now_s) * self.speed, job
+                left[0] = instant(work - (now_s - self.now_s) * self.speed), job
             self.now_s = now_s
         return complete
 
@@ -64,4 +64,4 @@ class VirtualMachine:
         work = self._left[0][0]
         if not work or not isfinite(work):
             return self.now_s
-        return self.now_s + work / self.speed if self.speed else inf
+        return instant(self.now_s + work / self.speed) if self.speed else inf

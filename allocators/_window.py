@@ -14,10 +14,12 @@ Entry = tuple[tuple[float, ...], JobId]
 
 
 class Lane:
-    """Jobs of one demand, by place in the queue and, for each group of pools where they may run, by estimated run time.
+    """Jobs of one demand that may run at the same places, by place in the queue and, for each group of pools, by estimated run time.
 
     Parameters
     ----------
+    number : int
+        By which the lane is told from others.
     demand : Demand
         What all of them ask for.
     groups : tuple of tuples of int
@@ -28,8 +30,8 @@ class Lane:
 
     __slots__ = ("_new", "_shortest", "_times_s", "demand", "gpus", "groups", "id", "limited", "order")
 
-    def __init__(self, demand: Demand, groups: tuple[tuple[int, ...], ...], *, limited: bool) -> None:
-        self.id = id(demand)
+    def __init__(self, number: int, demand: Demand, groups: tuple[tuple[int, ...], ...], *, limited: bool) -> None:
+        self.id = number
         self.demand, self.groups, self.limited = demand, groups, limited
         self.gpus = demand.replicas * demand.gpus
         self.order: list[Entry] = []
@@ -55,7 +57,10 @@ class Lane:
                 del by_time[bisect_left(by_time, (time_s, entry))]
 
     def first_within(self, group: int, time_s: float, barred: set[JobId], times_s: TimesOf) -> Entry | None:
-        """Return the first in the queue of those that take no longer than this in a group; ``times_s`` is asked once for each job."""
+        """Return the first in the queue of those that take no longer than this in a group.
+
+        ``times_s`` is asked once for each job; ``time_s`` is rounded as its answers are.
+        """
         for entry in self._new.values():
             self._times_s[entry[1]] = found = times_s(self, entry)
             for by_time, own_s in zip(self._shortest, found, strict=True):
@@ -69,7 +74,7 @@ class Lane:
 
 
 TimesOf = Callable[[Lane, Entry], tuple[float, ...]]
-"""(lane, job) -> estimated seconds in each of the lane's groups."""
+"""(lane, job) -> estimated seconds in each of the lane's groups, rounded as instants are."""
 
 
 class Window:

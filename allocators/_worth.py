@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import floor, frexp
 from typing import Final, NamedTuple
 
 from allocators._sizes import Option
@@ -10,6 +11,11 @@ from sim.contract import JobId, View
 
 OBJECTIVES: Final = ("remaining", "total", "throughput", "etc")
 _HOUR_S: Final = 3600.0
+_SECOND_S: Final = 1.0  # nothing counts as done sooner: a job in its last moments would outweigh all others
+_FINEST: Final = 24  # bits of the largest value in steps: solvers tell no more apart
+_ROUNDING: Final = 1e-3  # of a step: more than floating point is off by
+_PACE_GAP: Final = 1e-6  # relative step of the progress per second
+_APART: Final = 2**12  # by about this much the weights of jobs in the last tie-break differ
 
 
 class Offer(NamedTuple):
@@ -121,3 +127,61 @@ def price_of_waiting(offers: Sequence[Offer]) -> float:
 
 def _with_pause(offer: Offer) -> list[float]:
     return [etc_s if at == offer.held else etc_s + offer.pause_s for at, etc_s in enumerate(offer.etc_s)]
+
+
+def paces(offers: Sequence[Offer], window_s: float) -> list[list[float]]:
+    """Return the progress per second, times the window, at each size: w x remaining share p(k) x window / min(window, pause + ETC(k)).
+
+    Notes
+    -----
+    Where a job would be done within the window at several sizes, p is 1 at all of them, and this prefers the one that is done sooner.
+    """
+    found = []
+    for offer in offers:
+        weight, times_s = offer.weight * offer.rest * window_s, _with_pause(offer)
+        shares = progress(offer, window_s)
+        found.append([weight * p / max(_SECOND_S, min(window_s, t_s)) for p, t_s in zip(shares, times_s, strict=True)])
+    return found
+
+
+def in_steps(numbers: Sequence[Sequence[float]], gap: float) -> list[list[float]]:
+    """Return values as whole numbers of steps, so that all solvers see the same values as equal.
+
+    Notes
+    -----
+    A step is the largest power of two up to ``gap`` times the largest value, but no less than 2^-24 of it. Values are rounded down, so
+    that two halves never count more than the whole: jobs that scale perfectly run one after the other rather than all at half speed.
+    """
+    most = max([abs(value) for row in numbers for value in row], default=0.0)
+    bits = min(_FINEST, 2 - frexp(gap)[1]) if gap > 0 else _FINEST
+    step = 2.0 ** (frexp(most)[1] - bits)
+    return [[float(floor(value / step + _ROUNDING)) for value in row] for row in numbers]
+
+
+def ties(offers: Sequence[Offer], options: Sequence[Option], window_s: float) -> list[list[list[float]]]:
+    """Return what decides between choices of the same value: progress per second, then the fewest changes, at last the order of submission.
+
+    Parameters
+    ----------
+    offers : sequence of Offer
+        The jobs.
+    options : sequence of Option
+        Their sizes, and their ids, which are in order of submission.
+    window_s : float, seconds
+        The look-ahead.
+
+    Notes
+    -----
+    All are whole numbers. The last weighs units, so that the jobs submitted first get most; its weights fall from job to job by
+    steps that are as good as random, so that two choices hardly ever weigh the same.
+    """
+    kept = [[float(place == offer.held) for place in range(len(offer.etc_s))] for offer in offers]
+    rank = {job: at for at, job in enumerate(sorted([option.job for option in options]))}
+    weights = [(len(rank) - rank[option.job]) * _APART + _scattered(rank[option.job]) for option in options]
+    order = [[float(weight * size) for size in option.sizes] for weight, option in zip(weights, options, strict=True)]
+    return [in_steps(paces(offers, window_s), _PACE_GAP), kept, order]
+
+
+def _scattered(rank: int) -> int:
+    """Return a number below `_APART` that is as good as random but always the same (Knuth's multiplicative hash)."""
+    return (rank + 1) * 2_654_435_761 % 2**32 // (2**32 // _APART)

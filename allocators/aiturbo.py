@@ -8,9 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from allocators._displace import settle
+from allocators._idle import none_of
 from allocators._staff import Size, Staff, held_size, size_of
 from allocators.placement import Placer, placement_param, types_param
-from sim.contract import EMPTY, Cadence, Card, Demand, Floats, Ints, JobId, ParameterError, Plan, View, param
+from sim.contract import EMPTY, STEP_S, Cadence, Card, Demand, Floats, Ints, JobId, ParameterError, Plan, View, instant, param
 
 _WORTH_IT = 0.05  # share of what a job still needs that a move must save, against restarts for next to nothing
 
@@ -55,6 +56,9 @@ class AITurbo:
     _sizes: dict[JobId, Size] = field(init=False, repr=False, default_factory=dict)
     _told: set[JobId] = field(init=False, repr=False, default_factory=set)
     _resized_s: float = field(init=False, repr=False, default=0.0)
+    _predicted: int = field(init=False, repr=False, default=0)
+    _moves: int = field(init=False, repr=False, default=0)
+    _jobs: int = field(init=False, repr=False, default=0)
 
     needs = frozenset({"servers", "scaling", "rates", "remaining_work"})
     card = Card(
@@ -93,9 +97,19 @@ class AITurbo:
         """Asked after every event, and when sizes are due."""
         return Cadence(every_s=self.interval_s)
 
+    def remarks(self) -> tuple[str, ...]:
+        """Say that nothing was resized, and why."""
+        if not self._jobs or self._moves:
+            return ()
+        if not self._predicted:
+            return (f"aiturbo resized nothing, since {none_of(self._jobs)} been predictable: all were ranked by service attained, as under las.",)
+        jobs = "the only predictable job" if self._predicted == 1 else f"any of the {self._predicted:,} predictable jobs"
+        return (f"aiturbo resized nothing: no other size needed less of {jobs}; it only ranked them.",)
+
     def allocate(self, view: View, /) -> Plan:
         """Resize who is due, rank all, and let the best run."""
         self._forget(view.delta.finished)
+        self._jobs += len(view.delta.arrived)
         ids = view.active.ids
         if not len(ids):
             return EMPTY
@@ -110,13 +124,18 @@ class AITurbo:
     # -- sizes -------------------------------------------------------------------------------------------------------------------------------------------
 
     def _resize(self, view: View, told: Ints) -> None:
-        due = view.now_s >= self._resized_s + self.interval_s
+        due = view.now_s >= instant(self._resized_s + self.interval_s)
         if due:
-            self._resized_s = view.now_s - view.now_s % self.interval_s
+            # The last tick; half a step keeps a tick that is now from counting as the one before.
+            tick = (view.now_s + STEP_S / 2) // self.interval_s
+            self._resized_s = instant(tick * self.interval_s)
         for job in told.tolist():
             if due or job not in self._told:
+                self._predicted += job not in self._told
                 self._told.add(job)
-                self._sizes[job] = self._moved(view, job, self._size(view, job))
+                now = self._size(view, job)
+                self._sizes[job] = self._moved(view, job, now)
+                self._moves += self._sizes[job] != now
 
     def _moved(self, view: View, job: JobId, now: Size) -> Size:
         least, most = self._staff.range(view, job)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from allocators._backlog import head_param, newly_waiting
-from allocators._virtual import TOLERANCE_S, VirtualMachine
+from allocators._virtual import VirtualMachine
 from allocators.placement import Placer, alone, mix_param, types_param
-from sim.contract import Cadence, Card, Demand, Grant, JobId, Plan, Shape, View, inf, param
+from sim.contract import Cadence, Card, Demand, Grant, JobId, Plan, Shape, View, inf, instant, param
 
 Lane = tuple[int, bool]
 """A demand and whether it communicates much: of these either the first has room or none."""
@@ -183,7 +183,7 @@ class Asrpt:
             if is_first:
                 self._first_s.setdefault(job, view.now_s)
             due_s = self._due_s(job)
-            place = self._way(job, is_due=due_s <= view.now_s + TOLERANCE_S)
+            place = self._way(job, is_due=due_s <= view.now_s)
             grant = place(view, view.demand(job))
             if grant is None:
                 if is_first and place is self._fewest_ever:
@@ -213,4 +213,6 @@ class Asrpt:
     def _due_s(self, job: JobId) -> float:
         """Return when a job that communicates much takes what there is: some time after it was first in the queue, which few have been."""
         first_s = self._first_s.get(job)
-        return inf if first_s is None else first_s + self.tau * self._predicted[job].time_s
+        if first_s is None:
+            return inf
+        return instant(first_s + self.tau * self._predicted[job].time_s)

@@ -13,7 +13,7 @@ from allocators._inside import Inside, Make, SubView
 from allocators._rebuild import Rebuild, fit_together
 from allocators._stages import MOST_CORES, MOST_GB, PRESETS, Config, after_oom, config_of, demand_of, halved
 from allocators.placement import Placer, could_ever_hold, placement_param
-from sim.contract import EMPTY, Cadence, Card, Demand, Grant, JobId, ParameterError, Plan, Spec, View, param, remarks_of
+from sim.contract import EMPTY, Cadence, Card, Demand, Grant, JobId, ParameterError, Plan, Spec, View, instant, param, remarks_of
 
 _FIRST_LOOK_S = 90.0
 _AGAIN_S = 60.0  # from the suspicion that a replica is slow to the second look
@@ -71,6 +71,8 @@ class DLRover:
     _due: list[tuple[float, JobId]] = field(init=False, repr=False, default_factory=list)
     _shown: dict[JobId, tuple[Grant, Grant]] = field(init=False, repr=False, default_factory=dict)
     _begun: bool = field(init=False, repr=False, default=False)
+    _staffed: int = field(init=False, repr=False, default=0)
+    _differs: bool = field(init=False, repr=False, default=False)
     _nameless: int = field(init=False, repr=False, default=-1)
 
     card = Card(
@@ -141,8 +143,14 @@ class DLRover:
         return Plan(changes, plan.refuse, wake_at_s, plan.notes, plan.seamless | seamless)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what the one inside has to say."""
-        return remarks_of(self._built().allocator)
+        """Return what the one inside has to say, after saying whether anything else happened than what it decided."""
+        said = remarks_of(self._built().allocator)
+        if not self._begun or self._differs:
+            return said
+        why = "no job of this trace has workers and parameter servers"
+        if self._staffed:
+            why = f"jobs with workers and parameter servers ({self._staffed:,}) ran as they were asked for"
+        return (f"dlrover changed nothing: {why}; the schedule is that of {self.inner}.", *said)
 
     def _built(self) -> Inside:
         if self._inside is None:
@@ -183,6 +191,7 @@ class DLRover:
         asked = view.demand(job)
         code = int(view.one(self.similar, job))
         kind = code if code != self._nameless else -1 - job  # without an entry a job is like no other
+        self._staffed += 1
         case = self._cases[job] = Case(asked, config_of(asked), asked, kind)
         self._settle_on(view, case, config or self._created(view, job, case))
         return case
@@ -272,14 +281,14 @@ class DLRover:
             known, case.avoid = case.avoid, case.avoid | confirmed
             found = self._made(view, job, case, held, case.config)
             if found is None:  # plans must not wait for a better node either
-                case.avoid, case.stays_s = known, view.now_s + _STAYS_S
+                case.avoid, case.stays_s = known, instant(view.now_s + _STAYS_S)
             return found
         if slow and view.now_s >= case.stays_s:
             self._expect(job, case, view.now_s + min(self.look_s, _AGAIN_S))
             return None
         left = view.one("remaining_work", job)
         case.look(speed, left, telemetry)
-        if not self.resize or view.now_s < case.planned_s + self.plan_s:
+        if not self.resize or view.now_s < instant(case.planned_s + self.plan_s):
             return None
         was, planned = case.config, self._clipped(view, case, self._stages.planned(case, view.now_s, left, self._limit(case)))
         found = self._made(view, job, case, held, planned) if planned != was else None
@@ -321,11 +330,13 @@ class DLRover:
             self._waits(job, case, view.now_s)
             return None
         self._starts(job, case, view.now_s)
+        self._differs = self._differs or case.demand != case.asked or self.sharding
         real = Grant(grant.gangs, grant.tuning._replace(sharding=self.sharding))
         self._shown[job] = real, grant
         return real
 
     def _changed(self, job: JobId, real: Grant) -> Grant:
+        self._differs = True
         tuning = self._shown[job][1].tuning if job in self._shown else real.tuning
         self._shown[job] = real, Grant(real.gangs, tuning)
         return real
@@ -338,8 +349,8 @@ class DLRover:
         self._expect(job, case, now_s + _PATIENCE_S)
 
     def _expect(self, job: JobId, case: Case, at_s: float) -> None:
-        case.due_s = at_s
-        heappush(self._due, (at_s, job))
+        case.due_s = instant(at_s)
+        heappush(self._due, (case.due_s, job))
 
     def _next_s(self) -> float:
         due, cases = self._due, self._cases

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from allocators._idle import Choices
 from allocators._knapsack import knapsack
 from allocators._scalability import BATCHES, Scalability
 from allocators._sizes import Market, Menu, Option, jobs_were
@@ -53,6 +54,7 @@ class DpElastic:
     _type: dict[JobId, int] = field(init=False, repr=False, default_factory=dict)
     _misses: int = field(init=False, repr=False, default=0)
     _turned_away: int = field(init=False, repr=False, default=0)
+    _choices: Choices = field(init=False, repr=False, default_factory=Choices)
 
     needs = frozenset({"rates", "scaling"})
     card = Card(
@@ -92,18 +94,20 @@ class DpElastic:
                 f"{jobs_were(self._turned_away)} turned away: no size of up to {most} is possible here; "
                 "raise most_gpus, or let the batch size vary if it is fixed."
             )
-        if self.batch != "elastic" and self._jsa.has_choice is False:
+        if self._jsa.has_choice is False:
             said.append(f"No job here has a choice of batch sizes, so batch={self.batch} changes nothing.")
+        said += self._choices.remark("dp_elastic", "it only admitted them in order of submission, at its own instants")
         return tuple(said)
 
     def allocate(self, view: View, /) -> Plan:
         """Admit, divide, and seat."""
         self._jsa.feed(view)
+        self._choices.jobs += len(view.delta.arrived)
         for job in view.delta.finished:
             self._type.pop(job, None)
         if not (self._menu.feed(view) or self._misses):
             return EMPTY
-        turn = _Turn(view, drop=self.mode == "drop")
+        turn = _Turn(view, self._choices, drop=self.mode == "drop")
         sizes = self._menu.divide(view, turn.choose)
         self._type |= turn.type_of
         changes = self._menu.seat(view, sizes, self._tuning)
@@ -133,17 +137,20 @@ class _Turn:
     ----------
     view : View
         The instant.
+    choices : Choices
+        Takes note of whether anybody has a choice of sizes.
     drop : bool
         Whether those behind one that does not fit are looked at as well.
     """
 
-    def __init__(self, view: View, *, drop: bool) -> None:
-        self._view, self._drop = view, drop
+    def __init__(self, view: View, choices: Choices, *, drop: bool) -> None:
+        self._view, self._choices, self._drop = view, choices, drop
         self.type_of: dict[JobId, int] = {}
         self.notes: dict[str, float] = {"objective": 0.0, "least_gpus": 0.0, "admitted": 0.0}
 
     def choose(self, market: Market) -> Mapping[JobId, int]:
         """Admit, and divide what the market has."""
+        self._choices.look((*market.running, *market.waiting))
         admitted = self._admit(market.waiting, market.capacity - sum([option.sizes[0] for option in market.running]))
         options = [*market.running, *admitted]
         best = knapsack([option.sizes for option in options], [option.rates for option in options], [False] * len(options), market.capacity)

@@ -10,10 +10,11 @@ from math import inf
 from allocators._backlog import newly_waiting, only_arrivals
 from allocators._denials import Denials
 from allocators._ends import Ends
-from allocators._reservation import TOLERANCE_S, Reservation, reserve
+from allocators._patience import Patience, wait_for_type_param
+from allocators._reservation import Reservation, reserve
 from allocators._window import Entry, Lane, Look, Window
 from allocators.placement import Placer, mix_param, placement_param, types_param
-from sim.contract import EMPTY, Cadence, Card, Delta, Grant, JobId, Plan, View, param
+from sim.contract import EMPTY, Cadence, Card, Delta, Grant, JobId, Plan, View, instant, later, param
 
 
 @dataclass
@@ -30,6 +31,10 @@ class Easy:
     limited, or the placement is ``consolidate``, nodes are reserved instead of a count. With ``estimate=limit`` a job without a time limit counts with its
     believed run time. A limit that is outlived counts twice, as beliefs do. The estimate of a waiting job is made when it first matters, for each type as
     if the job were alone; pauses at the start are not part of it.
+
+    A head that waits for its preferred type is promised the earlier of two instants: when that type
+    has room for it, or when, its waiting over, any other has. Those behind it that wait for their
+    type pass it on that type only.
     """
 
     estimate: str = param("belief", choices=("belief", "limit"), help="What run times are taken for: the believed ones, or the time limits of the trace.")
@@ -38,7 +43,10 @@ class Easy:
     placement: str = placement_param()
     types: str = types_param()
     mix: bool = mix_param()
+    wait_for_type: float = wait_for_type_param()
     _place: Placer = field(init=False, repr=False)
+    _patience: Patience | None = field(init=False, repr=False)
+    _deadlines: list[tuple[float, JobId]] = field(init=False, repr=False, default_factory=list)
     _window: Window = field(init=False, repr=False)
     _denials: Denials = field(init=False, repr=False, default_factory=Denials)
     _ends: Ends = field(init=False, repr=False, default_factory=Ends)
@@ -71,6 +79,7 @@ class Easy:
     def __post_init__(self) -> None:
         """Prepare an empty queue."""
         self._place = Placer(self.placement, self.types, self.mix)
+        self._patience = Patience.of(self._place, self.wait_for_type)
         self._window = Window(self.depth)
         self._by_limit = self.estimate == "limit"
 
@@ -83,12 +92,13 @@ class Easy:
         """Start the head while it has room, then what may pass it."""
         promise = self._promise
         self._follow_running(view)
+        head_may_try = self._lose_patience(view) if self._deadlines else False
         for job in newly_waiting(view.delta):
             self._queue(view, ((-view.one("priority", job),) if self.order == "priority" else (), job))
         if self._head is None:
             return EMPTY
         self._started = {}
-        stale = not only_arrivals(view.delta) or self._head is not self._blocked or self._promise is not promise
+        stale = head_may_try or not only_arrivals(view.delta) or self._head is not self._blocked or self._promise is not promise
         if stale:
             self._start_heads(view)
         if self._head is not None and self._window.size:
@@ -97,6 +107,8 @@ class Easy:
             if hopeful:
                 self._backfill(view, hopeful)
         self._fed.clear()
+        if self._deadlines:
+            return Plan(self._started, wake_at_s=self._next_deadline_s())
         return Plan(self._started) if self._started else EMPTY
 
     # -- what runs ---------------------------------------------------------------------------------------------------------------------------------------
@@ -106,7 +118,7 @@ class Easy:
         if not self._begun:
             self._begun = True
             for job, grant in view.grants.items():
-                ends.add(view.room, job, grant, now_s + self._left_s(view, job, grant))
+                ends.add(view.room, job, grant, self._end_s(view, job, grant))
         for job in delta.finished:
             end = ends.drop(job)
             self._denials.give_back(end[2])
@@ -119,7 +131,9 @@ class Easy:
         if ends.order and ends.order[0][0] <= now_s:
             for _, job, grant, _ in ends.overdue(now_s):
                 self._promise = None
-                ends.add(view.room, job, grant, now_s + self._left_s(view, job, grant))
+                # It has not ended at this instant, so it cannot end before the next.
+                end_s = later(now_s + self._left_s(view, job, grant), now_s)
+                ends.add(view.room, job, grant, end_s)
 
     def _follow_losses(self, delta: Delta) -> None:
         self._promise = None
@@ -133,9 +147,12 @@ class Easy:
         if job in self._ends:
             self._denials.give_back(self._ends.drop(job)[2])
             grant = view.grants[job]
-            self._ends.add(view.room, job, grant, view.now_s + self._left_s(view, job, grant))
+            self._ends.add(view.room, job, grant, self._end_s(view, job, grant))
         elif job in self._window:
             self._enter(view, self._window.remove(job))
+
+    def _end_s(self, view: View, job: JobId, grant: Grant) -> float:
+        return instant(view.now_s + self._left_s(view, job, grant))
 
     def _left_s(self, view: View, job: JobId, grant: Grant) -> float:
         limit_s = self._limit_s(view, job) if self._by_limit else inf
@@ -170,16 +187,48 @@ class Easy:
 
     def _enter(self, view: View, entry: Entry) -> Lane:
         demand, lanes = view.demand(entry[1]), self._window.lanes
-        lane = lanes.get(id(demand))
+        patient = self._patience is not None and self._is_patient(view, entry, self._patience)
+        number = -id(demand) if patient else id(demand)
+        lane = lanes.get(number)
         if lane is None:
-            lane = lanes[id(demand)] = Lane(demand, self._place.ways(view, demand).groups, limited=not self._place.counts(view, demand))
+            ways = self._place.ways(view, demand)
+            groups = ways.groups[: ways.preferred] if patient else ways.groups
+            limited = not self._place.counts(view, demand)
+            lane = lanes[number] = Lane(number, demand, groups, limited=limited)
         self._window.add(lane, entry)
-        self._fed.add(id(demand))
+        self._fed.add(number)
         return lane
+
+    def _is_patient(self, view: View, entry: Entry, patience: Patience) -> bool:
+        """Tell whether a job still waits for its preferred type, and if so note until when."""
+        until_s = patience.until_s(view, entry[1])
+        if until_s <= view.now_s:
+            return False
+        if entry is not self._blocked:
+            heappush(self._deadlines, (until_s, entry[1]))
+        return True
+
+    def _lose_patience(self, view: View) -> bool:
+        """Let those that have waited for long enough take any type; tell whether the head is one."""
+        of_head = False
+        while self._deadlines and self._deadlines[0][0] <= view.now_s:
+            job = heappop(self._deadlines)[1]
+            if job in self._window:
+                self._enter(view, self._window.remove(job))
+            of_head = of_head or (self._head is not None and self._head[1] == job)
+        return of_head
+
+    def _next_deadline_s(self) -> float:
+        head, deadlines = self._head, self._deadlines
+        while deadlines and deadlines[0][1] not in self._window and (not head or deadlines[0][1] != head[1]):
+            heappop(deadlines)
+        return deadlines[0][0] if deadlines else inf
 
     def _times_s(self, view: View, lane: Lane, entry: Entry) -> tuple[float, ...]:
         limit_s = self._limit_s(view, entry[1]) if self._by_limit else inf
-        return tuple(limit_s if limit_s < inf else self._place.run_time_s(view, entry[1], at) for at in range(len(lane.groups)))
+        if limit_s < inf:
+            return (instant(limit_s),) * len(lane.groups)
+        return tuple(instant(self._place.run_time_s(view, entry[1], at)) for at in range(len(lane.groups)))
 
     def _leave(self, view: View, entry: Entry) -> Lane | None:
         """Take a job out of the window, and return the lane of the one that comes in instead."""
@@ -190,10 +239,11 @@ class Easy:
     def _start_heads(self, view: View) -> None:
         while self._head is not None:
             head = self._head
-            grant = self._place(view, view.demand(head[1]))
+            place = self._patience.place if self._patience and self._is_patient(view, head, self._patience) else self._place
+            grant = place(view, view.demand(head[1]))
             if grant is None:
                 break
-            self._start(view, head, grant, view.now_s + self._left_s(view, head[1], grant))
+            self._start(view, head, grant, self._end_s(view, head[1], grant))
             self._promise = None
             self._head = self._window.first()
             if self._head is None:
@@ -236,7 +286,8 @@ class Easy:
             if promise.may_spare(lane.gpus, pools) and (lane.id, group) not in look.only_short and lane.order[0][1] not in look.barred:
                 entry: Entry | None = lane.order[0]
             else:
-                entry = lane.first_within(group, promise.at_s - view.now_s + TOLERANCE_S, look.barred, look.times_s)
+                within_s = instant(promise.at_s - view.now_s)
+                entry = lane.first_within(group, within_s, look.barred, look.times_s)
             if entry is not None and (best is None or entry < best[0]):
                 best = entry, group
         return best
@@ -245,7 +296,7 @@ class Easy:
         head = self._head
         assert head is not None
         if self._promise is None or self._promise.job != head[1]:
-            self._promise = reserve(view, self._place, self._ends, head[1])
+            self._promise = reserve(view, self._place, self._ends, head[1], self._patience)
         return self._promise
 
     def _try(self, view: View, entry: Entry, lane: Lane, group: int, look: Look) -> bool:
@@ -254,8 +305,8 @@ class Easy:
             look.full.add((lane.id, group))
             self._denials.deny(view, lane.demand, lane.groups[group])
             return False
-        end_s, promise = view.now_s + self._left_s(view, entry[1], grant), look.promise
-        if end_s > promise.at_s + TOLERANCE_S and not promise.spares(self._ends.gpus_by_pool(view.room, grant), grant):
+        end_s, promise = self._end_s(view, entry[1], grant), look.promise
+        if end_s > promise.at_s and not promise.spares(self._ends.gpus_by_pool(view.room, grant), grant):
             view.room.give(grant)
             if (lane.id, group) in look.only_short:
                 look.barred.add(entry[1])

@@ -33,6 +33,7 @@ OBJECTIVES: Final = (
 )
 _SHUFFLE_STREAM: Final = 5
 _TINY: Final = 1e-6
+PUBLISHED_RECOMPUTE_S: Final = 1920.0
 
 
 @dataclass
@@ -48,15 +49,23 @@ class Gavel:
     Rounds, as in the authors' simulator [2]_: type by type, the fastest first (in random order for `isolated`, and if not `aware`), jobs are ranked by share of
     time over time received since the shares were computed; ties go to those that are owed more from before. Who fits wins; a job without a share there may
     win what is left over, except under `fifo`. Who wins on the type that it is on stays where it is. A job that ends inside a round leaves its GPUs idle until
-    the round ends, or until nobody runs any more. Jobs that arrived after the shares were computed win GPUs but leave them idle, which is one of the oddities
-    that ``faithful = no`` does away with. The others: types in random order, drawn as upstream draws it for the same seed; as time received counts only what
-    whole units of work took, so that of two jobs that took turns the slower is ahead; and the makespan is found by bisection to within 5 %.
+    the round ends, or until nobody runs any more.
+
+    ``faithful = yes`` adds what the published simulator does besides: shares are computed at most
+    every 1920 s, and jobs that arrived since then win GPUs but leave them idle; types come in
+    random order, drawn as upstream draws it for the same seed; as time received counts only what
+    whole units of work took, so that of two jobs that took turns the slower is ahead, and in the
+    first round after an idle time that time too; of several equally good shares those that
+    upstream's solver ends at (`allocators._published`); the makespan is found by bisection to
+    within 5 %; and where the trace's own clock begins at 0, shares that were computed then count as
+    never computed. A trace that begins later (``from_zero``) does not have that last one.
 
     `gandiva` is that policy without its packing of two jobs on a GPU, which is to come: shares as under `isolated`, but the fastest type is always tried first.
 
     Ours: where upstream waits for the next arrival because only such newcomers won, shares are computed at once. `fifo` without `aware` draws a
     type at random, as upstream says but does not do. A job never wins on a type that it does not run on, and the agnostic objectives see a job that does not
-    run on the fastest type at its mean speed. Progress is fluid: upstream stops a job, and ends a round, up to one iteration early. `allox`, a method for
+    run on the fastest type at its mean speed. Jobs that are alike have exactly equal shares, and the one that came first goes first; upstream leaves that to
+    the last digits of its solver. Progress is fluid: upstream stops a job, and ends a round, up to one iteration early. `allox`, a method for
     jobs of one GPU, lets larger ones go first. Jobs that must not be stopped keep their GPUs; those without GPUs start at any time. Where cores or memory
     matter, or jobs of one type may use different nodes, winners are placed one by one and those without room are passed over.
 
@@ -72,15 +81,21 @@ class Gavel:
         choices=OBJECTIVES,
         help="What shares of time are chosen for: the least normalised throughput, also again and again and with owners, the worst finish-time fairness, "
         "the last finish, the sum of throughputs, that per dollar, also with deadlines, order of arrival, equal parts, least total completion time, "
-        "Gandiva (equal parts, the fastest type first; two jobs are not packed on one GPU yet).",
+        "Gandiva (equal parts, the fastest type first with faithful, too; two jobs are not packed on one GPU yet).",
     )
     aware: bool = param(True, help="Whether the policy knows how fast each job is on each GPU type; otherwise all types are alike to it.")
     round_s: float = round_param()
-    recompute_s: float = param(1920.0, unit="s", low=0, high=1e6, help="Least time from one computation of the shares to the next.")
+    recompute_s: float = param(
+        0.0,
+        unit="s",
+        low=0,
+        high=1e6,
+        help="Least time from one computation of the shares to the next; 0 = none, but with faithful the published 1920 s.",
+    )
     faithful: bool = param(
-        True,
+        False,
         help="Whether oddities of the published simulator are kept: newcomers hold GPUs idle, types in random order, time counts by whole "
-        "iterations, makespan to 5 %.",
+        "iterations, shares are those its solver ends at, makespan to 5 %.",
     )
     entity: str = param("user", choices=("user", "vc", "none"), help="Column that says who owns a job, for objective = water_filling.")
     entity_weights: tuple[float, ...] = param(
@@ -108,15 +123,15 @@ class Gavel:
     card = Card(
         title="Gavel",
         what="Every job gets shares of time on each GPU type, the best possible for an objective of choice, and follows them in rounds of some minutes.",
-        cost="Jobs change GPUs and types between rounds, GPUs idle until a round ends, and newcomers wait until shares are computed again.",
+        cost="Jobs change GPUs and types between rounds, GPUs idle until a round ends, and newcomers wait for the next.",
         limits="Counts changes as free. Knows nothing of servers: it presumes that a gang is as fast on several. Two jobs never share a GPU here.",
         source="Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads, OSDI 2020; the authors' public code",
-        certainty="exact for rounds and objectives, which follow the public code; our reading of which of several equally good shares its solvers choose, "
-        "and of what it leaves open: outages, jobs that must not be stopped, AlloX with gangs",
+        certainty="exact for rounds and objectives, which follow the public code, to its very figures with faithful = yes; our reading of which of several "
+        "equally good shares is taken without it, and of what the code leaves open: outages, jobs that must not be stopped, AlloX with gangs",
         goals=("heterogeneous", "fairness", "deadlines"),
         how=(
             "For each job a share of time on every GPU type is computed, so that the objective is met as well as it can be.",
-            "The shares are computed again after jobs or GPUs came or went, but not too soon after the last time.",
+            "The shares are computed again when a round begins after jobs or GPUs came or went.",
             "Time is cut into rounds; in each, type by type, jobs are ranked by their share over the time that they have had.",
             "Who ranks first and fits runs for the round; who wins on the type that it is on stays where it is.",
             "GPUs that a job leaves within a round are idle until the round ends.",
@@ -194,15 +209,17 @@ class Gavel:
         elapsed_s, ran = view.now_s - self._clock.began_s, self._seats.ran
         if not self.faithful:
             return elapsed_s
+        # Upstream counts from the end of the round before, however long nobody ran since.
+        idle_s = self._clock.idle_s
         rate = view.running.rate
         if len(rate) > len(ran):
             rate = rate[view.running.ids.searchsorted(self._roster.ids[ran])]
         # Less than one unit counts in full: it would never count otherwise.
         units = np.floor(rate * elapsed_s + _TINY)
         if units.all():
-            return units / rate
+            return units / rate + idle_s
         received_s: Floats = np.divide(units, rate, out=np.full(len(ran), float(elapsed_s)), where=units > 0)
-        return received_s
+        return received_s + idle_s
 
     def _enter(self, view: View, kinds: Kinds) -> None:
         roster, ids = self._roster, self._aside.others(view.active.ids)
@@ -212,8 +229,11 @@ class Gavel:
             roster.rates[new] = kinds.rates(view, ids[new], roster.gangs[new], look=self._wishes.looks)
 
     def _is_old(self, view: View) -> bool:
-        # Upstream's clock begins at 0, which it also takes for "never computed".
-        return view.now_s - self._computed_s >= self.recompute_s or (self.faithful and self._computed_s == 0)
+        if not self.faithful:
+            return view.now_s - self._computed_s >= self.recompute_s
+        # Upstream takes a clock at 0 for "never computed".
+        uncounted = self._computed_s == 0 and view.from_zero
+        return uncounted or view.now_s - self._computed_s >= (self.recompute_s or PUBLISHED_RECOMPUTE_S)
 
     def _is_stale(self) -> bool:
         """Tell whether somebody came or went since the shares were computed."""

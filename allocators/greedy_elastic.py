@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
+from allocators._idle import Choices
 from allocators._sizes import Market, Menu, Option, granularity_param, jobs_were, sizes_param
 from allocators.placement import Placer, placement_param, types_param
 from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View, param
@@ -55,6 +56,7 @@ class GreedyElastic:
     _menu: Menu = field(init=False, repr=False)
     _is_settled: bool = field(init=False, repr=False, default=False)
     _refused: int = field(init=False, repr=False, default=0)
+    _choices: Choices = field(init=False, repr=False, default_factory=Choices)
 
     needs = frozenset({"rates", "scaling"})
     card = Card(
@@ -83,14 +85,16 @@ class GreedyElastic:
         return Cadence(on_arrival=self.events, on_finish=self.events, on_capacity=self.events, every_s=self.every_s)
 
     def remarks(self) -> tuple[str, ...]:
-        """Tell how many jobs were refused."""
+        """Tell how many jobs were refused, and whether there was anything to resize."""
+        said = self._choices.remark("greedy_elastic", "it started them in order of submission, as fifo does, but at its own instants")
         if not self._refused:
-            return ()
+            return said
         unit = "GPUs" if self.granularity == "gpu" else "whole nodes"
-        return (f"{jobs_were(self._refused)} refused: no number of {unit} was both large enough and possible on this cluster.",)
+        return (f"{jobs_were(self._refused)} refused: no number of {unit} was both large enough and possible on this cluster.", *said)
 
     def allocate(self, view: View, /) -> Plan:
         """Divide every market, and seat the outcome."""
+        self._choices.jobs += len(view.delta.arrived)
         if not self._menu.feed(view) and self._is_settled:
             return EMPTY
         idle: list[int] = []
@@ -101,6 +105,7 @@ class GreedyElastic:
         return Plan(changes, refuse=self._menu.hopeless, notes={"idle_gpus": sum(idle)})
 
     def _choose(self, market: Market, idle: list[int]) -> dict[JobId, int]:
+        self._choices.look((*market.running, *market.waiting))
         division = Division(market)
         division.start(reclaim=self.variant != "sticky")
         if self.variant == "fifo_fill":

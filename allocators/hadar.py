@@ -70,6 +70,7 @@ class Hadar:
     overhead_s: float = param(10.0, unit="s", low=0, high=3600, help="What a change of GPUs is believed to cost a job.")
     round_s: float = round_param()
     _work: dict[JobId, float] = field(init=False, repr=False, default_factory=dict)
+    _types: set[str] = field(init=False, repr=False, default_factory=set)
     _rounds: Rounds = field(init=False, repr=False)
     _find: FindAlloc = field(init=False, repr=False)
 
@@ -101,6 +102,12 @@ class Hadar:
         """Sizes, speeds and, with `mixing`, gangs over several types."""
         return frozenset({"rates", "remaining_work", "mixed"} if self.mixing else {"rates", "remaining_work"})
 
+    def remarks(self) -> tuple[str, ...]:
+        """Say that there was nothing to choose between if all GPUs are of one type."""
+        if len(self._types) != 1:
+            return ()
+        return (f"hadar chose no GPU types: all GPUs are {next(iter(self._types))}, so it only chose who runs in each round, and where.",)
+
     def allocate(self, view: View, /) -> Plan:
         """Decide who runs where in the round that begins now."""
         self._find.pace.forget(view.delta.finished)
@@ -127,6 +134,7 @@ class Hadar:
         work = np.array([self._work[job] for job in jobs.ids.tolist()])
         queue = Queue(jobs.gangs, jobs.arrival_s, work, jobs.left, paces)
         devices = _devices(view)
+        self._types.update(kind.name for kind, count in zip(view.cluster.types, devices.tolist(), strict=True) if count)
         utility = worth(self.utility, queue, view.now_s, devices)
         market = Market(view, jobs, utility, bounds(queue, utility, view.now_s, int(devices.sum()), self.eta))
         density = utility.at(view.now_s + jobs.left / queue.best) / jobs.gangs

@@ -20,7 +20,7 @@ class HadarE:
     Our reading of [1]_, of which only the abstract was at hand. Every job may be forked into as many copies as there are nodes, a copy runs on one node, and
     no two copies of a job on the same. Nodes are dealt out one by one: to the unfinished job with the largest remaining time, believed work left over the sum
     of the speeds given to it so far, which is without end for a job that has none yet; so every job has a node before any has two. How the steps of a round
-    are split among copies and what joining them costs is the performance model's business: rates of copies add up, and the profiled model takes off the time
+    are split among copies and what joining them costs is the performance model's business: rates of copies add up, and every model takes off the time
     for joining once a round (``consolidate_s``, ``round_s``) and what steps lose by being made apart (``efficiency``).
 
     Ours: the fastest type is the one on which the jobs run at the largest part of their best speed on average; among jobs without a node the one with the
@@ -42,14 +42,15 @@ class HadarE:
     fill: bool = param(True, help="Whether idle GPUs get a further copy of a job even if that makes it no faster, for the sake of utilisation.")
     round_s: float = round_param()
     _rounds: Rounds = field(init=False, repr=False)
+    _dealt: int = field(init=False, repr=False, default=0)
+    _forked: int = field(init=False, repr=False, default=0)
 
     cadence = Cadence(on_finish=False)
-    needs = frozenset({"rates", "remaining_work"})
     card = Card(
         title="HadarE",
         what="Every job is forked into copies that train at the same time on nodes of their own, so that no node is idle while there is a job.",
         cost="Joining the copies takes time every round, and a step made apart may be worth less than one made together.",
-        limits="Presumes that averaging the weights of copies once a round loses nothing; how much it loses is a parameter of the profiled performance model.",
+        limits="Presumes that averaging the weights of copies once a round loses nothing; how much it loses is a parameter of the performance model.",
         source="Sultana et al., arXiv 2503.10918",
         certainty="our reading of how nodes are given to jobs, since only the abstract was at hand; gangs of several GPUs and ties are ours",
         goals=("heterogeneous",),
@@ -61,16 +62,24 @@ class HadarE:
         ),
     )
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes and speeds and, unless a job has one copy only, several gangs for a job."""
+        return frozenset({"rates", "remaining_work"} | ({"forks"} if self.max_copies != 1 else set()))
+
     def __post_init__(self) -> None:
         """Prepare the rounds."""
         self._rounds = Rounds(self.round_s)
 
     def remarks(self) -> tuple[str, ...]:
-        """Say that the performance model has rounds of its own."""
-        if self.round_s == USUAL_ROUND_S:
-            return ()
-        said = "Joining copies is charged once per round_s of the performance model (How fast jobs run), which should be as long."
-        return (f"Rounds are {self.round_s:g} s long. {said}",)
+        """Say that the performance model has rounds of its own, and whether no job was ever forked."""
+        said = []
+        if self.round_s != USUAL_ROUND_S:
+            joined = "Joining copies is charged once per round_s of the performance model (How fast jobs run), which should be as long."
+            said.append(f"Rounds are {self.round_s:g} s long. {joined}")
+        if self._dealt and not self._forked:
+            said.append(f"hadare forked nothing: in {self._dealt:,} round{'s' if self._dealt > 1 else ''} no job had a second copy.")
+        return tuple(said)
 
     def allocate(self, view: View, /) -> Plan:
         """Deal out the nodes for the round that begins now."""
@@ -79,12 +88,14 @@ class HadarE:
     def _decide(self, view: View, jobs: Jobs, paces: Floats, free: Free) -> tuple[dict[JobId, Grant], Mapping[str, float]]:
         dealt = Deal(view, jobs, paces, free.copy(), self._rounds.sites, Forking(self.max_copies, self.fill)).run()
         held = {job: _copies(grant) for job in jobs.ids.tolist() if (grant := view.grants.get(job)) is not None}
+        forked = sum([len(copies) > 1 for copies in dealt.values()])
+        self._dealt, self._forked = self._dealt + 1, self._forked + forked
         target = {}
         for job, copies in kept_in_place(view, dealt, held, free).items():
             grant = grant_of(view.demand(job), copies)
             now = view.grants.get(job)
             target[job] = now if now is not None and now.gangs == grant.gangs else grant
-        return target, {"copies": sum([len(copies) for copies in dealt.values()]), "forked": sum([len(copies) > 1 for copies in dealt.values()])}
+        return target, {"copies": sum([len(copies) for copies in dealt.values()]), "forked": forked}
 
 
 def _copies(grant: Grant) -> Sequence[tuple[tuple[int, int], ...]]:

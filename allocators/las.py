@@ -2,102 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heappop
 from itertools import pairwise
 from typing import cast
 
+from allocators._attained import Attained
 from allocators._backlog import head_param
 from allocators._inside import SubView
-from allocators._ladders import TOLERANCE, Key, gpus_of
+from allocators._ladders import gpus_of
 from allocators._preempt import Contest
+from allocators._upgrade import Upgrades, migrate_param, speed_of
 from allocators.placement import Placer, mix_param, placement_param, types_param
-from sim.contract import EMPTY, Cadence, Card, Demand, Grant, JobId, ParameterError, Plan, View, inf, param
-
-
-class Attained:
-    """Order by queue, running jobs before waiting ones: `allocators._ladders.Order`.
-
-    Parameters
-    ----------
-    limits : tuple of float, GPU-seconds
-        Attained service at which a job leaves the first, second, ... queue; ascending.
-    knob : float
-        See `Las.knob`.
-
-    Notes
-    -----
-    The key of a waiting job is (queue, since when it waits); a running job's ladder is its queue and its height the instant of its start. A job that holds
-    its GPUs crosses the next limit at a known instant, so crossings are kept in a heap per queue, where those of jobs stopped meanwhile are void.
-    """
-
-    def __init__(self, limits: tuple[float, ...], knob: float) -> None:
-        self.limits, self._knob = limits, knob
-        self.waiting: Counter[int] = Counter()
-        self.crossings: list[list[tuple[float, JobId, float]]] = [[] for _ in limits]
-        self.promotions: list[tuple[float, JobId, Key]] = []
-        self._from: dict[JobId, float] = {}
-
-    def key(self, view: View, job: JobId) -> Key:
-        """Return the queue of a job and since when it waits."""
-        queue = self._queue(view, job)
-        self.waiting[queue] += 1
-        key = (float(queue), view.now_s if view.one("served_gpu_s", job) else view.one("arrival_s", job))
-        if self._knob and queue:
-            executed_s = self.attained(view, job) / gpus_of(view.demand(job))
-            heappush(self.promotions, (key[1] + self._knob * executed_s, job, key))
-        return key
-
-    def rung(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, float]:
-        """Return the queue of a job, and its start."""
-        del grant
-        queue = int(key[0])
-        self.waiting[queue] -= 1
-        self.expect(view, job, queue, view.now_s)
-        return key[0], view.now_s
-
-    def limit(self, ladder: float, key: Key, now_s: float) -> float:
-        """Return minus infinity for a later queue: all its running jobs are worse."""
-        del now_s
-        return -inf if ladder > key[0] else inf
-
-    def rank(self, ladder: float, height: float, now_s: float) -> tuple[float, ...]:
-        """Return queue and start: of the last queue the latest started goes first."""
-        del now_s
-        return (ladder, height)
-
-    def outdated(self, view: View, job: JobId, key: Key) -> bool:
-        """Tell whether the job has moved to another queue since it was to be stopped."""
-        return self._queue(view, job) != key[0]
-
-    def left(self, job: JobId, key: Key) -> None:
-        """Count the job no longer among the waiting."""
-        del job
-        self.waiting[int(key[0])] -= 1
-
-    def expect(self, view: View, job: JobId, queue: int, started_s: float) -> None:
-        """Note when a running job will have attained the limit of its queue."""
-        gpus = gpus_of(view.demand(job))
-        if queue < len(self.limits) and gpus:
-            heappush(self.crossings[queue], (view.now_s + (self.limits[queue] - self.attained(view, job)) / gpus, job, started_s))
-
-    def attained(self, view: View, job: JobId) -> float:
-        """Return the GPU-seconds that count for the queue of a job: all since its last promotion."""
-        return view.one("served_gpu_s", job) - self._from.get(job, 0.0)
-
-    def promote(self, view: View, job: JobId) -> None:
-        """Let the count of a waiting job begin anew."""
-        self._from[job] = view.one("served_gpu_s", job)
-
-    def forget(self, finished: tuple[JobId, ...]) -> None:
-        """Drop what is known of promotions of jobs that are gone."""
-        for job in finished if self._from else ():
-            self._from.pop(job, None)
-
-    def _queue(self, view: View, job: JobId) -> int:
-        return bisect_right(self.limits, self.attained(view, job) + TOLERANCE * gpus_of(view.demand(job)))
+from sim.contract import EMPTY, Cadence, Card, Demand, Grant, JobId, ParameterError, Plan, View, param
 
 
 @dataclass
@@ -106,14 +23,28 @@ class Las:
 
     Notes
     -----
-    Preemptive, blind to run times. Attained service is GPUs x seconds held [1]_. A job begins in the first queue and moves down one when its attained service
-    reaches the limit of its queue (1 ms early counts as reached). All queues are scanned in order: within a queue first the running jobs by their last start,
-    then the waiting ones; each gets its gang if it fits. Defaults are those of the authors' simulator.
+    Preemptive, blind to run times. Attained service is GPUs x seconds held [1]_, or with
+    ``measure = s`` seconds alone. A job begins in the first queue and moves down one when its
+    service reaches the limit of its queue. The queues are walked in order, and each job gets its gang
+    if it fits; a running job that does not fit any more is stopped. Defaults are those of the
+    authors' simulator.
 
-    Our reading: since waiting jobs stand behind the running ones of their own queue, a job is only ever stopped for one in a strictly better queue; the latest
-    started of the last queue goes first, and as few as needed. Waiting jobs stand in order of the instant at which they began to wait, so a stopped job goes
-    behind those that wait already. A demoted job that runs stands before the waiting jobs of its new queue. Jobs without GPUs attain nothing and stay in the
-    first queue. With a knob and costly restarts, limits must allow for far more than one restart: large gangs could else take turns for ever without progress.
+    With ``order = tiresias`` a queue is the list of that simulator: first the jobs that run, then
+    those that wait. At a decision newcomers and demoted jobs are appended. After it the jobs that
+    wait move behind those that run, both keeping their order: so a stopped job goes before those that
+    wait already, and a running job that has just been demoted is stopped for jobs that wait in its
+    new queue. Per-job ends are those of the published simulator, but for its whole seconds and for
+    its next demotion under GPU time, which it computes without the factor GPUs (see the decision
+    record 0014). ``order = arrival`` walks each queue by submission, running or not, as the
+    simulators of Lucid and Pollux do.
+
+    Our reading: where GPUs are not all that matters, the last of the last queue is stopped first, and
+    as few as needed. A job that an outage evicts stands where a stopped one would. Jobs without GPUs
+    attain nothing unless seconds are counted, and stay in the first queue. An upgrade, which the
+    published simulator does not know, pays if it saves more than the restart when the job runs on
+    for as long as it has run so far; speeds are the nominal ones of the types. With a knob and
+    costly restarts, limits must allow for far more than one restart: large gangs could else take
+    turns for ever without progress.
 
     ``servers = gpu`` is how the follow-up of AITurbo ran Tiresias (MaoZzzzz/Aiturbo-vGPU): every parameter server holds a GPU, which counts as service. Jobs
     for which there are then too few GPUs are refused.
@@ -125,11 +56,26 @@ class Las:
     """
 
     thresholds: tuple[float, ...] = param(
-        (3250.0, 7200.0), unit="GPU-s", low=1, high=1e12, help="Attained service at which a job leaves each queue but the last."
+        (3250.0, 7200.0),
+        unit="GPU-s",
+        low=1,
+        high=1e12,
+        help="Attained service at which a job leaves each queue but the last; seconds if `measure` is s.",
+    )
+    measure: str = param(
+        "gpu_s",
+        choices=("gpu_s", "s"),
+        help="What service is: GPUs times seconds held, or seconds held, however many the GPUs.",
+    )
+    order: str = param(
+        "tiresias",
+        choices=("tiresias", "arrival"),
+        help="Within a queue. tiresias: running jobs, then waiting ones, stopped jobs first. arrival: by submission, running or not.",
     )
     knob: float = param(
         0.0, low=0, high=1e6, help="A waiting job returns to the first queue when it has waited this many times as long as it ran since then; 0 = never."
     )
+    migrate: str = migrate_param()
     head: str = head_param("skip")
     servers: str = param("cpu", choices=("cpu", "gpu"), help="Where parameter servers run: on cores, or each on a GPU of its own.")
     placement: str = placement_param()
@@ -146,14 +92,14 @@ class Las:
         cost="Jobs that have run for long are stopped for newcomers, whatever little they may still need.",
         limits="Knows no run times. Counts stops as free: what they cost is set under overheads.",
         source="Gu et al., Tiresias, NSDI 2019; the authors' simulator",
-        certainty="our reading of the order within a queue and of who is stopped; limits and knob as published",
+        certainty="exact: order, limits and knob as published; our reading: moves to faster GPU types, and what is stopped where places matter",
         goals=("short waits", "fairness"),
         how=(
             "A job's attained service is its GPUs times the seconds for which it held them.",
-            "Every job begins in the first queue, and moves down one when its service reaches the limit of its queue.",
-            "The queues are served in order; within one, running jobs stand before waiting ones.",
-            "A job is stopped only for one of a better queue: the latest started of the last queue first, as few as needed.",
-            "Nobody is asked for run times.",
+            "Every job begins in the first queue, and goes to the tail of the next when its service reaches the limit of its queue.",
+            "The queues are served in order; within one, running jobs stand before waiting ones, and stopped jobs before the others.",
+            "A running job that no longer fits is stopped: the last of the last queue first, as few as needed.",
+            "Jobs move to a faster GPU type that is left over if that saves more than the restart. Nobody is asked for run times.",
         ),
     )
 
@@ -163,13 +109,21 @@ class Las:
         if any(not low < high for low, high in pairwise((0.0, *self.thresholds))):
             told = "/".join(f"{limit:g}" for limit in self.thresholds)
             raise ParameterError(f"las: thresholds = {told} GPU-s must be above 0 and each above the one before, e.g. 3250/7200.")
-        self._order = Attained(self.thresholds, self.knob)
-        self._contest = Contest(self._order, Placer(self.placement, self.types, self.mix), block=self.head == "block")
+        place = Placer(self.placement, self.types, self.mix)
+        self._order = Attained(
+            self.thresholds,
+            self.knob,
+            seconds=self.measure == "s",
+            by_submission=self.order == "arrival",
+        )
+        upgrades = Upgrades(place, self._gain_s) if self.migrate == "upgrade" else None
+        self._contest = Contest(self._order, place, block=self.head == "block", upgrades=upgrades)
 
     @property
     def needs(self) -> frozenset[str]:
-        """Nothing but the public columns."""
-        return frozenset({"mixed"}) if self.mix else frozenset()
+        """What restarts cost, if jobs are to be moved; else nothing but the public columns."""
+        pause = {"pause"} if self.migrate == "upgrade" else set()
+        return frozenset(pause | {"mixed"} if self.mix else pause)
 
     def allocate(self, view: View, /) -> Plan:
         """Start what is best, and stop what must go for it."""
@@ -179,8 +133,10 @@ class Las:
 
     def _decide(self, view: View) -> Plan:
         order, contest = self._order, self._contest
-        self._demote(view)
+        order.begin()
         contest.feed(view)
+        for job, queue, height in order.demoted(view):
+            contest.worsen(job, queue, height)
         if order.promotions:
             self._promote(view)
         changes = contest.settle(view)
@@ -211,39 +167,25 @@ class Las:
             known = self._on_gpus[id(demand)] = demand, demand._replace(servers=servers if demand.gpus else demand.servers)
         return known[1]
 
-    def _demote(self, view: View) -> None:
-        order, contest, due = self._order, self._contest, view.now_s + TOLERANCE
-        for queue, crossings in enumerate(order.crossings):
-            while crossings and crossings[0][0] <= due:
-                _, job, started_s = heappop(crossings)
-                if not self._holds(job, queue, started_s) or job not in view.grants:
-                    continue
-                reached = order.attained(view, job) >= order.limits[queue] - TOLERANCE * gpus_of(view.demand(job))
-                if reached:
-                    contest.worsen(job, queue + 1.0, started_s)
-                order.expect(view, job, queue + reached, started_s)
-
     def _promote(self, view: View) -> None:
-        order, due = self._order, view.now_s + TOLERANCE
-        while order.promotions and order.promotions[0][0] <= due:
-            _, job, key = heappop(order.promotions)
-            if self._contest.waiting.get(job) is key:
-                order.promote(view, job)
+        promotions, waiting = self._order.promotions, self._contest.waiting
+        while promotions and promotions[0][0] <= view.now_s:
+            _, job, key = heappop(promotions)
+            if waiting.get(job) is key:
+                self._order.promote(view, job)
                 self._contest.wait(view, job)
 
     def _next_s(self) -> float:
-        """Return when a running job leaves a queue in which another waits, or a waiting one returns to the first."""
-        order, next_s = self._order, inf
-        for queue, crossings in enumerate(order.crossings):
-            if order.waiting[queue]:
-                while crossings and not self._holds(crossings[0][1], queue, crossings[0][2]):
-                    heappop(crossings)
-                if crossings and crossings[0][0] < next_s:
-                    next_s = crossings[0][0]
-        while order.promotions and self._contest.waiting.get(order.promotions[0][1]) is not order.promotions[0][2]:
-            heappop(order.promotions)
-        return min(next_s, order.promotions[0][0]) if order.promotions else next_s
+        """Return when a running job leaves a queue and that matters to others, or a waiting one returns to the first."""
+        promotions, waiting = self._order.promotions, self._contest.waiting
+        while promotions and waiting.get(promotions[0][1]) is not promotions[0][2]:
+            heappop(promotions)
+        next_s = self._order.next_crossing_s()
+        return min(next_s, promotions[0][0]) if promotions else next_s
 
-    def _holds(self, job: JobId, queue: int, started_s: float) -> bool:
-        seat = self._contest.running.seats.get(job)
-        return seat is not None and seat.height == started_s and seat.ladder.tag == queue
+    def _gain_s(self, view: View, job: JobId, old: Grant, new: Grant) -> float:
+        """Return what a move saves a job that runs on for as long as it has run so far."""
+        if not view.one("keeps_work", job):
+            return 0.0
+        share = 1 - speed_of(view, old) / speed_of(view, new)
+        return share * self._order.held_s(view, job) - view.belief.pause_s(job, old, new)

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
+from allocators._idle import Choices
 from allocators._knapsack import knapsack
 from allocators._programs import Horizon, Program, Solvers, solve
 from allocators._sizes import Market, Menu, Option, granularity_param, jobs_were, sizes_param
-from allocators._worth import OBJECTIVES, Offer, Worth, price_of_waiting, progress, values
+from allocators._worth import OBJECTIVES, Offer, Worth, in_steps, price_of_waiting, progress, ties, values
 from allocators.placement import Placer, placement_param, types_param
 from sim.contract import EMPTY, Cadence, Card, JobId, ParameterError, Plan, View, param
 
@@ -34,12 +35,18 @@ class MipElastic:
     one submitted earlier is served nowhere, all are divided again without the jobs submitted after that one; and where cores, memory or fragments keep a job
     from a place, no later one starts.
 
+    That sum saturates: a job that is done within L on four GPUs gains nothing from sixteen. Among choices of the same value the greatest
+    progress per second decides, ``sum w_i p_i(k) / min(L, r + ETC_i(k)) x_ik``, then the fewest changes, then the most units for those
+    submitted first. Both sums are counted in whole steps of `gap` (of 1e-6 for the second) times their largest term, rounded down, so that
+    every solver sees the same choices as equal. Our reading, too: a published optimum stays one.
+
     Without ``fifo_admission``, ``max_changes`` and several periods the program is a multiple-choice knapsack, which a dynamic program solves exactly
     (``solver=dp``): same objective, no gap. With ``periods`` > 1 the program looks several slots ahead, and only the first is carried out: job i makes
     progress ``q_it <= sum_k (slot / ETC_i(k)) x_ikt`` in slot t, ``sum_t q_it <= 1``, and the objective is ``sum_t gamma^t sum_i w_i q_it - c sum_it z_it``
     where z_it = 1 if the size of slot t is not that of the slot before; a start is one too. In the first slot the pause is taken off as above, later ones
-    charge only c. First come first served and the limit of changes bind the first slot. No solver is stopped by the clock, only by the gap, so that results
-    are the same on every machine; over several slots a decision on hundreds of jobs takes seconds.
+    charge only c. First come first served and the limit of changes bind the first slot, and so do the tie-breaks, with L of all slots. No
+    solver is stopped by the clock, only by the gap, so that results are the same on every machine; over several slots, where two solvers may
+    stop at different plans within ``slots_gap``, a decision on hundreds of jobs takes seconds.
 
     References
     ----------
@@ -62,7 +69,7 @@ class MipElastic:
     phi: float = param(0.0, unit="1/h", low=0, high=1000, help="Fairness: a job that waited h hours for its first start weighs 1 + phi h.")
     granularity: str = granularity_param()
     sizes: str = sizes_param()
-    gap: float = param(1e-6, low=0, high=0.5, help="Relative gap to the proven optimum at which a solver may stop.")
+    gap: float = param(1e-6, low=0, high=0.5, help="Step of progress, relative to the most of any job: plans equal in steps are equally good.")
     solver: str = param(
         "auto",
         choices=("auto", "highs", "cbc", "dp"),
@@ -80,6 +87,7 @@ class MipElastic:
     _worth: Worth = field(init=False, repr=False)
     _solvers: Solvers | None = field(init=False, repr=False)
     _turned_away: int = field(init=False, repr=False, default=0)
+    _choices: Choices = field(init=False, repr=False, default_factory=Choices)
 
     needs = frozenset({"scaling", "rates", "remaining_work", "pause"})
     card = Card(
@@ -133,15 +141,17 @@ class MipElastic:
         return Cadence(on_arrival=self.events, on_finish=self.events, on_capacity=self.events, every_s=self.every_s)
 
     def remarks(self) -> tuple[str, ...]:
-        """Say which solver is missing or failed, and which jobs were refused."""
+        """Say which solver is missing or failed, which jobs were refused, and whether there was anything to resize."""
         said = list(self._solvers.remarks()) if self._solvers else []
         if self._turned_away:
             said.append(f"{jobs_were(self._turned_away)} refused: the cluster has no size that is large enough in units of granularity={self.granularity}.")
+        said += self._choices.remark("mip_elastic", "it only chose which of them run")
         return tuple(said)
 
     def allocate(self, view: View, /) -> Plan:
         """Value, divide, and seat."""
         self._menu.feed(view)
+        self._choices.jobs += len(view.delta.arrived)
         self._worth.forget(view.delta.finished)
         if not len(view.active):
             return EMPTY
@@ -154,6 +164,10 @@ class MipElastic:
         self._turned_away += len(refused)
         self._worth.forget(refused)
         return Plan(changes, refused, notes=turn.notes | {"refused": float(len(refused))})
+
+    def look(self, options: Sequence[Option]) -> None:
+        """Take note of whether anybody has a choice of sizes."""
+        self._choices.look(options)
 
     def _divide(self, view: View) -> tuple[_Turn, dict[JobId, int]]:
         last: JobId | None = None
@@ -190,6 +204,7 @@ class _Turn:
     def choose(self, market: Market) -> Mapping[JobId, int]:
         """Give every job of a market its size."""
         options = [*market.running, *market.waiting]
+        self._asked.look(options)
         offers = [self._worth.offer(self._view, option) for option in options]
         at = (self._ahead if self._asked.periods > 1 else self._at_once)(market, options, offers)
         resized = sum([offer.held not in {-1, place} for offer, place in zip(offers, at, strict=True)])
@@ -201,12 +216,15 @@ class _Turn:
 
     def _at_once(self, market: Market, options: Sequence[Option], offers: Sequence[Offer]) -> list[int]:
         worth = values(self._asked.objective, offers, self._asked.lookahead_s)
-        program = self._program(market, options, offers, worth)
+        program = self._program(market, options, offers, in_steps(worth, self._asked.gap))
         if self._solvers is None:
-            at, objective = _exact(program)
+            found = knapsack(program.sizes, program.values, program.optional, program.capacity, program.ties)
+            assert found is not None, "what running jobs hold fits"
+            at = found.at
         else:
-            at, objective, gap, _ = solve(program, self._solvers)
+            at, _, gap, _ = solve(program, self._solvers)
             self.notes["gap"] = max(self.notes["gap"], gap)
+        objective = fsum([row[place] for row, place in zip(worth, at, strict=True) if place >= 0])
         if self._asked.objective == "etc":
             objective = price_of_waiting(offers) * fsum([offer.weight for offer in offers]) - objective
         self.notes["objective"] += objective
@@ -227,19 +245,8 @@ class _Turn:
 
     def _program(self, market: Market, options: Sequence[Option], offers: Sequence[Offer], worth: Sequence[Sequence[float]]) -> Program:
         optional = [not option.held or (self._asked.preempt_to_zero and not option.fixed) for option in options]
-        held = [offer.held for offer in offers]
-        return Program([option.sizes for option in options], worth, optional, market.capacity, held, self._asked.fifo_admission, self._changes)
-
-
-def _exact(program: Program) -> tuple[list[int], float]:
-    """Solve by dynamic programming; of sizes that are equally good a job keeps the one that it has."""
-    orders = [_first(held, len(sizes)) for sizes, held in zip(program.sizes, program.held, strict=True)]
-    sizes = [[size[at] for at in order] for size, order in zip(program.sizes, orders, strict=True)]
-    worth = [[value[at] for at in order] for value, order in zip(program.values, orders, strict=True)]
-    found = knapsack(sizes, worth, program.optional, program.capacity)
-    assert found is not None, "what running jobs hold fits"
-    return [order[at] if at >= 0 else -1 for order, at in zip(orders, found.at, strict=True)], found.objective
-
-
-def _first(held: int, places: int) -> list[int]:
-    return list(range(places)) if held < 0 else [held, *range(held), *range(held + 1, places)]
+        held, asked = [offer.held for offer in offers], self._asked
+        window_s = asked.lookahead_s if asked.periods == 1 else asked.periods * asked.slot_s
+        levels = ties(offers, options, window_s)
+        sizes = [option.sizes for option in options]
+        return Program(sizes, worth, optional, market.capacity, held, asked.fifo_admission, self._changes, levels)

@@ -9,6 +9,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from allocators._displace import settle
+from allocators._idle import none_of
 from allocators._staff import Size, Staff, held_size, size_of
 from allocators.placement import Placer, placement_param, types_param
 from sim.contract import EMPTY, Cadence, Card, Demand, JobId, Plan, View, param
@@ -55,6 +56,8 @@ class Optimus:
     types: str = types_param()
     _place: Placer = field(init=False, repr=False)
     _staff: Staff = field(init=False, repr=False)
+    _jobs: int = field(init=False, repr=False, default=0)
+    _resizes: bool = field(init=False, repr=False, default=False)
 
     needs = frozenset({"servers", "scaling", "rates", "remaining_work"})
     card = Card(
@@ -84,14 +87,22 @@ class Optimus:
         """Asked at intervals only."""
         return Cadence(on_arrival=False, on_finish=False, on_capacity=False, every_s=self.interval_s)
 
+    def remarks(self) -> tuple[str, ...]:
+        """Say that nothing was resized."""
+        if not self._jobs or self._resizes:
+            return ()
+        return (f"optimus resized nothing: {none_of(self._jobs)} had another size than it asked for.",)
+
     def allocate(self, view: View, /) -> Plan:
         """Divide what there is."""
         self._staff.forget(view.delta.finished)
+        self._jobs += len(view.delta.arrived)
         jobs = view.active.ids.tolist()
         if not jobs:
             return EMPTY
         self._staff.learn(view, jobs)
         sizes = self._divided(view, jobs)
+        self._resizes = self._resizes or any(size != size_of(view.demand(job)) for job, size in sizes.items())
         changes = settle(view, self._place, sorted(sizes, key=lambda job: _turn(view, job, sizes[job])), lambda job: self._wishes(view, job, sizes[job]))
         return Plan(changes) if changes else EMPTY
 

@@ -11,7 +11,7 @@ from sim.contract import Demand, Gang, Grant, JobId, Part, Room, View, param
 Spot = tuple[int, int]
 """(node, replicas on it)"""
 
-PLACEMENTS: Final = ("pack", "fewest", "consolidate", "spread", "anywhere")
+PLACEMENTS: Final = ("pack", "fewest", "consolidate", "first_fit", "spread", "anywhere")
 TYPES: Final = ("fastest", "slowest_that_fits", "cheapest")
 
 
@@ -20,7 +20,9 @@ def placement_param() -> Any:
     return param(
         "fewest",
         choices=PLACEMENTS,
-        help="pack: fullest nodes first. fewest: fewest nodes possible now. consolidate: only on the fewest nodes that could ever hold the gang, else wait. "
+        help="pack: fullest nodes first. fewest: fewest nodes possible now. consolidate: only on the "
+        "fewest nodes that could ever hold the gang, else wait; of those with room for it the fullest "
+        "(best fit). first_fit: the same, but of those with room the one with the lowest number. "
         "spread: emptiest nodes first, evenly. anywhere: count only, lowest node number first.",
     )
 
@@ -45,10 +47,13 @@ class Ways(NamedTuple):
         not hold the gang even if they were empty are left out.
     by_mask : bool
         Whether GPUs are all that matters there: the job asks for no servers, and for no cores and memory, or no node limits them.
+    preferred : int
+        How many groups are as good as the first one; all of them for a job without GPUs.
     """
 
     groups: tuple[tuple[int, ...], ...]
     by_mask: bool
+    preferred: int
 
 
 class Placer:
@@ -67,6 +72,9 @@ class Placer:
     -----
     Parameter servers are placed after the workers and like a job without GPUs, on nodes without GPUs first. Our reading; the papers leave it open.
 
+    On the fewest nodes, a gang fills the emptiest ones and leaves its rest to the fullest that has
+    room for it; with ``first_fit`` to the one with the lowest number.
+
     Ties go to the node with the lowest number. Where nodes do not limit cores and memory, only bit sets of free GPUs are looked at and the cost does not
     grow with the number of nodes that do not matter; otherwise every node of the admitted pools is asked what it can still take.
     """
@@ -75,6 +83,7 @@ class Placer:
         self._how, self._types, self._mix = how, types, mix
         self._find = _BY_MASK[how]
         self._one_if_it_can = how in {"fewest", "consolidate"}
+        self._may_wait = how in {"consolidate", "first_fit"}
         self._ways: dict[int, Ways] = {}
         self._on_one: dict[tuple[int, int], Grant] = {}
         self._ever: dict[tuple[int, int, int], int] = {}
@@ -83,7 +92,7 @@ class Placer:
     def __call__(self, view: View, demand: Demand, avoid: Collection[int] = ()) -> Grant | None:
         """Return a grant of one gang with no worker on nodes to avoid, reserved on ``view.room``, or None if there is no room now."""
         room = view.room
-        groups, by_mask = self._ways.get(id(demand)) or self.ways(view, demand)
+        groups, by_mask, _ = self._ways.get(id(demand)) or self.ways(view, demand)
         for pools in groups:
             if demand.gpus and (room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)) < demand.replicas:
                 continue
@@ -115,7 +124,7 @@ class Placer:
     def _within(self, view: View, demand: Demand, pools: tuple[int, ...], avoid: Collection[int], *, by_mask: bool) -> Grant | None:
         room = view.room
         spots = self._find(room, pools, demand.replicas) if by_mask else _by_fit(room, pools, demand, self._how, avoid)
-        if spots is None or (self._how == "consolidate" and len(spots) > self._fewest_ever(view, demand, pools)):
+        if spots is None or (self._may_wait and len(spots) > self._fewest_ever(view, demand, pools)):
             return None
         grant = self._grant(demand, spots)
         room.take(grant)
@@ -135,7 +144,7 @@ class Placer:
 
     def counts(self, view: View, demand: Demand) -> bool:
         """Tell whether enough free GPUs are all that a demand needs in order to be placed."""
-        return self.ways(view, demand).by_mask and self._how != "consolidate"
+        return self.ways(view, demand).by_mask and not self._may_wait
 
     def ways(self, view: View, demand: Demand) -> Ways:
         """Return where a demand may go, in order, and whether GPUs are all that matters there."""
@@ -144,7 +153,9 @@ class Placer:
             nodes, pools = view.cluster.nodes, view.room.pools
             here = [nodes[node] for at in demand.pools for node in pools[at].nodes]
             unlimited = not (demand.cpus or demand.mem_gb) or all(node.cpus == inf and node.mem_gb == inf for node in here)
-            known = self._ways[id(demand)] = Ways(self._groups(view, demand), demand.gpus == 1 and unlimited and demand.servers is None)
+            groups, preferred = self._groups(view, demand)
+            by_mask = demand.gpus == 1 and unlimited and demand.servers is None
+            known = self._ways[id(demand)] = Ways(groups, by_mask, preferred)
         return known
 
     def run_time_s(self, view: View, job: JobId, at: int = 0) -> float:
@@ -187,7 +198,7 @@ class Placer:
             known = self._on_one[node, id(demand)] = Grant((Gang(part),))
         return known
 
-    def _groups(self, view: View, demand: Demand) -> tuple[tuple[int, ...], ...]:
+    def _groups(self, view: View, demand: Demand) -> tuple[tuple[tuple[int, ...], ...], int]:
         types = view.cluster.types
         keys: dict[str, Callable[[int], float]] = {
             "fastest": lambda at: -types[at].speed,
@@ -197,11 +208,15 @@ class Placer:
         by_type: dict[int, list[int]] = {}
         for at in demand.pools:
             by_type.setdefault(view.room.pools[at].type_at, []).append(at)
-        order = sorted(by_type, key=lambda at: (at >= 0, keys[self._types](at) if at >= 0 else 0.0, at))
-        groups = [tuple(by_type[at]) for at in order]
-        if (self._mix or not demand.gpus) and len(groups) > 1:
-            groups.append(tuple(at for group in groups for at in group))
-        return tuple(group for group in groups if _holds(view, demand, group))
+        rank = {at: (at >= 0, keys[self._types](at) if at >= 0 else 0.0) for at in by_type}
+        order = sorted(by_type, key=lambda at: (*rank[at], at))
+        fit = [at for at in order if _holds(view, demand, by_type[at])]
+        groups = [tuple(by_type[at]) for at in fit]
+        preferred = sum(rank[at] == rank[fit[0]] for at in fit)
+        if (self._mix or not demand.gpus) and len(order) > 1:
+            whole = tuple(pool for at in order for pool in by_type[at])
+            groups += [whole] if _holds(view, demand, whole) else []
+        return tuple(groups), preferred if demand.gpus else len(groups)
 
 
 def alone(view: View, demand: Demand, groups: Iterable[Sequence[int]]) -> Grant:
@@ -295,6 +310,12 @@ def _fewest(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
     return spots
 
 
+def _first_fit(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
+    *full, (_, rest) = _fewest(room, pools, need)
+    used = {node for node, _ in full}
+    return [*full, (min(node for node in nodes_with(room, pools, rest) if node not in used), rest)]
+
+
 def _spread(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
     levels = {(free, -pool): room.masks[pool][free] for pool in pools for free in range(1, len(room.masks[pool]))}
     taken: dict[tuple[int, int], int] = {}
@@ -322,6 +343,7 @@ _BY_MASK: Final[dict[str, Callable[[Room, Sequence[int], int], list[Spot]]]] = {
     "pack": _pack,
     "fewest": _fewest,
     "consolidate": _fewest,
+    "first_fit": _first_fit,
     "spread": _spread,
     "anywhere": _anywhere,
 }
@@ -333,20 +355,14 @@ def _by_fit(room: Room, pools: Sequence[int], demand: Demand, how: str, avoid: C
         return None
     if how == "spread":
         return _evenly(fits, demand.replicas)
-    fits.sort(key=_ORDERS[how])
-    spots = _walk(fits, demand.replicas)
-    if how in {"fewest", "consolidate"} and len(spots) > 1:
-        spots = _top_off(fits, spots)
-    elif how in {"fewest", "consolidate"}:
-        spots = [(min((fit, node) for fit, node in fits if fit >= demand.replicas)[1], demand.replicas)]
-    return spots
+    order = _ORDERS.get(how)
+    spots = _walk(sorted(fits, key=order or (lambda fit: (-fit[0], fit[1]))), demand.replicas)
+    return spots if order else _top_off(fits, spots, first=how == "first_fit")
 
 
 _ORDERS: Final[dict[str, Callable[[Spot], tuple[int, int]]]] = {
     "pack": lambda fit: (fit[0], fit[1]),
     "anywhere": lambda fit: (fit[1], 0),
-    "fewest": lambda fit: (-fit[0], fit[1]),
-    "consolidate": lambda fit: (-fit[0], fit[1]),
 }
 
 
@@ -370,19 +386,15 @@ def _walk(fits: Iterable[tuple[int, int]], need: int) -> list[Spot]:
     return spots
 
 
-def _top_off(fits: list[tuple[int, int]], spots: list[Spot]) -> list[Spot]:
+def _top_off(fits: list[tuple[int, int]], spots: list[Spot], *, first: bool) -> list[Spot]:
     # The last node only takes the rest: the fullest node that has room for it does as well and leaves the emptier one whole.
     rest, used = spots[-1][1], {node for node, _ in spots[:-1]}
-    _, node = min((fit, node) for fit, node in fits if fit >= rest and node not in used)
-    return [*spots[:-1], (node, rest)]
+    last = [(fit, node) for fit, node in fits if fit >= rest and node not in used]
+    return [*spots[:-1], (min(node for _, node in last) if first else min(last)[1], rest)]
 
 
 def _evenly(fits: list[tuple[int, int]], need: int) -> list[Spot]:
-    taken = dict.fromkeys((node for _, node in fits), 0)
     left = {node: fit for fit, node in fits}
-    while need:
-        node = min(left, key=lambda node: (-left[node], node))
-        left[node] -= 1
-        taken[node] += 1
-        need -= 1
-    return [(node, count) for node, count in sorted(taken.items()) if count]
+    for _ in range(need):
+        left[min(left, key=lambda node: (-left[node], node))] -= 1
+    return sorted((node, fit - left[node]) for fit, node in fits if fit > left[node])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import inf, isnan
+from math import inf
 
 from allocators.placement import Placer, mix_param, placement_param, types_param
-from sim.contract import EMPTY, Cadence, Card, Demand, Gang, Grant, JobId, Part, Plan, View
+from sim.contract import EMPTY, LATEST_S, Cadence, Card, Demand, Gang, Grant, JobId, Part, Plan, View
 
 
 @dataclass
@@ -19,8 +19,7 @@ class Recorded:
     A job goes to the GPU type on which its run time was recorded, where the trace names it and that type has room; else to the type that ``types`` prefers.
     Where the described cluster has no room, the whole gang goes to the unpriced overflow node; the time spent there says when and by how much the described
     cluster would not have done. A start before the submission happens at the submission; an evicted job, whose start is over, starts again at once; a job
-    without a recorded start is refused. The start is exact, the end follows the performance model. Starts less than 1 ms apart may be 1 ms late, because no
-    allocator is woken more often than that.
+    without a recorded start, or with one after the clock ends, is refused. The start is exact, the end follows the performance model.
     """
 
     placement: str = placement_param()
@@ -61,10 +60,10 @@ class Recorded:
         without: list[JobId] = []
         for job in delta.arrived:
             start_s = view.one("recorded_start_s", job)
-            if isnan(start_s):
-                without.append(job)
-            else:
+            if start_s <= LATEST_S:
                 heappush(due, (start_s, job))
+            else:
+                without.append(job)
         for eviction in delta.evicted:
             if eviction.job not in delta.finished:
                 heappush(due, (now_s, eviction.job))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from allocators._backlog import Backlog, Key, Lanes, backlog, head_param
+from allocators._patience import Patience, wait_for_type_param
 from allocators.placement import Placer, mix_param, placement_param, types_param
 from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View, param
 
@@ -35,6 +36,7 @@ class Sjf:
     placement: str = placement_param()
     types: str = types_param()
     mix: bool = mix_param()
+    wait_for_type: float = wait_for_type_param()
     _queue: Backlog | Lanes = field(init=False, repr=False)
     _place: Placer = field(init=False, repr=False)
 
@@ -58,8 +60,8 @@ class Sjf:
 
     def __post_init__(self) -> None:
         """Prepare an empty queue."""
-        self._queue = backlog(self.head, self._key)
         self._place = Placer(self.placement, self.types, self.mix)
+        self._queue = backlog(self.head, self._key, Patience.of(self._place, self.wait_for_type))
 
     @property
     def needs(self) -> frozenset[str]:
@@ -70,6 +72,8 @@ class Sjf:
         """Start what has room, shortest first."""
         self._queue.feed(view)
         started = self._queue.start(view, self._place)
+        if self.wait_for_type:
+            return Plan(started, wake_at_s=self._queue.wake_at_s)
         return Plan(started) if started else EMPTY
 
     def _key(self, view: View, job: JobId) -> Key:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from allocators._inside import Inside, Make, SubView, is_tick, next_tick
 from allocators.placement import could_ever_hold
-from sim.contract import EMPTY, Allocator, Cadence, Card, Delta, Demand, Grant, JobId, ParameterError, Plan, Spec, View, param, remarks_of
+from sim.contract import EMPTY, Allocator, Cadence, Card, Delta, Demand, Grant, JobId, ParameterError, Plan, Spec, View, instant, param, remarks_of
 
 
 @dataclass
@@ -109,9 +109,15 @@ class Partition:
         return Plan(changes, frozenset(refuse), wake_at_s, notes, seamless) if changes or refuse or notes or wake_at_s < inf else EMPTY
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what those inside have to say."""
+        """Return what those inside have to say, and that there is one part only."""
         inner = [self._inner_model(), *(part.inside.allocator for part in self._parts.values())]
-        return tuple(dict.fromkeys(sentence for allocator in inner for sentence in remarks_of(allocator)))
+        said = tuple(dict.fromkeys(sentence for allocator in inner for sentence in remarks_of(allocator)))
+        if len(self._parts) != 1:
+            return said
+        (part,) = self._parts.values()
+        why = f"no job names a {self.by}" if part.name == "none" else f"all jobs are of one {self.by}, {part.name}"
+        nodes = f" on the nodes of {part.name}" if part.elsewhere.any() else ""
+        return (f"partition divided nothing: {why}; the schedule is that of {self.inner}{nodes}.", *said)
 
     def _inner_model(self) -> Allocator:
         if self._model is None:
@@ -245,6 +251,7 @@ class Switch:
     then: Spec = param(Spec("easy"), help="The allocator from then on.")  # noqa: RUF009
     _first: Inside | None = field(init=False, repr=False, default=None)
     _then: Inside | None = field(init=False, repr=False, default=None)
+    _begun: bool = field(init=False, repr=False, default=False)
     _switched: bool = field(init=False, repr=False, default=False)
 
     card = Card(
@@ -291,11 +298,12 @@ class Switch:
     def allocate(self, view: View, /) -> Plan:
         """Ask the one whose time it is."""
         first, then = self._both()
-        if view.now_s < self.at_s:
+        self._begun, at_s = True, instant(self.at_s)
+        if view.now_s < at_s:
             first.hear(self._for(first, view, view.delta))
             plan = first.ask(SubView(view, first.news())) if first.is_due(view.now_s, active=len(view.active) > 0) else EMPTY
             own_tick_s = inf if first.cadence.every_s == then.cadence.every_s else next_tick(view.now_s, first.cadence.every_s)
-            return plan._replace(wake_at_s=min(self.at_s, first.wake_at_s, own_tick_s))
+            return plan._replace(wake_at_s=min(at_s, first.wake_at_s, own_tick_s))
         installed, self._switched = not self._switched, True
         delta = Delta(tuple(view.waiting.ids.tolist())) if installed else view.delta
         possible = self._for(then, view, delta)
@@ -307,8 +315,11 @@ class Switch:
         return Plan(refuse=hopeless, wake_at_s=then.wake_at_s) if hopeless or then.wake_at_s < inf else EMPTY
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what either has to say."""
-        return tuple(dict.fromkeys(sentence for inside in self._both() for sentence in remarks_of(inside.allocator)))
+        """Return what either has to say, and that the run was over before the second one had its turn."""
+        said = tuple(dict.fromkeys(sentence for inside in self._both() for sentence in remarks_of(inside.allocator)))
+        if self._switched or not self._begun:
+            return said
+        return (f"switch never changed: nothing was left to decide at {self.at_s:,.0f} s; the schedule is that of {self.first}.", *said)
 
     def _both(self) -> tuple[Inside, Inside]:
         if self._first is None or self._then is None:

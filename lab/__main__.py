@@ -6,16 +6,17 @@ import argparse
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import report
 from lab import catalog
+from lab.commands.given import UsageError, cluster_of, trace_spec
 from lab.commands.plan import add_plan
 from lab.commands.replay import add_replay
 from lab.commands.report import add_report
-from lab.commands.run import UsageError, cluster_of, command_run, trace_spec
+from lab.commands.run import command_run
 from lab.commands.runs import add_compare, add_runs
 from lab.commands.sweep import StoppedError, add_sweep
 from lab.scenario import MADE, READY, TraceSpec
@@ -101,9 +102,11 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="SPEC|FILE",
         help="the machines, e.g. 16x8:v100,4x4:t4, a .json description or a .csv of virtual clusters; else the sample's own, or one built from the trace",
     )
-    parser.add_argument("--allocator", metavar="NAME[:key=value,...]", action="append", help="a policy; repeat to compare")
+    parser.add_argument("--allocator", metavar="NAME[:key=value,...]", action="append", help="a policy, or all; repeat to compare")
     parser.add_argument(
-        "--perf", metavar="NAME[:key=value,...]", help="the performance model; table=FILE.csv is a profile of your own, for those that have a table"
+        "--perf",
+        metavar="NAME[:key=value,...]",
+        help="how fast jobs run; auto = every policy under the plainest model that it can run under; table=FILE.csv is a profile of your own",
     )
     parser.add_argument("--without-unmeasured", action="store_true", help="leave out jobs of which the profile of measured throughputs knows too little")
     parser.add_argument("--seed", metavar="N", help="of everything random (default 0)")
@@ -167,7 +170,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_list)
-    parser.add_argument("what", choices=_LISTS, help="what to show")
+    parser.add_argument("what", choices=_LISTS, nargs="?", help="what to show; without it, what can be shown")
     parser.add_argument("name", nargs="?", help="for params: an allocator, a model, made:WORKLOAD, overheads or faults")
 
 
@@ -235,21 +238,30 @@ def _list(args: argparse.Namespace) -> None:
         return
     if args.name:
         raise UsageError(f"list {args.what} takes no name, so {args.name!r} is too much. Only list params wants one.")
-    if args.what == "profiles":
-        for name in PROFILES:
-            print(name)
+    if not args.what:
+        for what, listed in _CHOICES.items():
+            print(f"{what:<14} {', '.join(choice.name for choice in listed())}")
+        print(f"{'params NAME':<14} the parameters of an allocator, a model, made:WORKLOAD, overheads or faults")
         return
-    lists = {
-        "allocators": catalog.allocator_choices,
-        "formats": catalog.formats,
-        "samples": catalog.samples,
-        "workloads": catalog.workloads,
-        "models": catalog.perf_models,
-        "beliefs": catalog.beliefs,
-        "checkpoints": catalog.checkpoints,
-    }
-    for choice in lists[args.what]():
-        print(f"{choice.name:<14} {choice.title}{': ' + choice.help if choice.help else ''}")
+    for choice in _CHOICES[args.what]():
+        title = f"{choice.title}{': ' + choice.help if choice.help else ''}"
+        print(f"{choice.name:<14} {title}".rstrip() if title else choice.name)
+
+
+def _profiles() -> list[catalog.Choice]:
+    return [catalog.Choice(name, "", "") for name in PROFILES]
+
+
+_CHOICES: Final[Mapping[str, Callable[[], Sequence[catalog.Choice]]]] = {
+    "allocators": catalog.allocator_choices,
+    "formats": catalog.formats,
+    "samples": catalog.samples,
+    "workloads": catalog.workloads,
+    "profiles": _profiles,
+    "models": catalog.perf_models,
+    "beliefs": catalog.beliefs,
+    "checkpoints": catalog.checkpoints,
+}
 
 
 def _describe(info: ParamInfo) -> str:

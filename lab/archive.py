@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import lzma
 import re
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +20,7 @@ from lab.store.files import MANIFEST
 from lab.store.index import RUN
 from lab.words import plural
 from sim.errors import TrainyardError
+from sim.readers.source import DAMAGED, opened_zip
 
 MOST_MB: Final = 500.0
 """Of an archive, unpacked."""
@@ -33,7 +32,7 @@ _TABLES: Final = ("utilisation_by_type", "failed_by")
 _TEXTS: Final = ("reason",)
 """Of the numbers of a run those that are tables of numbers, and those that are texts."""
 _GREATEST: Final = 1e300
-_DAMAGED: Final = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
+_DAMAGED: Final = (*DAMAGED, TypeError, AttributeError)
 """What reading a damaged or hostile archive raises."""
 
 
@@ -80,9 +79,9 @@ def _is_sound(store: Store, key: str) -> bool:
 def is_archive(data: bytes) -> bool:
     """Tell whether a file looks like what `packed` wrote."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as file:
+        with opened_zip(data, "") as file:
             return _LIST in file.namelist()
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
+    except (*DAMAGED, TrainyardError):
         return False
 
 
@@ -153,7 +152,7 @@ def unpack(store: Store, owner: str, data: bytes, name: str, *, results: bool) -
 
 def _opened(data: bytes, name: str) -> _Contents:
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as file:
+        with opened_zip(data, name) as file:
             if sum(one.file_size for one in file.infolist()) > MOST_MB * 1e6:
                 raise StoreError(f"{name}: unpacked, this archive has more than {MOST_MB:.0f} MB. Export fewer things at once.")
             about = parse_json(file.read(_LIST).decode(), name)

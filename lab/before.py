@@ -12,7 +12,6 @@ from lab.start import RETRIES
 from lab.study import Study
 from lab.words import plural
 from sim.endings import HOPELESS
-from sim.errors import ParameterError
 from sim.perf.model import Needing, Staffed
 from sim.trace import Trace
 
@@ -20,21 +19,14 @@ _ROUNDING_GB: Final = 1e-9
 
 
 def remarks(study: Study, trace: Trace) -> list[str]:
-    """Return what will run differently than one might think, and which jobs never will, as sentences.
-
-    Raises
-    ------
-    ParameterError
-        If one of the policies cannot run here.
-    """
+    """Return what will run differently than one might think, and which jobs never will, as sentences; nothing on policies that cannot run here."""
     base = study.base
     choices = [catalog.allocator(spec, trace, base.perf) for spec in study.allocators]
-    for choice in choices:
-        if choice.reason:
-            raise ParameterError(f"{choice.name} cannot run here: {choice.reason}")
-    said = [f"{label}: {sentence}" for label, choice in zip(study.labels, choices, strict=True) for sentence in choice.remarks]
-    for label, spec in zip(study.labels, study.allocators, strict=True):
-        said += [f"{label}: {sentence}" for sentence in turns.warnings(spec, base.overheads)]
+    said: list[str] = []
+    gpus = int(trace.numbers("num_gpus").max(initial=0.0))
+    for label, spec, choice in zip(study.labels, study.allocators, choices, strict=True):
+        if not choice.reason:
+            said += [f"{label}: {sentence}" for sentence in (*choice.remarks, *turns.warnings(spec, base.overheads, gpus))]
     if not profiles.is_profiled(base.perf):  # what a profile cannot hold has been said, with the ways out
         said += machines.impossible(trace, base.cluster, catalog.instance("perf", base.perf)).sentences()
     return said + _tried_for_ever(study, trace)

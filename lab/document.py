@@ -58,6 +58,11 @@ def _too_deep(data: Any) -> bool:
     return any(isinstance(item, (dict, list)) for item in level)
 
 
+def _without_format(data: Mapping[str, Any]) -> dict[str, Any]:
+    inner = ("study", "base")
+    return {key: _without_format(value) if key in inner else value for key, value in data.items() if key != "format"}
+
+
 def pack_document(data: Mapping[str, Any]) -> str:
     """Return a document as URL-safe text."""
     packed = zlib.compress(canonical_json(data).encode(), 9)
@@ -97,8 +102,8 @@ class Document(ABC):
         """Read what `to_json` wrote; raises a `TrainyardError` if it cannot be used."""
 
     def canonical(self) -> str:
-        """Return the JSON text that is the same for equal ones, byte for byte."""
-        return canonical_json(self.to_json())
+        """Return the JSON text that is the same for equal ones, byte for byte, whatever the format that they were read from."""
+        return canonical_json(_without_format(self.to_json()))
 
     def pack(self) -> str:
         """Return a short form for an address: URL-safe text of some hundred characters."""
@@ -152,8 +157,8 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
-def settings(what: str, data: Any, cls: type) -> dict[str, Any]:
-    """Return a table whose keys are fields of a dataclass.
+def settings(what: str, data: Any, cls: type, *more: str) -> dict[str, Any]:
+    """Return a table whose keys are fields of a dataclass, or one of `more`.
 
     Raises
     ------
@@ -164,7 +169,7 @@ def settings(what: str, data: Any, cls: type) -> dict[str, Any]:
         raise ParameterError(f"The {what} is not a table of settings but {str(data)[:60]!r}.")
     names = [item.name for item in fields(cls)]
     for key in data:
-        if key not in (*names, "kind"):
+        if key not in (*names, *more, "kind"):
             raise ParameterError(f"The {what} has no setting '{key}'. It has: {', '.join(names)}.")
     return {str(key): value for key, value in data.items() if key != "kind"}
 

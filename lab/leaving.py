@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
+import pyarrow as pa
+
 LEAVE_AFTER_S: Final = 60.0
+_LARGE: Final = 10_000_000
+"""Bytes of a file whose memory is worth giving back to the system at once."""
 
 
 class Leaving:
@@ -55,3 +63,15 @@ class Leaving:
                 return  # it came back, or everything was closed, in the moment in which the time was over
         for left in self._then:
             left(watcher)
+
+
+def tidy(size: int = _LARGE) -> None:
+    """Give memory that is free back to the system, after a file of so many bytes was read or its jobs were let go of."""
+    if size < _LARGE:
+        return
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            # The allocator of the GNU library keeps what is free; others have no such call.
+            ctypes.CDLL("libc.so.6").malloc_trim(0)

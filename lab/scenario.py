@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
@@ -14,6 +14,8 @@ from sim.cluster import Cluster, NodeGroup
 from sim.errors import ParameterError
 from sim.generate import canonical
 from sim.params import Spec
+from sim.perf.copies import FREE
+from sim.perf.profiled import Profiled
 from sim.result import RESULTS_VERSION
 from sim.simulator import Measure
 
@@ -24,10 +26,14 @@ NO_FAULTS: Final = Spec("faults")
 MADE: Final = "made:"
 READY: Final = ("sample:", "store:", MADE)
 """Beginnings of sources that are no file, so that there is nothing to read."""
+NEW_COSTS: Final = Spec.of("overheads", restart_s=60.0)
+"""What a comparison begins with that is made anew: 60 s to come back from a checkpoint, our assumption. Documents that name no cost mean none."""
 STOPS: Final = ("drained", "horizon", "measured")
 _READ: Final = {"zone": None, "cpu_jobs": "drop", "unfinished": "drop", "since": "submit", "mapping": (), "time_unit": "s", "duration_unit": "s"}
 LOADS_BY: Final = ("pace", "jobs")
 """How a load is reached: the same jobs at another pace, or fewer or more jobs in the same time."""
+FORMAT: Final = 2
+"""Of the documents that are written. Before format 2, which the documents do not name, copies of a job cost nothing unless the profiled model said so."""
 _LATER: Final = ("load_by", "every_user", "sample", "sample_seed", "anonymise")
 """Changes of a trace that are written only where they are made, so that the keys of all other scenarios stay what they are."""
 
@@ -215,6 +221,7 @@ class Scenario:
         """Return plain values, complete but for parameters that have their defaults."""
         return {
             "kind": "scenario",
+            "format": FORMAT,
             "name": self.name,
             "trace": self.trace.to_json(),
             "cluster": self.cluster.to_json(),
@@ -238,16 +245,17 @@ class Scenario:
         TrainyardError
             If a key is missing or unknown, or a value cannot be used.
         """
-        known = settings("scenario", data, cls)
+        known = settings("scenario", data, cls, "format")
         for key in ("trace", "cluster", "allocator"):
             if key not in known:
                 raise ParameterError(f"The scenario has no '{key}'. Save it again from the page, or add it.")
-        made: dict[str, Any] = {key: _READERS[key](value) for key, value in known.items()}
+        known = as_meant(known, (as_spec(known["allocator"]),))
+        made: dict[str, Any] = {key: _READERS[key](value) for key, value in known.items() if key != "format"}
         return cls(**made)
 
     def canonical(self) -> str:
         """Return the JSON text that is the same for equal scenarios, byte for byte."""
-        return canonical_json(self.to_json())
+        return canonical_json({key: value for key, value in self.to_json().items() if key != "format"})
 
     def key(self, trace_digest: str) -> str:
         """Return the hash under which the result is stored.
@@ -263,7 +271,7 @@ class Scenario:
         """
         body = self.to_json() | {"cluster": self.cluster.digest, "results_version": RESULTS_VERSION}
         body["trace"] = {"digest": trace_digest} | self.trace.matters()
-        del body["name"]
+        del body["name"], body["format"]
         return hashlib.blake2b(canonical_json(body).encode(), digest_size=16).hexdigest()
 
 
@@ -309,6 +317,26 @@ def as_spec(value: Any) -> Spec:
     if not isinstance(value, str) and not (isinstance(value, Mapping) and "name" in value and isinstance(value.get("params", {}), Mapping)):
         raise ParameterError(f"{value!r:.80} is neither a name nor a table with 'name' and 'params'.")
     return Spec.from_json(value)
+
+
+def as_meant(base: Mapping[str, Any], policies: Sequence[Spec]) -> dict[str, Any]:
+    """Return a scenario as JSON with what its format left unsaid: under policies that fork, the price of copies as it was then.
+
+    Raises
+    ------
+    ParameterError
+        If a later version wrote it, or a policy or the performance model is unknown.
+    """
+    written = whole("format", base.get("format", 1))
+    if written > FORMAT:
+        raise ParameterError(f"The scenario has format {written}, but this version reads up to {FORMAT}. Open it with a newer version.")
+    made = dict(base)
+    if written < FORMAT and any("forks" in catalog.allocator(spec).needs for spec in policies):
+        perf = as_spec(base.get("perf", RIGID))
+        known = {"efficiency": FREE["efficiency"]} if catalog.is_model(perf, Profiled) else FREE
+        made["perf"] = Spec.of(perf.name, **{**known, **perf.values}).to_json()
+        made["format"] = FORMAT
+    return made
 
 
 def _params(name: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from allocators import REGISTRY
 from lab import catalog, profiles
-from lab.scenario import Scenario, TraceSpec
+from lab.scenario import NEW_COSTS, Scenario, TraceSpec
 from lab.store import Store
 from lab.study import Study
 from lab.traces.samples import SAMPLES
@@ -36,7 +36,7 @@ def sample_study(name: str = FIRST_SAMPLE) -> Study:
     assert cluster is not None, "every sample comes with a cluster"
     specs = tuple(Spec(policy) for policy in FIRST_POLICIES if policy in REGISTRY) or (Spec(next(iter(REGISTRY))),)
     specs = tuple(spec for spec in specs if not catalog.allocator(spec, source.trace).reason)
-    return Study(Scenario(TraceSpec(f"sample:{name}"), cluster, specs[0]), specs)
+    return Study(Scenario(TraceSpec(f"sample:{name}"), cluster, specs[0], overheads=NEW_COSTS), specs)
 
 
 def names_a_file(study: Study) -> bool:

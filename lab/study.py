@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lab import catalog
 from lab.document import Document, settings, whole
-from lab.scenario import Scenario, as_spec
+from lab.scenario import Scenario, as_meant, as_spec
 from sim.errors import ParameterError
 from sim.params import Spec
 
@@ -65,6 +65,11 @@ class Study(Document):
         columns = [self.repeated(at) for at in range(len(self.allocators))]
         return [column[turn] for turn in range(self.repeats) for column in columns]
 
+    def only(self, places: Sequence[int]) -> Study:
+        """Return the study with the policies at these places; the first becomes the baseline if that is not among them."""
+        specs = tuple(self.allocators[at] for at in places)
+        return replace(self, allocators=specs, baseline=places.index(self.baseline) if self.baseline in places else 0)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values: what Save writes and the address holds."""
         base = {key: value for key, value in self.base.to_json().items() if key not in ("allocator", "kind")}
@@ -77,8 +82,15 @@ class Study(Document):
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Study:
+    def from_json(cls, data: Mapping[str, Any], also: Sequence[Spec] = ()) -> Study:
         """Read what `to_json` of a study or of a scenario wrote; a scenario becomes a study of one allocator.
+
+        Parameters
+        ----------
+        data : mapping
+            The document.
+        also : sequence of Spec
+            Policies that the document around it adds.
 
         Raises
         ------
@@ -88,7 +100,7 @@ class Study(Document):
         if not isinstance(data, Mapping):
             raise ParameterError("This is not a scenario: it holds no table of settings. Use a file that Save wrote.")
         if "allocators" not in data:
-            scenario = Scenario.from_json(data)
+            scenario = Scenario.from_json(as_meant(data, also))
             return cls(scenario, (scenario.allocator,))
         known = settings("study", data, cls)
         chosen = known.pop("allocators")
@@ -97,7 +109,7 @@ class Study(Document):
         specs = tuple(as_spec(spec) for spec in chosen)
         if not specs:
             raise ParameterError(_NONE)
-        base = Scenario.from_json({**known.pop("base"), "allocator": specs[0]})
+        base = Scenario.from_json({**as_meant(known.pop("base"), (*specs, *also)), "allocator": specs[0]})
         return cls(base, specs, **known)
 
     def named(self, name: str) -> Study:

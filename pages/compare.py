@@ -16,14 +16,19 @@ _ABOUT = "This page will show the policies side by side: a table of metrics, job
 def body() -> None:
     """Draw the page."""
     mine = state.desk()
-    opened = comparison.opened(mine, _TITLE, _ABOUT)
+    opened = comparison.opened(mine, _TITLE, _ABOUT, listed=True)
     if opened is None:
         return
     said, shown, look = opened
-    comparison.answer(said, shown, look)
+    overloaded = said.told.verdict == "overload"
+    whole = comparison.overloaded(said, shown, look) if overloaded else True
+    if not overloaded:
+        comparison.answer(said, shown, look)
     states.pending(mine, shown)
     window = overview.draw(said, look, "compare")
     over_time.linked(said, shown, look, window)
+    if not whole:
+        return
     _jobs(said, shown, look)
     behind.draw(said, shown, look, window)
     comparison.trust(said)

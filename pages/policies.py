@@ -24,6 +24,7 @@ def body() -> None:
         trace = None
     knobs.scaling(trace)
     knobs.belief()
+    knobs.selectable(trace)
     study = state.desk().study
     policy_cards.baseline()
     many = len(study.allocators) - outcomes.MOST_SHOWN
@@ -31,9 +32,10 @@ def body() -> None:
         st.info(f"Charts show the first {outcomes.MOST_SHOWN} policies; the table shows all {len(study.allocators)}.", icon=":material/info:")
     choices = policy_cards.goal(catalog.allocator_choices(trace, study.base.perf))
     grid = st.grid(2, min_column_width=380)
+    largest = 1 if trace is None else int(trace.numbers("num_gpus").max(initial=1.0))
     for choice in choices:
         with grid.cell():
-            policy_cards.card(choice)
+            policy_cards.card(choice, largest)
     st.page_link("pages/compare.py", label="Next: compare", icon=":material/arrow_forward:")
 
 

@@ -45,9 +45,13 @@ def html(shown: Shown, store: Store, *, created: datetime) -> str:
         raise ParameterError("No policy of this scenario is complete, so there is nothing to report. Run it first.")
     scene = Scene(shown, said, load_trace(shown.study.base.trace, store))
     drawn = figures(scene)
-    missing = [title for at, title in enumerate(shown.titles) if not shown.complete(at)]
+    missing = [title for at, title in enumerate(shown.titles) if not shown.complete(at) and title not in said.skipped]
+    assumed = f"Assumed: {said.assumed}" if said.assumed else ""
+    skipped = [f"{title} is skipped. {why}" for title, why in said.skipped.items()]
     parts = [
-        f"<header><h1>{text(said.headline)}</h1>{paragraph(said.facts)}",
+        f"<header><h1>{text(said.headline)}</h1>{sections.limits_of(said)}",
+        f"{paragraph(assumed, 'note')}{paragraph(said.facts)}",
+        *(paragraph(sentence, "note") for sentence in skipped),
         paragraph(f"Without a result, so not shown: {', '.join(missing)}." if missing else "", "note"),
         f"{sections.goals(said)}</header>",
         sections.comparison(said, {title: _swatch(*look) for title, look in scene.style.items()}),

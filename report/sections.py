@@ -49,7 +49,8 @@ def comparison(said: Report, swatches: Mapping[str, str]) -> str:
     head = ["Metric", *(f"{label} (baseline)" if label == said.baseline else label for label in said.labels)]
     rows = [[_metric(metric), *(_value(cells.get((label, metric.name)), metric) for label in said.labels)] for metric in metrics]
     sure = "Ranges are 95 % intervals over the repeats." if said.table["low"].notna().any() else said.certainty
-    against = f"Differences against {said.baseline}, over the jobs completed under both. {sure} " if said.baseline else ""
+    compared = said.baseline and said.table["change"].notna().any()
+    against = f"Differences against {said.baseline}, over the jobs completed under both. {sure} " if compared else ""
     keys = " ".join(f'<span class="key">{swatch}{text(label)}</span>' for label, swatch in swatches.items())
     barred = ", ".join(str(label) for label in said.table.loc[said.table["barred"], "label"].unique())
     besides = f"; {barred} not counted" if barred else ""
@@ -227,8 +228,13 @@ def limits() -> str:
 
 def goals(said: Report) -> str:
     """Return the sentences on the other goals."""
-    others = [f"{GOALS[goal]}: {sentence}" for goal, sentence in said.headlines.items()][1:]
+    others = [f"{GOALS[goal]}: {told.text}" for goal, told in said.headlines.items() if told.text != said.headline]
     return folded("The same question for other goals", listed([f"{one[0].upper()}{one[1:]}" for one in others])) if others else ""
+
+
+def limits_of(said: Report) -> str:
+    """Return what else limits the headline, and what can be done about it."""
+    return "".join(paragraph(line) for line in said.told.lines()[1:])
 
 
 def title(said: Report) -> str:

@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from sim.errors import ClusterError
+from sim.limits import check_sizes
 
 T = TypeVar("T")
-MOST_NODES: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,25 +142,22 @@ class Cluster:
             _check_group(group, at)
         object.__setattr__(self, "groups", tuple(replace(group, gpu_type=group.gpu_type.lower()) for group in self.groups))
         object.__setattr__(self, "types", tuple(replace(kind, name=kind.name.lower()) for kind in self.types))
-        nodes = sum(group.count for group in self.groups)
-        if not nodes:
+        if not (nodes := sum(group.count for group in self.groups)):
             raise ClusterError("The cluster has no nodes. Add a row with at least one node.")
-        if nodes > MOST_NODES:
-            raise ClusterError(f"The cluster has {nodes:,} nodes; {MOST_NODES:,} is the most that is simulated. Lower the number of nodes.")
+        check_sizes("The cluster", nodes, self.gpus)
         named = {kind.name for kind in self.types}
         for kind in self.types:
             if not (kind.speed > 0 and math.isfinite(kind.speed)) or not 0 <= kind.price_per_gpu_hour < math.inf:
-                raise ClusterError(
-                    f"GPU type {kind.name}: speed {kind.speed} must be above 0, the price {kind.price_per_gpu_hour} not negative, and both must be finite."
-                )
+                both = f"speed {kind.speed} must be above 0, the price {kind.price_per_gpu_hour} not negative"
+                raise ClusterError(f"GPU type {kind.name}: {both}, and both must be finite.")
         if len(named) != len(self.types):
             raise ClusterError("A GPU type is described twice. Keep one line for each type.")
         used = dict.fromkeys(group.gpu_type for group in self.groups if group.gpus)
         extra = tuple(KNOWN_TYPES.get(kind, GpuType(kind)) for kind in used if kind not in named)
         object.__setattr__(self, "types", self.types + extra)
         for change in self.changes:
-            if any(not 0 <= node < len(self.nodes) for node in change.nodes) or math.isnan(change.at_s):
-                raise ClusterError(f"The change at {change.at_s} s names a node outside 0..{len(self.nodes) - 1}. Correct the list of changes.")
+            if any(not 0 <= node < len(self.nodes) for node in change.nodes) or not math.isfinite(change.at_s):
+                raise ClusterError(f"The change at {change.at_s} s is never, or names a node outside 0..{len(self.nodes) - 1}. Correct the list of changes.")
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -376,7 +373,8 @@ def _check_group(group: NodeGroup, at: int) -> None:
     for what, value in figures:
         if value is not None and not value >= 0:
             raise ClusterError(f"Row {at} of the cluster: {what} is {value}, but it must be a number that is not negative.")
-    if any(math.isinf(number) or number != int(number) for number in (group.count, group.gpus, group.rack_size)):
+    check_sizes(f"Row {at} of the cluster", group.count, group.gpus, group.rack_size, group.name, group.gpu_type)
+    if any(number != int(number) for number in (group.count, group.gpus, group.rack_size)):
         raise ClusterError(f"Row {at} of the cluster: {group.count} nodes with {group.gpus} GPUs, {group.rack_size} to a rack; these must be whole numbers.")
     if group.gpus and not group.gpu_type:
         raise ClusterError(f"Row {at} of the cluster: {group.gpus} GPUs per node but no GPU type. Name the type.")

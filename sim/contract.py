@@ -13,6 +13,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
+from sim.clock import LATEST_S, STEP_S, instant, later
 from sim.errors import ContractError, ParameterError, SolverError
 from sim.grants import Delta, Demand, Eviction, Gang, Grant, JobId, Part, Pool, Shape, Tuning
 from sim.params import ParamInfo, Spec, build, param, parameters
@@ -20,7 +21,9 @@ from sim.seen import Belief, Floats, Ints, JobTable, Resources, Room, Telemetry,
 
 __all__ = [
     "EMPTY",
+    "LATEST_S",
     "NEEDS",
+    "STEP_S",
     "Allocator",
     "Belief",
     "Cadence",
@@ -50,6 +53,8 @@ __all__ = [
     "View",
     "build",
     "inf",
+    "instant",
+    "later",
     "param",
     "parameters",
     "remarks_of",
@@ -68,6 +73,7 @@ NEEDS: Final = frozenset(
         "recorded_start",
         "overflow",
         "mixed",
+        "forks",
         "confined_by_vc",
         "confined_by_partition",
     }
@@ -78,6 +84,7 @@ NEEDS: Final = frozenset(
 resizable, ``profile`` that a measured performance profile must exist; ``servers`` that jobs must be made of workers and parameter servers;
 ``recorded_start`` opens the trace's own start times (column ``recorded_start_s``); ``overflow`` asks for an unpriced extra
 node. ``mixed`` says that one gang may span GPU types; without it a job that fits no single type is impossible.
+``forks`` says that a job may be granted several gangs, copies of it, whose price the performance model states.
 ``confined_by_vc`` and ``confined_by_partition`` restrict every job to the nodes of its virtual cluster or partition, and to nodes that belong to none.
 """
 
@@ -96,7 +103,8 @@ class Plan(NamedTuple):
     refuse : frozenset of int
         Waiting jobs that will never be run.
     wake_at_s : float, seconds
-        Ask again then; replaces the previous wake-up; inf = none. Moved to now + 1 ms if earlier.
+        Ask again at the instant nearest to this; replaces the previous wake-up; inf = none.
+        Moved to the next instant, 1 us from now, if it is not after now. After `LATEST_S` is never.
     notes : mapping
         Numbers for the record and the UI: objective, gap, price.
     seamless : frozenset of int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
+from dataclasses import replace
 from math import ceil, inf
 from typing import Any, Final, NamedTuple
 
@@ -178,7 +179,7 @@ def narrowed(trace: Trace, cluster: Cluster, fits: NDArray[np.bool_]) -> Trace:
         admitted = set(str(before[job]).split("|")) if before[job] else set(names)
         texts[job] = "|".join(name for name, fit in zip(names, fits[job], strict=True) if fit and name in admitted) or NOWHERE
     values = pd.Series(texts, index=trace.frame.index).astype("str").where(lambda text: text != "").astype("category")
-    return Trace(trace.frame.assign(gpu_types_allowed=values), trace.name, trace.epoch)
+    return replace(trace, frame=trace.frame.assign(gpu_types_allowed=values))
 
 
 def _distinct(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.int64], list[int]]:

@@ -1,8 +1,39 @@
 """The errors this package raises on purpose: a bad input, an impossible plan, a broken contract."""
 
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MOST_LETTERS: Final = 500
+"""Of a sentence; what is longer holds something that nobody can read."""
+LONGEST_NAME: Final = 60
+_TAIL: Final = 170
+"""Letters kept of the end, which says what to do."""
+_LONG: Final = re.compile(rf"\S{{{LONGEST_NAME + 1},}}")
+
+
+def shortened(text: str) -> str:
+    """Return a sentence on one line, cut to `MOST_LETTERS`: names first, then its middle; an ellipsis stands for what is cut.
+
+    Characters that cannot be seen, or would command a terminal, become marks.
+    """
+    text = " ".join(text.split())
+    if not text.isprintable():
+        text = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+    if len(text) > MOST_LETTERS:
+        text = _LONG.sub(lambda found: f"{found[0][: LONGEST_NAME - 10]}…{found[0][-9:]}", text)
+    if len(text) > MOST_LETTERS:
+        text = f"{text[: MOST_LETTERS - _TAIL - 3].rstrip()} … {text[-_TAIL:].lstrip()}"
+    return text
+
 
 class TrainyardError(Exception):
     """Something the user can act on; its message is one sentence that says what, where and what to do."""
+
+    def __str__(self) -> str:
+        """Return the sentence, cut if it is too long to be read."""
+        return shortened(super().__str__())
 
 
 class TraceError(TrainyardError):
@@ -33,7 +64,7 @@ class InfeasiblePlan(TrainyardError):  # noqa: N818 - the name of the contract
         self.snapshot = snapshot or {}
 
     def __str__(self) -> str:
-        return str(self.args[0])
+        return shortened(str(self.args[0]))
 
 
 class SolverError(TrainyardError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, nextafter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.clock import PER_S, WHOLE, instant, later
 from sim.columns import Columns
 from sim.contract import Grant, JobId
 from sim.errors import ContractError
@@ -28,6 +29,8 @@ Next = tuple[float, int]
 """When something happens to a running job if nobody interferes, and what."""
 
 NEVER: Final[Next] = (inf, FINISH)
+Break = tuple[float, int, float]
+"""When a rate no longer holds, what happens then, and the work done by then; inf = it ends by the clock."""
 
 
 class Execution:
@@ -88,7 +91,7 @@ class Execution:
         self._demand_of, self._rate_of = demands.of, model.rate
         self._efficiency = overheads.efficiency
         self._loses_all = overheads.on_preempt == "lose_all"
-        self._breaks: dict[JobId, Next] = {}  # next break point of the rate, where there is one
+        self._breaks: dict[JobId, Break] = {}  # next break point of the rate, where there is one
         self._interruptions: dict[JobId, float] = {}
         self._exposure: dict[JobId, float] = {}  # node-seconds to the next interruption, of jobs between two stints
         self._overlaps: dict[JobId, tuple[Next, float, Grant]] = {}  # end, pause after it, the old grant
@@ -141,7 +144,8 @@ class Execution:
         """
         change = self._changing.pop(job, None) if self._changing else None
         if change is not None and change[0] > 0:
-            return self._overlap(job, grant, now_s, (now_s + change[0], OVERLAP_END), change[1])
+            end = instant(now_s + change[0]), OVERLAP_END
+            return self._overlap(job, grant, now_s, end, change[1])
         holding = self._ledger.take(job, grant, self._demand_of(job), reserved=reserved)
         if self._interrupts:
             self._expose(job, grant, now_s)
@@ -194,7 +198,7 @@ class Execution:
         role, pause_s = self._overheads.relaunch(grant, self._faults.hit(self._seed, job, self._attempt(job)))
         self._record.failure(now_s, job, ("interruption", role), 0.0, survived=True)
         columns.relaunches[job] += 1
-        resume_s = columns.resume[job] = max(columns.resume[job], now_s) + pause_s
+        resume_s = columns.resume[job] = instant(max(columns.resume[job], now_s) + pause_s)
         del self._interruptions[job]
         self._expose(job, grant, now_s)
         return self._rerate(job, grant, now_s, resume_s)
@@ -221,9 +225,14 @@ class Execution:
         return job in self._overlaps
 
     def ask(self, job: JobId, now_s: float) -> Next:
-        """Ask the performance model again at a break point of the rate."""
+        """Ask the performance model again at a break point of the rate.
+
+        A break at an amount of work is reached once its instant has come, so exactly that much
+        counts as done: the model is not asked for the same break again.
+        """
         self._save_up_to(job, now_s)
         self._close(job, now_s, CHANGED)
+        self._reach(job, self._breaks[job][2])
         grant = self._overlaps[job][2] if job in self._overlaps else self._ledger.grants[job]
         return self._rerate(job, grant, now_s, self._columns.resume[job])
 
@@ -238,7 +247,7 @@ class Execution:
         left = self._exposure.pop(job, None)
         if left is None:
             left = self._faults.interruption_s(self._seed, job, self._attempt(job))
-        self._interruptions[job] = now_s + left / _spanned(grant)
+        self._interruptions[job] = instant(now_s + left / _spanned(grant))
 
     def _attempt(self, job: JobId) -> int:
         return self._columns.evictions[job] + self._columns.relaunches[job]
@@ -269,7 +278,7 @@ class Execution:
 
     def _run(self, job: JobId, holding: Holding, now_s: float, pause_s: float) -> Next:
         columns = self._columns
-        resume_s = columns.resume[job] = now_s + pause_s
+        resume_s = columns.resume[job] = instant(now_s + pause_s) if pause_s else now_s
         columns.held_gpus[job] = holding.gpus
         if holding.cpus:
             columns.held_cpus[job] = holding.cpus
@@ -283,26 +292,42 @@ class Execution:
         columns.rate[job] = rate = rate * self._efficiency
         if until_work < inf or until_s < inf:
             start = max(now_s, resume_s)
-            at_s = min(start + (until_work - done) / rate if rate > 0 else inf, until_s)
-            self._breaks[job] = (max(at_s, now_s), ASK if then == "ask" else OOM if role == "worker" else SERVER_OOM)
+            at_s = start + (until_work - done) / rate if rate > 0 else inf
+            kind = ASK if then == "ask" else OOM if role == "worker" else SERVER_OOM
+            self._breaks[job] = _break((at_s, kind, until_work), until_s, now_s)
         elif self._breaks:
             self._breaks.pop(job, None)
         if resume_s >= now_s and rate > 0 and not (self._breaks or self._interruptions or self._overlaps):
-            return resume_s + left / rate, FINISH
+            # `instant`, written out: a call would cost as much as all else here, once per start.
+            at_s = ((resume_s + left / rate) * PER_S + WHOLE - WHOLE) / PER_S
+            if at_s > now_s:
+                return at_s, FINISH
         return self._next(job, now_s)
+
+    def _reach(self, job: JobId, until_work: float) -> None:
+        if until_work == inf:
+            return
+        work = self._work[job]
+        left = work - until_work
+        if work - left < until_work:
+            left = nextafter(left, -inf)
+        self._columns.left[job] = min(left, self._columns.left[job])
 
     def _next(self, job: JobId, now_s: float) -> Next:
         columns = self._columns
-        rate, start = columns.rate[job], columns.resume[job]
-        start = max(start, now_s)
-        found = (start + columns.left[job] / rate, FINISH) if rate > 0 else NEVER
+        rate, left = columns.rate[job], columns.left[job]
+        found = NEVER
+        if rate > 0:
+            at_s = max(columns.resume[job], now_s) + left / rate
+            # What is left takes one step at least: a job never starts and ends at one instant.
+            found = (later(at_s, now_s) if left > 0 else instant(at_s), FINISH)
         if self._breaks or self._interruptions or self._overlaps:
             found = self._earlier(job, found)
         return found
 
     def _earlier(self, job: JobId, found: Next) -> Next:
-        at = self._breaks.get(job, NEVER)
-        found = min(found, at)
+        if job in self._breaks:
+            found = min(found, self._breaks[job][:2])
         interrupted = self._interruptions.get(job, inf)
         if interrupted < found[0]:
             found = (interrupted, INTERRUPTION)
@@ -356,6 +381,18 @@ class Execution:
         if work > 0:
             self._columns.left[job] += work
             self._columns.lost_work[job] += work
+
+
+def _break(by_work: Break, until_s: float, now_s: float) -> Break:
+    """Return the earlier of a break at an amount of work and one by the clock.
+
+    One by the clock that is still to come is reached at the next instant at the earliest, when it
+    has passed for certain; one that has come already stays, for the run to be ended over it.
+    """
+    by_clock_s = later(until_s, now_s) if until_s > now_s else now_s
+    at_s, kind, work = by_work
+    at_s = max(instant(at_s), now_s)
+    return (at_s, kind, work) if at_s <= by_clock_s else (by_clock_s, kind, inf)
 
 
 def _spanned(grant: Grant) -> int:

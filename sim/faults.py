@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import simpy
 
+from sim.clock import LATEST_S, instant, later
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.instant import OUTAGE, At
@@ -42,17 +43,22 @@ class Faults:
         Raises
         ------
         ParameterError
-            If an entry is malformed or names a node that is not there.
+            If an entry is malformed, names a node that is not there, or begins after the clock ends.
         """
         found = []
         for entry in filter(None, (part.strip() for part in self.outages.split(";"))):
             fields = entry.split(":")
             try:
-                node, start, end = int(fields[0]), float(fields[1]), float(fields[2])
+                node, start, end = int(fields[0]), instant(float(fields[1])), instant(float(fields[2]))
             except (ValueError, IndexError) as error:
                 raise ParameterError(f"faults: outage '{entry}' is not of the form node:from_s:to_s, e.g. 3:3600:7200.") from error
             if not (0 <= node < len(cluster.nodes) and 0 <= start < end and len(fields) == 3):
                 raise ParameterError(f"faults: outage '{entry}' must name a node from 0 to {len(cluster.nodes) - 1} and times that grow.")
+            if start > LATEST_S:
+                raise ParameterError(
+                    f"faults: outage '{entry}' begins after the clock ends, {LATEST_S:g} s after the first"
+                    " submission. Give times in seconds from there, or leave it out."
+                )
             found.append((node, start, end))
         return sorted(found, key=lambda outage: outage[1:])
 
@@ -94,6 +100,10 @@ class Outages:
         """Whether a node that is out now will come back, or a planned one will appear."""
         return any(node not in self._gone for returns in (self._repairs, self._dated_returns) for node in +returns)
 
+    def are_over(self, now_s: float) -> bool:
+        """Tell whether no node is known to go or come any more, but for random failures."""
+        return self.last_known_s <= now_s and not self.repairs_pending
+
     def start(self, faults: Faults, cluster: Cluster, seed: int) -> None:
         """Start all processes; changes dated at or before 0 act at once."""
         for node, start, end in faults.given(cluster):
@@ -129,12 +139,16 @@ class Outages:
 
     def _random(self, node: int, faults: Faults, rng: np.random.Generator) -> Generator[Any, None, None]:
         while True:
-            yield self._at(self._env.now + rng.exponential(faults.mtbf_h * 3600))
+            now_s = self._env.now  # however often nodes fail, the clock moves on
+            fails_s = later(now_s + rng.exponential(faults.mtbf_h * 3600), now_s)
+            if fails_s > LATEST_S:
+                return
+            yield self._at(fails_s)
             if node in self._gone:
                 return  # else the clock would go on for ever although nothing can happen
             self._stop(node, "outage")
             self._repairs[node] += 1
-            repaired_s = self._env.now + rng.exponential(faults.mttr_h * 3600)
+            repaired_s = instant(self._env.now + rng.exponential(faults.mttr_h * 3600))
             self._know(repaired_s)
             yield self._at(repaired_s)
             self._repairs[node] -= 1
@@ -160,7 +174,7 @@ class Outages:
         self.last_known_s = max(self.last_known_s, at_s)
 
     def _at(self, at_s: float) -> At:
-        return At(self._env, at_s, None, order=OUTAGE)
+        return At(self._env, instant(at_s), None, order=OUTAGE)
 
     def _stop(self, node: int, cause: str) -> None:
         self._reasons[node] = self._reasons.get(node, 0) + 1

@@ -10,8 +10,11 @@ from typing import Any, Final
 
 import simpy
 
+from sim.clock import LATEST_S
 from sim.grants import JobId
 
+URGENT: Final = 0
+"""As SimPy starts processes: arrivals at second 0 come before the first tick."""
 CHANGE: Final = 1
 """Arrivals, and what running jobs do by themselves; as SimPy's own normal priority. Smaller numbers are processed first."""
 OUTAGE: Final = 2
@@ -61,9 +64,9 @@ class Expected:
         self._called_s = inf  # the first event in the environment
 
     def put(self, job: JobId, following: tuple[float, int]) -> None:
-        """Expect (when, what) for a job instead of anything before; never, if that is at infinity."""
+        """Expect (when, what) for a job instead of anything before; never, if the clock ends first."""
         at_s, what = following
-        if at_s == inf:
+        if at_s > LATEST_S:
             self.drop(job)
             return
         entries, expected = self._entries, self._next
@@ -89,16 +92,18 @@ class Expected:
         At(self._env, at_s, self._reach)
 
     def _reach(self, _: simpy.Event) -> None:
-        now_s = self._env._now
+        now_s, entries, expected = self._env._now, self._entries, self._next
         if now_s >= self._called_s:
             self._called_s = inf
         due = self._first()
         if due is not None and due[0] <= now_s:
-            heappop(self._entries)
-            del self._next[due[2]]
+            heappop(entries)
+            del expected[due[2]]
         else:
             due = None
-        following = self._first()
+        following = entries[0] if entries else None
+        if following is not None and expected.get(following[2]) is not following:
+            following = self._first()
         # Whatever else happens at this instant is called before this happens, which so knows that it is not the last thing.
         if following is not None and following[0] < self._called_s:
             self._call(following[0])

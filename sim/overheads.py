@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
+from sim.clock import STEP_S
 from sim.contract import Grant, JobId
 from sim.params import param
 
@@ -99,8 +100,11 @@ class Overheads:
         return self.checkpoint_every_s + self.checkpoint_s
 
     def saves_within(self, running_s: float) -> int:
-        """Return how many periodic checkpoints are complete after this many seconds of running; one that is missed by less than 1 ms counts."""
-        return int((running_s + 1e-3) // self.period_s) if self.checkpoint_every_s else 0
+        """Return how many periodic checkpoints are complete after so many seconds of running.
+
+        These are sums of times between instants; one missed by less than half a step is complete.
+        """
+        return int((running_s + STEP_S / 2) // self.period_s) if self.checkpoint_every_s else 0
 
     @property
     def efficiency(self) -> float:

@@ -116,10 +116,12 @@ _DECLARED: Final = WeakKeyDictionary[type, tuple[ParamInfo, ...]]()
 
 
 def parameters(cls: type) -> tuple[ParamInfo, ...]:
-    """List the parameters of a dataclass, in order of declaration."""
+    """List the parameters of a dataclass in the order of its constructor: as declared, those that are keywords only last."""
     if cls not in _DECLARED:
         hints = typing.get_type_hints(cls)
-        _DECLARED[cls] = tuple(_info(item, hints[item.name]) for item in dataclasses.fields(cls) if item.metadata.get("param"))
+        _DECLARED[cls] = tuple(
+            _info(item, hints[item.name]) for item in sorted(dataclasses.fields(cls), key=lambda one: one.kw_only is True) if item.metadata.get("param")
+        )
     return _DECLARED[cls]
 
 

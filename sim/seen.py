@@ -118,6 +118,11 @@ class JobTable(Protocol):
         ...
 
     @property
+    def keeps_work(self) -> NDArray[np.bool_]:
+        """Whether a stopped or changed job goes on where it was, instead of from the beginning."""
+        ...
+
+    @property
     def predictable(self) -> NDArray[np.bool_]:
         """Whether the belief can tell the size of the job by now; needs "remaining_work"."""
         ...
@@ -152,9 +157,13 @@ class Belief(Protocol):
 
 
 class View(Protocol):
-    """All that an allocator may know at one instant. One object is reused for the whole run; never keep it."""
+    """All that an allocator may know at one instant. One object is reused for the whole run; never keep it.
+
+    `from_zero` tells whether the trace's own clock stood at 0 at second 0; see `sim.trace.Trace`.
+    """
 
     now_s: float
+    from_zero: bool
     delta: Delta
     waiting: JobTable
     running: JobTable

@@ -17,14 +17,15 @@ from typing import Any, NoReturn
 import simpy
 from simpy.core import StopSimulation
 
+from sim.clock import LATEST_S, instant, later
 from sim.cluster import Cluster
 from sim.conditions import ENDS, Conditions, Measure
 from sim.contract import Allocator, Delta, Eviction, JobId, Plan, remarks_of
-from sim.endings import ENDLESS, HOPELESS, MOTIONLESS, PATIENCE, STUCK, impossible_plan, never_done, standstill
+from sim.endings import ENDLESS, HOPELESS, PATIENCE, STUCK, at_once, eventless, impossible_plan, never_done, standstill
 from sim.errors import ContractError, InfeasiblePlan, ParameterError
 from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM
 from sim.faults import Outages
-from sim.instant import DECISION, END, LANDING, At, Expected, planned_until_s
+from sim.instant import DECISION, END, LANDING, URGENT, At, Expected, planned_until_s
 from sim.record import COMPLETED, FAILED, IMPOSSIBLE, REFUSED
 from sim.result import Progress, RunResult
 from sim.stage import Stage
@@ -56,10 +57,10 @@ class Simulator:
     """
 
     __slots__ = (
-        "_allocate", "_allocate_s", "_allocator", "_arrivals_over", "_arrived", "_beats", "_cadence", "_columns", "_decision_point", "_due",
-        "_env", "_evicted", "_execution", "_expected", "_finished", "_has_latency", "_idle", "_impossible", "_in_flight", "_longest_s", "_measured", "_nodes",
-        "_note_decision", "_observe", "_outages", "_over", "_progress", "_reason", "_room", "_running", "_settled", "_stage",
-        "_to_settle", "_touched", "_view", "_voided", "_waiting", "_wake_at", "cluster", "conditions", "trace",
+        "_allocate", "_allocate_s", "_allocator", "_arrivals_over", "_arrived", "_asked", "_beats", "_cadence", "_columns", "_decision_point", "_due",
+        "_env", "_evicted", "_execution", "_expected", "_finished", "_has_latency", "_idle", "_impossible", "_in_flight", "_longest_s", "_measured", "_next",
+        "_nodes", "_note_decision", "_observe", "_outages", "_over", "_progress", "_reason", "_room", "_running", "_settled", "_stage", "_submit_s",
+        "_to_settle", "_touched", "_view", "_voided", "_waiting", "_wake_asked", "_wake_at", "cluster", "conditions", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -80,20 +81,19 @@ class Simulator:
         self._impossible = stage.impossible.tobytes()
         self._measured = stage.measured.tobytes() if self.conditions.stop == "measured" else None
         self._settled, self._to_settle = 0, int(stage.measured.sum()) if self._measured else len(trace)
-        overheads = self.conditions.overheads
-        self._has_latency = overheads.latency_s > 0 or overheads.latency_per_job_s > 0
+        self._has_latency = self.conditions.overheads.latency(1) > 0
         self._env = simpy.Environment()
         self._over, self._decision_point = simpy.Event(self._env), simpy.Event(self._env)
         self._outages = Outages(self._env, self._node_down, self._node_up)
-        self._arrived: list[JobId] = []
-        self._finished: list[JobId] = []
-        self._evicted: list[Eviction] = []
-        self._nodes: list[int] = []
+        self._submit_s: memoryview[float] = memoryview(stage.submit_s)  # type: ignore[arg-type]
+        self._arrived, self._finished = list[JobId](), list[JobId]()
+        self._evicted, self._nodes = list[Eviction](), list[int]()
         self._expected = Expected(self._env, self._on_job)
         self._touched: set[int] = set()  # nodes that came or went while a plan is in flight
         self._due = self._in_flight = self._arrivals_over = False
-        self._beats = self._idle = self._voided = 0
-        self._wake_at, self._reason = inf, "drained"
+        self._beats = self._idle = self._next = self._voided = 0
+        self._wake_at, self._wake_asked, self._reason = inf, inf, "drained"
+        self._asked: JobId | None = None  # whose speed the model was asked for last
         self._allocate_s = self._longest_s = 0.0
 
     def run(self) -> RunResult:
@@ -117,11 +117,11 @@ class Simulator:
         assert self._over.callbacks is not None
         self._over.callbacks.append(StopSimulation.callback)
         self._outages.start(self.conditions.faults, self.cluster, self.conditions.seed)
-        env.process(self._arrivals())
+        At(env, 0.0, self._arrive, order=URGENT)
         if self._cadence.every_s < inf:
             env.process(self._ticks())
         if self.conditions.horizon_s < inf:
-            At(env, self.conditions.horizon_s, lambda _: self._end("horizon"), order=END)
+            At(env, instant(self.conditions.horizon_s), lambda _: self._end("horizon"), order=END)
         collected = gc.isenabled()
         gc.disable()  # a run makes no cycles, and the collector would visit the whole heap again and again
         try:
@@ -132,39 +132,38 @@ class Simulator:
             if collected:
                 gc.enable()
         if (self._running or self._waiting) and not self._over.triggered:
-            self._end(MOTIONLESS.format(len(self._running)) if self._running else STUCK.format(len(self._waiting)))
+            self._end(eventless(self._columns, self._running, self._waiting))
         timing = (process_time() - cpu, perf_counter() - wall, self._allocate_s, self._longest_s)
         said = () if self._reason in ENDS else (f"{self._reason}.",)
         return self._stage.result(env.now, self._reason, self._voided, (*said, *remarks_of(self._allocator)), timing)
 
     # -- sources of events -------------------------------------------------------------------------------------------------------------------------------
 
-    def _arrivals(self) -> Generator[Any, None, None]:
-        submit_s: memoryview[float] = memoryview(self.trace.numbers("submit_time_s"))  # type: ignore[arg-type]
-        env, cadence = self._env, self._cadence
-        job, jobs = 0, len(self.trace)
-        while job < jobs:
-            at_s = submit_s[job]
-            if at_s > env._now:
-                yield At(env, at_s, None)
-            while job < jobs and submit_s[job] <= at_s:
-                if self._impossible[job]:
-                    self._settle(job, IMPOSSIBLE)
-                else:
-                    self._waiting[job] = None
-                    self._arrived.append(job)
-                job += 1
-            if self._arrived and cadence.on_arrival:
-                self._decide_last()
-        self._arrivals_over = True
+    def _arrive(self, _: simpy.Event) -> None:  # as a process of SimPy it would cost more
+        env, submit_s, job = self._env, self._submit_s, self._next
+        at_s, jobs = env._now, len(submit_s)
+        while job < jobs and submit_s[job] <= at_s:
+            if self._impossible[job]:
+                self._settle(job, IMPOSSIBLE)
+            else:
+                self._waiting[job] = None
+                self._arrived.append(job)
+            job += 1
+        self._next = job
+        if self._arrived and self._cadence.on_arrival:
+            self._decide_last()
+        if job < jobs:
+            At(env, submit_s[job], self._arrive)
+        else:
+            self._arrivals_over = True
 
     def _ticks(self) -> Generator[Any, None, None]:
         every, tick = self._cadence.every_s, 0
-        while True:
+        while tick * every <= LATEST_S:
             if self._waiting or self._running or self._finished:
                 self._make_due()
             tick += 1
-            yield At(self._env, tick * every, None)
+            yield At(self._env, later(tick * every, self._env.now), None)
 
     def _on_job(self, job: JobId, kind: int) -> None:
         now_s = self._env._now
@@ -177,8 +176,11 @@ class Simulator:
             if self._cadence.on_finish:
                 self._decide_last()
         elif kind == ASK:
+            self._asked = job
             self._expected.put(job, self._execution.ask(job, now_s))
-            self._beat()
+            self._beats += 1
+            if not self._beats % LOOK_EVERY:
+                self._look()
         elif kind == OVERLAP_END:
             self._nodes += sorted({node for node, *_ in self._stage.ledger.charged[job].spots})
             self._expected.put(job, self._execution.end_overlap(job, now_s))
@@ -234,10 +236,9 @@ class Simulator:
     # -- the decision point ------------------------------------------------------------------------------------------------------------------------------
 
     def _make_due(self) -> None:
-        if self._due or self._in_flight:
-            self._due = True
+        was_due, self._due = self._due, True
+        if was_due or self._in_flight:
             return
-        self._due = True
         point, env = self._decision_point, self._env
         queue: Any = env._queue
         point.callbacks = [self._decide]
@@ -253,8 +254,7 @@ class Simulator:
             self._decide(self._decision_point)
 
     def _decide(self, _: simpy.Event) -> None:
-        self._due = False
-        now_s, room = self._env._now, self._room
+        self._due, now_s, room = False, self._env._now, self._room
         evicted, nodes = (tuple(self._evicted), tuple(self._nodes)) if self._evicted or self._nodes else ((), ())
         # The named tuple's own constructor costs a second call, once per decision.
         self._view.at(now_s, tuple.__new__(Delta, (tuple(self._arrived), tuple(self._finished), evicted, nodes, ())))
@@ -280,22 +280,23 @@ class Simulator:
         self._note_decision(now_s, changed, len(self._waiting), len(self._running))
         if plan.notes:
             self._stage.record.notes(plan.notes)
-        if plan.wake_at_s != self._wake_at:
+        if plan.wake_at_s != self._wake_asked:
             self._wake(plan.wake_at_s)
-        self._beat()
+        self._beats += 1
+        if not self._beats % LOOK_EVERY:
+            self._look()
         if changed or self._running:
             self._idle = 0
         elif self._arrivals_over and not self._in_flight:
             self._give_up_if_stuck()
 
-    def _beat(self) -> None:
-        self._beats += 1
-        if self._beats % LOOK_EVERY:
-            return
-        if self._progress is not None:
-            self._progress(Progress(self._settled, len(self.trace), self._env.now, self.trace.span_s))
+    def _look(self) -> None:
         seen = self._beats, self._settled, self._env.now
-        if self._arrivals_over and self._stage.standstill.found(*seen, self._planned_until_s):
+        if self._progress is not None:
+            self._progress(Progress(self._settled, len(self.trace), seen[2], self.trace.span_s))
+        if self._stage.standstill.hurries(*seen):
+            self._end(at_once(self._allocator, self.trace, self._asked, seen[2]))
+        elif self._arrivals_over and self._stage.standstill.found(*seen, self._planned_until_s, self._outages.are_over):
             self._end(standstill(len(self._waiting) + len(self._running), self._idle))
 
     def _planned_until_s(self) -> float:
@@ -308,21 +309,21 @@ class Simulator:
             self._end(STUCK.format(len(self._waiting)))
 
     def _wake(self, at_s: float) -> None:
-        self._wake_at = at_s
-        if at_s < inf:
-            self._wake_at = max(at_s, self._env.now + 1e-3)
+        self._wake_asked = at_s
+        self._wake_at = later(at_s, self._env._now) if at_s <= LATEST_S else inf
+        if self._wake_at < inf:
             At(self._env, self._wake_at, self._on_wake)
 
     def _on_wake(self, _: simpy.Event) -> None:
         if self._env.now == self._wake_at:
-            self._wake_at = inf
+            self._wake_at = self._wake_asked = inf
             self._make_due()
 
     def _send(self, plan: Plan, lands_s: float) -> None:
-        seen = {job: self._view.grants.get(job) for job in plan.changes}
         self._in_flight = True
         self._touched.clear()
-        At(self._env, lands_s, self._land, (plan, seen), order=LANDING)
+        sent = plan, {job: self._view.grants.get(job) for job in plan.changes}
+        At(self._env, later(lands_s, self._env.now), self._land, sent, order=LANDING)
 
     def _land(self, event: simpy.Event) -> None:
         plan, seen = event._value

@@ -9,12 +9,13 @@ from math import inf
 import numpy as np
 import psutil
 
+from sim.clock import LATEST_S, instant
 from sim.cluster import Cluster
 from sim.columns import Columns, IdSet
 from sim.conditions import ENDS, Conditions
 from sim.contract import NEEDS, JobId, Telemetry
 from sim.demand import Demands, narrowed, pools_of
-from sim.errors import ContractError, ParameterError
+from sim.errors import ClusterError, ContractError, ParameterError
 from sim.execution import Execution
 from sim.ledger import FreeRoom, Ledger
 from sim.perf.belief import BoundBelief
@@ -48,6 +49,8 @@ class Stage:
         If a need is not in the vocabulary.
     ParameterError
         If conditions contradict each other or do not fit the cluster.
+    ClusterError
+        If a dated change is after the clock ends.
     """
 
     def __init__(self, trace: Trace, cluster: Cluster, conditions: Conditions, needs: frozenset[str]) -> None:
@@ -69,6 +72,7 @@ class Stage:
         self.ledger = Ledger(self.room, [cluster.type_index.get(node.gpu_type, -1) for node in cluster.nodes], mixed=mixed)
         self.measured = conditions.measure.mask(self.submit_s)
         _check_ending(conditions, measured=int(self.measured.sum()))
+        _check_changes(cluster)
         limits = model.limits()
         smallest = limits.min_gpus if "scaling" in needs else None
         self.impossible = np.zeros(len(trace), bool)
@@ -88,14 +92,16 @@ class Stage:
         if "resources" in needs:
             resources = conditions.belief.bind_resources(model, trace, conditions.seed)
             self.observe, self._resources = _both(self.belief, resources), Noted(resources, true_resources(model))
-        jobs = Jobs(trace, self.columns, self._work, limits, preemptible, self.belief, needs)
+        keeps_work = np.full(len(trace), overheads.on_preempt != "lose_all")
+        stops = {"preemptible": preemptible, "keeps_work": keeps_work}
+        jobs = Jobs(trace, self.columns, self._work, limits, stops, self.belief, needs)
         self.view = view = LiveView(jobs, self.waiting, self.running, self.room, demands)
         view.grants, view.cluster, view.belief = self.ledger.grants, cluster, GatedBelief(self.belief, self._resources, needs)
         view.rng = np.random.default_rng([conditions.seed, ALLOCATOR_STREAM])
         view.telemetry = self._telemetry
         gpus = np.maximum(trace.numbers("num_gpus"), 1.0)
         drain_s = np.nan_to_num(self._work / model.fastest() * gpus / max(cluster.gpus, 1), posinf=0.0)
-        self.standstill = Standstill(self.waiting, self.running, view.done_one, self._work, drain_s)
+        self.standstill = Standstill(self.waiting, self.running, view.done_one, self._work, drain_s, self.columns)
 
     def result(self, end_s: float, reason: str, voided: int, remarks: tuple[str, ...], timing: tuple[float, float, float, float]) -> RunResult:
         """Close what is open and return the record; ``timing`` is CPU, wall, time in the allocator and its longest decision, in seconds."""
@@ -139,12 +145,23 @@ def _check_ending(conditions: Conditions, measured: int) -> None:
     stop, horizon_s = conditions.stop, conditions.horizon_s
     if stop not in ENDS:
         raise ParameterError(f"The run shall stop at '{stop}', which is not one of {', '.join(ENDS)}.")
-    if not horizon_s > 0:
+    if LATEST_S < horizon_s < inf:
+        raise ParameterError(f"horizon_s = {horizon_s:g} is after the clock ends, {LATEST_S:g} s after the first submission. Set an earlier one, or none.")
+    if not instant(horizon_s) > 0:
         raise ParameterError(f"horizon_s = {horizon_s} is not a time after the first submission. Set a number above 0, or none.")
     if stop == "horizon" and horizon_s == inf:
         raise ParameterError("The run shall stop at the horizon, but no horizon is set. Set horizon_s.")
     if stop == "measured" and not measured:
         raise ParameterError("The run shall stop when the jobs that count are settled, but no job counts. Choose another measured window.")
+
+
+def _check_changes(cluster: Cluster) -> None:
+    for change in cluster.changes:
+        if change.at_s > LATEST_S:
+            raise ClusterError(
+                f"The change at {change.at_s:g} s is after the clock ends, {LATEST_S:g} s after the first"
+                " submission. Give seconds from there (are these milliseconds?), or leave it out."
+            )
 
 
 def _peak_rss_mb() -> float:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sim.clock import LATEST_S, instants
 from sim.errors import TraceError
 
 REQUIRED: Final = ("job_id", "submit_time_s", "num_gpus", "duration_s")
@@ -78,6 +79,8 @@ BOUNDS: Final = {
     "predictable_after": (0.0, MOST),
 }
 """Optional numbers of how a job trains and scales -> smallest and largest value."""
+INSTANTS: Final = ("submit_time_s", "start_time_s", "end_time_s", "deadline_s")
+"""When something happened: counted from the first submission, and rounded to whole microseconds."""
 ORDERED: Final = (("min_gpus", "max_gpus"), ("min_gpus", "num_gpus"), ("num_gpus", "max_gpus"), ("min_batch", "max_batch"))
 """Pairs of columns of which the first may not be above the second: a job runs at least at the size that it asked for."""
 COLUMNS: Final = (
@@ -129,14 +132,18 @@ class Trace:
         What the user calls it.
     epoch : str
         The instant of second 0 as an ISO time, or "" where the source has no calendar.
+    from_zero : bool
+        Whether the source's own clock stood at 0 at the first submission, too: some published
+        simulators treat a clock at 0 in a way of its own.
     """
 
     frame: pd.DataFrame
     name: str = "trace"
     epoch: str = ""
+    from_zero: bool = True
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, *, name: str = "trace", epoch: str = "") -> Trace:
+    def of(cls, frame: pd.DataFrame, *, name: str = "trace", epoch: str = "", from_zero: bool = True) -> Trace:
         """Check a table in the native schema and put it in order.
 
         Parameters
@@ -145,11 +152,14 @@ class Trace:
             The native schema; times in seconds from any zero.
         name, epoch : str
             See the class; `epoch` is the instant of the table's own second 0, and is moved along when the clock is shifted.
+        from_zero : bool
+            Whether the table's second 0 is that of its source.
 
         Returns
         -------
         Trace
-            Sorted by (submission, position), second 0 at the first submission.
+            Sorted by (submission, position), second 0 at the first submission; `INSTANTS` are rounded
+            to whole microseconds from there, which decimal times then are exactly.
 
         Raises
         ------
@@ -165,15 +175,20 @@ class Trace:
             raise TraceError(f"{name}: no jobs are left. Choose another file or another window.")
         typed = pd.DataFrame({column: _typed(frame[column], column, name) for column in COLUMNS if column in frame.columns})
         _check(typed, name)
+        zero = float(typed["submit_time_s"].min())
+        for column in INSTANTS:
+            if column in typed:
+                typed[column] = instants(typed[column].to_numpy() - zero)
+        _check_range(typed, name)
         typed = typed.sort_values("submit_time_s", kind="stable", ignore_index=True)
-        zero = float(typed["submit_time_s"].iloc[0])
-        if zero:
-            for column in ("submit_time_s", "start_time_s", "end_time_s", "deadline_s"):
-                if column in typed:
-                    typed[column] -= zero
         if epoch and zero:
             epoch = (pd.Timestamp(epoch) + pd.Timedelta(zero, "s")).isoformat()
-        return cls(typed, name, epoch)
+        return cls(typed, name, epoch, from_zero and not zero)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """All but the jobs, as `of` takes it: what goes with them where they are kept or sent."""
+        return {"name": self.name, "epoch": self.epoch, "from_zero": self.from_zero}
 
     def __len__(self) -> int:
         """Return the number of jobs."""
@@ -206,8 +221,8 @@ class Trace:
 
     @cached_property
     def digest(self) -> str:
-        """The content hash, of the jobs only: name and epoch do not change a result."""
-        mix = hashlib.blake2b(digest_size=16)
+        """The content hash, of the jobs and `from_zero`: name and epoch do not change a result."""
+        mix = hashlib.blake2b(b"" if self.from_zero else b"later", digest_size=16)
         for column in self.frame.columns:
             values = self.frame[column]
             mix.update(column.encode())
@@ -269,6 +284,22 @@ def _check(frame: pd.DataFrame, name: str) -> None:
             row = int(np.flatnonzero(wrong.to_numpy())[0])
             raise TraceError(f"{name}: row {row + 1} has a negative or infinite {column} ({frame[column].iloc[row]}). Correct or drop it.")
     _check_scaling(frame, name)
+
+
+def _check_range(frame: pd.DataFrame, name: str) -> None:
+    what = {
+        "submit_time_s": "is submitted {:g} s after the first job",
+        "duration_s": "runs for {:g} s",
+    }
+    for column, told in what.items():
+        late = frame[column] > LATEST_S
+        if late.any():
+            row = int(np.flatnonzero(late.to_numpy())[0])
+            raise TraceError(
+                f"{name}: row {row + 1} {told.format(frame[column].iloc[row])} ({column};"
+                f" {int(late.sum())} such rows), but the clock ends after {LATEST_S:g} s, 63 years."
+                " Give times in seconds (are these milliseconds?), or drop such rows."
+            )
 
 
 def _check_scaling(frame: pd.DataFrame, name: str) -> None:

@@ -46,10 +46,12 @@ class Jobs:
         The jobs.
     columns : Columns
         Their state.
-    work, preemptible : arrays of shape (jobs,)
-        True total work, and whether a job may be stopped once it runs.
+    work : array of shape (jobs,)
+        True total work.
     limits : Limits
         How far jobs may be resized.
+    stops : mapping of arrays of shape (jobs,)
+        What a stop does: "preemptible", whether a job may be stopped once it runs, and "keeps_work".
     belief : BoundBelief
         Where the remaining work comes from.
     needs : frozenset of str
@@ -57,11 +59,19 @@ class Jobs:
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - everything that a column may come from
-        self, trace: Trace, columns: Columns, work: Floats, limits: Limits, preemptible: NDArray[np.bool_], belief: BoundBelief, needs: frozenset[str]
+        self,
+        trace: Trace,
+        columns: Columns,
+        work: Floats,
+        limits: Limits,
+        stops: Mapping[str, NDArray[np.bool_]],
+        belief: BoundBelief,
+        needs: frozenset[str],
     ) -> None:
         self.now_s = 0.0
+        self.from_zero = trace.from_zero
         self._trace, self._columns, self._work, self._belief, self._needs = trace, columns, work, belief, needs
-        self._static: dict[str, NDArray[Any]] = {"preemptible": preemptible} | limits._asdict()
+        self._static: dict[str, NDArray[Any]] = {**stops, **limits._asdict()}
         self._scalars: dict[str, memoryview[float]] = {}
         self._live: dict[str, Callable[[Ints], NDArray[Any]]] = {
             "rate": self._rate,
@@ -218,13 +228,14 @@ class LiveView:
     """One object for the whole run: `sim.contract.View`."""
 
     __slots__ = (
-        "_gathered", "_jobs", "active", "belief", "cluster", "delta", "demand", "done_one", "grants", "names", "now_s", "one", "rng", "room", "running",
-        "telemetry", "waiting",
+        "_gathered", "_jobs", "active", "belief", "cluster", "delta", "demand", "done_one", "from_zero", "grants", "names", "now_s", "one", "rng", "room",
+        "running", "telemetry", "waiting",
     )  # fmt: skip
 
     def __init__(self, jobs: Jobs, waiting: IdSet, running: IdSet, room: FreeRoom, demands: Demands) -> None:
         self._jobs = jobs
         self.now_s = 0.0
+        self.from_zero = jobs.from_zero
         self.delta = Delta()
         self._gathered: dict[tuple[int, str], NDArray[Any]] = {}
         self.waiting = Table(jobs, self._gathered, waiting)

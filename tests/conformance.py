@@ -194,6 +194,8 @@ class Observed:
         self.calls += 1
         assert plan.wake_at_s > view.now_s, f"a wake-up at {plan.wake_at_s} s, which is not after {view.now_s} s"
         assert all(isfinite(value) for value in plan.notes.values())
+        several = [job for job, grant in plan.changes.items() if grant is not None and len(grant.gangs) > 1]
+        assert not several or "forks" in self.needs, f"jobs {several} get copies, which needs 'forks'"
         return plan
 
 

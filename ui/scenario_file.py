@@ -8,8 +8,9 @@ import streamlit as st
 
 from lab import archive, start
 from lab.front import TrainyardError
+from lab.leaving import tidy
 from lab.traces import bundle, intake
-from ui import owner, server, state, words
+from ui import owner, received, server, state, words
 
 _LABEL: Final = "Open a scenario file (JSON, or ZIP with its jobs), or exported runs (ZIP)"
 
@@ -20,32 +21,39 @@ def opener() -> None:
     file = st.file_uploader(_LABEL, ["json", "zip"], key="scenario_file", max_upload_size=intake.UPLOAD_MB)
     if file is None or st.session_state.get("taken_scenario") == file.file_id:
         return
-    if archive.is_archive(file.getvalue()):
-        _runs(file.getvalue(), file.name)
-        st.session_state["taken_scenario"] = file.file_id
-        return
+    st.session_state["taken_scenario"], data = file.file_id, received.taken(file, "scenario_file")
+    try:
+        if archive.is_archive(data):
+            _runs(data, file.name)
+        else:
+            _scenario(mine, data, file.name)
+    finally:
+        size = len(data)
+        del data
+        tidy(size)
+
+
+def _scenario(mine: state.Desk, data: bytes, name: str) -> None:
     before = start.trace_is_gone(mine.study, server.store())
     try:
-        found = bundle.opened(file.getvalue(), file.name, mine.study, server.store())
+        found = bundle.opened(data, name, mine.study, server.store(), [owner.owner()])
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         st.caption("The scenario that was open before is still in use.")
         return
-    st.session_state["taken_scenario"] = file.file_id
     shown, gone = mine.open(found.study), start.trace_is_gone(found.study, server.store())
-    name = words.plain(file.name)
     if found.away:
         st.warning(
-            f"{name} was written for the file {words.plain(found.away)}. Load that file on the Trace page; until then the trace stays as it was.",
+            f"{words.plain(name)} was written for the file {words.plain(found.away)}. Load that file on the Trace page; until then the trace stays as it was.",
             icon=":material/warning:",
         )
     held = f" with {words.plural(found.jobs, 'job')}" if found.jobs else ""
     after = "Its jobs are still missing." if gone else "Its results are stored here: see Compare." if shown else "Press Run to see its results."
     if gone != before:
         # The top of the page says whether the jobs are here, and is drawn already.
-        mine.news = f"{file.name} is open{held}. {after}"
+        mine.news = f"{name} is open{held}. {after}"
         st.rerun()
-    st.success(f"{name} is open{held}: see the sidebar. {after}", icon=":material/check:")
+    st.success(f"{words.plain(name)} is open{held}: see the sidebar. {after}", icon=":material/check:")
 
 
 def _runs(data: bytes, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,10 +12,14 @@ import streamlit as st
 
 from lab import library, start
 from lab.front import Pool, Store, TrainyardError
+from lab.leaving import tidy
+from lab.traces.sources import forget
 
 _DAY_S: Final = 86_400.0
 _HERE: Final = "server"
 """Who waits for what the server runs by itself, and whose shelf that is on."""
+_HERE_NOW: Final[dict[str, Callable[[], None]]] = {}
+"""Session -> what lets go of what it holds."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -22,6 +27,7 @@ _LOG: Final = logging.getLogger(__name__)
 def pool() -> Pool:
     """Return the worker processes of this server; the first call starts them, so that they are warm at the first click."""
     made = Pool(Store())
+    made.leaving.then(_left)
     atexit.register(made.close)
     return made
 
@@ -61,8 +67,17 @@ class Seat:
         pool().leaving.leave(self.watcher)
 
 
+def _left(watcher: str) -> None:
+    """Let go of what a session held that has not come back, and with the last one of the jobs that are kept in memory; Streamlit itself takes its time."""
+    _HERE_NOW.pop(watcher, lambda: None)()
+    if not _HERE_NOW:
+        forget()
+    tidy()
+
+
 @st.cache_resource(show_spinner=False, scope="session", on_release=Seat.leave)
-def seat(watcher: str) -> Seat:
+def seat(watcher: str, _let_go: Callable[[], None]) -> Seat:
     """Take a seat; called on every run, so that a session that was gone for a moment keeps its runs."""
     pool().leaving.back(watcher)
+    _HERE_NOW[watcher] = _let_go
     return Seat(watcher)

@@ -18,6 +18,7 @@ from lab.results.differences import differences
 from lab.traces import deletion
 from lab.traces.intake import Taken
 from ui import lookup, owner, place, server
+from ui.received import OnDisk
 
 SCENARIO: Final = "s"
 """Parameter of the address: the study that the forms show."""
@@ -40,8 +41,12 @@ class Upload:
 
     Parameters
     ----------
-    name, data : str, bytes
-        The file.
+    name : str
+        Of the file.
+    kept : OnDisk or None
+        Its bytes; None = nothing can be made of them, so they are gone.
+    size : int, bytes
+        Of the file.
     fault : str
         Why it could not be read.
     choices : mapping
@@ -49,7 +54,8 @@ class Upload:
     """
 
     name: str
-    data: bytes
+    kept: OnDisk | None
+    size: int
     fault: str = ""
     choices: Mapping[str, Any] = field(default_factory=dict)
 
@@ -193,6 +199,10 @@ class Desk:
             job.cancel()
         self.settled = self.over
 
+    def let_go(self) -> None:
+        """Forget what is large, because the session has gone: the file, and the single rows that were left out."""
+        self.upload, self.taken = None, {}
+
     def cancel(self) -> None:
         """Stop all runs of this session, those that wait first, so that none of them starts in between."""
         for job in reversed(self.live):
@@ -234,7 +244,7 @@ def open_desk() -> Desk:
             made.notice = "The window of time in the address is none: it needs a begin and a later end. All of the run is shown."
         if GOING in st.query_params and made.shown == made.study and not made.notice:
             made.run()
-    server.seat(desk().watcher)
+    server.seat(desk().watcher, desk().let_go)
     server.daily()
     return desk()
 
@@ -290,10 +300,10 @@ def forget_trace(digest: str) -> int:
     Raises
     ------
     TrainyardError
-        If another session runs it; then nothing is deleted.
+        If another browser uploaded it, or another session runs it; then nothing is deleted.
     """
     mine, source = desk(), f"store:{digest}"
-    deleted = deletion.delete_trace(digest, server.pool(), mine.watcher)
+    deleted = deletion.delete_trace(digest, server.pool(), mine.watcher, owner.owner())
     lookup.forget()
     mine.past = deque((study for study in mine.past if study.base.trace.source != source), maxlen=_MOST_STEPS)
     return deleted

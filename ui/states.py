@@ -86,9 +86,9 @@ def pending(mine: state.Desk, shown: Shown) -> None:
             st.caption(":material/hourglass: Running again. What is shown is the stored result.")
 
 
-def troubles(mine: state.Desk, shown: Shown) -> None:
-    """Say of each policy that has no result why, and leave the others alone."""
-    for title, sentence in lookup.barred(shown.study).items():
+def troubles(mine: state.Desk, shown: Shown, *, listed: bool = False) -> None:
+    """Say of each policy that has no result why, and leave the others alone; `listed` = the table has a row for those that cannot run."""
+    for title, sentence in ({} if listed and shown.places else lookup.barred(shown.study)).items():
         st.warning(words.plain(f"{title} cannot run here: {sentence}"), icon=":material/block:")
     for at, title in enumerate(shown.titles):
         failed = [job for job in _jobs(mine, shown, at) if job.state == "failed"]

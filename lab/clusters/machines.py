@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -22,10 +23,12 @@ from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
 from sim.demand import GANG, SERVERS, TOGETHER, WORKERS, Demands, narrowed, pools_of
 from sim.errors import ClusterError
 from sim.metrics import node_table
+from sim.metrics.usage import absences, node_gpus, up_s
 from sim.perf import PerfSpec
 from sim.perf.lookup import used_types
 from sim.perf.model import Fitting, Staffed
 from sim.perf.profiled import Profiled
+from sim.perf.rigid import Rigid
 from sim.readers.capacity import cluster_from_trace, cluster_from_vc_config
 from sim.trace import Trace
 
@@ -139,7 +142,9 @@ def presets(trace: Trace | None = None) -> tuple[Preset, ...]:
         found.append(Preset(sample.cluster_name, f"The cluster of the sample “{sample.title}”.", cluster))
     if trace is not None:
         column = "virtual clusters" if trace.has("vc") else "partitions" if trace.has("partition") else "peak use"
-        found.insert(0, Preset("From the trace", f"Sized from the trace's {column}, with 8 GPUs per node.", _from_trace(trace)))
+        # A trace that asks for more than any cluster has leads to none to start from.
+        with suppress(ClusterError):
+            found.insert(0, Preset("From the trace", f"Sized from the trace's {column}, with 8 GPUs per node.", _from_trace(trace)))
     uniform = Cluster((NodeGroup(16, 8, "h100", rack_size=4),), name="128 x H100")
     return (*found, Preset(uniform.name, "16 nodes of 8 H100 in racks of 4.", uniform))
 
@@ -289,10 +294,33 @@ def _types_without_speed(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
     return (f"Jobs were recorded on GPU types of which no speed is known: {counted(told)}. {way}",)
 
 
-def offered_load(trace: Trace, cluster: Cluster) -> float:
-    """Return the GPU-seconds asked for, at the recorded durations, over what the cluster offers from first to last submission; inf without a span."""
-    room = cluster.gpus * trace.span_s
-    return trace.gpu_seconds / room if room > 0 else math.inf
+def offered_load(trace: Trace, cluster: Cluster, among: NDArray[np.bool_] | None = None, reference: str = "") -> float:
+    """Return how much jobs ask of a cluster while they come.
+
+    Parameters
+    ----------
+    trace, cluster : Trace, Cluster
+        Jobs and machines.
+    among : bool array or None
+        Jobs that count; None = all.
+    reference : str
+        GPU type that durations without a type of their own were measured on; "" = the first one.
+
+    Returns
+    -------
+    float
+        GPU-hours asked for, at the speed of the fastest type there, over the GPU-hours of the
+        cluster from the first to the last submission; inf without such a span. Nodes count while
+        the dated list of changes has them there; failures are not foreseen.
+    """
+    span_s = trace.span_s
+    there = up_s(absences(cluster, span_s), len(cluster.nodes), 0.0, span_s)
+    room = float(np.dot(node_gpus(cluster), there))
+    if room <= 0:
+        return math.inf
+    model = Rigid(reference).bind(trace, cluster)
+    asked = trace.numbers("num_gpus") * model.work() / model.fastest()
+    return float(asked[among].sum() if among is not None else asked.sum()) / room
 
 
 def nodes(cluster: Cluster) -> pd.DataFrame:
@@ -353,7 +381,7 @@ def _names(cell: Any) -> tuple[str, ...]:
 def _number(value: Any, what: str) -> float:
     try:
         made = math.nan if _missing(value) else float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ClusterError(f"{what} is {value}, which is not a number. Correct the cell.") from error
     if not 0 <= made < math.inf:
         raise ClusterError(f"{what} is {value}; it must be a number that is not negative. Correct the cell.")

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 from lab.clusters.prices import known_like
 from lab.words import plural
-from sim.cluster import MOST_NODES, Cluster, GpuType, NodeGroup
+from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.errors import ClusterError, TraceError
+from sim.limits import MOST_NODES
 from sim.readers.capacity import LARGEST_BYTES
 from sim.readers.format import ReadOptions
 from sim.readers.source import ADVICE, open_source

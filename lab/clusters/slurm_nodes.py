@@ -8,14 +8,18 @@ from typing import Any, Final
 
 from lab.clusters.node_lists import Imported, Machine, grouped, plain_type
 from lab.words import plural
-from sim.cluster import MOST_NODES
 from sim.errors import ClusterError
+from sim.limits import MOST_NODES
 from sim.readers.slurm_fields import SCALE_GB
 
 Fields = dict[str, str]
 """Keyword in lower case -> value."""
 _TOKEN: Final = re.compile(r'([A-Za-z][\w/:]*)=("[^"]*"|\S*)')
-_RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE: Final = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
+_LONGEST: Final = 1000
+"""Letters of one pattern of hosts."""
+_MOST_NAMED: Final = 20 * MOST_NODES
+"""Hosts of all lists together; one may be named on several lines, and belong to several partitions."""
 _AWAY: Final = ("DOWN", "DRAIN", "FAIL", "MAINT", "NOT_RESPONDING", "POWER_DOWN", "POWERED_DOWN")
 _ABSENT: Final = ("FUTURE",)
 
@@ -90,6 +94,8 @@ def hosts_of(text: str, name: str) -> list[str]:
 
 
 def _unfolded(part: str, name: str) -> list[str]:
+    if len(part) > _LONGEST:
+        raise ClusterError(f"{name}: '{part[:60]}' … has {len(part):,} letters, so it is no list of hosts. Correct it.")
     made = [""]
     for plain, inside in re.findall(r"([^\[\]]+)|\[([^\]]*)\]", part):
         ends = [plain] if plain else [number for piece in inside.split(",") for number in _numbers(piece.strip(), part, name)]
@@ -123,6 +129,7 @@ def _nodes(records: Iterable[Fields], name: str) -> dict[str, Fields]:
     """Return the hosts with what is said of them; lines of NodeName=DEFAULT count for those below."""
     found: dict[str, Fields] = {}
     default: Fields = {}
+    named = 0
     for fields in records:
         if "nodename" not in fields:
             continue
@@ -130,8 +137,16 @@ def _nodes(records: Iterable[Fields], name: str) -> dict[str, Fields]:
             default = {**default, **fields}
             continue
         complete = default | fields
-        found |= dict.fromkeys(hosts_of(fields["nodename"], name), complete)
+        hosts = hosts_of(fields["nodename"], name)
+        named = _counted(named + len(hosts), name)
+        found |= dict.fromkeys(hosts, complete)
     return found
+
+
+def _counted(named: int, name: str) -> int:
+    if named > _MOST_NAMED:
+        raise ClusterError(f"{name}: its lists name more than {_MOST_NAMED:,} nodes together. Leave some out.")
+    return named
 
 
 def _members(records: Iterable[Fields], hosts: list[str], name: str) -> dict[str, set[str]]:
@@ -139,6 +154,7 @@ def _members(records: Iterable[Fields], hosts: list[str], name: str) -> dict[str
     made: dict[str, set[str]] = {}
     sets: dict[str, set[str]] = {}
     default: Fields = {}
+    named = 0
     for fields in records:
         if "nodeset" in fields and "nodes" in fields:
             sets[fields["nodeset"]] = set(hosts_of(fields["nodes"], name))
@@ -148,6 +164,7 @@ def _members(records: Iterable[Fields], hosts: list[str], name: str) -> dict[str
             text = fields.get("nodes", default.get("nodes", ""))
             chosen = hosts if text.upper() == "ALL" else hosts_of(text, name) if text else []
             made[part] = {host for one in chosen for host in sets.get(one, {one})}
+            named = _counted(named + len(made[part]), name)
     return made
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from lab import library
-from lab.commands.run import UsageError
+from lab.commands.given import UsageError
 from lab.commands.sweep import BY_NAME, add_common, ask_first, columns, document_of, finish, raise_unless_done, resumed, told
 from lab.document import number, whole
 from lab.library import HERE

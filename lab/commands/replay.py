@@ -10,10 +10,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from lab.commands.run import UsageError
+from lab.commands.given import UsageError
 from lab.replays import curves
 from lab.replays.reading import MOST_SEEDS, load, names
-from lab.replays.report import ReplayReport, Row, expected
+from lab.replays.report import ReplayReport, Row, expected, tally
 from lab.replays.run import MOST_WORKERS, ReplayError, ReplayRun
 from lab.replays.types import Replay
 from lab.words import length, plural
@@ -100,16 +100,19 @@ def _text(replay: Replay, found: ReplayReport, shown: Sequence[Row], run: Replay
             "",
             *("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table),
             "",
+            *_wrapped("Verdict", tally(found.rows)),
             *(line for said in found.said for line in _wrapped("Remark", said)),
             *_wrapped("Known", replay.known),
             *_wrapped("Our reading", replay.reading),
-            *_wrapped("Notice", replay.explain),
+            *_wrapped("Notice", curves.explanation(replay, found)),
             f"{plural(run.of, 'run')}, {plural(run.seeds, 'seed')}, {found.wall_s:.0f} s ({found.cpu_s:.0f} s of processor time).",
         ]
     )
 
 
 def _wrapped(head: str, text: str) -> list[str]:
+    if not text:
+        return []
     return textwrap.wrap(f"{head}: {' '.join(text.split())}", width=140, subsequent_indent="  ")
 
 
@@ -125,7 +128,16 @@ def _cells(replay: Replay, row: Row) -> tuple[str, ...]:
     published = claim.published_text or "-"
     if claim.published is not None:
         published = f"{told(claim.published)} ({published})"
-    return (replay.label(claim), published, told(found.value), interval, f"{band} ({claim.band_from})" if band else "-", row.verdict, claim.certainty)
+    marked = claim.band and claim.mark
+    return (
+        replay.label(claim),
+        published,
+        told(found.value),
+        interval,
+        f"{band} ({claim.band_from})" if band else "-",
+        f"{row.verdict} ({claim.mark})" if marked else row.verdict,
+        claim.certainty,
+    )
 
 
 def figure(value: float) -> str:

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lab import profiles, start
-from lab.commands.run import Bar, UsageError, read_text, trace_spec
+from lab.commands.given import UsageError, read_text, trace_spec
+from lab.commands.run import Bar
 from lab.document import parse_json
 from lab.results import outcomes
 from lab.results.outcomes import Shown
@@ -60,7 +61,7 @@ def command_report(args: argparse.Namespace, write: Write) -> None:
         out.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise UsageError(f"{out}: the report cannot be written ({error.strerror or error}). Choose another place.") from error
-    total = len(study.allocators) * study.repeats
+    total = sum(len(entries) for entries in outcomes.gather(study, store).entries)
     sys.stdout.write(f"{out}: {plural(total, 'run')}, {total - made} of them stored before; {len(text.encode()) / 1e6:.1f} MB\n")
 
 
@@ -81,12 +82,20 @@ def _study(args: argparse.Namespace) -> Study:
 
 
 def _complete(study: Study, store: Store) -> int:
-    """Run what is not stored, and return how many runs that were; nothing is begun where a policy cannot run."""
-    for at, label in enumerate(study.labels):
-        if reason := start.reason(study, at, store):
-            raise ParameterError(f"{label} cannot run here: {reason}")
+    """Run what is not stored of the policies that can run, and return how many runs that were.
+
+    Raises
+    ------
+    TrainyardError
+        If none can run, or a run was stopped.
+    """
+    reasons = {spec: start.reason(study, at, store) for at, spec in enumerate(study.allocators)}
+    if all(reasons.values()):
+        raise ParameterError(f"{study.labels[0]} cannot run here: {reasons[study.allocators[0]]}")
+    sys.stderr.writelines(f"Skipped: {spec.name}. {why}\n" for spec, why in reasons.items() if why)
     trace = load_trace(study.base.trace, store)
-    missing = [(scenario, key) for scenario in study.scenarios() if not store.has(key := key_of(scenario, store))]
+    able = [scenario for scenario in study.scenarios() if not reasons[scenario.allocator]]
+    missing = [(scenario, key) for scenario in able if not store.has(key := key_of(scenario, store))]
     for scenario, key in missing:
         with Bar(f"{scenario.allocator.name} seed={scenario.seed}", sys.stderr) as bar:
             result = run(scenario, trace=trace, store=store, progress=bar)

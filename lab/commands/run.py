@@ -10,28 +10,24 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
-import pandas as pd
-
-from lab import before, catalog, coverage, library, profiles
-from lab.clusters.machines import import_cluster
-from lab.document import parse_json
+from lab import before, catalog, coverage, library, plainest, profiles
+from lab.commands.given import UsageError, study_of
+from lab.commands.verdict import Ran, headline_of
+from lab.plainest import AUTO
 from lab.profiles import RELATIVE
-from lab.results.compare import Outcome
-from lab.results.headline import headline
+from lab.results.assumed import assumed
+from lab.results.headline import Headline
 from lab.results.trust import duration
 from lab.run import run, summarise
-from lab.scenario import READY, RIGID, Scenario, TraceSpec
-from lab.settings import with_settings
+from lab.scenario import RIGID, Scenario
+from lab.start import with_model
 from lab.store import Store, plain
 from lab.study import Study
-from lab.traces.sources import Source, changed, check_measure, load_source
+from lab.traces.sources import Source, changed, check_measure
 from lab.words import plural, why_failed
-from sim.cluster import Cluster
 from sim.errors import ParameterError, TrainyardError
-from sim.params import Spec
-from sim.readers.capacity import cluster_from_trace
 from sim.result import RunResult
 from sim.simulator import Progress
 from sim.trace import Trace
@@ -75,21 +71,26 @@ JOB_COLUMNS: Final = ("job_id", "submit_s", "first_start_s", "finish_s", "gpus",
 _MAY_BE_SILENT: Final = frozenset({"deadlines met", "GPUs busy", "CPU used", "memory used", "evicted", "relaunched", "work lost"})
 _SILENT: Final = frozenset({"-", "0"})
 """Columns that are left out where all their cells say nothing, and what says nothing."""
-READ_CHOICES: Final = ("zone", "cpu_jobs", "unfinished", "since", "time_unit", "duration_unit")
-
-
-class UsageError(TrainyardError):
-    """The arguments contradict each other or something is missing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """One run with its numbers."""
+    """One run with its numbers; `policy` = its place in the study."""
 
     label: str
+    policy: int
     scenario: Scenario
     result: RunResult
     summary: Mapping[str, Any]
+
+
+class Part(NamedTuple):
+    """What is compared under one performance model: a study, its runs, and why policies were skipped, by their label."""
+
+    study: Study
+    labels: tuple[str, ...]
+    done: list[Finished]
+    skipped: dict[str, str]
 
 
 def command_run(args: argparse.Namespace) -> None:
@@ -98,30 +99,81 @@ def command_run(args: argparse.Namespace) -> None:
     Raises
     ------
     TrainyardError
-        If the input cannot be used or a run was stopped.
+        If the input cannot be used, or no policy could be run.
     """
-    study, source = _study(args)
+    study, source = study_of(args)
     source = _measured(args, study, source)
     trace = changed(source.trace, study.base.trace)
     check_measure(trace, study.base.measure)
-    names = _run_labels(study)
-    said = before.remarks(study, trace)
+    parts = _parts(args, study, trace)
+    said = list(dict.fromkeys(sentence for part in parts for sentence in before.remarks(part.study, trace)))
     sys.stderr.writelines(f"{sentence}\n" for sentence in said)
-    folder = _folder(args.jobs_out) if args.jobs_out else None
-    done = []
-    for label, scenario in names:
-        with Bar(label, sys.stderr) as bar:
-            result = run(scenario, trace=trace, progress=bar)
-        done.append(Finished(label, scenario, result, summarise(scenario, result, trace)))
-        if folder:
-            _write_jobs(folder / f"{label}.csv", result, trace)
-    text = json.dumps(_document(source, trace, study, done), indent=2, ensure_ascii=False, allow_nan=False) if args.json else _table(source, trace, study, done)
-    sys.stdout.write(text + "\n")
-    if args.keep:
-        made = library.keep(Store(), library.HERE, study, source, [(one.scenario, one.result) for one in done])
+    _run_all(parts, trace, _folder(args.jobs_out) if args.jobs_out else None)
+    skipped = {label: why for part in parts for label, why in part.skipped.items()}
+    sys.stderr.writelines(f"Skipped: {label}. {why}\n" for label, why in skipped.items())
+    as_json = json.dumps(_document(source, trace, parts), indent=2, ensure_ascii=False, allow_nan=False) if args.json else ""
+    sys.stdout.write((as_json or _text(source, trace, parts)) + "\n")
+    for part in parts if args.keep else ():
+        kept = part.study.only(sorted({one.policy for one in part.done}))
+        made = library.keep(Store(), library.HERE, kept, source, [(one.scenario, one.result) for one in part.done])
         sys.stderr.write(f"Kept in the library: python -m lab runs show {made[:12]}\n")
-    after = [f"{one.label}: {sentence}" for one in done for sentence in one.result.remarks]
+    after = [f"{one.label}: {sentence}" for part in parts for one in part.done for sentence in one.result.remarks]
     sys.stderr.writelines(f"{sentence}\n" for sentence in after if sentence not in said)
+
+
+def _parts(args: argparse.Namespace, study: Study, trace: Trace) -> list[Part]:
+    """Return what is compared, policies that cannot run left out with their reason: one comparison, or under ``--perf auto`` one for each model it takes."""
+    found = plainest.arranged(study, trace) if args.perf == AUTO else ()
+    if not found:
+        able = [at for at, spec in enumerate(study.allocators) if not catalog.allocator(spec, trace, study.base.perf).reason]
+        found = (plainest.Part(study.base.perf, tuple(able)),)
+    parts: list[Part] = []
+    for perf, places in found:
+        whole = with_model(study, "perf", perf)
+        suffix = f" ({perf.name})" if parts else ""
+        parts.append(Part(whole.only(places) if places else whole, tuple(f"{study.labels[at]}{suffix}" for at in places), [], {}))
+    served = {at for _, places in found for at in places}
+    for at, spec in enumerate(study.allocators):
+        if at not in served:
+            parts[0].skipped[study.labels[at]] = catalog.allocator(spec, trace, found[0].perf).reason
+    if not served:
+        label, why = next(iter(parts[0].skipped.items()))
+        raise ParameterError(f"{label} cannot run here: {why}")
+    return parts
+
+
+def _run_all(parts: Sequence[Part], trace: Trace, folder: Path | None) -> None:
+    """Run all policies; one whose run is stopped is skipped, with the reason.
+
+    Raises
+    ------
+    TrainyardError
+        If no run came to its end: the reason of the first.
+    """
+    stopped: list[TrainyardError] = []
+    for part in parts:
+        for at, label in enumerate(part.labels):
+            try:
+                done = _run_policy(part.study, at, label, trace)
+            except TrainyardError as error:
+                stopped.append(error)
+                part.skipped[label] = str(error)
+                continue
+            part.done.extend(done)
+            if folder:
+                _write_jobs(folder, done, trace)
+    if not any(part.done for part in parts):
+        raise stopped[0]
+
+
+def _run_policy(study: Study, at: int, label: str, trace: Trace) -> list[Finished]:
+    done = []
+    for scenario in study.repeated(at):
+        name = label if study.repeats == 1 else f"{label} seed={scenario.seed}"
+        with Bar(name, sys.stderr) as bar:
+            result = run(scenario, trace=trace, progress=bar)
+        done.append(Finished(name, at, scenario, result, summarise(scenario, result, trace)))
+    return done
 
 
 def _measured(args: argparse.Namespace, study: Study, source: Source) -> Source:
@@ -151,126 +203,6 @@ def _ways_out(fit: coverage.Fit) -> str:
     return f"No run has begun. Ways out: {'; '.join([*ways, 'a profile that has these jobs'])}."
 
 
-def read_text(path: Path, what: str) -> str:
-    """Return the text of a small file.
-
-    Raises
-    ------
-    UsageError
-        If it cannot be read.
-    """
-    try:
-        if path.stat().st_size > 50_000_000:
-            raise UsageError(f"{path}: this file is too large to be {what}. Check the path.")
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{path}: {what} cannot be read ({error.strerror or error}). Check the path and the rights.") from error
-    except ValueError as error:
-        raise UsageError(f"{path}: this is not {what}, but something that is no text. Check the path.") from error
-
-
-def cluster_of(text: str, epoch: str = "") -> Cluster:
-    """Return a cluster from a file that `lab.clusters.machines.import_cluster` reads, or from a short description; the suffix decides.
-
-    Raises
-    ------
-    TrainyardError
-        If it cannot be read.
-    """
-    if not text.lower().endswith((".json", ".csv", ".tsv", ".conf", ".txt", ".log")):
-        return Cluster.parse(text)
-    cluster, notes = import_cluster(text, read_text(Path(text), "a cluster description").encode(), epoch)
-    sys.stderr.writelines(f"{note}\n" for note in notes)
-    return cluster
-
-
-def trace_spec(args: argparse.Namespace) -> TraceSpec:
-    """Return the trace that the arguments name, with the choices for reading it.
-
-    Raises
-    ------
-    TrainyardError
-        If a choice is unknown, or there is no file that it could apply to.
-    """
-    needless = _reading_choices(args) if args.trace.startswith(READY) else []
-    if needless:
-        raise UsageError(f"{needless[0]} says how a file is read, but {args.trace} is read already. Leave it out, or name a file.")
-    given = {name: getattr(args, name) for name in READ_CHOICES if getattr(args, name, None) is not None}
-    pairs = [pair.partition("=") for pair in args.map or ()]
-    if any(not (native and equals and column) for native, equals, column in pairs):
-        raise UsageError("--map wants NATIVE=COLUMN, e.g. --map num_gpus=GPUs.")
-    if pairs:
-        given["mapping"] = {native: column for native, _, column in pairs}
-    return TraceSpec.of(args.trace, fmt=args.format or "", read=given)
-
-
-def _reading_choices(args: argparse.Namespace) -> list[str]:
-    """Return the arguments that say how a file is read, as they were written."""
-    return [f"--{name.replace('_', '-')}" for name in ("format", *READ_CHOICES, "map") if getattr(args, name, None) is not None]
-
-
-def _study(args: argparse.Namespace) -> tuple[Study, Source]:
-    if args.scenario is None:
-        return _study_of_arguments(args)
-    if args.cluster or args.allocator or args.perf:
-        raise UsageError("--scenario holds cluster, allocators and models already; change them with --set, e.g. --set cluster=16x8:v100.")
-    if not args.trace and (given := _reading_choices(args)):
-        raise UsageError(f"{given[0]} says how a file is read, so it needs --trace FILE; the scenario keeps its own choices.")
-    document = parse_json(read_text(Path(args.scenario), "a scenario file"), args.scenario)
-    if args.trace:
-        place = document["base"] if isinstance(document.get("base"), dict) else document
-        kept = place.get("trace")
-        found = trace_spec(args).to_json()
-        place["trace"] = {**(kept if isinstance(kept, dict) else {}), **{key: found[key] for key in ("source", "fmt", "read")}}
-    study = Study.from_json(profiles.localised(with_settings(document, _settings(args))))
-    return study, load_source(study.base.trace, max_mb=args.max_mb)
-
-
-def _study_of_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
-    if not args.trace:
-        raise UsageError("Nothing to run: give --trace FILE, --trace sample:NAME, --trace made:NAME or --scenario FILE.json.")
-    if not args.allocator:
-        raise UsageError("No allocator is chosen: give --allocator NAME, as often as you like. python -m lab list allocators names them.")
-    specs = tuple(Spec.parse(text) for text in args.allocator)
-    for spec in specs:
-        catalog.canonical("allocator", spec)
-    where = trace_spec(args)
-    source = load_source(where, max_mb=args.max_mb)
-    cluster = cluster_of(args.cluster, source.trace.epoch) if args.cluster else _own_cluster(source)
-    study = Study(Scenario(where, cluster, specs[0], profiles.from_file(Spec.parse(args.perf)) if args.perf else RIGID), specs)
-    document = profiles.localised(with_settings(study.to_json(), _settings(args)))
-    changed_study = Study.from_json(document)
-    if changed_study.base.trace != where:
-        source = load_source(changed_study.base.trace, max_mb=args.max_mb)
-    return changed_study, source
-
-
-def _settings(args: argparse.Namespace) -> list[str]:
-    seed = [] if args.seed is None else [f"seed={args.seed}"]
-    horizon = [] if args.horizon_s is None else [f"horizon_s={args.horizon_s}"]
-    # First, so that single values can still be set otherwise.
-    saving = [f"overheads.{name}={value:g}" for name, value in (catalog.checkpoint_values(args.checkpoints) if args.checkpoints else {}).items()]
-    return [*seed, *horizon, *saving, *(args.set or ())]
-
-
-def _own_cluster(source: Source) -> Cluster:
-    if source.cluster is not None:
-        return source.cluster
-    types = source.trace.texts("gpu_type")
-    kind = str(pd.Series(types).mode().iloc[0]) or "v100"
-    built = cluster_from_trace(source.trace, gpu_type=kind.lower())
-    sys.stderr.write(
-        f"No --cluster is given, so one was built from the trace: {plural(len(built.nodes), 'node')} with 8 {kind.lower()} each, {plural(built.gpus, 'GPU')}.\n"
-    )
-    return built
-
-
-def _run_labels(study: Study) -> list[tuple[str, Scenario]]:
-    if study.repeats == 1:
-        return list(zip(study.labels, study.scenarios(), strict=True))
-    return [(f"{label} seed={scenario.seed}", scenario) for at, label in enumerate(study.labels) for scenario in study.repeated(at)]
-
-
 def _folder(text: str) -> Path:
     path = Path(text)
     try:
@@ -280,28 +212,30 @@ def _folder(text: str) -> Path:
     return path
 
 
-def _write_jobs(path: Path, result: RunResult, trace: Trace) -> None:
-    table = result.jobs.assign(job_id=trace.frame["job_id"].to_numpy())[list(JOB_COLUMNS)]
-    try:
-        table.to_csv(path, index=False, lineterminator="\n")
-    except OSError as error:
-        raise UsageError(f"{path}: the jobs cannot be written ({error.strerror}). Choose another folder.") from error
+def _write_jobs(folder: Path, done: Sequence[Finished], trace: Trace) -> None:
+    for one in done:
+        path = folder / f"{one.label}.csv"
+        table = one.result.jobs.assign(job_id=trace.frame["job_id"].to_numpy())[list(JOB_COLUMNS)]
+        try:
+            table.to_csv(path, index=False, lineterminator="\n")
+        except OSError as error:
+            raise UsageError(f"{path}: the jobs cannot be written ({error.strerror}). Choose another folder.") from error
 
 
-def _document(source: Source, trace: Trace, study: Study, done: Sequence[Finished]) -> dict[str, Any]:
+def _document(source: Source, trace: Trace, parts: Sequence[Part]) -> dict[str, Any]:
     about = {
         "name": trace.name,
-        "source": study.base.trace.source,
+        "source": parts[0].study.base.trace.source,
         **source.account,
         "jobs": len(trace),
         "span_s": trace.span_s,
         "gpu_hours": trace.gpu_seconds / 3600,
         "epoch": trace.epoch,
         "digest": source.trace.digest,
-        "assumptions": list(profiles.assumptions(study.base.perf, trace)),
+        "assumptions": _of_trace(parts, trace),
     }
     rows = []
-    for one in done:
+    for one in (one for part in parts for one in part.done):
         spec = one.scenario.allocator
         name = {
             "allocator": spec.name,
@@ -309,30 +243,69 @@ def _document(source: Source, trace: Trace, study: Study, done: Sequence[Finishe
             "params": spec.to_json()["params"],
             "key": one.scenario.key(source.trace.digest),
             "seed": one.scenario.seed,
+            "perf": str(one.scenario.perf),
         }
-        rows.append(name | {key: one.summary[key] for key in RUN_KEYS})
-    document: dict[str, Any] = plain({"trace": about, "runs": rows})
+        rows.append(name | {key: one.summary[key] for key in RUN_KEYS} | {"remarks": one.result.remarks})
+    skipped = [{"label": label, "reason": why} for part in parts for label, why in part.skipped.items()]
+    assumptions = [sentence for part in parts for sentence in _assumed(part, trace)]
+    told = next(found for part in parts if (found := _headline(part, trace)))
+    document: dict[str, Any] = plain(
+        {
+            "trace": about,
+            "headline": told.to_json(),
+            "assumptions": list(dict.fromkeys(assumptions)),
+            "runs": rows,
+            "skipped": skipped,
+        }
+    )
     return document
 
 
-def _table(source: Source, trace: Trace, study: Study, done: Sequence[Finished]) -> str:
-    account, cluster = source.account, study.base.cluster
+def _of_trace(parts: Sequence[Part], trace: Trace) -> list[str]:
+    return list(dict.fromkeys(sentence for part in parts for sentence in profiles.assumptions(part.study.base.perf, trace)))
+
+
+def _assumed(part: Part, trace: Trace) -> tuple[str, ...]:
+    return assumed(part.study, trace, [one.summary for one in part.done])
+
+
+def _text(source: Source, trace: Trace, parts: Sequence[Part]) -> str:
+    account, cluster = source.account, parts[0].study.base.cluster
     lines = [
         *_read(source, f"; {plural(len(trace), 'job')} on {plural(cluster.gpus, 'GPU')} of {plural(len(cluster.nodes), 'node')}."),
-        *(f"  {sentence}" for sentence in (*account.get("warnings", ()), *account.get("guesses", ()), *profiles.assumptions(study.base.perf, trace))),
-        "",
+        *(f"  {sentence}" for sentence in (*account.get("warnings", ()), *account.get("guesses", ()), *_of_trace(parts, trace))),
     ]
-    made = [_cells(one) for one in done]
-    columns = [(title, *(cells[title] for cells in made)) for title in made[0]]
+    for part in parts:
+        lines += ["", *_table(part), *_answer(part, trace)]
+    return "\n".join(lines)
+
+
+def _table(part: Part) -> list[str]:
+    made = [_cells(one) for one in part.done]
+    columns = [(title, *(cells[title] for cells in made)) for title in made[0]] if made else []
     columns = [column for column in columns if column[0] not in _MAY_BE_SILENT or not set(column[1:]) <= _SILENT]
     widths = [max(map(len, column)) for column in columns]
     rows = zip(*columns, strict=True)
-    lines += ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]) for row in rows]
-    lines += [f"{one.label}: {why}." for one in done if (why := why_failed(one.summary["failed_by"]))]
-    outcomes = [_outcome(study, at, done) for at in range(len(study.allocators))]
-    if len(outcomes) > 1:
-        lines += ["", headline(outcomes, study.baseline)]
-    return "\n".join(lines)
+    lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]) for row in rows]
+    lines += [f"{one.label}: {why}." for one in part.done if (why := why_failed(one.summary["failed_by"]))]
+    return lines + [f"{label}: skipped. {why}" for label, why in part.skipped.items()]
+
+
+def _headline(part: Part, trace: Trace) -> Headline | None:
+    ran = sorted({one.policy for one in part.done})
+    if not ran:
+        return None
+    return headline_of(part.study.only(ran), trace, [Ran(one.result, one.summary) for one in part.done])
+
+
+def _answer(part: Part, trace: Trace) -> list[str]:
+    """Return the headline of a comparison, and below it what is assumed."""
+    told, lines = _headline(part, trace), []
+    if told and (len(part.study.allocators) > 1 or told.verdict != "nothing"):
+        lines += ["", *told.lines()]
+    said, perf = _assumed(part, trace), part.study.base.perf
+    under = [] if perf.name == RIGID.name else [f"Performance model: {catalog.model_title(perf)}."]
+    return [*lines, " ".join([*under, *said])] if under or said else lines
 
 
 def _read(source: Source, end: str) -> list[str]:
@@ -341,18 +314,10 @@ def _read(source: Source, end: str) -> list[str]:
     return [said + end, *(f"  {item['rows']:,} {item['action']}: {item['reason']}" for item in account.get("reasons", ()))]
 
 
-def _outcome(study: Study, at: int, done: Sequence[Finished]) -> Outcome:
-    spec = study.allocators[at]
-    # Repetitions of one allocator are told apart by their labels only, so the place decides.
-    mine = [one for turn, one in enumerate(done) if turn // study.repeats == at]
-    replays = "recorded_start" in catalog.allocator(spec).needs
-    return Outcome(study.labels[at], tuple(one.summary for one in mine), tuple(one.result.jobs for one in mine), replays)
-
-
 def _cells(one: Finished) -> dict[str, str]:
     numbers = one.summary
     others = [f"{numbers[name]:,} {name}" for name in ("failed", "impossible", "refused", "unfinished") if numbers[name]]
-    times = {"mean JCT": "jct_mean_s", "P95 JCT": "jct_p95_s", "mean wait": "wait_mean_s", "makespan": "makespan_s"}
+    times = {"mean JCT": "jct_mean_s", "median JCT": "jct_p50_s", "P95 JCT": "jct_p95_s", "mean wait": "wait_mean_s", "makespan": "makespan_s"}
     shares = {"deadlines met": "deadline_rate", "GPUs busy": "utilisation", "CPU used": "cpus_used", "memory used": "mem_used"}
     counted = {"preempted": "preemptions", "evicted": "evictions", "relaunched": "relaunches"}
     return {

@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 
 from lab import archive, library
+from lab.commands.given import UsageError
 from lab.commands.plan import plan_document, plan_text
-from lab.commands.run import UsageError
 from lab.commands.sweep import DEFAULT_METRIC, columns, sweep_document, sweep_text, told
 from lab.exploring.from_here import FromHere
 from lab.library import HERE, Item

@@ -15,8 +15,8 @@ from typing import Any, Final, TextIO, TypeVar
 import pandas as pd
 
 from lab import library, profiles
+from lab.commands.given import UsageError, read_text
 from lab.commands.replay import figure
-from lab.commands.run import UsageError, read_text
 from lab.document import parse_json, whole
 from lab.estimate import Costs
 from lab.library import HERE

@@ -183,7 +183,9 @@ class FromHere(Document):
         known = settings("what-if", data, cls)
         if not isinstance(known.get("study"), Mapping):
             raise ParameterError("A what-if needs 'study' (what Save wrote).")
-        return cls(Study.from_json(known["study"]), whole("policy", known.get("policy", 0)), Turn.from_json(known.get("turn") or {}))
+        turn = Turn.from_json(known.get("turn") or {})
+        study = Study.from_json(known["study"], (turn.policy,) if turn.policy else ())
+        return cls(study, whole("policy", known.get("policy", 0)), turn)
 
 
 def seconds(turn: Turn, took_s: float, jobs: int, costs: Costs) -> float:

@@ -74,7 +74,13 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "Interval", "95 % interval", "Where a difference lies in 95 % of resamples of the repeats. One run on one trace has none, and none is shown.", _METRICS
     ),
     Entry("Job", "", "One submission: so many GPUs, from when, for how long. Jobs of one user or name are told apart by their id.", _SCHEMA),
-    Entry("Load", "", "GPU-seconds asked for over those there are while jobs arrive. Queues form well below 100 %.", "reference/made-workloads.md"),
+    Entry(
+        "Load",
+        "",
+        "GPU-hours asked for, at the speed of the fastest type there, over those of the cluster while jobs arrive. "
+        "Queues form well below 1; above it they grow.",
+        "background/trust.md",
+    ),
     Entry("Makespan", "", "From the first submission to the last finish. One long job can set it alone.", _METRICS),
     Entry("Node", "server, machine", "One machine with its GPUs, cores and memory. A gang on one node needs no network.", _CLUSTER),
     Entry("Our reading", "", "Where a paper leaves a choice open, or was not read in full, the choice is ours and is marked so.", _TRUST),

@@ -15,7 +15,7 @@ from lab.document import number, whole
 from lab.learning.numbers import BY, GROUPS, MEASURES, REACHES, SLOWER, TIMES, UNITS, WAYS, Number
 from lab.replays.types import seeded
 from lab.results import outcomes
-from lab.scenario import MADE, Scenario, as_spec
+from lab.scenario import MADE, NO_OVERHEADS, Scenario, as_spec
 from lab.settings import with_settings
 from lab.study import Study
 from sim.errors import ParameterError
@@ -276,7 +276,8 @@ def _lesson(data: Mapping[str, Any], name: str) -> Lesson:
 
 def _base(data: Any, policies: Any) -> Study:
     if data == SAMPLE:
-        return start.sample_study()
+        study = start.sample_study()
+        return replace(study, base=replace(study.base, overheads=NO_OVERHEADS))
     specs = tuple(as_spec(one) for one in parsing.listed("policies", policies))
     if not specs:
         raise ParameterError("it names no policies. Add at least one.")

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from lab import catalog
-from lab.replays.report import Cell, Numbers
+from lab.replays.explained import explained
+from lab.replays.report import Cell, Numbers, ReplayReport
 from lab.replays.types import BASE, Point, Replay
 from lab.results.compared import METRICS
 from lab.scenario import Scenario
@@ -73,6 +74,11 @@ def title(metric: str) -> str:
 def unit(metric: str) -> str:
     """Return its unit: "s", "ms", "1" (a share), "USD" or "" (a plain number)."""
     return _TITLES.get(metric, ("", ""))[1]
+
+
+def explanation(replay: Replay, report: ReplayReport) -> str:
+    """Return what to notice in a replay, with the numbers of the run."""
+    return explained(replay.explain, report.in_text, unit)
 
 
 def speed_curves(base: Scenario) -> pd.DataFrame | None:

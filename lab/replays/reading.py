@@ -13,6 +13,7 @@ import allocators
 from lab import parsing
 from lab.document import number, whole
 from lab.replays.bounds import BOUNDS
+from lab.replays.explained import figures
 from lab.replays.types import BANDS, BASE, CERTAINTIES, KINDS, MARGINS, Arm, Axis, Bound, Claim, Measure, Paper, Point, Replay
 from lab.scenario import Scenario
 from sim.errors import ParameterError, TrainyardError
@@ -95,8 +96,24 @@ def _replay(data: Mapping[str, Any], name: str) -> Replay:
     if not replay.claims:
         raise ParameterError("there is no claim. Add at least one.")
     _within_bounds(replay)
+    _measured(replay)
     _build_all(replay)
     return replay
+
+
+def _measured(replay: Replay) -> None:
+    """Refuse numbers in the text that no claim and no curve measures."""
+    metrics, runs = set(), set()
+    for claim in replay.claims:
+        metrics.add(claim.measure.metric)
+        runs |= {(at, arm) for at in claim.points for arm in claim.measure.arms}
+    for axis in replay.axes:
+        metrics |= {measure.metric for measure in axis.measures}
+        arms = {arm for measure in axis.measures for arm in measure.arms}
+        runs |= {(Point(axis.name, value), arm) for value in axis.values for arm in arms}
+    for text, claim in figures(replay.explain).items():
+        if claim.measure.metric not in metrics or any((claim.at, arm) not in runs for arm in claim.measure.arms):
+            raise ParameterError(f"explain: {text}: no claim and no curve measures this.")
 
 
 def _within_bounds(replay: Replay) -> None:
@@ -191,7 +208,7 @@ def _axis_changes(where: str, known: Mapping[str, Any], values: Sequence[float])
 
 def _claim(data: Any, arms: Sequence[str], axes: Sequence[Axis]) -> Claim:
     compared = ("metric", "arm", "against", "kind", "title")
-    keys = (*compared, "at", "from", "published", "published_text", "band", "band_from", "certainty")
+    keys = (*compared, "at", "from", "published", "published_text", "band", "band_from", "certainty", "by_construction")
     known = parsing.table("claim", data, keys, optional=set(keys) - {"metric", "arm", "certainty"})
     measure = _measure("claim", {key: known[key] for key in compared if key in known}, arms)
     where = f"claim {measure.text}"
@@ -206,7 +223,11 @@ def _claim(data: Any, arms: Sequence[str], axes: Sequence[Axis]) -> Claim:
     if since is not None and (since.axis != at.axis or since == at):
         raise ParameterError(f"{where}: 'from' and 'at' are not two values of one axis.")
     band = _band(where, known, published)
-    return Claim(measure, at, published, text, band, known["certainty"], known["band_from"] if band else "", since)
+    by_construction = known.get("by_construction", False)
+    if not isinstance(by_construction, bool):
+        raise ParameterError(f"{where}: by_construction is neither true nor false.")
+    band_from = known["band_from"] if band else ""
+    return Claim(measure, at, published, text, band, known["certainty"], band_from, since, by_construction)
 
 
 def _band(where: str, known: Mapping[str, Any], published: float | None) -> tuple[float, float] | None:

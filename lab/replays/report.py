@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lab.replays.explained import figures
 from lab.replays.types import Claim, Measure, Point, Replay
 from lab.scenario import Scenario
 from lab.words import plural
 
 Floats = NDArray[np.float64]
 Numbers = dict[str, float]
+Verdict = Literal["in", "out", "undecided", "no band", "not yet"]
 
 CURVE_COLUMNS: Final = ("axis", "value", "measure", "low", "estimate", "high", "seeds")
-ROW_KEYS: Final = ("replay", "metric", "published", "simulated", "ci95", "band", "in_band", "certainty", "seeds", "cpu_s")
+ROW_KEYS: Final = ("replay", "metric", "published", "simulated", "ci95", "band", "verdict", "mark", "certainty", "seeds", "cpu_s")
 _RESAMPLES: Final = 2000
 _LEVEL: Final = (2.5, 97.5)
 _FEWEST_SEEDS: Final = 3
+_TALLIED: Final[dict[Verdict, str]] = {"in": "in the band", "out": "outside", "undecided": "undecided", "not yet": "not yet run"}
 _MOST_SAID: Final = 12
 _NUMBER: Final = re.compile(r"\d[\d,.]*(?<![,.])")
 
@@ -101,17 +105,16 @@ class Row:
     cpu_s: float
 
     @property
-    def in_band(self) -> bool | None:
-        """Whether the figure lies in the band; None without a band or a figure."""
-        if self.claim.band is None or np.isnan(self.found.value):
-            return None
-        return self.claim.band[0] <= self.found.value <= self.claim.band[1]
-
-    @property
-    def verdict(self) -> str:
-        """The same in words."""
-        words = {True: "in the band", False: "outside the band", None: "no band"}
-        return "not yet" if np.isnan(self.found.value) else words[self.in_band]
+    def verdict(self) -> Verdict:
+        """Whether the interval lies in the band: "in", "out", or "undecided" where it holds an end of the band or there is no interval."""
+        if np.isnan(self.found.value):
+            return "not yet"
+        if self.claim.band is None:
+            return "no band"
+        (low, high), found = self.claim.band, self.found
+        if np.isnan(found.low) or (found.low < low <= found.high) or (found.low <= high < found.high):
+            return "undecided"
+        return "in" if low <= found.low and found.high <= high else "out"
 
     def to_json(self, replay: str) -> dict[str, Any]:
         """Return plain values under `ROW_KEYS`."""
@@ -123,7 +126,8 @@ class Row:
             None if np.isnan(self.found.value) else self.found.value,
             interval,
             None if self.claim.band is None else [end if np.isfinite(end) else None for end in self.claim.band],
-            self.in_band,
+            self.verdict,
+            self.claim.mark or None,
             self.claim.certainty,
             self.found.seeds,
             round(self.cpu_s, 3),
@@ -151,6 +155,8 @@ class ReplayReport:
         From the first run to the last; 0 while it runs, and if the replay was kept from before.
     remarks : tuple of Remark
         What the allocators said of their runs, by arm, each once; e.g. that another solver had to be used.
+    in_text : dict
+        The numbers of the replay's text as they stand there -> what the run gave.
     """
 
     rows: tuple[Row, ...]
@@ -160,6 +166,7 @@ class ReplayReport:
     cpu_s: float
     wall_s: float
     remarks: tuple[Remark, ...] = ()
+    in_text: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def said(self) -> tuple[str, ...]:
@@ -236,7 +243,7 @@ def report(replay: Replay, keys: Mapping[Cell, str], found: Mapping[str, Ran], w
     wall_s : float, seconds
         How long it took.
     """
-    table = _Table(keys, found)
+    table = _Table(keys, found, exact=replay.seeds == 1)
     rows = claim_rows(replay, keys, found)
     spots = [
         Claim(measure, Point(axis.name, value), None, "", None, "our reading") for axis in replay.axes for measure in axis.measures for value in axis.values
@@ -247,12 +254,28 @@ def report(replay: Replay, keys: Mapping[Cell, str], found: Mapping[str, Ran], w
     ]
     complete = all(key in found for key in keys.values())
     total = sum(ran.numbers["cell_cpu_s"] for ran in found.values())
-    return ReplayReport(rows, points, pd.DataFrame(lines, columns=list(CURVE_COLUMNS)), complete, total, wall_s, _remarks(replay, keys, found))
+    curves = pd.DataFrame(lines, columns=list(CURVE_COLUMNS))
+    in_text = {text: table.row(claim).found.value for text, claim in figures(replay.explain).items()}
+    in_text = {text: value for text, value in in_text.items() if np.isfinite(value)}
+    return ReplayReport(rows, points, curves, complete, total, wall_s, _remarks(replay, keys, found), in_text)
+
+
+def tally(rows: Sequence[Row]) -> str:
+    """Return how many figures lie in their bands, without those that prove nothing; "" = there is no band."""
+    counts = Counter(row.verdict for row in rows if row.claim.band and not row.claim.mark)
+    marks = Counter(row.claim.mark for row in rows if row.claim.band and row.claim.mark)
+    told = [f"{counts[kind]} {words}" for kind, words in _TALLIED.items() if counts[kind]]
+    count = sum(counts.values())
+    said = [f"Of {plural(count, 'figure')} with a band that counts: {', '.join(told)}."] if count else []
+    if marks:
+        reasons = ", ".join(f"{number} {mark}" for mark, number in sorted(marks.items()))
+        said.append(f"Not counted: {reasons}.")
+    return " ".join(said)
 
 
 def claim_rows(replay: Replay, keys: Mapping[Cell, str], found: Mapping[str, Ran]) -> tuple[Row, ...]:
     """Pool what is there for the claims only, which takes a fraction of the time of a `report`; parameters as there."""
-    table = _Table(keys, found)
+    table = _Table(keys, found, exact=replay.seeds == 1)
     return tuple(table.row(claim) for claim in replay.claims)
 
 
@@ -321,14 +344,14 @@ def _statistic(measure: Measure, sides: Floats) -> Any:
 
 
 class _Table:
-    """The runs that are there, by point, arm and seed."""
+    """The runs that are there, by point, arm and seed; `exact` = nothing in them is random, so that one run is all there is to know."""
 
-    def __init__(self, keys: Mapping[Cell, str], found: Mapping[str, Ran]) -> None:
+    def __init__(self, keys: Mapping[Cell, str], found: Mapping[str, Ran], *, exact: bool) -> None:
         self._of: dict[tuple[Point, str], dict[int, str]] = {}
         for cell, key in keys.items():
             if key in found:
                 self._of.setdefault((cell.at, cell.arm), {})[cell.seed] = key
-        self._found = found
+        self._found, self._exact = found, exact
 
     def row(self, claim: Claim) -> Row:
         measure = claim.measure
@@ -338,8 +361,12 @@ class _Table:
         sides = [[self._found[key].numbers[measure.metric] for key in own] for own in keys]
         cpu_s = sum(self._found[key].numbers["cell_cpu_s"] for key in {key for own in keys for key in own})
         per = len(measure.arms)
-        return Row(claim, pool(measure, sides[0], sides[1] if measure.against else (), sides[per:]), cpu_s)
+        pooled = pool(measure, sides[0], sides[1] if measure.against else (), sides[per:])
+        if self._exact:
+            pooled = pooled._replace(low=pooled.value, high=pooled.value)
+        return Row(claim, pooled, cpu_s)
 
 
 def _measures(replay: Replay) -> list[Measure]:
-    return [claim.measure for claim in replay.claims] + [measure for axis in replay.axes for measure in axis.measures]
+    claims = (*replay.claims, *figures(replay.explain).values())
+    return [claim.measure for claim in claims] + [measure for axis in replay.axes for measure in axis.measures]

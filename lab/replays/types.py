@@ -16,6 +16,8 @@ CERTAINTIES: Final = ("read in the abstract", "read in code or notebooks", "from
 BANDS: Final = ("published ± 20 %", "published ± 5 %", "around published", "authors' code", "prototype", "direction")
 """Where a band comes from; docs/reference/replays.md says what each means."""
 MARGINS: Final = {"published ± 20 %": 0.2, "published ± 5 %": 0.05}
+BY_CONSTRUCTION: Final = "by construction"
+AFTER_RESULTS: Final = "band drawn after results"
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,8 @@ class Claim:
         One of `BANDS`; "" without a band.
     since : Point or None
         Another place: then the claim is about how the measure changes from there, as a ratio, or a difference of differences.
+    by_construction : bool
+        Whether a setting of the replay was chosen so that the figure is met.
     """
 
     measure: Measure
@@ -148,6 +152,19 @@ class Claim:
     certainty: str
     band_from: str = ""
     since: Point | None = None
+    by_construction: bool = False
+
+    @property
+    def mark(self) -> str:
+        """Why a verdict on the claim proves nothing, so that no tally counts it; "" = it counts.
+
+        A band from a prototype of ours, or a direction that nobody published, was drawn after
+        results were known.
+        """
+        if self.by_construction:
+            return BY_CONSTRUCTION
+        unpublished = self.band_from == "direction" and not self.published_text
+        return AFTER_RESULTS if self.band_from == "prototype" or unpublished else ""
 
     @property
     def text(self) -> str:
@@ -240,7 +257,8 @@ class Replay:
     paper : Paper
         Where it was published.
     claim, known, reading, explain, budget : str
-        What is published; what is known of the paper; what is our reading; what to notice; how much is run, and why so much.
+        What is published; what is known of the paper; what is our reading; what to notice (with
+        numbers of the run in braces, see `lab.replays.explained`); how much is run, and why so much.
     base : Scenario
         What all arms share.
     arms, axes, claims : tuple

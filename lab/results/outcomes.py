@@ -12,9 +12,11 @@ import pandas as pd
 
 from lab import catalog, profiles
 from lab.results import compare
+from lab.results.assumed import assumed
 from lab.results.compare import Change, Floats, Mask, Outcome
 from lab.results.frames import MOST_SHOWN
-from lab.results.headline import GOALS, headline
+from lab.results.headline import GOALS, Headline, headlines
+from lab.results.meaning import setting
 from lab.results.trust import Trust, recorded_overflow, trust, untold
 from lab.run import key_of
 from lab.store import FRAMES, Entry, Store
@@ -30,6 +32,8 @@ __all__ = ["MOST_SHOWN", "Report", "Shown", "gather", "job_ids", "keys", "measur
 BEYOND: Final = "used GPUs this cluster does not have"
 """Remark beside a recorded schedule that does not fit on the cluster."""
 _KINDS: Final = ("queue", "utilisation", "capacity", "states", "allocation")
+_UNTOLD: Final = ("overload", "unexplained", "untested")
+"""Verdicts under which it is not even said who gains."""
 _FORMULA: Final = r"[=+\-@\t\r]"
 
 
@@ -82,7 +86,7 @@ class Report:
     baseline : str
         Title of the baseline, "" while it is not complete: then nothing is said about differences.
     headlines : mapping of str
-        Key of `lab.results.headline.GOALS` -> one sentence; goals of which nothing is known are not there.
+        Key of `lab.results.headline.GOALS` -> what stands on top; goals of which nothing is known are not there.
     table : DataFrame
         See `lab.results.compare.table`.
     changes : mapping
@@ -99,6 +103,10 @@ class Report:
         Title -> what must be known of that row, among it what the allocator itself had to say of its run.
     assumptions : tuple of str
         What the performance model assumes because the trace does not say it.
+    assumed : str
+        The line below the headline: what is assumed and moves these results; "" = nothing.
+    skipped : mapping of str
+        Title -> why a policy of the study cannot run here.
     not_common : str
         Which policies did not complete the same jobs as the baseline, see `lab.results.compare.not_common`; "" = all did.
     frames : mapping
@@ -120,7 +128,7 @@ class Report:
     mark: str
     labels: tuple[str, ...]
     baseline: str
-    headlines: Mapping[str, str]
+    headlines: Mapping[str, Headline]
     table: pd.DataFrame
     changes: Mapping[str, Change]
     certainty: str
@@ -130,6 +138,8 @@ class Report:
     overflow: str
     remarks: Mapping[str, str]
     assumptions: tuple[str, ...]
+    assumed: str
+    skipped: Mapping[str, str]
     not_common: str
     frames: Mapping[str, Mapping[str, pd.DataFrame]]
     parts: pd.DataFrame
@@ -140,9 +150,14 @@ class Report:
     facts: str
 
     @property
-    def headline(self) -> str:
-        """The sentence on the first goal."""
+    def told(self) -> Headline:
+        """The headline on the first goal."""
         return next(iter(self.headlines.values()))
+
+    @property
+    def headline(self) -> str:
+        """Its text."""
+        return self.told.text
 
 
 def titles(specs: Sequence[Spec]) -> tuple[str, ...]:
@@ -199,10 +214,15 @@ def report(shown: Shown, store: Store) -> Report | None:
     outcomes = [outcome(shown, at) for at in places]
     base = places.index(shown.study.baseline) if (based := shown.study.baseline in places) else 0
     table = compare.table(outcomes, base)
-    if not based:
-        table = table.assign(baseline=False, change=float("nan"), low=float("nan"), high=float("nan"), verdict="")
-        table = table[table["metric"] != "slower"].reset_index(drop=True)
     trace = load_trace(shown.study.base.trace, store)
+    said = _headlines(shown, outcomes, base, table, trace)
+    told = next(iter(said.values()))
+    differ = based and not told.withheld
+    if not differ:
+        table = table.assign(change=float("nan"), low=float("nan"), high=float("nan"), verdict="")
+        table = table[table["metric"] != "slower"].reset_index(drop=True)
+    if not based:
+        table = table.assign(baseline=False)
     firsts = {shown.titles[at]: shown.entries[at][0] for at in places}
     counts = compare.counts(outcomes)
     frames = {kind: {title: entry.chart(kind) for title, entry in firsts.items()} for kind in _KINDS}
@@ -211,15 +231,17 @@ def report(shown: Shown, store: Store) -> Report | None:
         mark=shown.mark,
         labels=tuple(firsts),
         baseline=shown.titles[shown.study.baseline] if based else "",
-        headlines=_headlines(outcomes, base, table, len(shown.titles) - len(places)) if based else _not_yet(shown),
+        headlines=said,
         table=table,
-        changes=compare.changes(outcomes, base) if based else {},
+        changes=compare.changes(outcomes, base) if based and told.verdict not in _UNTOLD else {},
         certainty=_certainty(shown.study.repeats, table) if len(outcomes) > 1 and based else "",
         counts=counts,
         trust=trust(trace, outcomes),
         untold=untold(trace),
         remarks=_remarks(outcomes, firsts),
         assumptions=profiles.assumptions(shown.study.base.perf, trace, store),
+        assumed=" ".join(assumed(shown.study, trace, [one for outcome in outcomes for one in outcome.summaries], store)),
+        skipped=_skipped(shown, trace),
         not_common=compare.not_common(outcomes, base) if based else "",
         overflow=_overflow([entry for outcome, entry in zip(outcomes, firsts.values(), strict=True) if outcome.replays]),
         frames=frames,
@@ -228,8 +250,13 @@ def report(shown: Shown, store: Store) -> Report | None:
         left_out={str(row["label"]): int(row["jobs"] - row["completed"]) for row in counts.to_dict("records")},
         end_s=max(float(entry.summary["end_s"]) for entry in firsts.values()),
         epoch=trace.epoch,
-        facts=_facts(shown.study, len(trace), table, compared=based and len(outcomes) > 1),
+        facts=_facts(shown.study, len(trace), table, compared=differ and len(outcomes) > 1),
     )
+
+
+def _skipped(shown: Shown, trace: Trace) -> dict[str, str]:
+    reasons = [catalog.allocator(spec, trace, shown.study.base.perf).reason for spec in shown.study.allocators]
+    return {title: why for title, why in zip(shown.titles, reasons, strict=True) if why}
 
 
 def measured_jobs(jobs: pd.DataFrame, study: Study) -> Mask:
@@ -270,13 +297,16 @@ def outcome(shown: Shown, at: int) -> Outcome:
     )
 
 
-def _headlines(outcomes: Sequence[Outcome], base: int, table: pd.DataFrame, missing: int) -> dict[str, str]:
+def _headlines(shown: Shown, outcomes: Sequence[Outcome], base: int, table: pd.DataFrame, trace: Trace) -> dict[str, Headline]:
     known = set(table.loc[table["value"].notna(), "metric"])
-    return {goal: headline(outcomes, base, goal, table, missing) for goal in [goal for goal in GOALS if goal in known] or [next(iter(GOALS))]}
-
-
-def _not_yet(shown: Shown) -> dict[str, str]:
-    return {next(iter(GOALS)): f"{shown.titles[shown.study.baseline]} is not complete, so nothing is compared yet."}
+    goals = [goal for goal in GOALS if goal in known] or [next(iter(GOALS))]
+    known_of = setting(shown.study, trace, dict(zip(shown.places, outcomes, strict=True)))
+    said = headlines(outcomes, base, goals, table, len(shown.titles) - len(outcomes), known_of)
+    first = next(iter(said.values()))
+    if shown.study.baseline in shown.places or first.verdict == "overload":
+        return said
+    waits = f"{shown.titles[shown.study.baseline]} is not complete, so nothing is compared yet."
+    return {goals[0]: Headline("nothing", waits, load=first.load)}
 
 
 def _certainty(repeats: int, table: pd.DataFrame) -> str:

@@ -16,6 +16,9 @@ from sim.metrics import size_class
 from sim.result import RunResult
 from sim.trace import Trace
 
+EXPLAINED: Final = 0.2
+"""Error of a simulated wait, relative to the recorded mean wait, up to which a policy explains a recording."""
+_MINUTE_S: Final = 60.0
 Floats = NDArray[np.float64]
 _ONE: Final = {60.0: "1 min", 3600.0: "1 h", 86_400.0: "1 day"}
 _UNITS: Final = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (172_800.0, 3600.0, "h"))
@@ -74,6 +77,62 @@ def trust(trace: Trace, outcomes: Sequence[Outcome]) -> Trust | None:
     return min(known, key=lambda one: (one.median_s, one.p95_s), default=None)
 
 
+@dataclass(frozen=True)
+class Explained:
+    """How well a simulated policy explains a recording: the one whose mean wait comes closest.
+
+    Parameters
+    ----------
+    label : str
+        That policy.
+    simulated_s, recorded_s : float, seconds
+        Mean waits, over the jobs that have one in both.
+    median_s : float, seconds
+        Of the absolute error of the wait.
+    """
+
+    label: str
+    simulated_s: float
+    recorded_s: float
+    median_s: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether both errors are within `EXPLAINED` of the recorded mean wait, or below a minute; the thresholds are ours."""
+        allowed_s = max(EXPLAINED * self.recorded_s, _MINUTE_S)
+        return max(abs(self.simulated_s - self.recorded_s), self.median_s) <= allowed_s
+
+    def sentence(self) -> str:
+        """Return it in words."""
+        return (
+            f"Simulated {self.label}, the nearest, waits {duration(self.simulated_s)} on average and the recording "
+            f"{duration(self.recorded_s)}; half of the waits are off by {duration(self.median_s)} or more."
+        )
+
+
+def explained(trace: Trace, outcomes: Sequence[Outcome]) -> Explained | None:
+    """Compare mean waits with those of the trace; None if it holds no starts, or none of these started a job.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs as they were run, recorded starts included.
+    outcomes : sequence of Outcome
+        Policies that should explain the recording; of repeats the first counts.
+    """
+    if not trace.has("start_time_s"):
+        return None
+    recorded = trace.numbers("start_time_s") - trace.numbers("submit_time_s")
+    found = []
+    for outcome in outcomes:
+        waits = _waits(outcome)
+        known = np.isfinite(recorded) & np.isfinite(waits)
+        if known.any():
+            real, made = recorded[known], waits[known]
+            found.append(Explained(outcome.label, float(made.mean()), float(real.mean()), float(np.median(np.abs(made - real)))))
+    return min(found, key=lambda one: abs(one.simulated_s - one.recorded_s), default=None)
+
+
 def untold(trace: Trace) -> str:
     """Return why there is no `trust`: without recorded starts, or without a policy that was simulated."""
     if not trace.has("start_time_s"):
@@ -120,9 +179,13 @@ def duration(seconds: float) -> str:
     return f"{value:.1f} {unit}" if value >= 1 else f"{value:.2g} {unit}"
 
 
-def _against(recorded: Floats, outcome: Outcome) -> Trust | None:
+def _waits(outcome: Outcome) -> Floats:
     jobs = outcome.jobs[0]
-    simulated = jobs["first_start_s"].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64)
+    return np.asarray(jobs["first_start_s"].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64))
+
+
+def _against(recorded: Floats, outcome: Outcome) -> Trust | None:
+    jobs, simulated = outcome.jobs[0], _waits(outcome)
     known = np.isfinite(recorded) & np.isfinite(simulated)
     if not known.any():
         return None

@@ -19,6 +19,10 @@ class StoreError(TrainyardError):
     """Something in the store cannot be read or written."""
 
 
+class UnwritableError(StoreError):
+    """Nothing can be kept any more: the disk is full, or the folder is not ours."""
+
+
 class Files(Protocol):
     """Where files of results lie."""
 
@@ -129,7 +133,7 @@ class Remote:
 
             self._system, self._root = url_to_fs(self.address)
         except (ImportError, ValueError, OSError) as error:
-            raise StoreError(f"Results cannot be kept at {self.address} ({error}). Install requirements-scale.txt, and check the address.") from error
+            raise UnwritableError(f"Results cannot be kept at {self.address} ({error}). Install requirements-scale.txt, and check the address.") from error
 
     @property
     def shared(self) -> bool:
@@ -146,7 +150,7 @@ class Remote:
             for name in sorted(files, key=lambda name: name == MANIFEST):
                 self._system.pipe_file(f"{place}/{name}", files[name])
         except OSError as error:
-            raise StoreError(f"Results cannot be kept at {self.address} ({error}). Check the address and your rights.") from error
+            raise UnwritableError(f"Results cannot be kept at {self.address} ({error}). Check the address and your rights.") from error
 
     def read(self, key: str, name: str) -> bytes:
         """Return one file."""
@@ -200,7 +204,7 @@ def made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"Results cannot be kept in {error.filename} ({error.strerror}). Set TRAINYARD_STORE to a folder you may write to.") from error
+        raise UnwritableError(f"Results cannot be kept in {error.filename} ({error.strerror}). Set TRAINYARD_STORE to a folder you may write to.") from error
     return folder
 
 
@@ -243,7 +247,9 @@ class Draft:
             self._folder.mkdir(parents=True)
             self._final.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"Results cannot be kept in {error.filename} ({error.strerror}). Set TRAINYARD_STORE to a folder you may write to.") from error
+            raise UnwritableError(
+                f"Results cannot be kept in {error.filename} ({error.strerror}). Set TRAINYARD_STORE to a folder you may write to."
+            ) from error
         return self._folder
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -252,11 +258,11 @@ class Draft:
                 self._folder.rename(self._final)
         except OSError as problem:
             if not self._final.is_dir():
-                raise StoreError(f"Results cannot be kept in {self._final} ({problem.strerror}). Check the folder's rights.") from problem
+                raise UnwritableError(f"Results cannot be kept in {self._final} ({problem.strerror}). Check the folder's rights.") from problem
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         if isinstance(error, OSError):
-            raise StoreError(f"Results cannot be kept in {self._final.parent} ({error.strerror}). Free some space or set TRAINYARD_STORE.") from error
+            raise UnwritableError(f"Results cannot be kept in {self._final.parent} ({error.strerror}). Free some space or set TRAINYARD_STORE.") from error
 
 
 def clear_drafts(root: Path, before_s: float) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from lab.store.files import place_of
+from lab.store.tables import MIGRATIONS, OWNERS, SHELF, STUDIES, THINGS, USES, VERSIONS
 from sim.errors import TrainyardError
 
 _BUSY_S: Final = 30.0
@@ -32,49 +33,6 @@ _FAULTS: Final[Mapping[tuple[str, ...], str]] = {
 """Signs in what a database says -> what to tell."""
 _MOST_AT_ONCE: Final = 500
 """Values in one statement; SQLite takes no more than some hundreds."""
-
-_META: Final = sa.MetaData()
-VERSIONS: Final = sa.Table("versions", _META, sa.Column("version", sa.Integer, primary_key=True), sa.Column("since_s", sa.Float, nullable=False))
-THINGS: Final = sa.Table(
-    "things",
-    _META,
-    sa.Column("kind", sa.String(16), primary_key=True),
-    sa.Column("key", sa.String(64), primary_key=True),
-    sa.Column("created_s", sa.Float, nullable=False),
-    sa.Column("complete", sa.Boolean, nullable=False),
-    sa.Column("bytes", sa.BigInteger, nullable=False),
-    sa.Column("manifest", sa.Text, nullable=False),
-)
-STUDIES: Final = sa.Table(
-    "studies",
-    _META,
-    sa.Column("id", sa.String(64), primary_key=True),
-    sa.Column("document", sa.Text, nullable=False),
-    sa.Column("title", sa.Text, nullable=False),
-)
-USES: Final = sa.Table(
-    "uses",
-    _META,
-    sa.Column("study", sa.String(64), sa.ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("run", sa.String(64), primary_key=True, index=True),
-)
-SHELF: Final = sa.Table(
-    "shelf",
-    _META,
-    sa.Column("owner", sa.String(64), primary_key=True),
-    sa.Column("study", sa.String(64), sa.ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("tags", sa.Text, nullable=False),
-    sa.Column("used_s", sa.Float, nullable=False),
-)
-
-
-def _first(connection: sa.Connection) -> None:
-    _META.create_all(connection, [THINGS, STUDIES, USES, SHELF])
-
-
-MIGRATIONS: Final[tuple[Callable[[sa.Connection], None], ...]] = (_first,)
-"""What brings a database from version n to n + 1, in order; version 0 is an empty one."""
 
 
 class LibraryError(TrainyardError):
@@ -256,6 +214,21 @@ class Index:
         with self._changing() as connection:
             connection.execute(THINGS.update().where(THINGS.c.kind == kind, THINGS.c.key == key).values(created_s=time.time()))
 
+    def own(self, owner: str, trace: str) -> None:
+        """Let a browser be one of those that may delete a trace."""
+        with self._changing() as connection:
+            connection.execute(self._insert(OWNERS).values(owner=owner, trace=trace).on_conflict_do_nothing())
+
+    def owners(self, trace: str) -> set[str]:
+        """Return who may delete a trace."""
+        with self._reading() as connection:
+            return set(connection.scalars(sa.select(OWNERS.c.owner).where(OWNERS.c.trace == trace)))
+
+    def disown(self, owner: str, trace: str) -> None:
+        """Take that right back."""
+        with self._changing() as connection:
+            connection.execute(OWNERS.delete().where(OWNERS.c.owner == owner, OWNERS.c.trace == trace))
+
     def _insert(self, table: sa.Table) -> Any:
         return _INSERT[self._engine.dialect.name](table)
 
@@ -362,7 +335,10 @@ def beside(folder: Path) -> sa.URL:
 
 def _forget(connection: sa.Connection, kind: str, keys: Sequence[str]) -> None:
     for at in range(0, len(keys), _MOST_AT_ONCE):
-        connection.execute(THINGS.delete().where(THINGS.c.kind == kind, THINGS.c.key.in_(keys[at : at + _MOST_AT_ONCE])))
+        some = keys[at : at + _MOST_AT_ONCE]
+        connection.execute(THINGS.delete().where(THINGS.c.kind == kind, THINGS.c.key.in_(some)))
+        if kind == TRACE:
+            connection.execute(OWNERS.delete().where(OWNERS.c.trace.in_(some)))
 
 
 def _row(found: Any) -> Row:

@@ -209,7 +209,7 @@ class Store:
                 self._files[RUN].remove(key)
         return gone
 
-    def put_trace(self, trace: Trace, account: Mapping[str, Any] | None = None) -> str:
+    def put_trace(self, trace: Trace, account: Mapping[str, Any] | None = None, owners: Iterable[str] = ()) -> str:
         """Keep a trace for `keep_days`, counted from its last upload.
 
         Parameters
@@ -218,6 +218,8 @@ class Store:
             As read, before window and load.
         account : mapping or None
             What the import reported, plain values.
+        owners : iterable of str
+            Browsers that may delete it.
 
         Returns
         -------
@@ -232,8 +234,10 @@ class Store:
         if self._row(TRACE, trace.digest) is not None:
             self.index.renew(TRACE, trace.digest)
         else:
-            about = {"name": trace.name, "epoch": trace.epoch, "jobs": len(trace), "account": plain(account or {})}
+            about = trace.about | {"jobs": len(trace), "account": plain(account or {})}
             self._keep(TRACE, trace.digest, {"jobs.parquet": parquet(trace.frame)}, about)
+        for owner in owners:
+            self.index.own(owner, trace.digest)
         return trace.digest
 
     def trace_info(self, digest: str) -> StoredTrace | None:
@@ -255,7 +259,9 @@ class Store:
             raise TraceError(gone)
         try:
             frame = pd.read_parquet(BytesIO(self._files[TRACE].read(digest, "jobs.parquet")))
-            trace = Trace.of(frame, name=str(row.manifest["name"]), epoch=str(row.manifest["epoch"]))
+            name, epoch = str(row.manifest["name"]), str(row.manifest["epoch"])
+            from_zero = bool(row.manifest.get("from_zero", True))
+            trace = Trace.of(frame, name=name, epoch=epoch, from_zero=from_zero)
         except FileNotFoundError as error:
             self.index.drop(TRACE, [digest])
             raise TraceError(gone) from error
@@ -281,7 +287,7 @@ class Store:
             self._keep(PROFILE, digest, {"profile.csv": data}, plain(about))
 
     def get_profile(self, digest: str) -> tuple[bytes, Mapping[str, Any]] | None:
-        """Return a kept profile with what is known of it, or None if it is not here."""
+        """Return a kept profile with what is known of it, or None."""
         row = self._row(PROFILE, digest)
         try:
             return None if row is None else (self._files[PROFILE].read(digest, "profile.csv"), row.manifest)

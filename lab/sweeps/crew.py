@@ -11,6 +11,8 @@ from typing import Any, Final
 from lab.pool import sentence
 from lab.scenario import Scenario
 from lab.store import Store, StoreError
+from lab.store.files import UnwritableError
+from lab.store.index import LibraryError
 from lab.sweeps.executors import ExecutorError, Place
 from lab.sweeps.work import Numbers, packed, run_numbers, run_whole
 from sim.errors import ParameterError, TrainyardError
@@ -56,6 +58,7 @@ class Crew:
         self._shared: dict[tuple[str, ...], Any] = {}
         self._to_keep: dict[str, tuple[Numbers, Scenario]] = {}
         self._gone: BaseException | None = None
+        self._full: TrainyardError | None = None
 
     @property
     def room(self) -> int:
@@ -105,6 +108,9 @@ class Crew:
             if fault is None:
                 outcomes[key] = task.result()
                 self._to_keep[key] = task.result(), scenario
+            elif isinstance(fault, (UnwritableError, LibraryError)):
+                # Every other run would be computed in vain.
+                self._full = fault
             elif _gone(fault):
                 self._gone = fault
             else:
@@ -119,12 +125,14 @@ class Crew:
         Raises
         ------
         TrainyardError
-            If the store cannot be written, or the machines are gone.
+            If the store cannot be written, here or by a worker, or the machines are gone.
         """
         if not self._whole:
             for key, (numbers, scenario) in self._to_keep.items():
                 self._store.put_numbers(key, numbers.summary, scenario.to_json())
         self._to_keep.clear()
+        if self._full is not None:
+            raise self._full
         if self._gone is not None:
             raise ExecutorError(_GONE) from self._gone
 

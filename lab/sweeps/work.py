@@ -84,7 +84,7 @@ def packed(scenario: Scenario, store: Store) -> tuple[dict[str, Any], Baggage]:
         trace = load_source(scenario.trace, store).trace
         # The key of a result is made of the jobs, not of where they lie.
         document["trace"] = document["trace"] | {"source": f"store:{trace.digest}", "fmt": "", "read": {}}
-        baggage[trace.digest] = _file(trace), {"name": trace.name, "epoch": trace.epoch}
+        baggage[trace.digest] = _file(trace), trace.about
     table = str(scenario.perf.values.get("table", ""))
     if table.startswith(STORED) and (found := store.get_profile(table.removeprefix(STORED))) is not None:
         baggage[table.removeprefix(STORED)] = found
@@ -109,7 +109,7 @@ def _unpacked(baggage: Baggage) -> Store:
             store = Store(Path(folder.name), database=f"sqlite:///{Path(folder.name) / 'worker.db'}")
             for digest, (data, about) in baggage.items():
                 if "epoch" in about:
-                    store.put_trace(Trace.of(pd.read_parquet(BytesIO(data)), name=str(about["name"]), epoch=str(about["epoch"])))
+                    store.put_trace(Trace.of(pd.read_parquet(BytesIO(data)), **about))
                 else:
                     store.put_profile(digest, data, about)
             _STORES[mark] = folder, store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -20,7 +20,7 @@ from sim.errors import TraceError
 from sim.readers import ReadOptions
 from sim.readers.format import size_text
 from sim.readers.parquet import read_parquet
-from sim.readers.source import open_source
+from sim.readers.source import DAMAGED, damaged_archive, open_source, opened_zip
 from sim.trace import COLUMNS, Trace
 
 SCENARIO: Final = "scenario.json"
@@ -63,7 +63,7 @@ def archive(study: Study, store: Store) -> bytes:
         If the trace cannot be loaded.
     """
     source = load_source(study.base.trace, store)
-    about = {"name": source.trace.name, "epoch": source.trace.epoch, "account": dict(source.account)}
+    about = source.trace.about | {"account": dict(source.account)}
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as file:
         # Entries without dates: equal contents make equal archives.
@@ -73,7 +73,7 @@ def archive(study: Study, store: Store) -> bytes:
     return made.getvalue()
 
 
-def opened(data: bytes, name: str, before: Study, store: Store) -> Opened:
+def opened(data: bytes, name: str, before: Study, store: Store, owners: Sequence[str] = ()) -> Opened:
     """Read what `text` or `archive` wrote; jobs are kept in the store.
 
     Parameters
@@ -84,6 +84,8 @@ def opened(data: bytes, name: str, before: Study, store: Store) -> Opened:
         Its trace stays where the file names one that is not here.
     store : Store
         Where jobs go.
+    owners : sequence of str
+        Who may delete them.
 
     Raises
     ------
@@ -91,7 +93,7 @@ def opened(data: bytes, name: str, before: Study, store: Store) -> Opened:
         If it holds no scenario, is damaged, or too large.
     """
     if data[:2] == b"PK":
-        return _unpacked(data, name, store)
+        return _unpacked(data, name, store, owners)
     study = _study(data, name)
     away = study.base.trace.source if start.names_a_file(study) else ""
     if away:
@@ -103,14 +105,16 @@ def _study(data: bytes, name: str) -> Study:
     return Study.from_json(parse_json(data.decode("utf-8-sig", "replace"), name))
 
 
-def _unpacked(data: bytes, name: str, store: Store) -> Opened:
+def _unpacked(data: bytes, name: str, store: Store, owners: Sequence[str]) -> Opened:
+    most = {SCENARIO: MAX_BYTES, JOBS: UPLOAD_MB * 1_000_000, _ABOUT: MAX_BYTES}
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as file:
-            study = _study(_member(file, SCENARIO, MAX_BYTES, name), name)
-            trace, account = _jobs(file, name)
-            known = store.put_trace(trace, account)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise TraceError(f"{name}: the archive is damaged or locked ({error}). Save the scenario again.") from error
+        with opened_zip(data, name) as file:
+            parts = {member: _member(file, member, size, name) for member, size in most.items()}
+    except DAMAGED as error:
+        raise damaged_archive(name, error) from error
+    study = _study(parts[SCENARIO], name)
+    trace, account = _jobs(parts[JOBS], parts[_ABOUT], name)
+    known = store.put_trace(trace, account, owners)
     if study.base.trace.source.startswith(_KEPT) or start.names_a_file(study):
         # What its reading choices did has been done; window, load and the rest stay.
         spec = replace(study.base.trace, source=f"{_KEPT}{known}", fmt="", read=())
@@ -128,13 +132,17 @@ def _member(file: zipfile.ZipFile, member: str, most: int, name: str) -> bytes:
         return part.read(most)
 
 
-def _jobs(file: zipfile.ZipFile, name: str) -> tuple[Trace, dict[str, Any]]:
+def _jobs(data: bytes, told: bytes, name: str) -> tuple[Trace, dict[str, Any]]:
     options = ReadOptions(max_bytes=UNPACKED_BYTES)
-    data = _member(file, JOBS, UPLOAD_MB * 1_000_000, name)
     frame, _ = read_parquet(open_source(data, f"{name}, {JOBS}", options), options, set(COLUMNS))
-    about = parse_json(_member(file, _ABOUT, MAX_BYTES, name).decode("utf-8", "replace"), name)
+    about = parse_json(told.decode("utf-8", "replace"), name)
     title, epoch = str(about.get("name", ""))[:200] or name, str(about.get("epoch", ""))
-    trace = Trace.of(frame[[column for column in COLUMNS if column in frame]], name=title, epoch=epoch if _is_instant(epoch) else "")
+    trace = Trace.of(
+        frame[[column for column in COLUMNS if column in frame]],
+        name=title,
+        epoch=epoch if _is_instant(epoch) else "",
+        from_zero=bool(about.get("from_zero", True)),
+    )
     return trace, _account(about.get("account"))
 
 

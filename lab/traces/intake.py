@@ -250,7 +250,8 @@ def words_of(native: str) -> str:
 
 def examples(found: Peek) -> dict[str, str]:
     """Return the first values of every column of a file, as one text each; empty cells are left out."""
-    shown = {str(name): [text for cell in values.astype("str") if (text := cell.strip()) and text.lower() != "nan"] for name, values in found.head.items()}
+    cells = {str(name): map(str.strip, values.fillna("").astype("str")) for name, values in found.head.items()}
+    shown = {name: [text for text in texts if text and text.lower() != "nan"] for name, texts in cells.items()}
     return {name: ", ".join(text[:30] for text in texts[:EXAMPLES]) for name, texts in shown.items()}
 
 

@@ -35,7 +35,7 @@ def without(source: Source, bad: Jobs, reason: str, named: Mapping[str, Any]) ->
         ``format`` and ``title`` of what is left.
     """
     trace, account, count = source.trace, source.account, int(bad.sum())
-    left = Trace.of(trace.frame[~bad].reset_index(drop=True), name=trace.name, epoch=trace.epoch)
+    left = Trace.of(trace.frame[~bad].reset_index(drop=True), **trace.about)
     counts = {
         "used": len(left),
         "dropped": account.get("dropped", 0) + count,
@@ -67,7 +67,8 @@ def on_the_rest(study: Study, kept: Source, bad: Jobs, store: Store) -> Study:
     kind, _, origin = spec.source.partition(":")
     # Whoever deletes one of the two wants both to go.
     family = [*kept.account.get("of", ()), *([origin] if kind == "store" else [])]
-    digest = store.put_trace(kept.trace, {**kept.account, "of": family})
+    # They stay the jobs of whoever uploaded them.
+    digest = store.put_trace(kept.trace, {**kept.account, "of": family}, store.index.owners(origin) if kind == "store" else ())
     # Seconds count from the first submission, which may be another one now.
     moved_s = float(load_source(spec, store).trace.numbers("submit_time_s")[~bad][0])
     trace = replace(spec, source=f"store:{digest}", fmt="", read=(), from_s=max(spec.from_s - moved_s, 0.0), to_s=spec.to_s - moved_s)

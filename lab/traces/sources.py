@@ -170,7 +170,7 @@ def _changed(trace: Trace, spec: TraceSpec) -> Trace:
             raise TraceError(f"{trace.name}: of {jobs:,} jobs a load of {spec.load:g} leaves none. Choose a higher one.")
     if spec.anonymise and "user" in frame:
         frame = frame.assign(user=thinning.renamed(frame["user"]))
-    return Trace.of(frame.reset_index(drop=True), name=trace.name, epoch=trace.epoch)
+    return Trace.of(frame.reset_index(drop=True), **trace.about)
 
 
 def _thinned(frame: pd.DataFrame, spec: TraceSpec, trace: Trace) -> pd.DataFrame:

@@ -87,6 +87,9 @@ class DLRover:
     of_memory: float = param(0.25, low=0, high=1, help="Share of these jobs that lack memory, of workers or of servers; the others lack cores.")
     over_median: float = param(2.6, low=1, high=100, help="Median of other requests over the need, lognormal and at least 1.")
     over_sigma: float = param(0.6, low=0, high=5, help="Standard deviation of the logarithm of that.")
+    corrected: float = param(
+        0.0, low=0, high=1, help="Share of the runs of a scenario, after its first, for which its user has corrected the requests to what is needed."
+    )
     nodes: int = param(150, low=1, high=10_000, help="Nodes of the cluster, with 96 cores and 384 GB each.")
     seed: int = param(0, low=0, high=MOST_SEED, help="Of everything random.")
 
@@ -101,7 +104,7 @@ class DLRover:
 
     def make(self) -> Trace:
         """Return the jobs; the same parameters give the same jobs, other requests the same needs, and another `load` the same jobs with scaled gaps."""
-        when, which, size, kind, typical, work, memory, who, over, under = streams(self.seed, 10)
+        when, which, size, kind, typical, work, memory, who, over, under, learnt = streams(self.seed, 11)
         group = which.integers(0, self.scenarios, self.jobs)
         nodes = np.floor(LEAST_NODES * ((MOST_NODES + 1) / LEAST_NODES) ** size.random(self.scenarios))[group]
         servers = np.maximum(1.0, np.round(nodes / (1 + WORKERS_PER_SERVER)))
@@ -113,7 +116,7 @@ class DLRover:
 
         cost, share = _coefficients(model), servers / workers
         needs = self._needs(cost, share, self._memory(memory, group, relative))
-        asked = _asked(needs, self._factors(over, under))
+        asked = _asked(needs, self._factors(over, under, self._corrected(learnt, group)))
         per_worker = needs.worker_cpus + needs.server_cpus * share
         samples = alone_s / cost.sample_s(needs.worker_cpus, needs.server_cpus * share)
         frame = pd.DataFrame(
@@ -155,7 +158,13 @@ class DLRover:
         server_cpus = np.clip(_up(cost.update / (self.busy * sample_s * share)), 1.0, MOST_CORES)
         return Needs(worker_cpus, server_cpus, *memory)
 
-    def _factors(self, over: np.random.Generator, under: np.random.Generator) -> Floats:
+    def _corrected(self, rng: np.random.Generator, group: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return which jobs ask for what they need, because their user has seen a run before."""
+        first = np.zeros(self.jobs, np.bool_)
+        first[np.unique(group, return_index=True)[1]] = True
+        return (rng.random(self.jobs) < self.corrected) & ~first
+
+    def _factors(self, over: np.random.Generator, under: np.random.Generator, corrected: NDArray[np.bool_]) -> Floats:
         """Return the requests over the needs: a row for worker cores, server cores, worker memory, server memory."""
         if not self.wrong:
             return np.ones((4, self.jobs))
@@ -164,7 +173,8 @@ class DLRover:
         of_servers, of_workers = what < self.of_memory / 2, (what >= self.of_memory / 2) & (what < self.of_memory)
         of_cores = what >= self.of_memory
         lacking = (who < self.under) & np.stack([of_cores, of_cores, of_workers, of_servers])
-        return np.where(lacking, self.little[0] + (self.little[1] - self.little[0]) * size, np.stack([cores, cores, memory, memory]))
+        found = np.where(lacking, self.little[0] + (self.little[1] - self.little[0]) * size, np.stack([cores, cores, memory, memory]))
+        return np.where(corrected, 1.0, found)
 
     def _submit_s(self, rng: np.random.Generator, core_s: Floats) -> Floats:
         submit = np.cumsum(rng.standard_exponential(self.jobs))

@@ -79,7 +79,8 @@ def with_history(trace: Trace, cluster: Cluster, seed: int) -> Trace:
     start, kind = _schedule(submit, gpus, duration + delay, list(sizes.values()))
     start += delay
     types = pd.Categorical.from_codes(kind, pd.Index(list(sizes)))
-    return Trace.of(trace.frame.assign(start_time_s=start, end_time_s=start + duration, gpu_type=types), name=trace.name, epoch=trace.epoch)
+    frame = trace.frame.assign(start_time_s=start, end_time_s=start + duration, gpu_type=types)
+    return Trace.of(frame, **trace.about)
 
 
 def _schedule(submit: Floats, gpus: Ints, held_s: Floats, sizes: list[int]) -> tuple[Floats, Ints]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Protocol
 
 from sim.cluster import Cluster
@@ -68,7 +68,7 @@ class LookAlike:
         trace = generate(self.profile, jobs=self.jobs, seed=self.seed, cluster=cluster, load=self.load or None, days=self.days or None)
         if self.history:
             trace = with_history(trace, cluster, self.seed)
-        return Trace(trace.frame, f"Made: {trace.name}", trace.epoch)
+        return replace(trace, name=f"Made: {trace.name}")
 
 
 def _look_alike(name: str) -> type[LookAlike]:

@@ -107,8 +107,11 @@ def job_table(result: RunResult, trace: Trace, measure: Window | None = None) ->
 
 
 def waits(result: RunResult, jct_s: Floats) -> Floats:
-    """Return JCT minus the time a job held something, never below 0: rounding and overlapping grants could make it so."""
-    return np.asarray(np.maximum(jct_s - result.jobs["held_s"].to_numpy(), 0.0))
+    """Return JCT minus the time a job held something, in whole microseconds as all instants.
+
+    Never below 0: overlapping grants could make it so.
+    """
+    return np.asarray(np.maximum(jct_s - result.jobs["held_s"].to_numpy(), 0.0).round(6))
 
 
 def jct_cdf(result: RunResult, measure: Window | None = None, most: int = 400) -> pd.DataFrame:

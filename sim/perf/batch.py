@@ -52,6 +52,7 @@ class Batch(Sizing):
 
     def __post_init__(self) -> None:
         """Refuse profiles that make no sense, and a stand-in that is not there."""
+        super().__post_init__()
         table = with_profiles("batch, profiles", self.profiles)
         if self.stand_in and _find(table, self.stand_in) is None:
             raise ParameterError(f"batch: there is no profile '{self.stand_in}' to stand in. There are: {', '.join(table)}.")
@@ -156,7 +157,7 @@ class BatchModel:
     """`Batch`, bound to one trace and one cluster."""
 
     def __init__(self, spec: Batch, trace: Trace, machines: Machines, jobs: _Jobs) -> None:
-        self._machines = machines
+        self._machines, self._price = machines, spec
         self._latency_s = spec.latency_ms / 1000
         asked, duration, rows = jobs.asked, trace.numbers("duration_s"), jobs.rows
         self._on_gpus = asked > 0
@@ -214,7 +215,7 @@ class BatchModel:
             if known is None:
                 known = self._rates[key] = self._one(job, *key)
             parts.append(known)
-        return parts[0] if len(parts) == 1 else Rate(sum([part.work_per_s for part in parts]))
+        return parts[0] if len(parts) == 1 else Rate(sum([part.work_per_s for part in parts]) * self._price.worth(len(parts)))
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
         """Return the samples per second for grants that are not placed yet; 0 for too few GPUs, or where the batch is not admissible."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,7 @@ class BoundBelief(Protocol):
 
 
 class BeliefSpec(Protocol):
-    """A belief as chosen by the user: a dataclass of parameters."""
+    """A belief as chosen by the user: a dataclass of parameters; ``chance = True`` says that it is drawn at random."""
 
     def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> BoundBelief:
         """Bind the belief to the truth it distorts.
@@ -97,6 +97,8 @@ class Exact:
 @dataclass(frozen=True)
 class Noisy:
     """Believed size = true size x a log-normal factor of median 1, drawn once per (seed, job); so are cores and memory, each with a factor of its own."""
+
+    chance: ClassVar[bool] = True
 
     sigma: float = param(0.3, low=0, high=5, help="Standard deviation of the natural logarithm of the factor.")
 

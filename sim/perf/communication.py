@@ -11,6 +11,7 @@ import numpy as np
 from sim.cluster import Cluster
 from sim.contract import Floats, Grant, Ints, JobId, Shape, Telemetry
 from sim.params import param
+from sim.perf.copies import Copies
 from sim.perf.machines import Machines, Spans
 from sim.perf.model import Limits, Rate
 from sim.perf.resizable import counted
@@ -19,7 +20,7 @@ from sim.trace import Trace
 
 
 @dataclass(frozen=True)
-class Spread:
+class Spread(Copies):
     """The recorded run time, longer for a gang that spans more servers than it must.
 
     Notes
@@ -27,7 +28,8 @@ class Spread:
     The recorded duration is taken for one on the fewest servers that can hold the gang, k0: as many of the largest nodes of the cluster as it needs. On one
     server per GPU an iteration takes ``spread_slowdown`` times as long, a column of the trace, else the parameter `slowdown`. In between it grows linearly
     with the servers: on k of them, with g GPUs, by 1 + (slowdown - 1) (k - k0) / (g - k0). This is the simplified communication model of our reading of
-    A-SRPT [1]_. All else is as in `sim.perf.rigid.Rigid`: complete gangs at the speed of their slowest GPU type, the gangs of a forked job add up.
+    A-SRPT [1]_. All else is as in `sim.perf.rigid.Rigid`: complete gangs at the speed of their slowest GPU type, a forked job
+    does the sum of its gangs, less the price of copies (`sim.perf.copies`).
 
     References
     ----------
@@ -58,8 +60,8 @@ class Spread:
         ParameterError
             If the reference type is not one of the cluster's.
         """
-        rigid = RigidModel(trace, Machines("spread", Spans(self.reference), trace, cluster))
-        return SpreadModel(rigid, trace.numbers("num_gpus"), trace.numbers("spread_slowdown", self.slowdown), cluster)
+        rigid = RigidModel(trace, Machines("spread", Spans(self.reference), trace, cluster), self)
+        return SpreadModel(rigid, trace.numbers("num_gpus"), trace.numbers("spread_slowdown", self.slowdown), cluster, self)
 
 
 class SpreadModel:
@@ -73,10 +75,12 @@ class SpreadModel:
         GPUs asked for, and the slowdown on one server per GPU.
     cluster : Cluster
         The machines.
+    price : Copies
+        What copies cost.
     """
 
-    def __init__(self, rigid: RigidModel, gpus: Floats, slowdown: Floats, cluster: Cluster) -> None:
-        self._rigid = rigid
+    def __init__(self, rigid: RigidModel, gpus: Floats, slowdown: Floats, cluster: Cluster, price: Copies) -> None:
+        self._rigid, self._price = rigid, price
         held = np.cumsum(sorted([node.gpus for node in cluster.known], reverse=True))
         self._fewest: Floats = np.searchsorted(held, gpus).astype(np.float64) + 1
         room = gpus - self._fewest
@@ -107,7 +111,7 @@ class SpreadModel:
         if len(gangs) == 1 and len(gangs[0].workers.nodes) == 1:
             return self._rigid.rate(job, grant, done, now_s)
         speeds = [self._rigid.rate(job, Grant((gang,)), done, now_s).work_per_s / self._slowdown(job, len(gang.workers.nodes)) for gang in gangs]
-        return Rate(sum(speeds))
+        return Rate(sum(speeds) * self._price.worth(len(gangs)))
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
         """Return the rate for grants that are not placed yet; 0 for an incomplete gang."""

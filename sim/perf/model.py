@@ -142,6 +142,10 @@ class PerfSpec(Protocol):
     staffed: ClassVar[bool]
     """Whether jobs are made of workers and parameter servers."""
 
+    def price(self) -> str:
+        """Return in words what the copies of a forked job cost."""
+        ...
+
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
         """Return what is assumed of how many jobs, because the trace does not say it, as sentences for the user."""
         ...

@@ -57,6 +57,7 @@ class ParameterServer(Staffing):
 
     def __post_init__(self) -> None:
         """Refuse rows and stragglers that make no sense, and a stand-in that is not there."""
+        super().__post_init__()
         checked_stand_in(self)
         spells(f"{OWNER}, slow", self.slow)
 
@@ -189,7 +190,7 @@ class ParameterServerModel:
         """
         if grant.gangs[0].workers.nodes[0] == self._machines.overflow:
             return Rate(float(self._recorded_rate[job]))
-        speed = sum([self._pace(job, gang, now_s, sharding=grant.tuning.sharding).samples_per_s for gang in grant.gangs])
+        speed = sum([self._pace(job, gang, now_s, sharding=grant.tuning.sharding).samples_per_s for gang in grant.gangs]) * self._spec.worth(len(grant.gangs))
         until_s = self._stragglers.next_change(_nodes(grant), now_s)
         full_at, role = min([self._full_at(job, gang) for gang in grant.gangs])
         if full_at == inf:

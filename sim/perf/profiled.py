@@ -13,6 +13,7 @@ from sim.cluster import KNOWN_TYPES, Cluster
 from sim.contract import Floats, Gang, Grant, Ints, JobId, Shape, Telemetry
 from sim.errors import ContractError, ParameterError
 from sim.params import param
+from sim.perf.copies import Copies
 from sim.perf.lookup import KINDS, RELATIVE, Combination, Combinations, Finder, allowed, rates_of, speeds_of, used_types
 from sim.perf.machines import ON_CPUS, healthy
 from sim.perf.measured import BUILT_IN, Measured, ProfileTable, built_in
@@ -26,7 +27,7 @@ _MOST_SHAPES: Final = 20_000
 
 
 @dataclass(frozen=True)
-class Profiled:
+class Profiled(Copies):
     """Iterations per second as measured, for every model, batch size per GPU, number of GPUs and GPU type.
 
     Notes
@@ -64,11 +65,6 @@ class Profiled:
         "iteration grows linearly from one server to one server per GPU.",
     )
     split: str = param("even", choices=("even", "speed"), help="A gang of several GPU types: equal parts of the batch, or parts by speed (dynamic batching).")
-    efficiency: float = param(
-        1.0, low=0.01, high=1, help="What a step of a forked job is worth, for every copy beyond the first; 1 = as much as without copies."
-    )
-    consolidate_s: float = param(5.0, unit="s", low=0, high=3600, help="Joining the copies of a forked job, once a round.")
-    round_s: float = param(360.0, unit="s", low=1, high=86_400, help="Length of a round, for joining copies.")
     small_copies: bool = param(False, help="Whether a copy, or a job, may run on fewer GPUs than the job asked for, at any measured number.")
 
     own: ProfileTable | None = field(default=None, repr=False, compare=False)
@@ -76,8 +72,7 @@ class Profiled:
 
     def __post_init__(self) -> None:
         """Refuse figures that contradict each other, and a table or stand-in that is not there."""
-        if self.consolidate_s >= self.round_s:
-            raise ParameterError(f"profiled: consolidate_s = {self.consolidate_s:g} s leaves nothing of round_s = {self.round_s:g} s. Lower one of the two.")
+        super().__post_init__()
         if not self.table.startswith(STORED) or self.own:
             self._finder({})
 
@@ -218,8 +213,7 @@ class ProfiledModel:
         if group == len(self._each):
             return ON_CPUS
         if len(gangs) > 1:
-            share = self._spec.efficiency ** (len(gangs) - 1) * (1 - self._spec.consolidate_s / self._spec.round_s)
-            return Rate(sum([self._gang(job, group, gang) for gang in gangs]) * share)
+            return Rate(sum([self._gang(job, group, gang) for gang in gangs]) * self._spec.worth(len(gangs)))
         nodes, count, gpus, _, _ = gangs[0].workers
         if nodes[0] == len(self._node_type):
             return Rate(self._gang(job, group, gangs[0]))

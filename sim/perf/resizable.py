@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sim.contract import Floats, Grant, Ints, JobId, Shape, Telemetry
 from sim.errors import ContractError
 from sim.params import param
+from sim.perf.copies import Copies
 from sim.perf.machines import ON_CPUS, Machines, Spans, healthy
 from sim.perf.model import Limits, Rate
 from sim.trace import Trace
@@ -34,7 +35,7 @@ class Speedup(Protocol):
 
 
 @dataclass(frozen=True)
-class Sizing:
+class Sizing(Copies):
     """What all models of resizable jobs have in common: how far jobs that say nothing may be resized."""
 
     scales: ClassVar[bool] = True
@@ -60,6 +61,11 @@ class Sizing:
         high = np.floor(np.where(np.isnan(high), self.grow * asked + 1e-9, high))
         on_gpus = asked > 0
         return np.where(on_gpus, np.clip(low, 1, np.maximum(asked, 1)), 0.0), np.where(on_gpus, np.maximum(asked, np.minimum(high, largest)), 0.0)
+
+    def curve(self, trace: Trace) -> str:
+        """Return in words by what curve jobs that do not say it get faster with more GPUs; "" = all of them say it."""
+        del trace
+        return "step times that are computed, not measured"
 
     def about_sizes(self, trace: Trace, among: NDArray[np.bool_] | None = None) -> tuple[str, ...]:
         """Return what is assumed of the jobs that do not state their sizes, `among` those that may be resized at all."""
@@ -97,16 +103,18 @@ class ResizableModel:
         Smallest and largest size.
     speedup : Speedup
         Speed relative to the asked size.
+    price : Copies
+        What the copies of a forked job cost.
 
     Notes
     -----
     The work of a job is its recorded duration times the speed of the type it was measured on, as in `Rigid`, so that jobs that keep their size finish at
-    the same instants under either model. The gangs of a forked job add up.
+    the same instants under either model. A forked job does the sum of its gangs, less the price of copies.
     """
 
-    def __init__(self, trace: Trace, machines: Machines, sizes: tuple[Floats, Floats], speedup: Speedup) -> None:
+    def __init__(self, trace: Trace, machines: Machines, sizes: tuple[Floats, Floats], speedup: Speedup, price: Copies) -> None:
         asked, duration = trace.numbers("num_gpus"), trace.numbers("duration_s")
-        self._machines, self._speedup = machines, speedup
+        self._machines, self._speedup, self._price = machines, speedup, price
         self._on_gpus = asked > 0
         # CPU jobs are measured on CPUs: their recorded time is their time here.
         self._work: Floats = np.where(self._on_gpus, duration * machines.measured, duration)
@@ -148,6 +156,7 @@ class ResizableModel:
             if held < self._least[job]:
                 raise ContractError(f"job {job} runs on {self._least[job]:g} GPUs or more and cannot run on {held}")
             value += self._speedup.one(job, min(held, self._most[job])) * self._machines.gang_speed(job, gang)
+        value *= self._price.worth(len(grant.gangs))
         known = self._rates.get(value)
         if known is None:
             known = self._rates[value] = Rate(value)

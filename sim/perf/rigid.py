@@ -12,21 +12,22 @@ from sim.cluster import Cluster
 from sim.contract import Floats, Gang, Grant, Ints, JobId, Shape, Telemetry
 from sim.errors import ContractError
 from sim.params import param
+from sim.perf.copies import Copies
 from sim.perf.machines import ON_CPUS, Machines, Spans, healthy
 from sim.perf.model import Limits, Rate
 from sim.trace import Trace
 
 
 @dataclass(frozen=True)
-class Rigid:
+class Rigid(Copies):
     """The recorded run time, scaled by the relative speed of the GPU type.
 
     Notes
     -----
     The work of a job is its recorded duration times the speed of the type it was measured on: column ``gpu_type`` where the trace has it and the type is
     one of the cluster's or of the table of known types, else ``reference``. A gang works at the speed of its slowest type, over ``span_node`` or
-    ``span_rack`` where it spans several nodes or racks; both are 1 by default, because a recorded duration already contains its placement. The gangs of a
-    forked job add up. On the overflow node of the recorded schedule a job runs as it was recorded.
+    ``span_rack`` where it spans several nodes or racks; both are 1 by default, because a recorded duration already contains its placement. A forked job
+    does the sum of its gangs, less the price of copies (`sim.perf.copies`). On the overflow node of the recorded schedule a job runs as it was recorded.
     """
 
     scales: ClassVar[bool] = False
@@ -49,14 +50,15 @@ class Rigid:
         ParameterError
             If the reference type is not one of the cluster's.
         """
-        return RigidModel(trace, Machines("rigid", Spans(self.reference, self.span_node, self.span_rack), trace, cluster))
+        machines = Machines("rigid", Spans(self.reference, self.span_node, self.span_rack), trace, cluster)
+        return RigidModel(trace, machines, self)
 
 
 class RigidModel:
     """`Rigid`, bound to one trace and one cluster."""
 
-    def __init__(self, trace: Trace, machines: Machines) -> None:
-        self._machines = machines
+    def __init__(self, trace: Trace, machines: Machines, price: Copies) -> None:
+        self._machines, self._price = machines, price
         self._asked, duration = trace.numbers("num_gpus"), trace.numbers("duration_s")
         # CPU jobs are measured on CPUs: their recorded time is their time here.
         self._work: Floats = np.where(self._asked > 0, duration * machines.measured, duration)
@@ -92,7 +94,7 @@ class RigidModel:
             nodes, count, gpus, _, _ = gangs[0].workers
             if len(nodes) == 1 and count[0] * gpus == self._sizes[job] and nodes[0] != self._overflow:
                 return self._on_node[nodes[0]] if gpus else ON_CPUS
-        speed = sum([self._gang_speed(job, gang) for gang in gangs])
+        speed = sum([self._gang_speed(job, gang) for gang in gangs]) * self._price.worth(len(gangs))
         known = self._rates.get(speed)
         if known is None:
             known = self._rates[speed] = Rate(speed)

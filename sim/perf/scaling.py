@@ -36,6 +36,11 @@ class PowerLaw(Resizable):
         """Say what is assumed of jobs without sizes or without an exponent."""
         return (*self.about_sizes(trace), *about_speed(trace, "scaling_exponent", "GPUs^", self._by_class()))
 
+    def curve(self, trace: Trace) -> str:
+        """Return the exponents that are assumed."""
+        used = _used(trace, "scaling_exponent", self._by_class())
+        return f"a speed of GPUs^{used}" if used else ""
+
     def bind(self, trace: Trace, cluster: Cluster) -> ResizableModel:
         """Bind to jobs and machines.
 
@@ -46,7 +51,7 @@ class PowerLaw(Resizable):
         """
         machines = Machines("power_law", self.spans, trace, cluster)
         sizes = self.sizes(trace, machines.largest)
-        return ResizableModel(trace, machines, sizes, _Power(trace, sizes[1], _per_job(trace, "scaling_exponent", self._by_class())))
+        return ResizableModel(trace, machines, sizes, _Power(trace, sizes[1], _per_job(trace, "scaling_exponent", self._by_class())), self)
 
     def _by_class(self) -> tuple[float, ...]:
         return self.exponent_vision, self.exponent_language, self.exponent_recommendation, self.exponent_other
@@ -72,6 +77,11 @@ class Amdahl(Resizable):
         """Say what is assumed of jobs without sizes or without a serial share."""
         return (*self.about_sizes(trace), *about_speed(trace, "serial_fraction", "a serial share of ", self._by_class()))
 
+    def curve(self, trace: Trace) -> str:
+        """Return the serial shares that are assumed."""
+        used = _used(trace, "serial_fraction", self._by_class())
+        return f"a serial share of {used} (Amdahl's law)" if used else ""
+
     def bind(self, trace: Trace, cluster: Cluster) -> ResizableModel:
         """Bind to jobs and machines.
 
@@ -82,7 +92,7 @@ class Amdahl(Resizable):
         """
         machines = Machines("amdahl", self.spans, trace, cluster)
         sizes = self.sizes(trace, machines.largest)
-        return ResizableModel(trace, machines, sizes, _Amdahl(trace, sizes[1], _per_job(trace, "serial_fraction", self._by_class())))
+        return ResizableModel(trace, machines, sizes, _Amdahl(trace, sizes[1], _per_job(trace, "serial_fraction", self._by_class())), self)
 
     def _by_class(self) -> tuple[float, ...]:
         return self.serial_vision, self.serial_language, self.serial_recommendation, self.serial_other
@@ -160,6 +170,16 @@ def about_speed(trace: Trace, column: str, law: str, by_class: tuple[float, ...]
         f"{counted(silent, on_gpus)} do not say how they scale ({column}); by the class of their model: {', '.join(parts)}. "
         "This is an assumption; change it under How fast jobs run (--perf).",
     )
+
+
+def _used(trace: Trace, column: str, by_class: tuple[float, ...]) -> str:
+    """Return the smallest and the largest figure that jobs without one of their own get; "" = there are no such jobs."""
+    silent = (trace.numbers("num_gpus") > 0) & np.isnan(trace.numbers(column))
+    figures = np.array(by_class)[classes_of(trace)[silent]]
+    if not len(figures):
+        return ""
+    low, high = float(figures.min()), float(figures.max())
+    return f"{low:g}" if low == high else f"{low:g} to {high:g} by the class of the model"
 
 
 def _per_job(trace: Trace, column: str, by_class: tuple[float, ...]) -> Floats:

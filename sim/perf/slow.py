@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import inf, isnan
 from typing import NamedTuple
 
+from sim.clock import instant
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.perf.profiles import number
@@ -25,6 +26,8 @@ class Spell(NamedTuple):
 def spells(owner: str, text: str) -> tuple[Spell, ...]:
     """Read entries node:from_s:to_s:speed, separated by semicolons; to_s may be inf.
 
+    Times are rounded to instants, so that nobody is asked shortly before a node changes its speed.
+
     Raises
     ------
     ParameterError
@@ -36,7 +39,7 @@ def spells(owner: str, text: str) -> tuple[Spell, ...]:
         figures = [inf if field.strip() == "inf" and at == 2 else number(field) for at, field in enumerate(fields)]
         if len(figures) != 4 or any(map(isnan, figures)) or figures[0] % 1:
             raise ParameterError(f"{owner}: '{entry:.60}' is not of the form node:from_s:to_s:speed, e.g. 3:600:inf:0.5.")
-        spell = Spell(int(figures[0]), *figures[1:])
+        spell = Spell(int(figures[0]), instant(figures[1]), instant(figures[2]), figures[3])
         if not 0 <= spell.from_s < spell.to_s:
             raise ParameterError(f"{owner}: '{entry}' must begin at 0 s or later and end after it began; inf = never.")
         if not 0 < spell.speed <= 1:

@@ -57,6 +57,7 @@ class Table(Resizable):
 
     def __post_init__(self) -> None:
         """Refuse rows that make no sense, and a stand-in that has none."""
+        super().__post_init__()
         rows = self.rows()
         if self.stand_in and plain(self.stand_in) not in rows:
             raise ParameterError(f"table: there is no row '{self.stand_in}' to stand in. There are: {', '.join(rows)}.")
@@ -84,6 +85,11 @@ class Table(Resizable):
             )
         return tuple(texts)
 
+    def curve(self, trace: Trace) -> str:
+        """Return where the speeds come from."""
+        del trace
+        return "the speeds of a table; jobs without a row keep their size"
+
     def bind(self, trace: Trace, cluster: Cluster) -> ResizableModel:
         """Bind to jobs and machines.
 
@@ -99,7 +105,7 @@ class Table(Resizable):
         scales = found.place >= 0
         low = np.where(scales, np.maximum(low, np.minimum(found.first, asked)), asked)
         high = np.where(scales, np.minimum(high, np.maximum(found.last, asked)), asked)
-        return ResizableModel(trace, machines, (low, high), _Curves(found, asked, low, high))
+        return ResizableModel(trace, machines, (low, high), _Curves(found, asked, low, high), self)
 
 
 class _Found:

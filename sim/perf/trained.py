@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import ceil
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -33,6 +33,8 @@ _BLOCK: Final = 256
 @dataclass(frozen=True)
 class _Regression(ABC):
     """What all predictors that are trained have in common."""
+
+    chance: ClassVar[bool] = True
 
     least: int = param(20, unit="jobs", low=2, high=1_000_000, help="So many jobs must have finished before it is trained; until then medians.")
     latest: int = param(10_000, unit="jobs", low=2, high=1_000_000, help="Trained on so many of the jobs that finished last.")

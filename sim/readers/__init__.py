@@ -23,7 +23,7 @@ from sim.readers.philly_json import PHILLY_JSON
 from sim.readers.report import Import, Report
 from sim.readers.sacct import SACCT
 from sim.readers.slurm_db import SLURM_DB
-from sim.readers.sniff import Sample, plain
+from sim.readers.sniff import Sample, distinct, plain
 from sim.readers.source import HEAD, Content, open_source
 from sim.readers.swf import SWF
 from sim.readers.table import read_table
@@ -163,4 +163,4 @@ def _head(content: Content, options: ReadOptions) -> pd.DataFrame:
     lines = beginning_of_text.splitlines(keepends=True)
     lines = (lines if whole else lines[:-1])[: HEAD_ROWS + 1]
     beginning = Content(content.name, "".join(lines).encode(), "utf-8", damaged=content.damaged)
-    return read_table(beginning, options)[0] if len(lines) > 1 else pd.DataFrame(columns=[plain(cell) for cell in content.sample.cells])
+    return read_table(beginning, options)[0] if len(lines) > 1 else pd.DataFrame(columns=distinct(map(plain, content.sample.cells)))

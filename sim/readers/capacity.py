@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.errors import ClusterError, TraceError
-from sim.readers.cells import numbers, text
+from sim.limits import MOST_CHANGED, MOST_NODES, check_sizes
+from sim.readers.cells import OFFSET, numbers, parsed, text
 from sim.readers.format import ReadOptions
 from sim.readers.helios import ZONE
+from sim.readers.sniff import plain
 from sim.readers.source import open_source
 from sim.readers.table import read_table
 from sim.trace import Trace
 
-MOST_NODES: Final = 100_000
 LARGEST_BYTES: Final = 50_000_000
 _UNNAMED: Final = re.compile(r"(column_|unnamed).*")
 _HOMES: Final = ("vc", "vc_name", "virtual_cluster", "virtualcluster", "name", "queue", "partition")
@@ -146,7 +147,7 @@ def cluster_from_vc_config(source: Path | bytes, gpus_per_node: int = 8, gpu_typ
     if "date" not in table:
         return _fixed(table, shape, name)
     # Names of virtual clusters keep their capitals, which plain column names lose.
-    spelled = table.set_axis([cell if cell.lower() not in ("date", "total") else cell.lower() for cell in content.sample.cells], axis=1)
+    spelled = table.set_axis([cell if plain(cell) not in ("date", "total") else plain(cell) for cell in content.sample.cells], axis=1)
     if spelled.columns.duplicated().any():
         raise ClusterError(f"{name}: column {spelled.columns[spelled.columns.duplicated()][0]!r} occurs twice. Give every virtual cluster one column.")
     return _daily(spelled, shape, epoch, name)
@@ -171,7 +172,8 @@ def _fixed(table: pd.DataFrame, shape: NodeShape, name: str) -> Cluster:
 
 
 def _daily(table: pd.DataFrame, shape: NodeShape, epoch: str, name: str) -> Cluster:
-    days = pd.to_datetime(text(table["date"]), format="ISO8601", errors="coerce")
+    dates = text(table["date"])
+    days = parsed(dates.where(~dates.str.contains(OFFSET))).dt.tz_localize(None)
     homes = [str(column) for column in table.columns if column not in ("date", "total")]
     sizes = pd.DataFrame({home: numbers(table[home]) for home in homes})
     bad = days.isna() | ~sizes.ge(0).all(axis=1) | sizes.isin([np.inf]).any(axis=1)
@@ -179,14 +181,19 @@ def _daily(table: pd.DataFrame, shape: NodeShape, epoch: str, name: str) -> Clus
         row = int(np.flatnonzero(bad.to_numpy())[0]) + 1 if bad.any() else 1
         raise ClusterError(f"{name}: row {row} is not a date followed by one GPU count for each virtual cluster.")
     order = np.argsort(days.to_numpy(), kind="stable")
-    local = days.iloc[order].dt.tz_localize(ZONE)
+    # Clocks were set forward and back there too: a time that did not exist, or that came twice.
+    local = days.iloc[order].dt.tz_localize(ZONE, nonexistent="shift_forward", ambiguous=np.zeros(len(order), bool))
     try:
         zero = pd.Timestamp(epoch) if epoch else local.iloc[0]
     except ValueError as error:
         raise ClusterError(f"{name}: the epoch {epoch!r} is not an ISO time. Give one such as 2020-09-01T00:00:00+08:00.") from error
     zero = zero.tz_localize(ZONE) if zero.tz is None else zero
     at_s: NDArray[np.float64] = np.array((local - zero).dt.total_seconds(), np.float64)
-    counts = np.ceil(sizes.iloc[order].to_numpy() / shape.gpus).astype(np.int64)
+    wanted = np.ceil(sizes.iloc[order].to_numpy() / shape.gpus)
+    check_sizes(name, float(wanted.max(axis=0).sum()), 0)
+    if np.abs(np.diff(wanted, axis=0)).sum() > MOST_CHANGED:
+        raise ClusterError(f"{name}: nodes come and go more than {MOST_CHANGED:,} times. Leave some days out.")
+    counts = wanted.astype(np.int64)
     most = counts.max(axis=0)
     groups = tuple(shape.group(int(count), home) for home, count in zip(homes, most, strict=True))
     return Cluster(groups, changes=_changes(at_s, counts, most), name=name)

@@ -17,6 +17,9 @@ LONGEST_MISSING: Final = max(map(len, MISSING))
 OFFSET: Final = r"[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)?\s*(?:[zZ]|UTC|GMT|[+-]\d\d(?::?\d\d)?)$"
 UNIX: Final = (946_684_800.0, 4_102_444_800.0)  # the years 2000 to 2100
 
+REAL: Final = (-8_520_336_000.0, 7_258_118_400.0)
+"""Unix seconds of the years 1700 to 2200; what lies outside is no time of a job, and beyond what dates can hold in places."""
+
 
 @dataclass(frozen=True)
 class Instants:
@@ -113,13 +116,13 @@ def instants(values: pd.Series, zone: str, unit_s: float = 1.0, where: str = "th
         return Instants(figures * unit_s, False, False, never)
     carries = cells.str.contains(OFFSET, regex=True)
     if not carries.any():
-        return _naive(_parsed(cells.where(present)).dt.tz_localize(None), zone, not_before)
-    readable = carries | _parsed(cells.where(present & ~carries)).isna()
+        return _naive(parsed(cells.where(present)).dt.tz_localize(None), zone, not_before)
+    readable = carries | parsed(cells.where(present & ~carries)).isna()
     if not readable.all():
         at = int(np.flatnonzero(~readable.to_numpy())[0])
         first = f"row {values.index[at]}: {cells.iloc[at]}"
         raise TraceError(f"{where}: some times carry an offset and others do not ({first}). Give every time an offset, or none and choose a zone.")
-    return _aware(_parsed(cells.where(carries)))
+    return _aware(parsed(cells.where(carries)))
 
 
 def is_unix(seconds: pd.Series) -> bool:
@@ -128,9 +131,12 @@ def is_unix(seconds: pd.Series) -> bool:
     return bool(len(known)) and bool(known.between(*UNIX).all())
 
 
-def _parsed(cells: pd.Series) -> pd.Series:
+def parsed(cells: pd.Series) -> pd.Series:
+    """Return ISO times as instants of UTC, as if those without an offset were of it; NaT where a cell is none of a year that a trace can have."""
     # pandas takes these two words for the moment at which it reads them.
-    return pd.to_datetime(cells.where(~cells.isin(("now", "today"))), format="ISO8601", utc=True, errors="coerce")
+    moments = pd.to_datetime(cells.where(~cells.isin(("now", "today"))), format="ISO8601", utc=True, errors="coerce")
+    first, last = (pd.Timestamp(second, unit="s", tz="UTC") for second in REAL)
+    return moments.where(moments.between(first, last))
 
 
 def _seconds(moments: pd.Series) -> pd.Series:

@@ -8,7 +8,9 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from sim.clock import LATEST_S
 from sim.errors import TraceError
+from sim.readers.cells import UNIX
 from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.report import Import, Report
 from sim.trace import BOUNDS, COLUMNS, NUMBERS, REQUIRED, Trace
@@ -16,8 +18,7 @@ from sim.trace import BOUNDS, COLUMNS, NUMBERS, REQUIRED, Trace
 # Rounding demands up by more than this distorts every comparison.
 ROUNDING_WARNING: Final = 1.1
 WORDS: Final = {"submit_time_s": "submission time", "num_gpus": "GPU count", "duration_s": "duration"}
-# Unix milliseconds mistaken for seconds still pass: a wrong unit is the user's to see and choose.
-MOST: Final = {"submit_time_s": 1e14, "num_gpus": 1e7, "duration_s": 1e13}
+MOST: Final = {"submit_time_s": 1e14, "num_gpus": 1e7, "duration_s": LATEST_S}
 NOT_NEGATIVE: Final = ("cpus", "mem_gb", "min_gpus", "max_gpus", "time_limit_s")
 UNBOUNDED: Final = 1e300
 LOST_TIME: Final = "the recorded start is before the submission: moved to the submission"
@@ -45,7 +46,11 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
     report = draft.report
     jobs = _identify(draft)
     _require(jobs, name)
+    jobs = jobs.assign(**{column: jobs[column].astype(np.float64) for column in NUMBERS if column in jobs})
     jobs = _drop_unusable(jobs, draft)
+    _refuse_milliseconds(jobs["submit_time_s"], name)
+    far = (jobs["submit_time_s"] - jobs["submit_time_s"].median()).abs() > LATEST_S / 2
+    jobs = report.drop(jobs, far, "the submission is decades away from most others", jobs["submit_time_s"])
     jobs = _drop_cpu_jobs(jobs, report, options)
     before = float((jobs["num_gpus"] * jobs["duration_s"]).sum())
     jobs = _whole(jobs, report)
@@ -108,6 +113,15 @@ def _require(jobs: pd.DataFrame, name: str) -> None:
             raise TraceError(f"{name}: column {column} is missing. Columns found: {', '.join(map(str, jobs.columns[:20]))}. Map one of them to it.")
 
 
+def _refuse_milliseconds(submit_s: pd.Series, name: str) -> None:
+    if UNIX[0] <= submit_s.median() / 1000 <= UNIX[1]:
+        # Read as seconds they would stretch a day into three years, and every result would be wrong.
+        raise TraceError(
+            f"{name}: most submission times have 13 digits, such as {submit_s.median():.0f}, so they look like milliseconds since 1970, not seconds. "
+            "Choose milliseconds as the unit of numeric times (command line: --time-unit ms), or write seconds."
+        )
+
+
 def _drop_unusable(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
     report = draft.report
     for column, word in WORDS.items():
@@ -156,6 +170,10 @@ def _mend(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
             values = jobs[column]
             bad = np.isinf(values) | (values < 0 if column in NOT_NEGATIVE else np.isinf(values))
             report.alter(jobs, bad, f"{column} is negative or infinite: taken as not given", values)
+            if column == "time_limit_s":
+                # Schedulers write 0 where there is no limit; a job that may run for no time would be none.
+                report.alter(jobs, values == 0, "time_limit_s is 0: taken as not given", values)
+                bad |= values == 0
             jobs = jobs.assign(**{column: values.where(~bad)})
     if "start_time_s" in jobs:
         early = jobs["start_time_s"] < jobs["submit_time_s"]
@@ -213,4 +231,4 @@ def _trace(jobs: pd.DataFrame, draft: Draft, name: str) -> Trace:
     shifted = {column: jobs[column] - zero for column in ("submit_time_s", "start_time_s", "end_time_s", "deadline_s") if column in jobs}
     kept = [column for column in COLUMNS if column in jobs and (column in REQUIRED or jobs[column].notna().any())]
     epoch = pd.Timestamp(zero, unit="s", tz=draft.zone).isoformat() if draft.calendar else ""
-    return Trace.of(jobs.assign(**shifted)[kept], name=name, epoch=epoch)
+    return Trace.of(jobs.assign(**shifted)[kept], name=name, epoch=epoch, from_zero=not zero)

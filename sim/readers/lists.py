@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -45,11 +45,11 @@ class JobList:
         return sample.kind == "text" and self.telling <= sample.keys
 
     def load(self, content: Content, options: ReadOptions) -> Draft:
-        """Read it; numeric times are seconds."""
+        """Read it; numeric times and durations are seconds unless the options say otherwise."""
         frame, report = read_table(content, options, set(self.columns.values()))
         pick(frame, self.columns, content.name)
         report.guesses.extend(self.notes)
-        fixed = ReadOptions(zone=options.zone or self.zone)
+        fixed = replace(options, zone=options.zone or self.zone, mapping={})
         return draft_of(frame, self.columns, report, content.name, fixed)
 
 

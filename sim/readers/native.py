@@ -165,8 +165,6 @@ def _clock(times: Mapping[str, Instants], report: Report, options: ReadOptions) 
     if is_unix(submit.seconds):
         report.guess("Submission times are read as Unix seconds.")
         return True, zone
-    if is_unix(submit.seconds / 1000):
-        report.guess("Submission times look like Unix milliseconds but are read as seconds; choose the unit ms if so.")
     return False, "UTC"
 
 

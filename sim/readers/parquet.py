@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -14,14 +16,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sim.errors import TraceError
+from sim.readers.cells import REAL
 from sim.readers.delimited import LONGEST_CELL, check_cells_number, named, too_long
 from sim.readers.format import ReadOptions, size_text
 from sim.readers.report import Report
-from sim.readers.sniff import plain
+from sim.readers.sniff import distinct, plain
 from sim.readers.source import Content
 from sim.readers.table import check_rows
 
 BATCH: Final = 20_000
+_PER_S: Final = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 TEXT: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 
 
@@ -51,11 +55,14 @@ def read_parquet(content: Content, options: ReadOptions, wanted: Collection[str]
     """
     with _opened(content) as file:
         flat = _flat(file)
-        columns = [name for name, key in flat.items() if key in wanted]
-        _refuse_bomb(file, columns, content.name, options)
-        table = _unfolded(content, columns, options)
-        frame = pd.DataFrame({flat[name]: _series(table.column(name)) for name in columns}, index=pd.RangeIndex(table.num_rows))
-        names = [plain(field.name) for field in file.schema_arrow]
+        asked = [name for name, key in flat if key in wanted]
+        _refuse_bomb(file, asked, content, options)
+        # Of two columns of one name both come.
+        columns = _unfolded(content, [key for name, key in flat if name in asked], asked, options)
+        columns = {key: values for key, values in columns.items() if key in wanted}
+        frame = pd.DataFrame(columns, index=pd.RangeIndex(file.metadata.num_rows))
+        nested = [plain(field.name) for field in file.schema_arrow if _is_nested(field)]
+        names = list(dict.fromkeys([*(key for _, key in flat), *nested]))
     frame.index = pd.RangeIndex(1, len(frame) + 1)
     return named(frame, names), Report(len(frame))
 
@@ -79,11 +86,11 @@ def parquet_head(content: Content, options: ReadOptions, rows: int) -> pd.DataFr
     """
     with _opened(content) as file:
         flat = _flat(file)
-        _refuse_bomb(file, flat, content.name, options)
-        batch = next(file.iter_batches(batch_size=rows, columns=list(flat)), None)
-        # Metadata written by pandas may be damaged, and is not needed.
-        head = pa.Table.from_batches([batch]).to_pandas(ignore_metadata=True) if batch is not None else pd.DataFrame(columns=list(flat))
-    return head.astype("str").set_axis(list(flat.values()), axis=1)
+        _refuse_bomb(file, [name for name, _ in flat], content, options)
+        batch = next(file.iter_batches(batch_size=rows, columns=[name for name, _ in flat]), None)
+        keys = [key for _, key in flat]
+        shown = {} if batch is None else {key: _shown(values) for key, values in zip(keys, _columns(batch), strict=True)}
+    return pd.DataFrame(shown, columns=pd.Index(keys, dtype="str"), dtype="str")
 
 
 @contextmanager
@@ -95,23 +102,61 @@ def _opened(content: Content) -> Iterator[pq.ParquetFile]:
         raise TraceError(f"{content.name}: the Parquet file is damaged ({first}). Write it again.") from error
 
 
-def _flat(file: pq.ParquetFile) -> dict[str, str]:
-    return {field.name: plain(field.name) for field in file.schema_arrow if not pa.types.is_nested(field.type)}
+def _is_nested(field: pa.Field) -> bool:
+    return bool(pa.types.is_nested(field.type))
+
+
+def _flat(file: pq.ParquetFile) -> list[tuple[str, str]]:
+    """Return the columns that hold one value per row, in order: name as written, and `plain` name, numbered where it occurs again."""
+    flat = [field.name for field in file.schema_arrow if not _is_nested(field)]
+    return list(zip(flat, distinct(plain(name) for name in flat), strict=True))
+
+
+def _columns(batch: pa.RecordBatch) -> list[pa.Array]:
+    """Return the columns that were asked for by name; a nested one of the same name comes with them."""
+    return [batch.column(at) for at, field in enumerate(batch.schema) if not _is_nested(field)]
+
+
+def _shown(values: pa.Array) -> list[str]:
+    plain_values = _plain(values)
+    try:
+        texts = plain_values.cast(pa.large_string()).to_pylist()
+    except pa.ArrowException:
+        texts = plain_values.to_pandas().astype("str").tolist()
+    return [text if isinstance(text, str) else "" for text in texts]
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _refuse_bomb(file: pq.ParquetFile, columns: Collection[str], name: str, options: ReadOptions) -> None:
-    meta = file.metadata
+def _refuse_bomb(file: pq.ParquetFile, columns: Collection[str], content: Content, options: ReadOptions) -> None:
+    meta, name, file_bytes = file.metadata, content.name, content.data
     check_rows(meta.num_rows, name, options)
     check_cells_number(meta.num_rows, len(columns), name, options)
-    # A column that is not read costs nothing, however large.
-    chunks = [meta.row_group(group).column(at) for group in range(meta.num_row_groups) for at in range(meta.num_columns)]
-    claimed = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in columns)
+    claimed = sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
+    if claimed > options.max_bytes:
+        # A column that is not read costs nothing, however large.
+        claimed = _claimed(file_bytes, columns, name)
     if claimed > options.max_bytes:
         raise _too_large(claimed, name, options)
+
+
+_SIZES: Final = """
+import io, sys
+import pyarrow.parquet as pq
+meta = pq.read_metadata(io.BytesIO(sys.stdin.buffer.read()))
+chunks = [meta.row_group(group).column(at) for group in range(meta.num_row_groups) for at in range(meta.num_columns)]
+print(sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in sys.argv[1:]))
+"""
+
+
+def _claimed(data: bytes, columns: Collection[str], name: str) -> int:
+    """Return the size of some columns when unfolded, as a file says it; asked in a process of its own, because Arrow ends the process if that is damaged."""
+    asked = subprocess.run([sys.executable, "-c", _SIZES, *columns], input=data, capture_output=True, check=False)
+    if asked.returncode:
+        raise TraceError(f"{name}: the Parquet file is damaged (the sizes of its columns). Write it again.")
+    return int(asked.stdout)
 
 
 def _too_large(size: int, name: str, options: ReadOptions) -> TraceError:
@@ -119,20 +164,20 @@ def _too_large(size: int, name: str, options: ReadOptions) -> TraceError:
     return TraceError(f"{name}: the Parquet file unfolds to {size_text(size)} or more, the limit being {limit}. Cut a window out of it.")
 
 
-def _unfolded(content: Content, columns: list[str], options: ReadOptions) -> pa.Table:
-    schema = pq.read_schema(io.BytesIO(content.data))
-    texts = [name for name in columns if _is_text(schema.field(name).type)]
+def _unfolded(content: Content, keys: list[str], asked: list[str], options: ReadOptions) -> dict[str, pd.Series]:
+    texts = [field.name for field in pq.read_schema(io.BytesIO(content.data)) if field.name in asked and _is_text(field.type)]
     # Texts stay dictionaries until measured: one long value repeated a million times is small only as such.
     file = pq.ParquetFile(io.BytesIO(content.data), read_dictionary=texts)
-    batches, size, row = [], 0, 1
-    for batch in file.iter_batches(batch_size=BATCH, columns=columns, use_threads=False):
-        for name in columns:
-            size += _measured(batch.column(name), name, row, content.name)
+    parts: list[list[pa.Array]] = [[] for _ in keys]
+    size, row = 0, 1
+    for batch in file.iter_batches(batch_size=BATCH, columns=asked, use_threads=False):
+        for part, key, values in zip(parts, keys, _columns(batch), strict=True):
+            size += _measured(values, key, row, content.name)
+            part.append(_plain(values))
         if size > options.max_bytes:
             raise _too_large(size, content.name, options)
-        batches.append(pa.RecordBatch.from_arrays([_plain(batch.column(name)) for name in columns], names=columns))
         row += batch.num_rows
-    return pa.Table.from_batches(batches)
+    return {key: _series(pa.chunked_array(part)) for key, part in zip(keys, parts, strict=True)}
 
 
 def _measured(values: pa.Array, column: str, row: int, name: str) -> int:
@@ -143,7 +188,7 @@ def _measured(values: pa.Array, column: str, row: int, name: str) -> int:
     longest = pc.max(lengths).as_py() or 0
     # A letter takes up to four bytes, so that this many letters have at least as many bytes.
     if longest > LONGEST_CELL:
-        letters = pc.utf8_length(values.dictionary.cast(pa.large_string())).take(values.indices)
+        letters = pc.utf8_length(_text(values.dictionary)).take(values.indices)
         longest = pc.max(letters).as_py()
         if longest > LONGEST_CELL:
             raise too_long(name, column, row + pc.index(letters, longest).as_py(), longest)
@@ -153,17 +198,30 @@ def _measured(values: pa.Array, column: str, row: int, name: str) -> int:
 def _plain(values: pa.Array) -> pa.Array:
     """Return values of a kind that pandas holds without a Python object for each."""
     kind = values.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return _plain(values.storage)
-    if pa.types.is_dictionary(kind):
-        return _plain(values.dictionary_decode())
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_dictionary(kind):
+        return _plain(values.storage if isinstance(kind, pa.BaseExtensionType) else values.dictionary_decode())
     if pa.types.is_decimal(kind):
         return values.cast(pa.float64())
-    if pa.types.is_date(kind):
-        return values.cast(pa.timestamp("ms"))
-    if _is_text(kind) or pa.types.is_time(kind) or pa.types.is_fixed_size_binary(kind):
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return _real(values.cast(pa.timestamp("ms")) if pa.types.is_date(kind) else values)
+    if pa.types.is_duration(kind):
+        return pc.divide(values.cast(pa.int64()).cast(pa.float64(), safe=False), _PER_S[kind.unit])
+    return _text(values) if _is_text(kind) or pa.types.is_time(kind) or pa.types.is_fixed_size_binary(kind) else values
+
+
+def _real(values: pa.Array) -> pa.Array:
+    """Return instants, those that are none of a job as missing."""
+    since, (first, last) = values.cast(pa.int64()), (int(second * _PER_S[values.type.unit]) for second in REAL)
+    return pc.if_else(pc.and_(pc.greater_equal(since, first), pc.less_equal(since, last)), values, pa.scalar(None, values.type))
+
+
+def _text(values: pa.Array) -> pa.Array:
+    """Return values as text; bytes that are no UTF-8 become marks, as in text files."""
+    try:
         return values.cast(pa.large_string())
-    return values
+    except pa.ArrowInvalid:
+        cells = values.cast(pa.large_binary()).to_pylist()
+        return pa.array([None if cell is None else cell.decode("utf-8", "replace") for cell in cells], pa.large_string())
 
 
 def _series(values: pa.ChunkedArray) -> pd.Series:

@@ -95,7 +95,8 @@ def _refuse_dense(content: Content, options: ReadOptions) -> None:
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else str(value)
+    # JSON can name half of a character, which no text can hold.
+    return "" if value is None else str(value).encode("utf-8", "replace").decode()
 
 
 def _attempts(items: Sequence[Mapping[str, Any]], jobs: pd.DataFrame, zone: str, name: str) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -39,6 +40,19 @@ class Sample:
 def plain(column: str) -> str:
     """Return a column name without case, quotes and blanks: `` "Num GPUs"`` -> ``num_gpus``."""
     return re.sub(r"[\s\-]+", "_", column.strip().strip("\"'").strip().lower())
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """Return names of columns so that none occurs twice and none is empty: the second ``gpus`` is ``gpus#2``."""
+    turns: dict[str, int] = {}
+    made: dict[str, None] = {}
+    for at, name in enumerate(names):
+        key = name or f"column_{at + 1}"
+        turns[key] = turns.get(key, 0) + 1
+        numbered = key if turns[key] == 1 else f"{key}#{turns[key]}"
+        # A file may have a column that is called gpus#2 already.
+        made[numbered if numbered not in made else f"{numbered}#{at + 1}"] = None
+    return list(made)
 
 
 def sample_of(head: str) -> Sample:

@@ -39,6 +39,9 @@ FOREIGN: Final = (
     (b"\xd0\xcf\x11\xe0", "an old Office document"),
     (b"SQLite format 3", "an SQLite database"),
 )
+DAMAGED: Final = (OSError, EOFError, zlib.error, zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, ValueError, LookupError, struct.error)
+"""What unpacking a damaged, locked or unknown archive raises."""
+_PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ADVICE: Final = "Use a CSV, TSV, Parquet or JSON file, plain or packed with gzip or zip."
 
 
@@ -203,12 +206,33 @@ def _unpack(data: bytes, name: str, options: ReadOptions) -> bytes | None:
         if data[:4] == b"PK\x05\x06":
             raise TraceError(f"{name}: the zip archive is empty. Pack exactly one trace.")
         if data[:4] == b"PK\x03\x04":
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            with opened_zip(data, name) as archive:
                 member = _only_member(archive, name)
                 return _unpack_stream(lambda: archive.open(member), name, options)
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError, ValueError, struct.error) as error:
-        raise TraceError(f"{name}: the archive is damaged or locked ({str(error)[:60]!r}). Pack it again without a password.") from error
+    except DAMAGED as error:
+        raise damaged_archive(name, error) from error
     return None
+
+
+def opened_zip(data: bytes, name: str) -> zipfile.ZipFile:
+    """Return an archive that can be read without surprises.
+
+    Raises
+    ------
+    TraceError
+        If a file of it is packed by a method that takes as much memory as it claims.
+    BaseException
+        One of `DAMAGED`, if it is damaged.
+    """
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    if any(item.compress_type not in _PACKED for item in archive.infolist()):
+        raise TraceError(f"{name}: the zip archive is packed by a method that is not read here. Pack it again with the usual one (deflate).")
+    return archive
+
+
+def damaged_archive(name: str, error: BaseException) -> TraceError:
+    """Return the refusal of an archive."""
+    return TraceError(f"{name}: the archive is damaged or locked ({str(error)[:60]!r}). Make it again, without a password.")
 
 
 def _only_member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:

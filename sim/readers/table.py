@@ -10,7 +10,7 @@ from sim.errors import TraceError
 from sim.readers.delimited import BROKEN, DAMAGED, OVERFLOW, parse
 from sim.readers.format import ReadOptions
 from sim.readers.report import Report
-from sim.readers.sniff import NAMES, plain
+from sim.readers.sniff import NAMES, distinct, plain
 from sim.readers.source import Content
 
 
@@ -45,7 +45,7 @@ def read_table(content: Content, options: ReadOptions, wanted: Collection[str] |
         raise TraceError(
             f"{content.name}: the first line has a single column ({sample.cells[0][:60]!r}). Separate the columns with commas, tabs, semicolons or bars."
         )
-    header = _header(sample.cells)
+    header = distinct(plain(cell) for cell in sample.cells)
     frame = parse(content, sample.delimiter, header, wanted, options)
     check_rows(len(frame), content.name, options)
     report = Report(len(frame))
@@ -112,13 +112,3 @@ def ignored(frame: pd.DataFrame, used: Mapping[str, str], report: Report) -> Non
     left = [str(column) for column in frame.columns if column and column not in used.values()]
     if left:
         report.guess(f"Columns not used: {', '.join(left[:20])}{' and more' if len(left) > 20 else ''}.")
-
-
-def _header(cells: tuple[str, ...]) -> list[str]:
-    seen: dict[str, int] = {}
-    header = []
-    for at, cell in enumerate(cells):
-        key = plain(cell) or f"column_{at + 1}"
-        seen[key] = seen.get(key, 0) + 1
-        header.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
-    return header

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from allocators import make
 from allocators._backlog import newly_waiting, only_arrivals
 from allocators._denials import Denials
+from allocators._patience import Patience
 from allocators.placement import Placer
-from sim.contract import Allocator, Delta, Demand, Eviction, Gang, Grant, JobId, Part, Plan, Spec, View
+from sim.contract import Allocator, Cadence, Delta, Demand, Eviction, Gang, Grant, JobId, Part, Plan, Spec, View
 from sim.demand import pools_of
 from sim.ledger import FreeRoom
 from sim.simulator import Simulator
@@ -20,7 +23,7 @@ from tests.allocators.walk import Situation, situations
 
 @dataclass
 class Plain:
-    """Walks all waiting jobs at every decision, and compares."""
+    """Walks all waiting jobs at every decision, and compares; looks every second whether a wake-up is missing."""
 
     inner: Allocator
     place: Placer
@@ -28,30 +31,36 @@ class Plain:
     by_time: bool
 
     def __post_init__(self) -> None:
-        self.cadence, self.needs, self.card = self.inner.cadence, self.inner.needs, self.inner.card
+        self.needs, self.card = self.inner.needs, self.inner.card
+        self.cadence = Cadence(every_s=1.0)
         self.keys: dict[JobId, tuple[float, ...]] = {}
+        self.patience = Patience(self.place, self.params["wait_for_type"])
+        self.wake_at_s = inf
 
     def allocate(self, view: View) -> Plan:
         for job in (*view.delta.arrived, *(eviction.job for eviction in view.delta.evicted)):
             self.keys[job] = (self.place.run_time_s(view, job) if self.by_time else 0.0, job)
         expected: dict[JobId, Grant | None] = {}
         for job in sorted(view.waiting.ids.tolist(), key=self.keys.__getitem__):
-            grant = self.place(view, view.demand(job))
+            waits = view.one("arrival_s", job) + self.params["wait_for_type"] > view.now_s
+            grant = (self.patience.place if waits else self.place)(view, view.demand(job))
             if grant is not None:
                 expected[job] = grant
             elif self.params["head"] == "block":
                 break
         view.room.undo()  # type: ignore[attr-defined]
+        assert not expected or view.delta != Delta() or view.now_s == self.wake_at_s
         plan = self.inner.allocate(view)
         assert dict(plan.changes) == expected
+        self.wake_at_s = plan.wake_at_s
         return plan
 
 
 @pytest.mark.parametrize("name", ["fifo", "sjf"])
-@given(situation=situations())
+@given(situation=situations(), wait_s=st.sampled_from([0.0, 2.0, 7.0, 30.0]))
 @settings(max_examples=150, deadline=None)
-def test_nobody_who_has_room_is_forgotten(name: str, situation: Situation) -> None:
-    params = situation.params
+def test_nobody_who_has_room_is_forgotten(name: str, situation: Situation, wait_s: float) -> None:
+    params = situation.params | {"wait_for_type": wait_s}
     place = Placer(params.get("placement", "fewest"), params.get("types", "fastest"), params.get("mix", False))
     plain = Plain(make(Spec.of(name, **params)), place, params, name == "sjf")
     result = Simulator(situation.trace, situation.cluster, plain, situation.conditions).run()

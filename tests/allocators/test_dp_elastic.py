@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocators._idle import Choices
 from allocators._scalability import BATCHES
 from allocators._sizes import Market, Option
 from allocators.dp_elastic import DpElastic, _Turn
@@ -128,7 +129,7 @@ def option(job: int, speedups: Sequence[float], held: int = 0) -> Option:
 
 def choose(running: Sequence[Sequence[float]], waiting: Sequence[Sequence[float]], capacity: int, *, drop: bool = False) -> tuple[dict[int, int], _Turn]:
     view: Any = SimpleNamespace(room=SimpleNamespace(pools=[SimpleNamespace(type_at=0)]))
-    turn = _Turn(view, drop=drop)
+    turn = _Turn(view, Choices(), drop=drop)
     held = tuple(option(job, speedups, 1) for job, speedups in enumerate(running))
     queue = tuple(option(job, speedups) for job, speedups in enumerate(waiting, len(running)))
     return dict(turn.choose(Market((0,), 1, capacity, held, queue))), turn
@@ -312,12 +313,12 @@ def test_one_gpu_and_one_job_are_said_as_such() -> None:
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-def test_a_fixed_batch_size_of_jobs_without_a_choice_is_remarked(batch: str) -> None:
+def test_batch_sizes_of_jobs_without_a_choice_are_remarked(batch: str) -> None:
     plain, one, free = Job(0, 30, table(1.0, 1.8)), batched(0, 30, 4, 4, 4), batched(0, 30, 2, 8, 8)
     assert DpElastic(batch=batch).remarks() == ()
     for jobs, said in (([plain], True), ([plain, one], True), ([plain, free], False), ([free, plain], False)):
         remarks = run(jobs, "1x4:a", batch=batch).remarks
-        expected = (f"No job here has a choice of batch sizes, so batch={batch} changes nothing.",) if said and batch != "elastic" else ()
+        expected = (f"No job here has a choice of batch sizes, so batch={batch} changes nothing.",) if said else ()
         assert remarks == expected
 
 

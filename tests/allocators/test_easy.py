@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from allocators import make
 from allocators.easy import Easy
 from allocators.placement import Placer
 from sim.cluster import Cluster, GpuType
-from sim.contract import Demand, Grant, JobId, Plan, Spec, View
+from sim.contract import Cadence, Delta, Grant, JobId, Plan, Spec, View
 from sim.perf.belief import Biased, Exact
 from sim.simulator import Conditions, Simulator
 from tests.allocators.walk import Situation, gantt, situations, trace_of
@@ -170,15 +171,28 @@ class Plain:
     ends: dict[JobId, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.cadence, self.needs, self.card = self.easy.cadence, self.easy.needs, self.easy.card
+        self.needs, self.card = self.easy.needs, self.easy.card
+        self.cadence = Cadence(every_s=1.0)  # to see whether a wake-up is missing
+        self.wake_at_s = inf
         self.place = Placer(self.easy.placement, self.easy.types, self.easy.mix)
         self.passed = 0
+
+    def ways(self, view: View, job: JobId) -> list[tuple[tuple[int, ...], float]]:
+        """Where a job may go, and from when on."""
+        ways, until_s = self.place.ways(view, view.demand(job)), view.one("arrival_s", job) + self.easy.wait_for_type
+        return [(group, -inf if at < ways.preferred else until_s) for at, group in enumerate(ways.groups)]
+
+    def placed(self, view: View, job: JobId) -> Grant | None:
+        groups = [group for group, from_s in self.ways(view, job) if from_s <= view.now_s]
+        return next((grant for group in groups if (grant := self.place.within(view, view.demand(job), group))), None)
 
     def allocate(self, view: View) -> Plan:
         expected = self.plain(view)
         view.room.undo()  # type: ignore[attr-defined]
+        assert not expected or view.delta != Delta() or view.now_s == self.wake_at_s
         plan = self.easy.allocate(view)
         assert dict(plan.changes) == expected, (view.now_s, dict(plan.changes), expected)
+        self.wake_at_s = plan.wake_at_s
         return plan
 
     def plain(self, view: View) -> dict[JobId, Grant | None]:
@@ -187,13 +201,13 @@ class Plain:
         held = dict(view.grants)
         line = view.waiting.ids.tolist()
         while line:
-            grant = self.place(view, view.demand(line[0]))
+            grant = self.placed(view, line[0])
             if grant is None:
                 break
             self.note(view, line.pop(0), grant, (started, ends, held))
         if not line:
             return started
-        at_s, pools = self.shadow(view, view.demand(line[0]), ends, held)
+        at_s, pools = self.shadow(view, line[0], ends, held)
         behind = line[1:]
         at = 0
         while at < min(len(behind), self.easy.depth):
@@ -218,18 +232,20 @@ class Plain:
     def free_at(self, view: View, at_s: float, pools: tuple[int, ...], ends: Any, held: Any) -> int:
         return view.room.gpus_free(pools) + sum(self.gpus(view, held[job], pools) for job, end_s in ends.items() if end_s <= at_s)
 
-    def shadow(self, view: View, demand: Demand, ends: Any, held: Any) -> tuple[float, tuple[int, ...]]:
+    def shadow(self, view: View, job: JobId, ends: Any, held: Any) -> tuple[float, tuple[int, ...]]:
         found: tuple[float, tuple[int, ...]] = (inf, ())
-        for pools in self.place.ways(view, demand).groups:
-            enough = [end_s for end_s in sorted(ends.values()) if self.free_at(view, end_s, pools, ends, held) >= demand.replicas]
+        demand = view.demand(job)
+        for pools, from_s in self.ways(view, job):
+            instants = sorted([*ends.values(), *([from_s] if from_s > view.now_s else [])])
+            enough = [at_s for at_s in instants if at_s >= from_s and self.free_at(view, at_s, pools, ends, held) >= demand.replicas]
             if enough and enough[0] < found[0]:
                 found = enough[0], pools
         return found
 
     def may_pass(self, view: View, head: JobId, job: JobId, promise: tuple[float, tuple[int, ...]], state: Any) -> bool:
         demand, (at_s, pools), (_, ends, held) = view.demand(job), promise, state
-        for group in self.place.ways(view, demand).groups:
-            grant = self.place.within(view, demand, group)
+        for group, from_s in self.ways(view, job):
+            grant = self.place.within(view, demand, group) if from_s <= view.now_s else None
             if grant is None:
                 continue
             end_s = view.now_s + view.one("remaining_work", job) / view.belief.rate(job, grant)
@@ -243,18 +259,21 @@ class Plain:
 
 def counted(situation: Situation) -> bool:
     """Whether counts are all that matters, and every estimate is the same wherever the job goes: a gang that spans types is estimated as if it were alone."""
-    return (
-        not situation.params.get("mix") and situation.params.get("placement") != "consolidate" and all(group.cpus == inf for group in situation.cluster.groups)
-    )
+    shaped = situation.params.get("placement") in {"consolidate", "first_fit"}
+    limited = any(group.cpus < inf for group in situation.cluster.groups)
+    return not (situation.params.get("mix") or shaped or limited)
 
 
-@given(situations())
+WAITS_S = st.sampled_from([0.0, 2.0, 7.0, 30.0])
+
+
+@given(situations(), WAITS_S)
 @settings(max_examples=150, deadline=None)
-def test_does_what_the_plain_version_does(situation: Situation) -> None:
+def test_does_what_the_plain_version_does(situation: Situation, wait_s: float) -> None:
     if not counted(situation):
         return
     params = {key: value for key, value in situation.params.items() if key != "head"}
-    compared = Plain(Easy(**params, depth=3))
+    compared = Plain(Easy(**params, depth=3, wait_for_type=wait_s))
     run = Simulator(situation.trace, situation.cluster, compared, situation.conditions).run()
     assert set(run.jobs["outcome"]) <= {"completed", "impossible"}
 
@@ -274,11 +293,11 @@ class Watched:
         return plan
 
 
-@given(situations())
+@given(situations(), WAITS_S)
 @settings(max_examples=150, deadline=None)
-def test_no_head_starts_later_than_promised(situation: Situation) -> None:
+def test_no_head_starts_later_than_promised(situation: Situation, wait_s: float) -> None:
     params = {key: value for key, value in situation.params.items() if key != "head"}
-    watched = Watched(Easy(**params))
+    watched = Watched(Easy(**params, wait_for_type=wait_s))
     exact = Conditions(belief=Exact())
     run = Simulator(situation.trace, situation.cluster, watched, exact).run()
     starts = run.jobs["first_start_s"]

@@ -89,21 +89,44 @@ LATE: list[tuple[float, int, float]] = [(0, 1, 6000), (10, 1, 6000), (370, 1, 10
 
 
 def test_newcomers_wait_until_shares_are_computed_again_and_hold_up_a_gpu_meanwhile() -> None:
-    # Shares are computed at 0, and at 360 for the second job; for the third not before 360 + 1920 = 2280.
-    result = run(trace_of([*LATE, (371, 1, 100)]), Cluster.parse("3x1:v100"))
+    # Shares are computed at 0, and at 360 for the second job, because the clock is at 0 at first;
+    # for the third not before 360 + 1920 = 2280.
+    result = run(trace_of([*LATE, (371, 1, 100)]), Cluster.parse("3x1:v100"), faithful=True)
     assert starts(result, 2) == [2520.0]
     assert 2520 == 7 * 360
 
 
+def test_a_clock_that_does_not_begin_at_zero_takes_its_first_shares_for_computed() -> None:
+    # The same jobs a second later by the trace's own clock: the second waits for 0 + 1920, too.
+    later = Trace.of(trace_of([*LATE, (371, 1, 100)]).frame.assign(submit_time_s=[1.0, 11.0, 371.0, 372.0]))
+    assert later.from_zero is False
+    result = run(later, Cluster.parse("3x1:v100"), faithful=True)
+    assert starts(result, 1) == [2160.0]
+    assert 2160 == 6 * 360
+
+
 def test_without_the_oddity_newcomers_take_what_is_left_over() -> None:
-    # 1920 s after the first shares no time is left to wait: the second job, too, starts on what is left over.
-    result = run(trace_of([*LATE, (371, 1, 100)]), Cluster.parse("3x1:v100"), faithful=False)
+    # Shares are computed at 0 and not before 1920; both take what is left over before.
+    result = run(trace_of([*LATE, (371, 1, 100)]), Cluster.parse("3x1:v100"), recompute_s=1920.0)
     assert starts(result, 1) == [360.0]
     assert starts(result, 2) == [720.0]
 
 
-def test_shares_may_be_computed_in_every_round() -> None:
-    assert starts(run(trace_of(LATE), Cluster.parse("3x1:v100"), recompute_s=0.0), 2) == [720.0]
+def test_shares_are_computed_when_jobs_come_and_go() -> None:
+    assert starts(run(trace_of(LATE), Cluster.parse("3x1:v100")), 2) == [720.0]
+    # Two jobs on one GPU: shares are computed at 360, when both tie and the first goes on, or in
+    # the first round after 1000 s.
+    trace = trace_of([(0, 1, 5000), (10, 1, 100)])
+    assert starts(run(trace, ONE), 1) == [720.0]
+    assert starts(run(trace, ONE, recompute_s=1000.0), 1) == [1440.0]
+
+
+def test_idle_time_counts_as_received_in_the_round_after_it() -> None:
+    # The second and third job come 4900 s after the first has left. The second runs for a round,
+    # and by the published count has had 4900 s more than that: the third has the GPU to its end.
+    trace = trace_of([(0, 1, 100), (5000, 1, 1000), (5000, 1, 1000)])
+    assert finishes(run(trace, ONE, faithful=True)) == [100.0, 7000.0, 6360.0]
+    assert finishes(run(trace, ONE)) == [100.0, 6720.0, 7000.0]
 
 
 def test_newcomers_alone_do_not_wait() -> None:
@@ -142,9 +165,9 @@ def test_a_job_alone_gets_the_fastest_type() -> None:
 
 def test_who_is_not_aware_tries_the_types_in_any_order() -> None:
     trace = trace_of([(0, 1, 20_000)])
-    nodes = set(run(trace, TWO_TYPES, aware=False).placements["node"])
+    nodes = set(run(trace, TWO_TYPES, aware=False, faithful=True).placements["node"])
     assert nodes == {0, 1}
-    assert set(run(trace, TWO_TYPES, aware=False, faithful=False).placements["node"]) == {0}
+    assert set(run(trace, TWO_TYPES, aware=False).placements["node"]) == {0}
 
 
 def test_a_gang_never_spans_types() -> None:
@@ -161,7 +184,7 @@ def test_types_in_random_order_are_drawn_as_published() -> None:
         types = [0, 1]
         stream.shuffle(types)
         ran.append(types[0])
-    result = run(trace_of([(0, 1, 50_000)]), TWO_TYPES, Conditions(seed=7), objective="isolated")
+    result = run(trace_of([(0, 1, 50_000)]), TWO_TYPES, Conditions(seed=7), objective="isolated", faithful=True)
     placed = result.placements.merge(result.segments, left_on="segment", right_index=True)
     assert [int(placed.loc[(placed["t0"] <= at * 360 + 1) & (placed["t1"] > at * 360 + 1), "node"].iloc[0]) for at in range(12)] == ran
 
@@ -173,16 +196,16 @@ def test_gandiva_takes_the_fastest_type_first() -> None:
     assert finishes(run(trace, TWO_TYPES, objective="gandiva")) == [1080.0, 1260.0]
     alone = trace_of([(0, 1, 5000)])
     assert set(run(alone, TWO_TYPES, objective="gandiva").placements["node"]) == {0}
-    assert set(run(alone, TWO_TYPES, objective="isolated").placements["node"]) == {0, 1}
-    assert run(trace, TWO_TYPES, objective="gandiva").digest() == run(trace, TWO_TYPES, objective="isolated", faithful=False).digest()
+    assert set(run(alone, TWO_TYPES, objective="isolated", faithful=True).placements["node"]) == {0, 1}
+    assert run(trace, TWO_TYPES, objective="gandiva").digest() == run(trace, TWO_TYPES, objective="isolated").digest()
 
 
 def test_time_received_counts_whole_iterations() -> None:
     # On the V100, 360 s are 23,307.28 iterations of the first model and 1022.94 of the second: 0.004 s and 0.332 s do not count. So the second is ahead when
     # both had one round, while the first is where all time counts.
     trace = trace_of([(0, 1, 2000), (0, 1, 2000)], model=["LM", "Recommendation"], batch_size=[20, 8192])
-    assert starts(run(trace, ONE, Conditions(Profiled()), objective="isolated"), 0)[:2] == [0.0, 1080.0]
-    assert starts(run(trace, ONE, Conditions(Profiled()), objective="isolated", faithful=False), 0)[:2] == [0.0, 720.0]
+    assert starts(run(trace, ONE, Conditions(Profiled()), objective="isolated", faithful=True), 0)[:2] == [0.0, 1080.0]
+    assert starts(run(trace, ONE, Conditions(Profiled()), objective="isolated"), 0)[:2] == [0.0, 720.0]
 
 
 # -- what upsets rounds ----------------------------------------------------------------------------------------------------------------------------------------
@@ -334,7 +357,7 @@ def test_first_come_first_served_keeps_the_order() -> None:
 
 
 def test_throughput_per_dollar_prefers_the_cheap() -> None:
-    result = run(trace_of([(0, 1, 1000)]), TWO_TYPES, objective="cost", faithful=False)
+    result = run(trace_of([(0, 1, 1000)]), TWO_TYPES, objective="cost")
     # Half as fast at a third of the price. A job without a share on the fast type may still win what is left over there, and types are filled fastest first.
     assert set(result.placements["node"]) == {0}
     priced = run(trace_of([(0, 1, 3600), (0, 1, 3600), (0, 1, 3600)]), TWO_TYPES, objective="cost")

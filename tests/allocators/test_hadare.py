@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,16 @@ from sim.contract import NEEDS, Gang, Grant, Part, Plan, Spec, View
 from sim.faults import Faults
 from sim.generate import workload
 from sim.overheads import Overheads
+from sim.perf.copies import FREE
 from sim.perf.profiled import Profiled
+from sim.perf.rigid import Rigid
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
 from tests.allocators.walk import trace_of
 from tests.conformance import Scenario, check_feasible
 
+FREE_COPIES = Rigid(**FREE)
 SPEEDS = (GpuType("fast", 1.0), GpuType("mid", 0.5), GpuType("slow", 0.25))
 
 
@@ -33,7 +37,7 @@ def cluster(*sizes: tuple[int, int, str], **columns: Any) -> Cluster:
 
 
 def run(allocator: Any, jobs: list[tuple[float, int, float]], machines: Cluster, conditions: Conditions | None = None, **columns: list[Any]) -> RunResult:
-    return Simulator(trace_of(jobs, **columns), machines, allocator, conditions or Conditions()).run()
+    return Simulator(trace_of(jobs, **columns), machines, allocator, replace(conditions or Conditions(), perf=FREE_COPIES)).run()
 
 
 def nodes_of(result: RunResult, job: int, at_s: float) -> list[int]:
@@ -100,7 +104,7 @@ def test_one_job_gains_no_more_than_its_own_speeds_allow(nodes: str, seed: int) 
     # Against the fastest node alone forking saves at most 1 - max / sum of the speeds of the five nodes; joining the copies takes 5 of 360 s.
     mix = workload(f"hadare:jobs=1,nodes={nodes},seed={seed}")
     trace, machines = mix.make(), mix.machines()
-    spec = Profiled(stand_in="relative")
+    spec = Profiled(stand_in="relative", efficiency=1.0)
     model = spec.bind(trace, machines)
     speeds = [model.rate(0, Grant((Gang(Part((node,), (1,))),)), 0.0, 0.0).work_per_s for node in range(5)]
     alone_s = model.work()[0] / max(speeds)
@@ -130,7 +134,7 @@ def test_a_single_job_leaves_the_rest_of_its_nodes_idle() -> None:
 def test_copies_may_be_smaller_than_the_gang_if_the_model_knows_how_fast_they_are() -> None:
     # A gang of four on nodes of three GPUs: copies of two, since three were not measured.
     machines = Cluster.parse("2x3:v100")
-    small = Simulator(profiled([4], 1.0), machines, HadarE(), Conditions(Profiled(small_copies=True, consolidate_s=0))).run()
+    small = Simulator(profiled([4], 1.0), machines, HadarE(), Conditions(Profiled(small_copies=True, **FREE))).run()
     table = Profiled().measurements()
     four, two = (table.find("lm", 20.0, size, "v100") for size in (4, 2))
     assert four is not None

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocators import _knapsack
+from allocators._core import core
 from allocators._knapsack import Choice, knapsack
 
 Instance = tuple[list[list[int]], list[list[float]], list[bool], int]
@@ -88,6 +89,25 @@ def test_rounding_of_sums_breaks_no_ties() -> None:
         assert found is not None
         last = max(at for at in range(3) if order[at][0] == [2, 1])
         assert found.at[last] == 0
+
+
+@given(instances())
+def test_the_core_contains_every_best_choice(instance: Instance) -> None:
+    sizes, values, optional, capacity = instance
+    worth = [[float(round(value)) for value in row] for row in values]
+    allowed, all_of_them = core(sizes, worth, optional, capacity), tried((sizes, worth, optional, capacity))
+    best = max((value for value, _, _ in all_of_them), default=0.0)
+    for value, _, chosen in all_of_them:
+        assert value < best or all(at in places for at, places in zip(chosen, allowed, strict=True))
+    for job, places in enumerate(core(sizes, worth, optional, capacity, best + 1e9)):  # nothing is worth as much
+        assert not places, job
+
+
+def test_the_core_of_many_jobs_is_small() -> None:
+    # Forty jobs on forty units: a price settles nearly all of them.
+    sizes, values = [[1, 2, 4]] * 40, [[1.0 + 0.01 * job, 1.7 + 0.02 * job, 2.4] for job in range(40)]
+    allowed = core(sizes, values, [True] * 40, 40)
+    assert sum(map(len, allowed)) < 60
 
 
 def test_everybody_gets_the_best_if_all_of_it_fits() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -7,55 +8,117 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from allocators._upgrade import Upgrades
 from allocators.fifo import Fifo
 from allocators.las import Las
-from sim.contract import JobId, ParameterError, View
+from sim.contract import Grant, JobId, ParameterError, View, instant
 from sim.faults import Faults
+from sim.overheads import Overheads
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
 from tests.allocators.staffed import run as run_staffed
 from tests.allocators.staffed import staffed
-from tests.allocators.walk import After, Compared, Situation, Walk, clusters, compare, gantt, placer, situations, trace_of
+from tests.allocators.walk import MIGRATE, After, Compared, Situation, Walk, clusters, compare, gantt, placer, situations, trace_of
 
 LIMITS = (24.0, 80.0)
 
 
 @dataclass
-class Tiresias(Walk):
-    """The walk, with promotions."""
+class Lists(Walk):
+    """The walk over the lists of the published simulator: this is the rule."""
 
-    knob: float = 0.0
-    counted_from: dict[JobId, float] = field(default_factory=dict)
-    promotions: int = 0
+    las: Las = field(default_factory=Las)
+    queues: list[list[JobId]] = field(default_factory=list)
+    appended: set[JobId] = field(default_factory=set)
+    counted_from_s: dict[JobId, float] = field(default_factory=dict)
+    crossings: list[tuple[float, JobId, int]] = field(default_factory=list)
 
     def note(self, view: View) -> None:
+        """Append newcomers, then demoted jobs, then promoted ones."""
         super().note(view)
-        for job in view.waiting.ids.tolist() if self.knob else ():
-            executed_s = self.attained(view, job) / max(view.demand(job).replicas, 1)
-            if self.queue(view, job) and view.now_s - self.since_s[job] >= self.knob * executed_s - 1e-3:
-                self.counted_from[job] = view.one("served_gpu_s", job)
+        self.queues = self.queues or [[] for _ in range(len(LIMITS) + 1)]
+        active = set(view.active.ids.tolist())
+        for queue in self.queues:
+            queue[:] = [job for job in queue if job in active]
+            queue.sort(key=lambda job: job not in view.grants)  # an outage moved some to the others
+        held = {job for queue in self.queues for job in queue}
+        for job in (*sorted(view.grants), *view.delta.arrived):
+            if job not in held:
+                service = self.executed_s(view, job) * self.pace(view, job)
+                self.queues[sum(limit <= service for limit in LIMITS)].append(job)
+        self.appended.clear()
+        # A job that an outage hits in the instant of its crossing is appended before the others.
+        for at_s, job, following in sorted(self.crossings, key=lambda at: (at[1] in view.grants, at)):
+            if at_s <= view.now_s and job in active:
+                self.move(job, following)
+                if at_s == view.now_s and job in view.grants:
+                    self.appended.add(job)
+        for job in view.waiting.ids.tolist() if self.las.knob else ():
+            patience_s = self.las.knob * self.executed_s(view, job)
+            if self.queue_of(job) and view.now_s >= instant(self.since_s[job] + patience_s):
+                self.counted_from_s[job] = self.held_s(view, job)
                 self.since_s[job] = view.now_s
-                self.promotions += 1
+                self.move(job, 0)
 
-    def attained(self, view: View, job: JobId) -> float:
-        return view.one("served_gpu_s", job) - self.counted_from.get(job, 0.0)
+    def move(self, job: JobId, queue: int) -> None:
+        self.queues[self.queue_of(job)].remove(job)
+        self.queues[queue].append(job)
 
-    def queue(self, view: View, job: JobId) -> int:
-        return sum(self.attained(view, job) >= limit - 1e-3 * view.demand(job).replicas for limit in LIMITS)
+    def close(self, view: View, held: dict[JobId, Grant], started: list[JobId]) -> None:
+        """Move those that wait behind those that run, and note when those will cross."""
+        for queue in self.queues:
+            runs = [job for job in queue if job in held and job not in self.appended]
+            kept = [job for job in runs if job not in started or job in view.grants]
+            came = [job for job in started if job in runs and job not in kept]
+            tail = [job for job in queue if job in self.appended and job in held]
+            waits = [job for job in queue if job not in held]
+            queue[:] = [*kept, *came, *tail, *waits]
+        self.crossings = []
+        for job in held:
+            pace = self.pace(view, job)
+            for at in range(self.queue_of(job), len(LIMITS)) if pace else ():
+                left_s = LIMITS[at] / pace - self.executed_s(view, job)
+                self.crossings.append((instant(view.now_s + left_s), job, at + 1))
+
+    def queue_of(self, job: JobId) -> int:
+        return next((at for at, queue in enumerate(self.queues) if job in queue), -1)
+
+    def pace(self, view: View, job: JobId) -> float:
+        demand = view.demand(job)
+        if self.las.measure == "s":
+            return float(demand.replicas * (demand.gpus or demand.cpus) > 0)
+        return demand.replicas * demand.gpus
+
+    def held_s(self, view: View, job: JobId) -> float:
+        demand = view.demand(job)
+        return view.one("served_gpu_s", job) / (demand.replicas * demand.gpus or 1)
+
+    def executed_s(self, view: View, job: JobId) -> float:
+        return self.held_s(view, job) - self.counted_from_s.get(job, 0.0)
 
 
 def rank(walk: Walk, view: View, job: JobId, runs: bool) -> tuple[float, ...]:
-    assert isinstance(walk, Tiresias)
-    return (walk.queue(view, job), 0, walk.started_s[job]) if runs else (walk.queue(view, job), 1, walk.since_s[job])
+    assert isinstance(walk, Lists)
+    queue = walk.queue_of(job)
+    return (queue, job if walk.las.order == "arrival" else walk.queues[queue].index(job))
 
 
 def beats(walk: Walk, view: View, waiting: JobId, running: JobId) -> bool:
-    assert isinstance(walk, Tiresias)
-    return walk.queue(view, waiting) < walk.queue(view, running)
+    assert isinstance(walk, Lists)
+    one, other = walk.queue_of(waiting), walk.queue_of(running)
+    if one != other:
+        return one < other
+    if walk.las.order == "arrival":
+        return waiting < running
+    behind = walk.queues[one].index(waiting) < walk.queues[one].index(running)
+    return running in walk.appended and behind
 
 
-def walk_of(situation: Situation, knob: float = 0.0) -> Tiresias:
-    return Tiresias(rank, beats, placer(situation.params), situation.params["head"], knob=knob)
+def pair_of(situation: Situation, **params: Any) -> tuple[Las, Lists]:
+    fast = Las(thresholds=LIMITS, **situation.params, **params)
+    upgrades = fast._contest._upgrades and Upgrades(placer(situation.params), fast._gain_s)
+    walk = Lists(rank, beats, placer(situation.params), situation.params["head"], upgrades, las=fast)
+    return fast, walk
 
 
 # At 58 a node comes back while nobody waits for one GPU; job 4 takes it and stops job 5, which must not be judged by what was known before.
@@ -67,23 +130,28 @@ NODE_COMES_BACK = Situation(
 )
 
 
-@example(NODE_COMES_BACK, 0.0)
-@given(situations(pauses=True), st.sampled_from([0.0, 0.0, 0.25, 1.0]))
+ORDERS = st.sampled_from(["tiresias", "tiresias", "arrival"])
+MEASURES = st.sampled_from(["gpu_s", "s"])
+
+
+@example(NODE_COMES_BACK, 0.0, "tiresias", "gpu_s", "upgrade")
+@given(situations(pauses=True), st.sampled_from([0.0, 0.0, 0.25, 1.0]), ORDERS, MEASURES, MIGRATE)
 @settings(max_examples=250, deadline=None)
-def test_does_what_the_walk_does(situation: Situation, knob: float) -> None:
-    compare(situation, Las(thresholds=LIMITS, knob=knob, **situation.params), walk_of(situation, knob))
+def test_does_what_the_walk_does(situation: Situation, knob: float, order: str, measure: str, migrate: str) -> None:
+    params = {"knob": knob, "order": order, "measure": measure, "migrate": migrate}
+    compare(situation, *pair_of(situation, **params))
 
 
-@given(situations(simple=True))
+@given(situations(simple=True), ORDERS, MEASURES)
 @settings(max_examples=120, deadline=None)
-def test_runs_what_fits_from_an_empty_cluster(situation: Situation) -> None:
-    compare(situation, Las(thresholds=LIMITS, **situation.params), walk_of(situation), counts=True)
+def test_runs_what_fits_from_an_empty_cluster(situation: Situation, order: str, measure: str) -> None:
+    compare(situation, *pair_of(situation, order=order, measure=measure), counts=True)
 
 
-@given(situations(pauses=True), st.integers(1, 30))
+@given(situations(pauses=True, migrate=True), st.integers(1, 30))
 @settings(max_examples=60, deadline=None)
 def test_takes_over_a_cluster_in_operation(situation: Situation, at_s: int) -> None:
-    compared = Compared(Las(thresholds=LIMITS, **situation.params), walk_of(situation))
+    compared = Compared(*pair_of(situation))
     Simulator(situation.trace, situation.cluster, After(at_s, Fifo(mix=True), compared), situation.conditions).run()
 
 
@@ -96,7 +164,7 @@ def test_decisions_that_take_time_lose_no_job(situation: Situation, latency_s: f
 
 
 def run(
-    jobs: list[tuple[float, int, float]],
+    jobs: Sequence[tuple[float, int, float]],
     cluster: str,
     thresholds: tuple[float, ...] = (4.0, 12.0),
     columns: dict[str, list[Any]] | None = None,
@@ -145,21 +213,68 @@ def test_gangs_use_up_their_queue_faster() -> None:
     )
 
 
-def test_the_latest_started_of_the_last_queue_goes_first() -> None:
+def test_the_last_of_the_list_goes_first_and_comes_back_first() -> None:
     jobs = [(0, 1, 20), (0, 1, 20), (5, 1, 3), (12, 1, 2), (12, 1, 2)]
-    result = run(jobs, "1x2:a", thresholds=(4.0,))
-    # 5: jobs 0 and 1 are both down since 4 and started together: the higher id, job 1, goes and is back at 8, so it is again the latest started at 12, when two
-    # newcomers come and job 0 goes as well. 14: both are back.
-    assert gantt(result) == lines(
+    # 5: jobs 0 and 1 are both down since 4, in this order: job 1 goes. 8: it is back, behind job 0.
+    # 12: two newcomers, so both go. 14: both are back.
+    assert gantt(run(jobs, "1x2:a", thresholds=(4.0,))) == lines(
         "############..########",
         "#####...####..###########",
         "     ###",
         "            ##",
         "            ##",
     )
-    # 5: job 1 alone would not make room for 2 GPUs, so job 0 goes and job 1 stays. 9: job 0 is back, the latest started although its id is lower.
-    result = run([(0, 2, 20), (0, 1, 20), (5, 2, 4), (12, 1, 2)], "1x3:a", thresholds=(4.0,))
-    assert result.segments[result.segments["ended"] == "preempted"][["job", "t1"]].to_numpy().tolist() == [[0, 5.0], [0, 12.0]]
+
+
+def test_a_demoted_job_goes_behind_those_that_wait_in_its_new_queue() -> None:
+    # 4: job 0 has had 4 GPU-s, job 1 takes its place. 8: so has job 1: both are in the second queue,
+    # job 0 waits there already and goes first. It stays: job 1 does not run, so it waits behind it.
+    jobs = [(0, 1, 8), (4, 1, 20)]
+    assert gantt(run(jobs, "1x1:a", thresholds=(4.0,))) == lines("####....####", "    ####....################")
+
+
+def test_a_stopped_job_goes_before_those_that_wait() -> None:
+    # 4: job 0 goes down and waits. 8: job 1 follows, behind it: job 0 runs on. 9: job 2 stops job 0,
+    # which at 11 goes before job 1 although that waits since 8.
+    jobs = [(0, 1, 8), (4, 1, 20), (9, 1, 2)]
+    assert gantt(run(jobs, "1x1:a", thresholds=(4.0,))) == lines("####....#..###", "    ####......################", "         ##")
+
+
+def test_arrival_walks_each_queue_by_submission() -> None:
+    # 4: job 0 (2 GPUs, 8 GPU-s) is down, job 1 runs; 2 of 3 GPUs go to nobody else: job 0 runs on
+    # beside it. Job 2 (2 GPUs, first queue) has stopped job 0 at 5; at 7 both are in the second
+    # queue, and job 0 was submitted before.
+    jobs = [(0, 2, 10), (5, 2, 6)]
+    listed = gantt(run(jobs, "1x2:a", thresholds=(4.0, 100.0), order="arrival"))
+    assert listed == lines("#####..#####", "     ##.....####")
+    # Job 1 wants both GPUs and was submitted before job 2: by lists that runs on, here it is stopped.
+    jobs = [(0, 1, 6), (1, 2, 4), (1, 1, 12)]
+    assert gantt(run(jobs, "1x2:a", thresholds=(100.0,))) == lines("######", " ............####", " ############")
+    assert gantt(run(jobs, "1x2:a", thresholds=(100.0,), order="arrival")) == lines("######", " .....####", " #####....#######")
+
+
+def test_seconds_count_alike_for_every_gang() -> None:
+    # Job 0 holds 2 GPUs: by GPU-seconds it goes down at 2, by seconds at 4.
+    jobs = [(0, 2, 8), (1, 2, 2)]
+    assert gantt(run(jobs, "1x2:a", thresholds=(4.0,))) == lines("##..######", " .##")
+    assert gantt(run(jobs, "1x2:a", thresholds=(4.0,), measure="s")) == lines("####..####", " ...##")
+
+
+def test_a_job_moves_to_a_faster_type_when_that_saves_more_than_the_pause() -> None:
+    # Type b has half the speed of a. 4: job 1 has had 4 s; moving saves half of as many.
+    jobs = [(0, 1, 4), (0, 1, 10)]
+    assert gantt(run(jobs, "1x1:a,1x1:b")) == lines("####", "############")
+    assert gantt(run(jobs, "1x1:a,1x1:b", migrate="never")) == lines("####", "#" * 20)
+    for restart_s, moves in ((1.0, 1), (2.0, 0)):
+        conditions = Conditions(overheads=Overheads(restart_s=restart_s))
+        made = trace_of(jobs), clusters("1x1:a,1x1:b"), Las(), conditions
+        assert Simulator(*made).run().jobs["preemptions"].tolist() == [0, moves]
+
+
+def test_no_job_moves_where_a_move_would_lose_its_work() -> None:
+    conditions = Conditions(overheads=Overheads(on_preempt="lose_all"))
+    made = trace_of([(0, 1, 4), (0, 1, 10)]), clusters("1x1:a,1x1:b"), Las(), conditions
+    assert Simulator(*made).run().jobs["finish_s"].tolist() == [4.0, 20.0]
 
 
 def test_of_two_queues_the_last_is_emptied_first() -> None:
@@ -169,24 +284,18 @@ def test_of_two_queues_the_last_is_emptied_first() -> None:
 
 
 def test_a_job_that_has_waited_long_enough_returns_to_the_first_queue() -> None:
-    jobs = [(0, 1, 8), (4, 1, 20)]
-    # Without the knob job 1 keeps its GPU in the second queue, which both share from 8 on.
-    assert gantt(run(jobs, "1x1:a", thresholds=(4.0,))) == lines("####....................####", "    ####################")
-    # Job 0 ran 4 s: after 2 x 4 s of waiting, at 12, it is back in the first queue and stops job 1.
-    assert gantt(run(jobs, "1x1:a", thresholds=(4.0,), knob=2.0)) == lines("####........####", "    ########....############")
-    # After 1 x 4 s, at 8, job 1 is just leaving the first queue: the same, 4 s earlier.
-    assert gantt(run(jobs, "1x1:a", thresholds=(4.0,), knob=1.0)) == lines("####....####", "    ####....################")
-
-
-def test_after_a_promotion_service_is_counted_anew() -> None:
-    result = run([(0, 1, 14), (4, 1, 20), (14, 1, 2)], "1x1:a", thresholds=(4.0,), knob=2.0)
-    # 12: job 0 is promoted and stops job 1.  14: job 2 finds it in the first queue and waits till 16, when it has had another 4 GPU-s.
-    # 18: job 1 waits since 12, job 0 since 16.  24: job 0 has waited 8 s, twice the 4 s since its promotion.  30: job 1 ends.
-    assert gantt(result) == lines(
-        "####........####........######",
-        "    ########......######......######",
-        "              ..##",
-    )
+    jobs = [(0, 1, 8), (4, 2, 4), (4, 1, 20)]
+    # 4: job 0 is down. Job 1 has no room, job 2 runs, and is down at 8, behind job 0.
+    # With a knob of 0.5 job 0, which ran 4 s, is back in the first queue after 2 s, at 6, behind
+    # job 1, and waits there till job 2 goes down at 8.
+    assert gantt(run(jobs[::2], "1x1:a", thresholds=(4.0,))) == lines("####....####", "    ####....################")
+    # From 8 on job 0 counts anew: it is down at 12, when it ends; job 2, back at 10 with the knob,
+    # then has 4 s more in the first queue either way.
+    three = [(0, 1, 12), (4, 1, 20)]
+    assert gantt(run(three, "1x1:a", thresholds=(4.0,))) == lines("####....########", "    ####........################")
+    # Knob 1: job 1, which ran 4 s and waits since 8, is back in the first queue at 12 and stops
+    # job 0, which waits first in the second; at 16 job 1 is down, behind job 0.
+    assert gantt(run(three, "1x1:a", thresholds=(4.0,), knob=1.0)) == lines("####....####....####", "    ####....####....############")
 
 
 def test_head_says_whether_others_may_pass_a_job_that_has_no_room() -> None:

@@ -57,6 +57,16 @@ FREE = [1, 4, 2, 3]
         ("consolidate", 5, {1: 4, 0: 1}),
         ("consolidate", 8, None),
         ("consolidate", 9, {1: 4, 3: 3, 2: 2}),
+        # first_fit: waits as consolidate does, but does not look for the fullest node: 1 GPU goes to
+        # node 0, 2 and 3 GPUs to node 1, the first with so many; of 5, node 1 is filled and node 0
+        # takes the rest, of 6, node 2 is the first with room for the rest of 2.
+        ("first_fit", 1, {0: 1}),
+        ("first_fit", 2, {1: 2}),
+        ("first_fit", 3, {1: 3}),
+        ("first_fit", 5, {1: 4, 0: 1}),
+        ("first_fit", 6, {1: 4, 2: 2}),
+        ("first_fit", 8, None),
+        ("first_fit", 9, {1: 4, 3: 3, 2: 2}),
         # spread: one GPU after the other from the node with the most free ones: 1 (4 left), 1 and 3 (3 each), 1 (2), ...
         ("spread", 1, {1: 1}),
         ("spread", 3, {1: 2, 3: 1}),
@@ -96,6 +106,7 @@ LIMITED = Cluster.parse("4x4:v100/8c/32g")
         ("pack", {0: 1, 1: 2}),
         ("fewest", {1: 2, 0: 1}),
         ("consolidate", {1: 2, 0: 1}),
+        ("first_fit", {1: 2, 0: 1}),
         ("spread", {1: 1, 2: 1, 3: 1}),
         ("anywhere", {0: 1, 1: 2}),
     ],
@@ -110,6 +121,14 @@ def test_memory_limits_what_a_node_holds(how: str) -> None:
     assert spots(place(view, Demand(4, 1, 0.0, 32.0, (0,)))) == {0: 1, 1: 1, 2: 1, 3: 1}
     assert place(view, Demand(1, 1, 0.0, 1.0, (0,))) is None
     assert place(view, gpus(1)) is not None
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(1, {0: 1}), (2, {1: 2}), (3, {1: 2, 0: 1}), (4, {1: 2, 2: 2})])
+def test_first_fit_where_cores_limit_too(asked: int, expected: dict[int, int]) -> None:
+    # A replica takes 4 cores, a node has 8, so nodes 0 to 3 hold 1, 2, 2 and 2. Node 0 is the first
+    # for 1, node 1 for 2, though node 2 is fuller; 3 and 4 need two nodes anyway.
+    demand = Demand(asked, 1, 4.0, 0.0, (0,))
+    assert spots(Placer("first_fit", "fastest", False)(view_of(LIMITED, FREE), demand)) == expected
 
 
 def test_consolidate_counts_what_a_node_can_hold_with_its_cores() -> None:
@@ -194,15 +213,15 @@ def test_any_placement_finds_room_where_there_is_some(free: list[int], asked: in
     view = view_of(LIMITED if limited else FOUR, free)
     demand = Demand(asked, 1, 2.0 if limited else 0.0, 0.0, (0,))
     found = spots(Placer(how, "fastest", False)(view, demand))
-    if how != "consolidate":
+    if how not in {"consolidate", "first_fit"}:
         assert (found is None) == (sum(free) < asked)
     if found is not None:
         assert sum(found.values()) == asked
         assert all(count <= free[node] for node, count in found.items())
-    if found is not None and how in {"fewest", "consolidate"}:
+    if found is not None and how in {"fewest", "consolidate", "first_fit"}:
         largest = sorted(free, reverse=True)
         assert len(found) == next(nodes for nodes in range(1, 5) if sum(largest[:nodes]) >= asked)
-    if found is not None and how == "consolidate":
+    if found is not None and how in {"consolidate", "first_fit"}:
         assert len(found) <= -(-asked // 4)
 
 

@@ -92,6 +92,24 @@ def larger(draw: st.DrawFn) -> Program:
     return Program(sizes, values, [at < 0 for at in held], sum(at >= 0 for at in held) + draw(st.integers(0, 60)), held)
 
 
+@given(data=st.data(), program=programs(most_jobs=5))
+@settings(max_examples=100)
+def test_ties_are_broken_level_by_level(data: st.DataObject, program: Program) -> None:
+    whole = st.integers(0, 3).map(float)
+    levels = [[data.draw(st.lists(whole, min_size=len(size), max_size=len(size))) for size in program.sizes] for _ in range(3)]
+    program = program._replace(values=levels[0], ties=levels[1:])
+
+    def sums(chosen: Any) -> list[float]:
+        return [worth(program._replace(values=level), chosen) for level in levels]
+
+    best = max(map(sums, choices(program)))
+    exact = knapsack(program.sizes, program.values, program.optional, program.capacity, program.ties)
+    assert exact is not None
+    assert sums(exact.at) == best
+    for name in NAMES:
+        assert sums(solve(program, Solvers(name, EXACT)).at) == best
+
+
 @given(larger())
 @settings(max_examples=200)
 def test_both_agree_with_the_exact_knapsack(program: Program) -> None:
@@ -253,7 +271,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, name: str, fails: Any) -> None:
         def actualSolve(self, problem: pulp.LpProblem) -> int:  # noqa: N802 - PuLP's name
             return int(fails(problem))
 
-    monkeypatch.setitem(_programs.SOLVERS, name, _programs.SOLVERS[name]._replace(make=lambda gap, ahead: Broken()))
+    monkeypatch.setitem(_programs.SOLVERS, name, _programs.SOLVERS[name]._replace(make=lambda *_: Broken()))
 
 
 def crash(problem: pulp.LpProblem) -> int:

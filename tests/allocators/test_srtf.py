@@ -1,46 +1,101 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from allocators._ladders import EVERYBODY
+from allocators._upgrade import Upgrades
 from allocators.fifo import Fifo
-from allocators.srtf import Srtf
-from sim.contract import Demand, Grant, JobId, Plan, View
+from allocators.srtf import Remaining, Srtf, _gain_s
+from sim.contract import ContractError, Demand, Grant, JobId, Plan, View, instant
 from sim.overheads import Overheads
 from sim.perf.belief import Biased
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
-from tests.allocators.walk import After, Compared, Situation, Walk, clusters, compare, gantt, placer, situations, trace_of
+from tests.allocators.walk import MIGRATE, After, Compared, Situation, Walk, clusters, compare, gantt, placer, situations, trace_of
+
+
+@dataclass
+class Sorted(Walk):
+    """The walk over one list that is sorted anew at every decision, which leaves equals as they were.
+
+    Where beliefs are right, a job that ran had needed more before than its equals that waited.
+    """
+
+    line: list[JobId] = field(default_factory=list)
+    ran: set[JobId] = field(default_factory=set)
+    size: str = "time"
+
+    def note(self, view: View) -> None:
+        """Sort the list of the decision before, newcomers last."""
+        super().note(view)
+        active = view.active.ids.tolist()
+        known = set(self.line)
+        self.line = [job for job in self.line if job in set(active)]
+        if self.size != "gpus":
+            self.line.sort(key=lambda job: job in self.ran)
+        self.line += [job for job in active if job not in known]
+        self.line.sort(key=lambda job: self.need(view, job))
+
+    def close(self, view: View, held: dict[JobId, Grant], started: list[JobId]) -> None:
+        self.ran = set(held)
+
+    def need(self, view: View, job: JobId) -> float:
+        # With the rigid model work is seconds on a GPU of speed 1 times the speed of the first
+        # type, which is what durations were measured on.
+        gpus = max(view.one("gpus", job), 1.0)
+        if self.size == "gpus":
+            return gpus
+        return instant(view.one("remaining_work", job)) * (gpus if self.size == "gpu_time" else 1)
 
 
 def remaining(walk: Walk, view: View, job: JobId, runs: bool) -> tuple[float, ...]:
-    # With the rigid model work is seconds on a GPU of speed 1 times the speed of the first type, which is what durations were measured on.
-    return (view.one("remaining_work", job), 0.0 if runs else 1.0)
+    assert isinstance(walk, Sorted)
+    return (walk.line.index(job),)
 
 
 def beats(walk: Walk, view: View, waiting: JobId, running: JobId) -> bool:
-    return view.one("remaining_work", running) > view.one("remaining_work", waiting) + 1e-3
+    assert isinstance(walk, Sorted)
+    return walk.line.index(waiting) < walk.line.index(running)
 
 
-@given(situations())
+def pair_of(situation: Situation, size: str = "time", **params: Any) -> tuple[Srtf, Sorted]:
+    fast = Srtf(size=size, **situation.params, **params)
+    upgrades = fast._contest._upgrades and Upgrades(placer(situation.params), _gain_s)
+    walk = Sorted(remaining, beats, placer(situation.params), situation.params["head"], upgrades, size=size)
+    return fast, walk
+
+
+def foreseen(situation: Situation) -> Situation:
+    """Leave out beliefs that jobs outlive: then they need more from one instant to the next, and equals are told apart by less than a microsecond."""
+    belief = Biased(2.0) if situation.conditions.belief == Biased(0.5) else situation.conditions.belief
+    return replace(situation, conditions=replace(situation.conditions, belief=belief))
+
+
+SIZES = st.sampled_from(["time", "gpu_time", "gpus"])
+
+
+@given(situations(), SIZES, MIGRATE)
 @settings(max_examples=250, deadline=None)
-def test_does_what_the_walk_does(situation: Situation) -> None:
-    compare(situation, Srtf(**situation.params), Walk(remaining, beats, placer(situation.params), situation.params["head"]))
+def test_does_what_the_walk_does(situation: Situation, size: str, migrate: str) -> None:
+    compare(foreseen(situation), *pair_of(situation, size, migrate=migrate))
 
 
-@given(situations(simple=True))
+@given(situations(simple=True), SIZES)
 @settings(max_examples=120, deadline=None)
-def test_runs_what_fits_from_an_empty_cluster(situation: Situation) -> None:
-    compare(situation, Srtf(**situation.params), Walk(remaining, beats, placer(situation.params), situation.params["head"]), counts=True)
+def test_runs_what_fits_from_an_empty_cluster(situation: Situation, size: str) -> None:
+    compare(foreseen(situation), *pair_of(situation, size), counts=True)
 
 
 def run(
-    jobs: list[tuple[float, int, float]], cluster: str, conditions: Conditions | None = None, columns: dict[str, list[Any]] | None = None, **params: Any
+    jobs: Sequence[tuple[float, int, float]], cluster: str, conditions: Conditions | None = None, columns: dict[str, list[Any]] | None = None, **params: Any
 ) -> RunResult:
     return Simulator(trace_of(jobs, **(columns or {})), clusters(cluster), Srtf(**params), conditions).run()
 
@@ -68,6 +123,78 @@ def test_equal_remaining_time_stops_nobody() -> None:
         " ......####",
         "  ##",
     )
+
+
+def test_equals_stand_as_at_the_decision_before() -> None:
+    # 2: job 0 needs 4 more, as job 1, which waits for both GPUs since 1 and needed less then: when
+    # job 2 leaves its GPU at 2, job 1 goes first and job 0 is stopped.
+    jobs = [(0, 1, 6), (1, 2, 4), (0, 1, 2)]
+    assert gantt(run([jobs[0], jobs[2], jobs[1]], "1x2:a")) == lines("##....####", "##", " .####")
+    # Had it come at 2, job 0 would have been there before it.
+    jobs = [(0, 1, 6), (0, 1, 2), (2, 2, 4)]
+    assert gantt(run(jobs, "1x2:a")) == lines("######", "##", "  ....####")
+
+
+def test_size_is_time_or_gpu_time_or_gpus() -> None:
+    # 2: job 0 needs 8 s on one GPU, job 1 5 s on two.
+    jobs = [(0, 1, 10), (2, 2, 5)]
+    assert gantt(run(jobs, "1x2:a")) == lines("##.....########", "  #####")
+    # 8 < 10 GPU-s.
+    assert gantt(run(jobs, "1x2:a", size="gpu_time")) == lines("##########", "  ........#####")
+    # The fewest GPUs, then by submission: job 2 stops job 0 for its one GPU, job 3 nobody.
+    jobs = [(0, 2, 4), (1, 1, 9), (2, 1, 1), (3, 1, 1)]
+    assert gantt(run(jobs, "1x2:a", size="gpus")) == lines("#.........###", " #########", "  #", "   #")
+
+
+def test_a_stopped_job_counts_the_restart_that_it_would_pay() -> None:
+    # 2: job 1 (3 s) stops job 0 (8 more). 4: job 2 comes with 10 s. 5: job 0 needs 8, and 5 for the
+    # restart: job 2 goes first.
+    costs = Conditions(overheads=Overheads(restart_s=5.0))
+    result = run([(0, 1, 10), (2, 1, 3), (4, 1, 10)], "1x1:a", costs)
+    assert result.jobs["finish_s"].tolist() == [28.0, 5.0, 15.0]
+
+
+# On type c, of speed 2, job 2 stops both at 4; they go on at 6, with 16 s and 17 s left after a
+# restart of 5 s. At 7 job 3 stops job 1, which needs more than job 0, and goes on at 10.
+CLOSE = [(0, 1, 20), (0, 1, 21), (4, 2, 2), (7, 1, 3)]
+RESTART = Conditions(overheads=Overheads(restart_s=5.0))
+
+
+def test_jobs_that_were_stopped_do_not_stop_each_other() -> None:
+    assert run(CLOSE, "1x2:c", RESTART).jobs["finish_s"].tolist() == [27.0, 32.0, 6.0, 10.0]
+
+
+def test_an_order_in_which_two_jobs_go_before_each_other_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Remaining, "limit", lambda *_: EVERYBODY)
+    with pytest.raises(ContractError, match=r"^Srtf broke the contract at 0\.000 s: the jobs in rows \d and \d go before each other"):
+        run([(0, 1, 4), (0, 1, 5)], "1x1:a")
+
+
+def test_a_job_moves_to_a_faster_type_when_the_gain_exceeds_the_pause() -> None:
+    # Type b has half the speed of a. 4: job 1 needs 16 s there and 8 s on a.
+    jobs = [(0, 1, 4), (0, 1, 10)]
+    assert gantt(run(jobs, "1x1:a,1x1:b")) == lines("####", "############")
+    assert gantt(run(jobs, "1x1:a,1x1:b", migrate="never")) == lines("####", "#" * 20)
+    for restart_s, finish_s in ((7.0, 19.0), (8.0, 20.0)):
+        costs = Conditions(overheads=Overheads(restart_s=restart_s))
+        assert run(jobs, "1x1:a,1x1:b", costs).jobs["finish_s"].tolist() == [4.0, finish_s]
+
+
+def test_waiting_jobs_take_faster_room_before_running_ones_and_slower_room_after_them() -> None:
+    # 4: a comes free; job 2 waits and takes it, job 1 stays on b. 6: job 1 moves to a, and job 3,
+    # which waits for b and needs longer, has b at the same instant.
+    jobs = [(0, 1, 4), (0, 1, 30), (3, 1, 2), (5, 1, 60)]
+    types = {"gpu_types_allowed": ["a", "a|b", "a", "b"]}
+    result = run(jobs, "1x1:a,1x1:b", columns=types)
+    starts = result.segments.groupby("job")["t0"].apply(list).to_dict()
+    assert starts == {0: [0.0], 1: [0.0, 6.0], 2: [4.0], 3: [6.0]}
+
+
+def test_the_largest_gain_moves_first() -> None:
+    # 4: one GPU of a is free; of the jobs on b, job 1 would gain 8 s and job 2 18 s.
+    result = run([(0, 1, 4), (0, 1, 10), (0, 1, 20)], "1x1:a,1x2:b")
+    assert result.jobs["preemptions"].tolist() == [0, 0, 1]
+    assert result.jobs["finish_s"].tolist() == [4.0, 20.0, 22.0]
 
 
 def test_waiting_jobs_of_equal_length_start_by_id() -> None:
@@ -126,13 +253,13 @@ def test_head_says_whether_others_may_pass_a_job_for_which_no_room_can_be_made()
 def test_jobs_are_compared_as_they_would_run_on_the_same_gpu() -> None:
     # Type b has half the speed of a, on which durations were measured.
     # 2: job 1 has done 1 of 10 on b. Job 2 needs 9 there as well, not less: job 1 stays, although it will take 18 more seconds and job 2 would have 9 on a.
-    assert gantt(run([(0, 1, 4), (0, 1, 10), (2, 1, 9)], "1x1:a,1x1:b")) == lines(
+    assert gantt(run([(0, 1, 4), (0, 1, 10), (2, 1, 9)], "1x1:a,1x1:b", migrate="never")) == lines(
         "####",
         "####################",
         "  ..#########",
     )
     # With 8 instead it is stopped, and continues at 4 on a, which job 0 leaves: 9 seconds.
-    assert gantt(run([(0, 1, 4), (0, 1, 10), (2, 1, 8)], "1x1:a,1x1:b")) == lines(
+    assert gantt(run([(0, 1, 4), (0, 1, 10), (2, 1, 8)], "1x1:a,1x1:b", migrate="never")) == lines(
         "####",
         "##..#########",
         "  ################",
@@ -197,11 +324,10 @@ def test_decisions_that_take_time_lose_no_job(situation: Situation, latency_s: f
     assert set(result.jobs["outcome"]) <= {"completed", "impossible"}
 
 
-@given(situations(), st.integers(1, 30))
+@given(situations(migrate=True), st.integers(1, 30))
 @settings(max_examples=60, deadline=None)
 def test_takes_over_a_cluster_in_operation(situation: Situation, at_s: int) -> None:
-    fast = Srtf(**situation.params)
-    compared = Compared(fast, Walk(remaining, beats, placer(situation.params), situation.params["head"]))
+    compared = Compared(*pair_of(situation))
     Simulator(situation.trace, situation.cluster, After(at_s, Fifo(mix=True), compared), situation.conditions).run()
 
 
@@ -209,13 +335,13 @@ def test_jobs_that_cannot_start_are_seldom_tried() -> None:
     rng = np.random.default_rng(0)
     jobs = list(zip(np.cumsum(rng.exponential(1.0, 600)), rng.choice([1, 2, 4, 8, 16], 600).tolist(), rng.exponential(60.0, 600), strict=True))
     allocator = Srtf()
-    place, asked = allocator._contest._place, [0]
+    place, asked = allocator._contest.room.place, [0]
 
     def counted(view: View, demand: Demand) -> Grant | None:
         asked[0] += 1
         return place(view, demand)
 
-    allocator._contest._place = counted
+    allocator._contest.room.place = counted
     result = Simulator(trace_of(jobs), clusters("16x8:a"), allocator).run()
     starts = len(result.segments)
     assert len(jobs) < starts < asked[0] < 1.5 * starts
@@ -237,3 +363,10 @@ def test_a_job_that_is_believed_to_make_no_progress_comes_last() -> None:
 
     result = Simulator(trace_of([(0, 1, 5), (0, 1, 3)]), clusters("1x1:a"), Doubtful()).run()
     assert gantt(result) == lines("#####", ".....###")
+
+
+def test_of_equals_that_ran_the_one_of_the_slower_pace_stands_first() -> None:
+    # Under GPU time job 0 (4 GPUs x 10 s = 40) and job 1 (1 x 16 s) need 8 each at 8, when job 2 (1 x 3 s)
+    # takes one of 5 GPUs. Job 1 had needed less before, so it runs on, and job 0 waits until 11.
+    result = run([(0, 4, 10), (0, 1, 16), (8, 1, 3)], "1x5:a", size="gpu_time")
+    assert gantt(result) == lines("########...##", "################", "        ###")

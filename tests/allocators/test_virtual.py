@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import permutations
 from math import inf
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,14 +77,23 @@ def test_a_job_without_end_comes_last_and_holds_up_nobody() -> None:
     assert machine.advance(5.0) == [(2, 1), (2, 0)]
 
 
-def test_a_completion_within_a_millisecond_is_reached_and_its_time_is_not_lost() -> None:
-    machine = VirtualMachine(0.0, 1.0)
-    machine.add(0, 1.0005)
+def test_a_completion_is_at_an_instant_and_the_next_one_counts_from_there() -> None:
+    machine = VirtualMachine(0.0, 3.0)
+    machine.add(0, 1.0)
     machine.add(1, 2.0)
-    assert machine.advance(1.0) == [(1.0005, 0)]
-    assert machine.next_s() == pytest.approx(3.0005)
-    assert machine.advance(2.0) == []
-    assert machine.next_s() == pytest.approx(3.0005)
+    assert machine.next_s() == 0.333333
+    assert machine.advance(0.333332) == []
+    assert machine.advance(0.333333) == [(0.333333, 0)]
+    assert machine.next_s() == 1.0  # 0.333333 + 2/3, to the nearest microsecond
+
+
+def test_equal_work_is_equal_whatever_it_was_summed_from() -> None:
+    # At 0.3 job 1 has 0.5 - 0.3 left, which as doubles is a little less than the 0.2 of job 0.
+    machine = VirtualMachine(0.0, 1.0)
+    machine.add(1, 0.5)
+    assert [machine.advance(at) for at in (0.1, 0.2, 0.3)] == [[], [], []]
+    machine.add(0, 0.2)
+    assert [job for _, job in machine.advance(9.0)] == [0, 1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 9)), min_size=1, max_size=4))

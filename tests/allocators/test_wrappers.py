@@ -281,7 +281,7 @@ class Periodic(Curious):
 def test_ticks() -> None:
     assert [next_tick(now_s, 3.0) for now_s in (0.0, 2.5, 3.0, 3.1)] == [3.0, 3.0, 6.0, 6.0]
     assert next_tick(5.0, inf) == inf
-    assert [is_tick(now_s, 0.1) for now_s in (0.0, 3 * 0.1, 0.30000001)] == [True, True, False]
+    assert [is_tick(now_s, 0.1) for now_s in (0.0, 0.3, 0.300001)] == [True, True, False]
     assert not is_tick(5.0, inf)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop
 from typing import Any
 
 import pandas as pd
 from hypothesis import strategies as st
 
+from allocators._upgrade import Upgrades
 from allocators.placement import PLACEMENTS, Placer
 from sim.cluster import Cluster, GpuType
 from sim.contract import Cadence, Delta, Demand, Grant, JobId, Plan, View
@@ -23,7 +23,7 @@ from sim.trace import Trace
 Rank = tuple[float, ...]
 
 
-def trace_of(jobs: list[tuple[float, int, float]], **columns: list[Any]) -> Trace:
+def trace_of(jobs: Sequence[tuple[float, int, float]], **columns: list[Any]) -> Trace:
     """Jobs as (submission, GPUs, duration)."""
     submit, gpus, duration = zip(*jobs, strict=True)
     frame = pd.DataFrame({"job_id": [f"j{at}" for at in range(len(jobs))], "submit_time_s": submit, "num_gpus": gpus, "duration_s": duration})
@@ -54,53 +54,65 @@ class Walk:
     rank : callable
         (walk, view, job, runs) -> what sorts jobs, best first; the job id comes last.
     beats : callable
-        (walk, view, waiting job, running job) -> whether the running one is strictly worse.
+        (walk, view, waiting job, running job) -> whether the running one stands behind it.
+    upgrades : Upgrades, optional
+        Moves to faster types; tested by themselves. After them the walk is made again.
     """
 
     rank: Callable[[Walk, View, JobId, bool], Rank]
     beats: Callable[[Walk, View, JobId, JobId], bool]
     place: Placer
     head: str
-    started_s: dict[JobId, float] = field(default_factory=dict)
+    upgrades: Upgrades | None = None
     since_s: dict[JobId, float] = field(default_factory=dict)
     order: list[JobId] = field(default_factory=list)
 
     def note(self, view: View) -> None:
         """Take in what the order depends on beyond the columns."""
-        for job in view.waiting.ids.tolist():
-            self.started_s.pop(job, None)
-        for job in view.grants:
-            self.started_s.setdefault(job, view.now_s)
         for job in view.delta.arrived:
-            self.since_s[job] = view.now_s if view.one("served_gpu_s", job) else view.one("arrival_s", job)
+            self.since_s[job] = view.now_s
         for eviction in view.delta.evicted:
             self.since_s[eviction.job] = view.now_s
+
+    def close(self, view: View, held: dict[JobId, Grant], started: list[JobId]) -> None:
+        """Take in what has been decided."""
 
     def allocate(self, view: View) -> dict[JobId, Grant | None]:
         self.note(view)
         held = dict(view.grants)
-        line = [(*self.rank(self, view, job, job in held), job) for job in view.active.ids.tolist()]
-        self.order = [entry[-1] for entry in sorted(line)]
-        heapify(line)
-        blocked = False
-        while line:
-            *_, job = heappop(line)
-            if job in held or blocked:
-                continue
-            found = self.fit(view, held, job)
-            if found is None:
-                blocked = self.head == "block"
-                continue
-            held[job], stopped = found
-            self.started_s[job] = view.now_s
-            for victim in stopped:
-                del held[victim], self.started_s[victim]
-                self.since_s[victim] = view.now_s
-                line = [entry for entry in line if entry[-1] != victim]
-                line.append((*self.rank(self, view, victim, False), victim))
-                heapify(line)
+        started = self.pass_over(view, held)
+        moved: set[JobId] = set()
+        while self.upgrades is not None and self.upgrades.possible(view) and any(view.room.free):
+            stay = [(job, grant) for job, grant in held.items() if view.grants.get(job) == grant and view.one("preemptible", job) and job not in moved]
+            moves = self.upgrades(view, stay)
+            if not moves:
+                break
+            held.update(moves)
+            moved.update(job for job, _ in moves)
+            started += self.pass_over(view, held)
+        self.close(view, held, started)
         changes: dict[JobId, Grant | None] = {job: None for job in view.grants if job not in held}
         return changes | {job: grant for job, grant in held.items() if view.grants.get(job) != grant}
+
+    def pass_over(self, view: View, held: dict[JobId, Grant]) -> list[JobId]:
+        """Walk over all active jobs once, best first."""
+        runs = set(view.grants) | set(held)
+        line = [(*self.rank(self, view, job, job in runs), job) for job in view.active.ids.tolist()]
+        self.order = [entry[-1] for entry in sorted(line)]
+        started: list[JobId] = []
+        for job in self.order:
+            if job in held:
+                continue
+            found = self.fit(view, held, job)
+            if found is not None:
+                held[job], stopped = found
+                started.append(job)
+                for victim in stopped:
+                    del held[victim]
+                    self.since_s[victim] = view.now_s
+            elif self.head == "block":
+                break
+        return started
 
     def fit(self, view: View, held: dict[JobId, Grant], job: JobId) -> tuple[Grant, list[JobId]] | None:
         demand, room = view.demand(job), view.room
@@ -204,6 +216,7 @@ class Situation:
 
 TYPES = (GpuType("a", 1.0, 1.0), GpuType("b", 0.5, 0.2), GpuType("c", 2.0, 5.0))
 CLUSTERS = ("1x8:a", "2x4:a", "4x2:b", "3x4:a,2x4:b", "1x2:a,2x4:b,1x4:c")
+MIGRATE = st.sampled_from(["upgrade", "upgrade", "never"])
 LIMITED = ("2x4:a/8c/16g", "1x4:a/4c/64g,2x2:b/8c/8g")
 
 
@@ -214,8 +227,11 @@ def clusters(spec: str) -> Cluster:
 
 
 @st.composite
-def situations(draw: st.DrawFn, *, simple: bool = False, pauses: bool = False) -> Situation:
-    """Small traces with whole seconds and speeds that are powers of two, so that all arithmetic is exact."""
+def situations(draw: st.DrawFn, *, simple: bool = False, pauses: bool = False, migrate: bool = False) -> Situation:
+    """Small traces with whole seconds and speeds that are powers of two, so that all arithmetic is exact.
+
+    Parameters of every queue policy, and with `migrate` that of the preemptive ones.
+    """
     n = draw(st.integers(2, 14))
     limited = not simple and draw(st.booleans())
     cluster = clusters(draw(st.sampled_from(CLUSTERS[:3] if simple else LIMITED if limited else CLUSTERS)))
@@ -240,6 +256,8 @@ def situations(draw: st.DrawFn, *, simple: bool = False, pauses: bool = False) -
             "types": draw(st.sampled_from(["fastest", "cheapest"])),
             "mix": draw(st.booleans()),
         }
+        if migrate:
+            params["migrate"] = draw(st.sampled_from(["upgrade", "upgrade", "never"]))
     overheads = Overheads(
         restart_s=draw(st.sampled_from([0.0, 1.0])) if pauses else 0.0,
         start_s=draw(st.sampled_from([0.0, 2.0])) if pauses else 0.0,

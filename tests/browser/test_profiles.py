@@ -28,6 +28,7 @@ def test_own_measurements_lead_to_who_gets_which_gpu(app: str, visit: Visit) -> 
     expect(main.get_by_text("Every one of the 11 jobs was measured")).to_be_visible()
     page.get_by_test_id("stSidebar").get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("Up to date")).to_be_visible()
+    main.get_by_role("button", name="Compare all the same").click()
     main.get_by_text("GPU types", exact=True).click()
     expect(main.get_by_text("Who gets which GPUs?")).to_be_visible()
     main.get_by_text("Finish-time fairness", exact=True).click()

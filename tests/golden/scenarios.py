@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from sim.generate.made import workload
 from sim.metrics import summary
 from sim.overheads import Overheads
 from sim.perf.belief import Noisy, Unknown
+from sim.perf.copies import FREE
 from sim.perf.parameter_server import ParameterServer
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import PowerLaw
@@ -25,38 +27,40 @@ from sim.simulator import Simulator
 from sim.trace import Trace
 from tests.properties.runs import busy_trace, mixed_cluster, rough
 
+RIGID: Final = Rigid(**FREE)
+"""Copies cost nothing in any of the scenarios."""
 HERE: Final = Path(__file__).parent
 MEASURED_ON_THIS_MACHINE: Final = ("cpu_s", "wall_s", "allocate_s", "decision_ms_mean", "decision_ms_max", "peak_rss_mb")
 
 STAFFED: Final = workload("dlrover:jobs=60,scenarios=12,nodes=60,seed=20")
 Scenario = Callable[[], tuple[Trace, Cluster, Conditions]]
 SCENARIOS: Final[dict[str, Scenario]] = {
-    "plain": lambda: (busy_trace(250, 11), Cluster.parse("4x8:v100"), Conditions()),
-    "crowded": lambda: (busy_trace(250, 12), Cluster.parse("2x8:v100"), Conditions(belief=Unknown(300.0))),
-    "mixed": lambda: (busy_trace(250, 13), mixed_cluster(), Conditions(perf=Rigid("new", 1.1, 1.3))),
+    "plain": lambda: (busy_trace(250, 11), Cluster.parse("4x8:v100"), Conditions(RIGID)),
+    "crowded": lambda: (busy_trace(250, 12), Cluster.parse("2x8:v100"), Conditions(RIGID, belief=Unknown(300.0))),
+    "mixed": lambda: (busy_trace(250, 13), mixed_cluster(), Conditions(perf=Rigid("new", 1.1, 1.3, **FREE))),
     "costly": lambda: (
         busy_trace(250, 14),
         Cluster.parse("3x8:v100"),
-        Conditions(overheads=Overheads(start_s=10, restart_s=60, checkpoint_s=5, checkpoint_every_s=100)),
+        Conditions(RIGID, overheads=Overheads(start_s=10, restart_s=60, checkpoint_s=5, checkpoint_every_s=100)),
     ),
-    "lose_all": lambda: (busy_trace(150, 15), Cluster.parse("3x8:v100"), Conditions(overheads=Overheads(on_preempt="lose_all"))),
-    "failing": lambda: (busy_trace(250, 16), mixed_cluster(), rough(9)),
+    "lose_all": lambda: (busy_trace(150, 15), Cluster.parse("3x8:v100"), Conditions(RIGID, overheads=Overheads(on_preempt="lose_all"))),
+    "failing": lambda: (busy_trace(250, 16), mixed_cluster(), replace(rough(9), perf=RIGID)),
     "slow_decisions": lambda: (
         busy_trace(250, 17),
         Cluster.parse("2x8:v100,2x4:t4/8c"),
-        Conditions(belief=Noisy(1.0), overheads=Overheads(latency_s=20, latency_per_job_s=0.1), faults=Faults(outages="0:600:1500;3:900:1000")),
+        Conditions(RIGID, belief=Noisy(1.0), overheads=Overheads(latency_s=20, latency_per_job_s=0.1), faults=Faults(outages="0:600:1500;3:900:1000")),
     ),
-    "elastic": lambda: (busy_trace(150, 19), Cluster.parse("4x8:v100"), Conditions(perf=PowerLaw(), overheads=Overheads(restart_s=30))),
+    "elastic": lambda: (busy_trace(150, 19), Cluster.parse("4x8:v100"), Conditions(PowerLaw(**FREE), overheads=Overheads(restart_s=30))),
     "staffed": lambda: (
         STAFFED.make(),
         STAFFED.machines(),
         Conditions(
-            ParameterServer(),
+            ParameterServer(**FREE),
             overheads=Overheads(restart_s=600, overlap_s=120, overlap_pause_s=60, relaunch_s=60),
             faults=Faults(retries=3, interruptions_per_node_h=0.01),
         ),
     ),
-    "window": lambda: (busy_trace(250, 18), Cluster.parse("3x8:v100"), Conditions(measure=Measure(500.0, 2000.0), stop="measured", horizon_s=20_000.0)),
+    "window": lambda: (busy_trace(250, 18), Cluster.parse("3x8:v100"), Conditions(RIGID, measure=Measure(500.0, 2000.0), stop="measured", horizon_s=20_000.0)),
 }
 
 

@@ -177,6 +177,17 @@ def test_mistakes_on_the_command_line_are_one_sentence(call: Call, arguments: li
     assert len(err.splitlines()) == 1
 
 
+def test_list_alone_lists_what_can_be_listed(call: Call) -> None:
+    code, out, err = call("list")
+    assert (code, err) == (0, "")
+    named = {line.split()[0]: line for line in out.splitlines()}
+    assert list(named) == ["allocators", "formats", "samples", "workloads", "profiles", "models", "beliefs", "checkpoints", "params"]
+    assert "fifo, sjf" in named["allocators"]
+    for what in list(named)[:-1]:
+        names = [line.split()[0] for line in call("list", what)[1].splitlines()]
+        assert named[what].split(maxsplit=1)[1] == ", ".join(names)
+
+
 def test_lists_on_the_command_line(call: Call) -> None:
     code, out, _ = call("list", "workloads")
     assert (code, [line.split()[0] for line in out.splitlines()]) == (0, list(WORKLOADS))

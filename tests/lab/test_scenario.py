@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from lab import catalog, start
 from lab import scenario as module
+from lab.exploring.from_here import FromHere, Turn
 from lab.scenario import Scenario, TraceSpec
+from lab.study import Study
 from sim.cluster import Cluster, NodeGroup
 from sim.errors import ClusterError, ParameterError
 from sim.params import Spec
@@ -136,3 +139,49 @@ def test_open_ends_survive_json(scenario: Scenario) -> None:
     assert body["trace"]["to_s"] is None
     assert body["measure"] == {"from_s": None, "to_s": None, "first_job": 0, "last_job": None}
     assert math.isinf(Scenario.from_json(body).trace.to_s)
+
+
+def old(document: dict[str, Any]) -> dict[str, Any]:
+    """A document as it was written before formats had numbers."""
+    return {key: old(value) if key in ("base", "study") else value for key, value in document.items() if key != "format"}
+
+
+@pytest.mark.parametrize(
+    ("perf", "meant"),
+    [
+        ("rigid", {"efficiency": 1.0, "consolidate_s": 0.0}),
+        ("profiled", {"efficiency": 1.0}),
+        ("profiled:efficiency=0.95,consolidate_s=9", {"consolidate_s": 9.0}),
+        ("power_law:grow=2", {"grow": 2.0, "efficiency": 1.0, "consolidate_s": 0.0}),
+    ],
+)
+def test_documents_of_before_mean_the_prices_of_then(perf: str, meant: dict[str, float]) -> None:
+    made = Scenario(TraceSpec(), Cluster.parse("8x1:v100"), Spec("hadare"), Spec(perf.partition(":")[0]))
+    document = {**old(made.to_json()), "perf": perf}
+    assert Scenario.from_json(document).perf.values == meant
+    assert Scenario.from_json(Scenario.from_json(document).to_json()).perf.values == meant
+    # Now silence means the defaults of now; and who does not fork has no price to keep.
+    assert Scenario.from_json({**document, "format": 2}).perf == catalog.canonical("perf", Spec.parse(perf))
+    assert Scenario.from_json({**document, "allocator": "fifo"}).perf == catalog.canonical("perf", Spec.parse(perf))
+    assert Scenario.from_json({**document, "allocator": "hadare:max_copies=1"}).perf == catalog.canonical("perf", Spec.parse(perf))
+
+
+def test_any_policy_of_an_old_comparison_that_forks_keeps_the_price() -> None:
+    made = Study(Scenario(TraceSpec(), Cluster.parse("8x1:v100"), Spec("fifo")), (Spec("fifo"), Spec.parse("switch(first=sjf,then=hadare)")))
+    assert Study.from_json(old(made.to_json())).base.perf.values == {"efficiency": 1.0, "consolidate_s": 0.0}
+    assert Study.from_json(made.to_json()) == made
+    turn = FromHere(made.only([0]), 0, Turn(60.0, Spec("hadare")))
+    assert FromHere.from_json(old(turn.to_json())).study.base.perf.values == {"efficiency": 1.0, "consolidate_s": 0.0}
+    assert FromHere.from_json(turn.to_json()) == turn
+
+
+def test_formats() -> None:
+    made = Scenario(TraceSpec(), Cluster.parse("8x1:v100"), Spec("fifo"))
+    assert made.to_json()["format"] == 2
+    assert Scenario.from_json(old(made.to_json())) == made
+    assert "format" not in made.canonical()
+    assert "format" not in Study(made, (Spec("fifo"),)).canonical()
+    assert not made.overheads.params  # silence means no cost, as ever
+    assert start.sample_study("tiny").base.overheads.values == {"restart_s": 60.0}
+    with pytest.raises(ParameterError, match="The scenario has format 3, but this version reads up to 2"):
+        Scenario.from_json({**made.to_json(), "format": 3})

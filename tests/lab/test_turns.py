@@ -35,8 +35,17 @@ def test_work_that_is_lost() -> None:
     assert warnings(Spec("gavel"), Spec.of("overheads", on_preempt="forbidden")) == ()
 
 
-def test_who_has_no_rounds_is_not_warned() -> None:
-    assert warnings(Spec("las"), Spec.of("overheads", restart_s=1e4, on_preempt="lose_all")) == ()
+def test_who_has_neither_rounds_nor_queues_is_not_warned() -> None:
+    assert warnings(Spec("srtf"), Spec.of("overheads", restart_s=1e4, on_preempt="lose_all")) == ()
+
+
+def test_a_restart_that_passes_a_threshold() -> None:
+    minute = Spec.of("overheads", restart_s=60.0)
+    said = warnings(Spec.parse("las:thresholds=1920/7200"), minute, 32)
+    assert len(said) == 1
+    assert said[0].startswith("One restart of the largest job counts as 1,920 GPU-s of service (60 s on 32 GPUs), no less than the lowest of thresholds")
+    assert warnings(Spec.parse("las:thresholds=1920/7200"), minute, 31) == warnings(Spec.parse("las:thresholds=1"), FREE, 1024) == ()
+    assert len(warnings(Spec.parse("partition(inner=las(thresholds=1))"), minute, 1)) == 1
 
 
 def test_unknown_names_are_refused() -> None:

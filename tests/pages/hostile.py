@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from lab.front import Cluster, Scenario, Spec, Store, Study, Trace, TraceSpec
 from sim.cluster import GpuType, NodeGroup
+from sim.limits import LONGEST_NAME
 
 SCRIPT: Final = "<script>window.hacked=1</script>"
 IMAGE: Final = "</script><img src=x onerror=window.hacked=1>"
@@ -30,7 +31,7 @@ _MARKDOWN: Final = {"body", "label", "help", "markdown", "text", "title", "capti
 def study(store: Store) -> Study:
     """Two policies on jobs, users, queues, models, GPU types, nodes and a cluster with hostile names."""
     count = len(NAMES)
-    types = [name.lower() for name in NAMES[:4]]
+    types = [name.lower()[:LONGEST_NAME] for name in NAMES[:4]]
     frame = pd.DataFrame(
         {
             "job_id": NAMES,
@@ -45,7 +46,7 @@ def study(store: Store) -> Study:
     reasons = [{"action": "dropped", "reason": f"the id {name} occurs twice", "rows": 1} for name in NAMES[:3]]
     account = {"format": "native", "title": IMAGE, "file": SCRIPT, "read": count + 3, "used": count, "dropped": 3, "altered": 0}
     digest = store.put_trace(Trace.of(frame, name=IMAGE), account | {"guesses": list(NAMES[:2]), "warnings": list(NAMES[:2]), "reasons": reasons})
-    groups = tuple(NodeGroup(1, 4, kind, partitions=(), name=name) for kind, name in zip(types, NAMES, strict=False))
+    groups = tuple(NodeGroup(1, 4, kind, partitions=(), name=name[:LONGEST_NAME]) for kind, name in zip(types, NAMES, strict=False))
     cluster = Cluster(groups, tuple(GpuType(kind, 1.0 + at, 1.0) for at, kind in enumerate(types)), name=SCRIPT)
     base = Scenario(TraceSpec(f"store:{digest}"), cluster, Spec("fifo"), belief=Spec.of("noisy", sigma=0.5), name=IMAGE)
     return Study(base, (Spec("fifo"), Spec("srtf"), Spec("gavel")))

@@ -218,7 +218,7 @@ def test_a_cluster_of_cpu_nodes_alone(visit: Open) -> None:
 
 def test_what_runs_cost_and_what_fails_is_said_above_the_forms(visit: Open) -> None:
     app = visit("cluster")
-    assert "Restart cost: none · failures: none" in texts(app)
+    assert "Restart cost: restart (s) 60 · failures: none" in texts(app)
     next(item for item in app.number_input if item.label == "Restart (s)").set_value(45.0).run()
     sound(app)
     assert "Restart cost: restart (s) 45 · failures: none" in texts(app)

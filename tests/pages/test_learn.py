@@ -106,7 +106,7 @@ def test_run_wait_and_see_the_figures(made: list[Still]) -> None:
     # What is there of the claims is shown at once, in the same table.
     assert "So far 3 of 25 runs" in texts(app)
     assert "up to 50 % shorter" in texts(app)
-    assert "✓ in the band" in texts(app)
+    assert "? undecided" in texts(app)
     assert not app.get("plotly_chart")
     going(made).finish()
     app.run()
@@ -117,7 +117,8 @@ def test_run_wait_and_see_the_figures(made: list[Still]) -> None:
     assert "up to 50 % shorter" in table
     assert "So far" not in table
     assert "✓ in the band" in table
-    assert "✗ outside the band" in table
+    assert "not counted: band drawn after results" in table
+    assert "Not counted: 2 band drawn after results." in table
     assert "no figure published" in table
     # Published beside simulated, and one curve for every measure of both axes.
     assert len(app.get("plotly_chart")) == 1 + 2 + 1

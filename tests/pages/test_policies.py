@@ -237,3 +237,16 @@ def test_the_policies_of_the_study_come_first_and_deadlines_are_a_goal(visit: Op
     shown = [box.label for box in app.checkbox if box.label in titles]
     assert shown == [f"**{last.title}**", *(title for title in titles if title != f"**{last.title}**")]
     assert "deadlines" in app.pills(key="goal").options
+
+
+def test_one_button_makes_all_policies_selectable(visit: Open, tiny: Study) -> None:
+    app = visit("policies", tiny)
+    needing = [choice for choice in catalog.allocator_choices(load_trace(tiny.base.trace)) if choice.reason]
+    assert needing
+    assert all(labelled(app, choice.name).disabled for choice in needing)
+    app.button(key="selectable").click().run()
+    sound(app)
+    perf = study_of(app).base.perf
+    assert not any(labelled(app, choice.name).disabled for choice in needing)
+    assert all(words.plain(sentence) in texts(app) for sentence in profiles.assumptions(perf, load_trace(tiny.base.trace)))
+    assert not [button for button in app.button if button.key == "selectable"]

@@ -13,7 +13,7 @@ from charts import visible
 from lab.front import Study, TraceSpec, TrainyardError, load_trace
 from lab.traces import bundle
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
-from ui import state
+from ui import owner, state
 from ui.words import plain
 
 HOSTILE = '"><script>alert(1)</script> **b** \u202e'
@@ -142,13 +142,17 @@ def test_what_the_top_says_of_missing_jobs_follows_the_file_that_is_opened(visit
 
 
 def test_a_deleted_trace_goes_with_its_results_and_out_of_the_history(visit: Open, tiny: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest = pool.store.put_trace(load_trace(tiny.base.trace))
+    digest = pool.store.put_trace(load_trace(tiny.base.trace), owners=["me"])
     kept = replace(tiny, base=replace(tiny.base, trace=TraceSpec(f"store:{digest}")))
     finish(pool, kept)
     app = visit("start", kept)
     mine = app.session_state[state._DESK]
     mine.past.extend([kept, tiny, kept])
     monkeypatch.setattr(state, "desk", lambda: mine)
+    monkeypatch.setattr(owner, "owner", lambda: "a visitor")
+    with pytest.raises(TrainyardError, match="uploaded in another browser"):
+        state.forget_trace(digest)
+    monkeypatch.setattr(owner, "owner", lambda: "me")
     other = pool.submit(kept.repeated(0)[0], "somebody else", again=True)
     with pytest.raises(TrainyardError, match="Somebody else is running this trace"):
         state.forget_trace(digest)

@@ -137,6 +137,16 @@ def test_equal_results_give_equal_bytes_but_for_the_time(text: str, shown: Shown
     assert later.replace("2027-01-02", "2026-01-02") == text
 
 
+def test_a_report_of_an_overload_says_it_first_and_what_to_do(store: Store) -> None:
+    week = start.with_cluster(start.sample_study("week"), Cluster.parse("1x8:v100"))
+    found = Page(report.html(finished(start.with_policies(week, (Spec("fifo"), Spec("srtf"))), store), store, created=CREATED))
+    words = "\n".join(found.words)
+    assert "No policy can be judged here: the jobs ask for 9.4 times what the cluster can do." in words
+    assert "What to do: Lower the load to 0.85" in words
+    assert not re.search(r"cuts|raises|[−+]\d[\d.]* %", words)
+    assert "The same question for other goals" not in words
+
+
 def test_without_a_complete_policy_there_is_nothing_to_report(store: Store) -> None:
     study = start.sample_study("tiny")
     missing = outcomes.gather(replace(study, base=replace(study.base, seed=77)), store)

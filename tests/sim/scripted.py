@@ -9,11 +9,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import pandas as pd
 
+from sim.clock import instant
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import EMPTY, Cadence, Card, Delta, Floats, Gang, Grant, Ints, JobId, Part, Plan, Shape, Telemetry, View
 from sim.faults import Faults
 from sim.overheads import Overheads
+from sim.perf.copies import FREE
 from sim.perf.model import Limits, PerfModel, Rate
 from sim.perf.rigid import Rigid
 from sim.result import RunResult
@@ -35,7 +37,7 @@ class Call(NamedTuple):
 
 @dataclass
 class Script:
-    """Carries out plans at given instants, wakes itself for them, and remembers what it was shown."""
+    """Carries out plans at given times, wakes itself for them, and remembers what it was shown."""
 
     steps: Mapping[float, Step]
     cadence: Cadence = field(default_factory=Cadence)
@@ -43,6 +45,9 @@ class Script:
     needs: frozenset[str] = frozenset()
     calls: list[Call] = field(default_factory=list)
     card: Card = CARD
+
+    def __post_init__(self) -> None:
+        self.steps = {instant(at): step for at, step in self.steps.items()}
 
     def allocate(self, view: View, /) -> Plan:
         self.calls.append(Call(view.now_s, view.delta, view.waiting.ids.tolist(), view.running.ids.tolist()))
@@ -98,6 +103,7 @@ def jobs(*rows: Sequence[float], **columns: Sequence[Any]) -> Trace:
 def run(trace: Trace, cluster: str | Cluster, allocator: Any, overheads: Overheads | None = None, faults: Faults | None = None, **more: Any) -> RunResult:
     """Simulate."""
     machines = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
+    more.setdefault("perf", Rigid(**FREE))  # copies are worked by hand without a price
     conditions = Conditions(overheads=overheads or Overheads(), faults=faults or Faults(), **more)
     return Simulator(trace, machines, allocator, conditions).run()
 

@@ -180,7 +180,7 @@ def test_cpu_jobs_copies_and_the_overflow_node() -> None:
     assert truth.rates(np.array([2, 0]), [Shape((0, 0), kind="cpu"), Shape((1, 0))])[:, 0].tolist() == [1, 0]
     assert truth.fastest()[2] == 1
     both = Grant((Gang(Part((0,), (2,))), Gang(Part((4,), (2,)))))
-    assert truth.rate(0, both, 0, 0).work_per_s == pytest.approx(20 / 0.62 + 20 / 0.56)
+    assert truth.rate(0, both, 0, 0).work_per_s == pytest.approx((20 / 0.62 + 20 / 0.56) * 0.95 * 355 / 360)
     assert truth.work()[0] == pytest.approx(10 * 20 / 0.56)
     assert truth.rate(0, on(6, 2), 0, 0).work_per_s == pytest.approx(20 / 0.56)
     assert truth.telemetry(0, on(0, 2, 1, 3.0, 5.0), 0, 0) == ({"worker": 3.0}, {"worker": 5.0}, {"worker": (1.0, 1.0)})

@@ -35,7 +35,9 @@ from sim.errors import ContractError, InfeasiblePlan
 from sim.faults import Faults
 from sim.overheads import Overheads, Transitions
 from sim.perf.belief import SizedBelief
+from sim.perf.copies import FREE
 from sim.perf.model import Limits, PerfModel, Rate
+from sim.perf.rigid import Rigid
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
@@ -147,11 +149,12 @@ def test_gangs_without_gpus() -> None:
 # -- forks ----------------------------------------------------------------------------------------------------------------------------------------------------
 
 FORKED = Grant((Gang(Part((0,), (2,))), Gang(Part((1,), (2,)))))
+FREE_COPIES = Rigid(**FREE)
 
 
 def test_copies_add_up() -> None:
     # Two copies, each at full speed: 10 s of work in 5 s, on 4 GPUs.
-    result = run(Script({0: {0: FORKED}}), [(0, 2, 10)], "2x2:v100")
+    result = run(Script({0: {0: FORKED}}), [(0, 2, 10)], "2x2:v100", Conditions(FREE_COPIES))
     assert result.jobs["finish_s"].tolist() == [5]
     assert result.segments["gpus"].tolist() == [4]
     assert result.placements[["gang", "node", "count"]].to_numpy().tolist() == [[0, 0, 2], [1, 1, 2]]
@@ -164,14 +167,14 @@ def test_copies_occupy_real_nodes() -> None:
 
 def test_losing_a_node_of_one_copy_loses_only_that_copy() -> None:
     # By 2 the copies have done 4 of 10 s of work, none of it saved. Node 1 goes: half of the 4 is lost with its copy. The other goes on alone with 8 left: 10.
-    result = run(Script({0: {0: FORKED}}), [(0, 2, 10)], "2x2:v100", Conditions(faults=Faults(outages="1:2:3")))
+    result = run(Script({0: {0: FORKED}}), [(0, 2, 10)], "2x2:v100", Conditions(FREE_COPIES, faults=Faults(outages="1:2:3")))
     assert result.jobs[["finish_s", "lost_work", "evictions"]].iloc[0].tolist() == [10, 2, 0]
     assert result.segments[["t0", "t1", "gpus", "rate"]].to_numpy().tolist() == [[0, 2, 4, 2], [2, 10, 2, 1]]
 
 
 def test_losing_the_nodes_of_all_copies_evicts_the_job() -> None:
     script = Script({0: {0: FORKED}, 4: {0: on(0, 2)}})
-    result = run(script, [(0, 2, 10)], "2x2:v100", Conditions(faults=Faults(outages="1:2:4;0:3:4")))
+    result = run(script, [(0, 2, 10)], "2x2:v100", Conditions(FREE_COPIES, faults=Faults(outages="1:2:4;0:3:4")))
     # 2 lost with the first copy, the 2 that were left of the other and 1 more second with it: 10 s again from 4 on.
     assert [(now_s, eviction.cause, eviction.lost_work) for now_s, eviction in script.evictions] == [(3, "outage", 3.0)]
     assert result.jobs[["finish_s", "lost_work"]].iloc[0].tolist() == [14, 5]

@@ -12,7 +12,7 @@ from allocators.fifo import Fifo
 from sim.errors import ParameterError
 from sim.faults import Faults
 from sim.generate import canonical, workload
-from sim.generate.dlrover import BATCH, MODELS, SHARES
+from sim.generate.dlrover import BATCH, MODELS, SHARES, DLRover
 from sim.perf.parameter_server import ParameterServer
 from sim.perf.steps import ROWS
 from sim.result import RunResult
@@ -221,3 +221,17 @@ def test_equal_choices_are_written_alike() -> None:
 def test_what_makes_no_sense_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(ParameterError, match=sentence.replace(".", r"\.")):
         workload(text)
+
+
+def test_users_correct_later_runs_of_a_scenario_but_never_its_first() -> None:
+    wrong, right = (DLRover(wrong=wrong, seed=3).make().frame for wrong in (True, False))
+    learnt = DLRover(corrected=1.0, seed=3).make().frame
+    first = ~learnt["name"].duplicated()
+    asked = ["worker_cpus", "server_cpus", "worker_mem_gb", "server_mem_gb"]
+    assert 1 < first.sum() < len(learnt)
+    assert (learnt.loc[first, asked] == wrong.loc[first, asked]).all(axis=None)
+    assert (learnt.loc[~first, asked] == right.loc[~first, asked]).all(axis=None)
+    half = DLRover(corrected=0.5, seed=3).make().frame
+    as_right = (half.loc[~first, asked] == right.loc[~first, asked]).all(axis=1).mean()
+    assert 0.35 < as_right < 0.65
+    assert DLRover(corrected=0.0, seed=3).make().frame.equals(wrong)

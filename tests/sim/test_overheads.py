@@ -24,7 +24,7 @@ def test_periodic_checkpoints_take_their_share(every: float, cost: float, share:
     assert Overheads(checkpoint_every_s=every, checkpoint_s=cost).efficiency == share
 
 
-@pytest.mark.parametrize(("running_s", "saves"), [(0, 0), (9.99, 0), (9.9995, 1), (10, 1), (19.9, 1), (20, 2)])
+@pytest.mark.parametrize(("running_s", "saves"), [(0, 0), (9.99, 0), (9.999999, 0), (9.9999999, 1), (10, 1), (19.9, 1), (20, 2)])
 def test_checkpoints_within_a_time(running_s: float, saves: int) -> None:
     assert Overheads(checkpoint_every_s=9, checkpoint_s=1).saves_within(running_s) == saves
     assert Overheads(checkpoint_every_s=0).saves_within(running_s) == 0

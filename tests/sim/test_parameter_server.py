@@ -402,7 +402,7 @@ def test_work_is_samples() -> None:
 def test_copies_of_a_job_add_up() -> None:
     truth = bound(one(servers=1))
     both = Grant((Gang(Part((0,), (2,)), serving(1)), Gang(Part((1,), (2,)), serving(1))))
-    assert truth.rate(0, both, 0, 0).work_per_s == pytest.approx(16 / 0.365 + 16 / 0.305)
+    assert truth.rate(0, both, 0, 0).work_per_s == pytest.approx((16 / 0.365 + 16 / 0.305) * 0.95 * 355 / 360)
     assert [used.role for used in truth.usage(0, both, (0, 1), 0)] == ["worker", "server"] * 2
 
 

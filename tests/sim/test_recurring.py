@@ -54,7 +54,7 @@ def test_the_load_is_what_is_asked_for_over_what_there_is() -> None:
 
 def test_another_load_brings_the_same_jobs_at_scaled_times() -> None:
     low, high = made("load=0.9,seed=3"), made("load=1.8,seed=3")
-    assert np.allclose(low["submit_time_s"], 2 * high["submit_time_s"], rtol=1e-12)
+    assert np.allclose(low["submit_time_s"], 2 * high["submit_time_s"], rtol=0, atol=2e-6)
     pd.testing.assert_frame_equal(low.drop(columns="submit_time_s"), high.drop(columns="submit_time_s"))
 
 

@@ -10,6 +10,7 @@ import pytest
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.errors import ContractError, ParameterError
 from sim.grants import Gang, Grant, Part, Shape
+from sim.perf.copies import FREE
 from sim.perf.model import Rate
 from sim.perf.rigid import Rigid, RigidModel
 from tests.sim.scripted import across, jobs, on
@@ -60,7 +61,12 @@ def test_spans_slow_down() -> None:
 
 def test_copies_of_a_forked_job_add_up() -> None:
     both = Grant((Gang(Part((0,), (1,))), Gang(Part((2,), (1,)))))
-    assert model().rate(0, both, 0, 0) == Rate(2.5)
+    assert model(Rigid(**FREE)).rate(0, both, 0, 0) == Rate(2.5)
+    # By default the second makes each step worth 5 % less, and joining takes 5 s of every 360.
+    assert model().rate(0, both, 0, 0).work_per_s == pytest.approx(2.5 * 0.95 * 355 / 360)
+    dear = Rigid(efficiency=0.5, consolidate_s=9.0, round_s=90.0)
+    assert model(dear).rate(0, both, 0, 0).work_per_s == pytest.approx(2.5 * 0.5 * 0.9)
+    assert model(dear).rate(0, on(0, 1), 0, 0) == Rate(0.5)
 
 
 @pytest.mark.parametrize("grant", [on(0, 2), across({0: 1, 1: 1}), on(5, 1, 0, 1.0), Grant((Gang(Part((0,), (1,))), Gang(Part((2,), (2,)))))])

@@ -91,7 +91,7 @@ class TestDecisions:
     def test_ticks_do_not_drift(self) -> None:
         script = Script({}, Cadence(on_arrival=False, on_finish=False, every_s=0.1))
         run(jobs((0, 1, 5)), "1x1:v100", Script({}, script.cadence) if False else script, horizon_s=1.05, stop="horizon", faults=Faults(outages="0:0:9"))
-        assert script.times == [tick * 0.1 for tick in range(11)]
+        assert script.times == [tick / 10 for tick in range(11)]
 
     def test_the_notes_of_a_plan_are_kept_with_its_decision(self) -> None:
         result = run(jobs((0, 1, 5), (1, 1, 5)), "2x1:v100", Script({0: {0: on(0)}, 1: Plan({1: on(1)}, notes={"gap": 0.5})}))
@@ -136,7 +136,7 @@ class TestWakeUps:
         run(jobs((0, 1, 10), (2, 1, 1)), "1x1:v100", script, horizon_s=20.0)
         assert asked == [0, 2, 10]
 
-    def test_nobody_is_woken_earlier_than_a_millisecond_from_now(self) -> None:
+    def test_nobody_is_woken_earlier_than_the_next_instant(self) -> None:
         asked: list[float] = []
         script = Greedy()
 
@@ -146,7 +146,7 @@ class TestWakeUps:
 
         script.allocate = allocate  # type: ignore[method-assign]
         run(jobs((0, 1, 1)), "1x1:v100", script)
-        assert asked == pytest.approx([0, 0.001, 0.002, 0.003])
+        assert asked == [0, 1e-6, 2e-6, 3e-6]
 
     def test_the_same_wake_up_twice_is_one(self) -> None:
         asked: list[float] = []
@@ -313,6 +313,20 @@ class TestEndings:
         assert result.jobs["outcome"].tolist() == ["unfinished", "unfinished"]
         result = run(jobs((0, 1, 15), (0, 1, 15)), "1x1:v100", Turns(), Overheads(start_s=9, restart_s=9))
         assert (result.reason, result.remarks) == ("drained", ())
+
+    def test_turns_of_a_millisecond_without_work_end_soon(self) -> None:
+        # 14,000 s of work: three times that in turns of 1 ms would be 42 million of them.
+        two, costly = jobs((0, 1, 7000), (0, 1, 7000)), Overheads(start_s=60, restart_s=60)
+        result = run(two, "1x1:v100", Turns(every_s=1e-3), costly)
+        assert result.reason.startswith("2 of the jobs will never be done")
+        assert 2_000 < len(result.decisions) < 3_000
+
+    def test_turns_without_work_go_on_while_the_cluster_is_to_change(self) -> None:
+        # The other node comes back at 40: until then 40,000 turns, and as before after it.
+        two, costly = jobs((0, 1, 20), (0, 1, 20)), Overheads(start_s=60, restart_s=60)
+        result = run(two, "2x1:v100", Turns(every_s=1e-3), costly, faults=Faults(outages="1:0:40"))
+        assert result.reason.startswith("2 of the jobs will never be done")
+        assert 40 < result.end_s < 41
 
     @pytest.mark.parametrize(
         ("trace", "allocator", "conditions"),

@@ -24,14 +24,26 @@ class Loop:
     """Who runs where, from round to round; types are in order, the fastest first.
 
     ``shares`` gives the jobs that are there their shares of time, of shape (jobs, types); ``order`` shuffles the types in every round. With ``whole`` jobs
-    stop, and rounds end, with the last whole iteration, as published; otherwise only what counts as time received is so rounded.
+    stop, and rounds end, with the last whole iteration, as published; otherwise only what counts as time received is so rounded. Arrivals are those of the
+    trace's own clock, which this one starts with: at 0 it takes shares for never computed. With ``fifo`` jobs without a share never run.
     """
 
-    def __init__(self, jobs: Sequence[Job], devices: Sequence[int], shares: Shares, order: Random | None, *, whole: bool) -> None:
-        self.jobs, self.devices, self.shares, self.order, self.whole = jobs, devices, shares, order, whole
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        devices: Sequence[int],
+        shares: Shares,
+        order: Random | None,
+        *,
+        whole: bool,
+        fifo: bool = False,
+    ) -> None:
+        self.jobs, self.devices, self.shares, self.order = jobs, devices, shares, order
+        self.whole, self.fifo = whole, fifo
         self.left = [job.steps for job in jobs]
         self.finish_s: dict[int, float] = {}
         self.now_s = self.computed_s = self.busy_gpu_s = 0.0
+        self.over_s: float | None = None
         self.changed = False
         self.got, self.owed, self.share = (dict[int, list[float]]() for _ in range(3))
 
@@ -72,6 +84,8 @@ class Loop:
         for kind in kinds:
             free = self.devices[kind]
             for job in sorted(here, key=partial(self._behind, kind)):
+                if self.fifo and not self._behind(kind, job)[0]:
+                    continue
                 if job not in won and self.jobs[job].rates[kind] > 0 and self.jobs[job].gang <= free:
                     won[job] = kind
                     free -= self.jobs[job].gang
@@ -85,13 +99,15 @@ class Loop:
 
     def _round(self, running: list[tuple[int, int]]) -> None:
         ends_s = []
+        # What a job received counts from the end of the round before, even if nobody ran since.
+        idle_s = 0.0 if self.over_s is None else self.now_s - self.over_s
         for job, kind in running:
             rate = self.jobs[job].rates[kind]
             steps = min(int(rate * ROUND_S + 1e-6) if self.whole else rate * ROUND_S, self.left[job])
             self.left[job] -= steps
             ends_s.append(self.now_s + steps / rate)
             self.busy_gpu_s += steps / rate * self.jobs[job].gang
-            self.got[job][kind] += int(steps + 1e-6) / rate
+            self.got[job][kind] += int(steps + 1e-6) / rate + idle_s
             if self.left[job] <= 1e-6:
                 self.finish_s[job] = ends_s[-1]
-        self.now_s = max(ends_s)
+        self.now_s = self.over_s = max(ends_s)

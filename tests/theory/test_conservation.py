@@ -27,7 +27,8 @@ def test_work_is_conserved(name: str) -> None:
     result = rough_run(name, 3)
     segments, jobs = result.segments, result.jobs
     made = (segments["rate"] * (segments["t1"] - segments["t0"] - segments["paused_s"])).groupby(segments["job"]).sum()
-    assert made.to_numpy() == pytest.approx((jobs["work"] + jobs["lost_work"]).to_numpy(), rel=1e-9)
+    # Ends are whole microseconds: half a one too early or late for each segment of a job.
+    assert made.to_numpy() == pytest.approx((jobs["work"] + jobs["lost_work"]).to_numpy(), abs=1e-5)
     assert jobs["lost_work"].sum() > 0
     evicted = jobs["evictions"] > 0
     assert (jobs.loc[~evicted, "lost_work"] == 0).all()

@@ -13,7 +13,7 @@ from lab.clusters import machines
 from lab.clusters.prices import PRICES, figures_from, with_prices
 from lab.front import Cluster, Spec, Trace, TrainyardError
 from lab.traces import leave_out
-from ui import figure, server, state, words
+from ui import figure, received, server, state, words
 
 _COLUMN: Final = st.column_config
 _GROUPS: Final[dict[str, Any]] = {
@@ -75,7 +75,7 @@ def _import(trace: Trace | None) -> None:
     if file is None or st.session_state.get("taken_cluster") == file.file_id:
         return
     st.session_state["taken_cluster"] = file.file_id
-    cluster, notes = machines.import_cluster(file.name, file.getvalue(), trace.epoch if trace is not None else "")
+    cluster, notes = machines.import_cluster(file.name, received.taken(file, "cluster_file"), trace.epoch if trace is not None else "")
     mine.news = " ".join([f"Read {words.plural(len(cluster.nodes), 'node')} with {words.plural(cluster.gpus, 'GPU')} from {file.name}.", *notes])
     _take(mine, cluster)
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from lab import catalog, profiles, start
+from lab import catalog, plainest, profiles, start
 from lab.catalog import Choice
 from lab.front import Spec, Trace, TrainyardError
+from lab.scenario import NEW_COSTS, NO_OVERHEADS
 from ui import server, state, words
 from ui.choosing import forms
 from ui.choosing import profiles as profile_form
@@ -19,7 +20,7 @@ def draw() -> None:
     base = state.desk().study.base
     # Filled after the forms, which may change what it says.
     said = st.container()
-    with st.expander("Restart cost and checkpoints", expanded=bool(base.overheads.params)):
+    with st.expander("Restart cost and checkpoints", expanded=base.overheads not in (NO_OVERHEADS, NEW_COSTS)):
         _measured()
         _single("overheads")
     with st.expander("Failures and repairs", expanded=bool(base.faults.params)):
@@ -90,6 +91,25 @@ def let_scale() -> None:
     mine = state.desk()
     name = next(choice.name for choice in catalog.perf_models() if can_scale(Spec(choice.name)))
     mine.replace(start.with_model(mine.study, "perf", Spec(name)))
+
+
+def selectable(trace: Trace | None) -> None:
+    """Draw the button that takes the plainest performance model under which the most policies can run, while fewer can; say before what it assumes."""
+    mine = state.desk()
+    if trace is None:
+        return
+    policies = [Spec(choice.name) for choice in catalog.allocator_choices()]
+    barred = [choice.title for choice in catalog.allocator_choices(trace, mine.study.base.perf) if choice.reason]
+    perf = plainest.for_all(policies, trace, mine.study.base.cluster) if barred else mine.study.base.perf
+    gained = [choice.title for choice in catalog.allocator_choices(trace, perf) if choice.title in barred and not choice.reason]
+    if not gained:
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if st.button("Make all selectable", key="selectable", icon=":material/select_all:"):
+            mine.replace(start.with_model(mine.study, "perf", perf))
+            mine.news = f"Jobs run under “{catalog.model_title(perf)}”. What that assumes of this trace stands below it."
+            st.rerun()
+        st.caption(words.plain(f"{', '.join(gained)} cannot run under this model, but under “{catalog.model_title(perf)}”, with more assumptions."))
 
 
 def _assumed(trace: Trace | None) -> None:

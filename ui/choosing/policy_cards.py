@@ -52,8 +52,8 @@ def baseline() -> None:
         mine.edit(start.with_policies(mine.study, mine.study.allocators, at))
 
 
-def card(choice: Choice) -> None:
-    """Draw one policy of the catalogue."""
+def card(choice: Choice, largest: int = 1) -> None:
+    """Draw one policy of the catalogue; `largest` = GPUs of the largest job."""
     mine = state.desk()
     places = [at for at, spec in enumerate(mine.study.allocators) if spec.name == choice.name]
     with st.container(border=True):
@@ -66,7 +66,7 @@ def card(choice: Choice) -> None:
         for remark in choice.remarks:
             st.caption(f":material/info: {words.plain(remark)}")
         # Variants may say the same.
-        for warning in dict.fromkeys(text for at in places for text in turns.warnings(mine.study.allocators[at], mine.study.base.overheads)):
+        for warning in dict.fromkeys(text for at in places for text in turns.warnings(mine.study.allocators[at], mine.study.base.overheads, largest)):
             st.caption(f":material/warning: {words.plain(warning)}")
         if choice.reason:
             st.caption(f":material/block: Cannot run here: {words.plain(choice.reason)}")

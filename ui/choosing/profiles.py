@@ -8,7 +8,7 @@ import streamlit as st
 
 from lab import catalog, coverage, profiles, start
 from lab.front import Spec, Study, TrainyardError, load_trace
-from ui import figure, server, state, words
+from ui import figure, received, server, state, words
 from ui.choosing import forms
 
 _SHOWN: Final = 200
@@ -143,7 +143,7 @@ def _receive(now: Spec) -> None:
             return
         st.session_state["taken_profile"] = file.file_id
         try:
-            kept = profiles.take(file.getvalue(), file.name, server.store())
+            kept = profiles.take(received.taken(file, "profile_file"), file.name, server.store())
             spec = profiles.with_table(now, kept, state.desk().study.base.cluster)
         except TrainyardError as error:
             st.error(words.plain(str(error)), icon=":material/error:")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -10,12 +11,12 @@ import streamlit as st
 
 import charts
 from lab.front import TrainyardError
-from lab.results import groups, outcomes
+from lab.results import groups, meaning, outcomes
 from lab.results.groups import Grouping
 from lab.results.headline import GOALS
 from lab.results.outcomes import Report, Shown
 from ui import figure, lookup, server, state, states, words
-from ui.comparing import tables, winners
+from ui.comparing import tables, ways_out, winners
 
 _GOAL: Final = "goal"
 _ALL_JOBS: Final = "all jobs"
@@ -36,7 +37,7 @@ def report(mark: str, _shown: Shown) -> Report | None:
     return outcomes.report(_shown, server.store())
 
 
-def opened(mine: state.Desk, title: str, about: str) -> tuple[Report, Shown, tables.Look] | None:
+def opened(mine: state.Desk, title: str, about: str, *, listed: bool = False) -> tuple[Report, Shown, tables.Look] | None:
     """Return what a page of results is about, and say what about it is old or missing; None after drawing what stands there while there is nothing to show.
 
     Parameters
@@ -45,13 +46,15 @@ def opened(mine: state.Desk, title: str, about: str) -> tuple[Report, Shown, tab
         What this session has before it.
     title, about : str
         Of the page: its question, and what it will show.
+    listed : bool
+        Whether it has a table in which policies that cannot run have a row.
     """
     if mine.shown is None:
         states.nothing(mine, title, about)
         return None
     shown = lookup.gather(mine.shown)
     states.stale(mine)
-    states.troubles(mine, shown)
+    states.troubles(mine, shown, listed=listed)
     said = report(shown.mark, shown)
     if said is None:
         states.waiting(mine, title)
@@ -64,7 +67,9 @@ def answer(said: Report, shown: Shown, look: tables.Look) -> None:
     """Draw the sentence that answers the goal, what it is about, and the table, of all jobs or of a group."""
     goals = list(said.headlines)
     goal = st.session_state.get(_GOAL, goals[0])
-    st.subheader(words.plain(said.headlines.get(goal, said.headline)), anchor=False)
+    ways_out.headline(said, shown, said.headlines.get(goal, said.told))
+    if said.assumed:
+        st.caption(f":material/rule: Assumed: {words.plain(said.assumed)}")
     st.caption(words.plain(f"{said.facts} · JCT = job completion time, from submission to finish"))
     with st.container(horizontal=True):
         if len(goals) > 1:
@@ -77,7 +82,7 @@ def answer(said: Report, shown: Shown, look: tables.Look) -> None:
     if group is None:
         _table(said, look, goal)
     else:
-        _group_table(shown, look, group)
+        _group_table(shown, look, group, withheld=said.told.withheld)
     if said.certainty:
         st.caption(words.plain(said.certainty))
     left_out = [title for title in said.labels if title not in look.drawn(said.labels)]
@@ -85,11 +90,28 @@ def answer(said: Report, shown: Shown, look: tables.Look) -> None:
         st.caption(words.plain(f"Charts of several policies draw {outcomes.MOST_SHOWN}: {', '.join(left_out)} in the table only."))
 
 
+def overloaded(said: Report, shown: Shown, look: tables.Look) -> bool:
+    """Draw what stands in place of an answer where no policy can be judged; tell whether the other parts of the page may follow.
+
+    Notes
+    -----
+    Whoever compares all the same sees what still means something, under a line that stays.
+    """
+    ways_out.headline(said, shown, said.told)
+    st.caption(words.plain(said.facts))
+    if said.overflow:
+        st.warning(words.plain(said.overflow), icon=":material/warning:")
+    if not ways_out.insisted(said):
+        return False
+    st.warning("Compared all the same: times to finish and waits tell how long jobs kept coming, not how good a policy is.", icon=":material/warning:")
+    st.html(tables.main_table(said.table, look, said.remarks, names=tables.OVERLOADED))
+    _ends(said.counts)
+    return True
+
+
 def subject(said: Report) -> str:
     """Return the title of the policy that the headline shown is about; "" = none."""
-    told = said.headlines.get(st.session_state.get(_GOAL, ""), said.headline)
-    # A variant begins as its policy does.
-    return max((title for title in said.labels if told.startswith(f"{title} ")), key=len, default="")
+    return said.headlines.get(st.session_state.get(_GOAL, ""), said.told).subject
 
 
 def _capital(goal: str) -> str:
@@ -97,7 +119,7 @@ def _capital(goal: str) -> str:
 
 
 def _table(said: Report, look: tables.Look, goal: str) -> None:
-    st.html(tables.main_table(said.table, look, said.remarks, goal))
+    st.html(tables.main_table(said.table, look, said.remarks, goal, skipped=said.skipped))
     if said.overflow:
         st.warning(words.plain(said.overflow), icon=":material/warning:")
     _ends(said.counts)
@@ -124,14 +146,16 @@ def _group(said: Report, shown: Shown) -> tuple[Grouping, int] | None:
     return options.get(chosen)
 
 
-def _group_table(shown: Shown, look: tables.Look, group: tuple[Grouping, int]) -> None:
+def _group_table(shown: Shown, look: tables.Look, group: tuple[Grouping, int], *, withheld: bool) -> None:
     way, at = group
     try:
         table, counts = _only(shown.mark, way.title, at, shown, way)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
-    st.html(tables.full_table(table, look))
+    fewest = int(counts["completed"].min() / counts["repeats"].iloc[0])
+    # Of few jobs nothing is told in per cent.
+    st.html(tables.full_table(table, replace(look, baseline="") if withheld or fewest < meaning.FEWEST_IN_GROUP else look))
     _ends(counts)
     st.caption(
         words.plain(

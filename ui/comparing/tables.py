@@ -17,11 +17,14 @@ from lab.words import MANY
 from ui import words
 
 MAIN: Final = (
-    *("jct_mean_s", "jct_p95_s", "wait_mean_s", "completion_rate", "deadline_rate"),
+    *("jct_mean_s", "jct_p50_s", "jct_p95_s", "wait_mean_s", "completion_rate", "deadline_rate"),
     *("utilisation", "cpus_used", "mem_used", "slower", "cost_held_per_job_usd"),
 )
 """Metrics of the first table; the other one has them all."""
+OVERLOADED: Final = ("makespan_s", "utilisation")
+"""Those that mean something where jobs ask for more than the cluster can do."""
 _ALL: Final[Mapping[str, Metric]] = {metric.name: metric for metric in (*METRICS, SLOWER)}
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 Style = Mapping[str, tuple[str, str]]
 _DASH: Final = {
     "solid": ((28, 0),),
@@ -57,12 +60,23 @@ class Look:
         return frames.drawn(titles, self.baseline)
 
 
-def main_table(table: pd.DataFrame, look: Look, remarks: Mapping[str, str] = MappingProxyType({}), goal: str = "") -> str:
-    """Return the table with one row per policy, the metric that matters most first; a remark (title -> text) stands below a policy's name."""
+def main_table(
+    table: pd.DataFrame,
+    look: Look,
+    remarks: Mapping[str, str] = _NONE,
+    goal: str = "",
+    *,
+    skipped: Mapping[str, str] = _NONE,
+    names: Sequence[str] = MAIN,
+) -> str:
+    """Return the table with one row per policy, the metric that matters most first; a remark (title -> text) stands below a policy's name.
+
+    Policies that were skipped (title -> reason) have a row with the reason.
+    """
     cells = _by_place(table)
     metrics = [
         _ALL[name]
-        for name in sorted(MAIN if goal in MAIN or not goal else (goal, *MAIN), key=lambda name: name != goal)
+        for name in sorted(names if goal in names or not goal else (goal, *names), key=lambda name: name != goal)
         if any((title, name) in cells for title in look.style)
     ]
     head = "".join(f'<th scope="col" title="{html.escape(metric.help)}">{html.escape(metric.title)}{_direction(metric)}</th>' for metric in metrics)
@@ -70,6 +84,8 @@ def main_table(table: pd.DataFrame, look: Look, remarks: Mapping[str, str] = Map
     for title in [title for title in look.style if (title, metrics[0].name) in cells]:
         row = "".join(_cell(cells.get((title, metric.name)), metric, look) for metric in metrics)
         rows.append(f'<tr><th scope="row">{_named(title, look, remarks)}</th>{row}</tr>')
+    wide = f'<td class="long skipped" colspan="{len(metrics)}">Skipped: '
+    rows += [f'<tr><th scope="row">{_named(title, look, remarks)}</th>{wide}{html.escape(why)}</td></tr>' for title, why in skipped.items()]
     return _framed(f'<tr><th scope="col">Policy</th>{head}</tr>', rows, look, table)
 
 
@@ -150,7 +166,8 @@ def _half(half: float, change: float) -> str:
 
 
 def _framed(head: str, rows: Sequence[str], look: Look, table: pd.DataFrame) -> str:
-    against = f"Differences against {html.escape(look.baseline)}. " if look.baseline else ""
+    compared = look.baseline and table["change"].notna().any()
+    against = f"Differences against {html.escape(look.baseline)}. " if compared else ""
     titles = table["label"].unique()
     barred = [html.escape(str(title)) for title in table.loc[table["barred"], "label"].unique()]
     besides = f"; {', '.join(barred)} not counted" if barred else ""

@@ -27,7 +27,7 @@ def changes(said: Report, look: tables.Look) -> None:
         return
     titles = list(said.changes)
     # The one that the headline is about.
-    first = next((at for at, title in enumerate(titles) if said.headline.startswith(f"{title} ")), 0)
+    first = titles.index(said.told.subject) if said.told.subject in titles else 0
     # The choice stands below, so that the figure is level with the one beside it.
     above, below = st.container(), st.container()
     title = below.selectbox("Policy", titles, first, key="winners_policy", width=320, persist_state=_KEEP) if len(titles) > 1 else titles[0]

@@ -11,8 +11,9 @@ import streamlit as st
 import charts
 from lab import catalog, start
 from lab.front import TraceSpec, TrainyardError, load_trace
+from lab.leaving import tidy
 from lab.traces import intake
-from ui import server, state, words
+from ui import owner, received, server, state, words
 
 TYPES: Final = ("csv", "tsv", "txt", "log", "json", "parquet", "swf", "trace", "gz", "zip")
 ZONES: Final = ("", "UTC", "Europe/Berlin", "Europe/London", "US/Pacific", "US/Eastern", "Asia/Shanghai", "Asia/Tokyo", "Asia/Kolkata", "Australia/Sydney")
@@ -32,14 +33,27 @@ def receive() -> None:
     with st.expander("How to export from Slurm"):
         st.code(_SACCT, language="bash", wrap_lines=True)
         st.caption("With the days that you want. sacct prints times in the zone of whoever runs it; choose that zone below if it is not UTC.")
-    if file is None and mine.upload is not None and mine.upload.fault:
+    if st.session_state.get("trace_file") is None and mine.upload is not None and mine.upload.fault:
         # The file was taken out of the field, perhaps by another one that Streamlit refuses with a sentence of its own.
         mine.upload = None
     if file is not None and st.session_state.get("taken_file") != file.file_id:
-        st.session_state["taken_file"] = file.file_id
-        mine.upload = state.Upload(file.name, file.getvalue())
-        read({})
+        _receive(mine, file)
     _privacy(mine)
+
+
+def _receive(mine: state.Desk, file: Any) -> None:
+    st.session_state["taken_file"], name, data = file.file_id, file.name, received.taken(file, "trace_file")
+    try:
+        mine.upload = state.Upload(name, received.OnDisk(data), len(data))
+        read({}, data)
+    except TrainyardError as error:
+        mine.upload = state.Upload(name, None, len(data), str(error))
+    if mine.upload.fault and look() is None:
+        # No choice of how to read it would help.
+        mine.upload.kept = None
+    size = len(data)
+    del data
+    tidy(size)
 
 
 def _privacy(mine: state.Desk) -> None:
@@ -49,6 +63,9 @@ def _privacy(mine: state.Desk) -> None:
     kind, _, digest = mine.study.base.trace.source.partition(":")
     about = server.store().trace_info(digest) if kind == "store" else None
     if about is None:
+        return
+    if owner.owner() not in server.store().index.owners(digest):
+        st.caption("The trace in use was uploaded in another browser: only that one can delete it.")
         return
     with st.popover("Delete now", icon=":material/delete:"):
         st.markdown(f"The jobs of **{words.plain(about.name)}** and all results of them on this server are removed, also for those who have a link to them.")
@@ -74,8 +91,9 @@ def fault() -> None:
     with st.container(key="upload_fault"):
         st.error(words.plain(upload.fault), icon=":material/error:")
         st.caption("The trace that was loaded before is still in use.")
-        mapping("Which column means what", expanded=bool(found.missing) if (found := look()) is not None else False)
-        choices("Read it differently: format, time zone, units, CPU jobs")
+        if upload.kept is not None:
+            mapping("Which column means what", expanded=bool(found.missing) if (found := look()) is not None else False)
+            choices("Read it differently: format, time zone, units, CPU jobs")
 
 
 def at_hand() -> bool:
@@ -84,32 +102,38 @@ def at_hand() -> bool:
     return upload is not None and not upload.fault
 
 
-def look() -> Any:
+def look(data: bytes = b"") -> Any:
     """Return the beginning of the file of this session as `lab.traces.intake.look` does, None if it cannot be opened; remembered until another file comes."""
     upload, mark = state.desk().upload, st.session_state.get("taken_file")
     if upload is None:
         return None
     if "looked" not in st.session_state or st.session_state["looked"][0] != mark:
         try:
-            found = intake.look(upload.data, upload.name)
+            found = intake.look(data or _bytes(upload), upload.name)
         except TrainyardError:
             found = None  # reading says why
         st.session_state["looked"] = (mark, found)
     return st.session_state["looked"][1]
 
 
-def read(choices: dict[str, Any]) -> None:
-    """Read the file of this session with the given choices; on success it becomes the trace of the scenario."""
+def _bytes(upload: state.Upload) -> bytes:
+    return upload.kept.read() if upload.kept is not None else b""
+
+
+def read(choices: dict[str, Any], data: bytes = b"") -> None:
+    """Read the file of this session with the given choices; on success it becomes the trace of the scenario. `data` = its bytes, if they are at hand."""
     mine = state.desk()
     upload = mine.upload
     if upload is None:
         return
     reading = {key: value for key, value in choices.items() if key != "fmt" and value not in (None, "")}
-    found = look()
+    data = data or _bytes(upload)
+    found = look(data)
     columns = intake.written(found) if found is not None else ()
     try:
         with st.spinner(f"Reading {words.plain(upload.name)} …"):
-            taken = intake.take(upload.data, upload.name, server.store(), fmt=str(choices.get("fmt", "")), choices=reading, columns=columns)
+            taken = intake.take(data, upload.name, server.store(), fmt=str(choices.get("fmt", "")), choices=reading, columns=columns)
+            server.store().index.own(owner.owner(), taken.spec.source.removeprefix("store:"))
             study = start.with_trace(mine.study, taken.spec, server.store())
     except TrainyardError as error:
         upload.fault, upload.choices = str(error), choices

@@ -98,10 +98,11 @@ def _outside() -> None:
                 "Simulated": replay_report.number(row.claim.figure, row.found.value),
             }
             for row in run.rows()
-            if row.in_band is False
+            if row.verdict == "out"
         ]
     st.caption(
-        f"{ran} of {words.plural(len(names()), 'replay')} were run here with their own number of seeds. A figure outside its band is a result, not a fault."
+        f"{ran} of {words.plural(len(names()), 'replay')} were run here with their own number of seeds. "
+        "Outside: the whole interval is. A figure outside its band is a result, not a fault."
     )
     if rows:
         st.dataframe(pd.DataFrame(rows), hide_index=True)

@@ -14,20 +14,24 @@ import streamlit as st
 
 import charts
 from lab.replays import curves
-from lab.replays.report import ReplayReport, Row, expected
+from lab.replays.report import ReplayReport, Row, expected, tally
 from lab.replays.types import Axis, Measure, Replay
 from ui import state, words
 
 _CHART_PX: Final = 420
 _NEAR: Final = 1.5
 _VERDICTS: Final = {
-    "in the band": ("better", "✓ in the band"),
-    "outside the band": ("worse", "✗ outside the band"),
+    "in": ("better", "✓ in the band"),
+    "out": ("worse", "✗ outside the band"),
+    "undecided": ("", "? undecided"),
     "no band": ("", "– no band"),
     "not yet": ("", "… not yet"),
 }
 """Verdict of a row -> class of its cell, and the words, so that colour is never the only sign."""
-_RESTS: Final = "Below each measure: how well the claim is known, and what the figure rests on. Outside the band is a finding, not an error."
+_RESTS: Final = (
+    "Below each measure: how well the claim is known, and what the figure rests on. A verdict is taken from the interval: in or outside the band as a "
+    "whole, else undecided. Outside the band is a finding, not an error."
+)
 Pair = tuple[Row, str]
 """A claim and its label."""
 
@@ -70,6 +74,8 @@ def results(replay: Replay, result: Result, seeds: int) -> None:
     report = result.report
     claimed, others = _parted(replay, report.rows)
     st.html(_table(claimed or others))
+    if verdicts := tally(report.rows):
+        st.markdown(f"**{verdicts}**")
     if report.said:
         st.markdown("\n".join(["**What the policies said of their runs**", "", *(f"- {words.plain(sentence)}" for sentence in report.said)]))
     if claimed and others:
@@ -81,7 +87,7 @@ def results(replay: Replay, result: Result, seeds: int) -> None:
     )
     _side_by_side(claimed)
     reading(replay)
-    st.markdown(f"**Where it holds, and where it turns around.** {words.plain(replay.explain)}")
+    st.markdown(f"**Where it holds, and where it turns around.** {words.plain(curves.explanation(replay, report))}")
     for axis in replay.axes:
         if not report.curves.empty and (report.curves["axis"] == axis.name).any():
             _axis(replay, result, axis)
@@ -182,6 +188,8 @@ def _cells(row: Row, label: str) -> list[str]:
     rests = " · ".join([*([where] if where else []), claim.certainty, words.plural(found.seeds, "seed"), f"{row.cpu_s:,.1f} s CPU"])
     simulated = f"<strong>{number(figure, found.value)}</strong>{_percent(figure, found.value)}"
     source = f'<span class="unit">band: {_unbroken(html.escape(claim.band_from))}</span>' if band else ""
+    if band and claim.mark:
+        source += f'<span class="unit">not counted: {html.escape(claim.mark)}</span>'
     return [
         f'<th scope="row" class="long">{html.escape(claim.measure.label)}<br><span class="unit">{html.escape(rests)}</span></th>',
         f'<td class="long">{published}</td>',

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, Final
 
 import streamlit as st
 
 from lab.front import Study
 from lab.sweeps.levers import row_name
-from lab.sweeps.question import LOWER, Question
+from lab.sweeps.question import LOWER, MOST_SIZES, Question
 from lab.sweeps.telling import BY_NAME, UNITS
 from ui import state, words
 
@@ -23,6 +24,7 @@ _MOST_REPEATS: Final = 50
 _CELL_PX: Final = 135
 _WIDE_PX: Final = 190
 _NO_ROW: Final = -1
+_MOST_NODES: Final = 100_000
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,16 @@ def asked(study: Study) -> Asked:
     if found is None or any(at >= rows for at in found.groups):
         found = _first(study)
     return found
+
+
+def take_overloaded(study: Study, load: float) -> None:
+    """Let the form search far enough to bring a cluster from a load to half of what it can do, with more nodes of one row."""
+    first, cluster = _first(study), study.base.cluster
+    group = cluster.groups[first.groups[0]]
+    if group.gpus and 1 < load < float("inf"):
+        more = min(ceil(cluster.gpus * (2 * load - 1) / group.gpus), MOST_SIZES - 1)
+        first = replace(first, low=(group.count,), high=(min(group.count + more, _MOST_NODES),))
+    take(first)
 
 
 def take(new: Asked) -> None:
@@ -159,9 +171,9 @@ def _second(study: Study, now: Asked, new: Asked, locked: bool) -> Asked:
 
 def _range(grid: Any, mark: str, ends: tuple[int, int], of: tuple[int, ...], locked: bool) -> tuple[int, int]:
     with grid.cell():
-        low = st.number_input(f"from{mark}", 0, 100_000, ends[0], key=_key("low", *of), disabled=locked)
+        low = st.number_input(f"from{mark}", 0, _MOST_NODES, ends[0], key=_key("low", *of), disabled=locked)
     with grid.cell():
-        high = st.number_input(f"to{mark}", 0, 100_000, ends[1], key=_key("high", *of), disabled=locked)
+        high = st.number_input(f"to{mark}", 0, _MOST_NODES, ends[1], key=_key("high", *of), disabled=locked)
     return int(low), int(high)
 
 

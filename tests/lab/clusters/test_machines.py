@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -165,8 +166,19 @@ def test_gangs_that_only_a_mixing_policy_can_start_are_counted() -> None:
 
 
 def test_load_is_work_over_room() -> None:
-    assert machines.offered_load(trace(), CAMPUS) == pytest.approx((50 + 2000) / (28 * 100))
+    # From second 10 on one node of 8 is away.
+    assert machines.offered_load(trace(), CAMPUS) == pytest.approx((50 + 2000) / (28 * 100 - 8 * 90))
+    assert machines.offered_load(trace(), CAMPUS, np.array([True, False])) == pytest.approx(50 / (28 * 100 - 8 * 90))
     assert machines.offered_load(trace(submit_time_s=[0.0, 0.0]), CAMPUS) == math.inf
+
+
+def test_load_counts_jobs_at_the_speed_of_the_fastest_type_there() -> None:
+    both = Cluster((NodeGroup(1, 8, "v100"), NodeGroup(1, 8, "a100")), (GpuType("a100", 2.0, 4.0), GpuType("v100", 1.0, 2.0)))
+    jobs = trace(gpu_type=["v100", "a100"])
+    # What took 50 GPU-seconds on V100 takes 25 on A100; the other was measured on A100.
+    assert machines.offered_load(jobs, both) == pytest.approx((25 + 2000) / (16 * 100))
+    only = Cluster((NodeGroup(1, 8, "v100"),), (GpuType("v100", 1.0, 2.0), GpuType("a100", 2.0, 4.0)))
+    assert machines.offered_load(jobs, only) == pytest.approx((50 + 4000) / (8 * 100))
 
 
 def test_presets_are_the_samples_one_from_the_trace_and_a_uniform_one() -> None:
@@ -203,3 +215,10 @@ def test_a_file_of_something_else_is_told_as_one_of_machines(content: bytes) -> 
         machines.import_cluster("plan.csv", content)
     assert "trace" not in str(caught.value)
     assert "jobs" not in str(caught.value)
+
+
+def test_a_trace_that_asks_for_more_than_any_cluster_has_leaves_the_other_presets() -> None:
+    frame = pd.DataFrame({"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [9_000_000], "duration_s": [60.0]})
+    names = [preset.name for preset in machines.presets(Trace.of(frame))]
+    assert "From the trace" not in names
+    assert names == [preset.name for preset in machines.presets()]

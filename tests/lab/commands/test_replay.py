@@ -41,14 +41,14 @@ def test_json_is_a_list_of_rows_with_exactly_the_promised_keys(call: Call) -> No
     assert (code, err) == (0, "")
     rows = json.loads(out)
     assert [tuple(row) for row in rows] == [ROW_KEYS] * 3
-    assert ROW_KEYS == ("replay", "metric", "published", "simulated", "ci95", "band", "in_band", "certainty", "seeds", "cpu_s")
+    assert ROW_KEYS == ("replay", "metric", "published", "simulated", "ci95", "band", "verdict", "mark", "certainty", "seeds", "cpu_s")
     first, second, third = rows
     assert (first["replay"], first["metric"], first["published"], first["band"]) == ("small", "jct_mean_s short/fifo", 0.5, [0.01, 1.2])
-    assert (first["in_band"], first["certainty"], first["seeds"]) == (True, "read in the abstract", 3)
+    assert (first["verdict"], first["mark"], first["seeds"]) == ("in", "band drawn after results", 3)
     assert first["ci95"][0] <= first["simulated"] <= first["ci95"][1]
     assert all(row["cpu_s"] > 0 for row in rows)
-    assert (second["published"], second["in_band"]) == (None, False)
-    assert (third["metric"], third["band"], third["in_band"]) == ("preemptions short at per_h=16", None, None)
+    assert (second["published"], second["verdict"]) == (None, "out")
+    assert (third["metric"], third["band"], third["verdict"]) == ("preemptions short at per_h=16", None, "no band")
 
 
 def test_table_for_people_says_published_simulated_and_what_is_known(call: Call) -> None:
@@ -60,8 +60,8 @@ def test_table_for_people_says_published_simulated_and_what_is_known(call: Call)
         assert "Published: Up to twice as fast." in text
         assert "0.5 (up to 50 % shorter)" in text
         assert "0.01 to 1.2 (prototype)" in text
-        assert "in the band" in text
-        assert "outside the band" in text
+        assert "undecided (band drawn after results)" in text
+        assert "Verdict: Not counted: 2 band drawn after results." in text
         assert "no band" in text
         assert "Known: All." in text
         assert "Our reading: None." in text
@@ -90,7 +90,7 @@ def test_bounds_are_rows_of_the_same_keys_and_values_have_units(call: Call, tmp_
     assert {tuple(row) for row in rows} == {ROW_KEYS}
     found = {row["metric"]: row for row in rows}
     over = found["makespan_s fifo/least"]
-    assert (over["band"], over["in_band"]) == ([1, None], True)
+    assert (over["band"], over["verdict"]) == ([1, None], "in")
     for per_h in (4, 8, 16):
         assert 0 < found[f"makespan_s least/fifo at per_h={per_h}"]["simulated"] <= 1
     assert found["jct_mean_s fifo from per_h=4 to per_h=16"]["simulated"] > 1

@@ -84,12 +84,21 @@ def test_files_of_the_command_line_hold_names_exactly(tmp_path: Path, monkeypatc
     assert list(pd.read_csv("out/fifo.csv")["job_id"]) == names
 
 
+def test_a_policy_that_cannot_run_is_skipped(call: Call, tiny: Study) -> None:
+    code, _, err = call(replace(tiny, allocators=(Spec("fifo"), Spec("srtf"), Spec("dp_elastic"))))
+    assert code == 0
+    assert "Skipped: dp_elastic. Jobs run at one size only" in err
+    text = Path("report.html").read_text("utf-8")
+    assert "IBM elastic DP is skipped. Jobs run at one size only" in text
+    assert "Assumed: A stopped or resized job takes 60 s to come back from its checkpoint." in text
+
+
 @pytest.mark.parametrize(
     ("change", "arguments", "sentence"),
     [
         ({}, ("-o", "report.pdf"), "report.pdf: the name must end in .html."),
         ({}, ("--out", "scenario.json/report.html"), "cannot be written"),
-        ({"allocators": (Spec("fifo"), Spec("dp_elastic"))}, (), "dp_elastic cannot run here: "),
+        ({"allocators": (Spec("dp_elastic"),)}, (), "dp_elastic cannot run here: "),
         ({}, ("--trace", "missing.csv"), "missing.csv"),
         ({}, ("--set", "sed=1"), "sed"),
     ],

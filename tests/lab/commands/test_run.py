@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pandas as pd
 import pytest
 
 import allocators
+from lab import catalog
 from lab.__main__ import main
 from lab.commands.run import RUN_KEYS, Bar
 from lab.run import key_of, run
@@ -28,6 +30,7 @@ from sim.simulator import Progress
 
 ROOT = Path(__file__).resolve().parents[3]
 JOBS = "job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,300,8,3600\nc,360,4,1200\nd,400,2,-5\n"
+MORNING = (("a", 0, 1, 600), ("b", 300, 8, 3600), ("c", 360, 4, 1200))
 RUN = ["run", "--trace", "sample:tiny", "--cluster", "2x8:v100", "--allocator", "fifo"]
 
 Call = Callable[..., tuple[int, str, str]]
@@ -55,8 +58,11 @@ def test_json_has_exactly_the_promised_keys(call: Call) -> None:
     code, out, err = call(*RUN, "--allocator", "fifo:head=skip", "--seed", "3", "--json")
     assert (code, err) == (0, "")
     document = json.loads(out)
-    assert list(document) == ["trace", "runs"]
-    assert [list(one) for one in document["runs"]] == [["allocator", "label", "params", "key", "seed", *RUN_KEYS]] * 2
+    assert list(document) == ["trace", "headline", "assumptions", "runs", "skipped"]
+    assert list(document["headline"]) == ["verdict", "text", "also", "advice", "load"]
+    assert document["headline"]["verdict"] == "idle"  # twice the GPUs that these jobs need
+    assert document["assumptions"] == document["skipped"] == []
+    assert [list(one) for one in document["runs"]] == [["allocator", "label", "params", "key", "seed", "perf", *RUN_KEYS, "remarks"]] * 2
     first, second = document["runs"]
     assert (first["allocator"], first["label"], first["params"], first["seed"]) == ("fifo", "fifo", {}, 3)
     assert (second["allocator"], second["label"], second["params"]) == ("fifo", "fifo head=skip", {"head": "skip"})
@@ -111,9 +117,47 @@ def test_table_for_people(call: Call) -> None:
     assert (code, err) == (0, "")
     assert "4 rows read, 3 used, 1 left out" in out
     assert "1 dropped:" in out
-    assert [line.split()[0] for line in out.splitlines()[-4:-2]] == ["fifo", "sjf"]
-    # Under SJF c (1,200 s) passes b (3,600 s): 360-1560 beside a, then b until 5160; means 3180 s and 2220 s.
+    # Three jobs ask for 34,200 GPU-seconds within six minutes: 12 times what eight GPUs can do.
+    assert [line.split()[0] for line in out.splitlines()[-5:-3]] == ["fifo", "sjf"]
+    assert out.splitlines()[-2:] == [
+        "No policy can be judged here: the jobs ask for 12 times what the cluster can do.",
+        "What to do: Lower the load to 0.85 (--set trace.load=0.07158); Find enough GPUs (python -m lab plan)",
+    ]
+    assert "median JCT" in out
+
+
+def test_the_headline_of_a_clear_difference(call: Call, tmp_path: Path) -> None:
+    # Every 6,000 s the three jobs of `JOBS`: under SJF c (1,200 s) passes b (3,600 s), 360-1560 beside a, then b until 5160.
+    # Means of 3180 s and 2220 s.
+    rows = [f"{name}{at},{at * 6000 + submit},{gpus},{length}" for at in range(20) for name, submit, gpus, length in MORNING]
+    (tmp_path / "days.csv").write_text("job_id,submit_time_s,num_gpus,duration_s\n" + "\n".join(rows), encoding="utf-8")
+    days = ("run", "--trace", "days.csv", "--cluster", "1x8:v100", "--allocator", "fifo", "--allocator", "sjf")
+    code, out, err = call(*days)
+    assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "sjf cuts mean JCT by 30 % against fifo; 33 % of jobs get slower."
+    told = json.loads(call(*days, "--json")[1])["headline"]
+    assert told == {"verdict": "clear", "text": out.splitlines()[-1], "also": [], "advice": [], "load": pytest.approx(20 * 34_200 / (8 * 114_360))}
+
+
+def test_the_way_out_of_an_overload_is_an_argument_that_works(call: Call) -> None:
+    week = ("run", "--trace", "sample:week", "--cluster", "1x8:v100", "--allocator", "fifo", "--allocator", "srtf", "--json")
+    told = json.loads(call(*week)[1])["headline"]
+    assert told["verdict"] == "overload"
+    assert "%" not in told["text"]
+    code, out, _ = call(*week, *told["advice"][0]["command"].split())
+    assert code == 0
+    assert json.loads(out)["headline"]["load"] == pytest.approx(0.85, rel=1e-3)
+    assert json.loads(out)["headline"]["verdict"] != "overload"
+
+
+def test_nothing_is_credited_against_a_recording_without_a_reference(call: Call) -> None:
+    week = ("run", "--trace", "sample:week", "--allocator", "recorded", "--allocator", "srtf", "--json")
+    told = json.loads(call(*week)[1])["headline"]
+    assert told["verdict"] == "untested"
+    code, out, _ = call(*week, *told["advice"][0]["command"].split())
+    assert code == 0
+    # The recording of the sample comes from a simulated queue, so FIFO explains it.
+    assert json.loads(out)["headline"]["text"].startswith("srtf cuts mean JCT by 53 % against recorded")
 
 
 def test_sample_brings_its_cluster_and_a_file_gets_one_built(call: Call) -> None:
@@ -491,3 +535,74 @@ def test_a_slurm_configuration_is_a_cluster_and_what_was_assumed_is_said(call: C
     assert code == 0
     assert "No speed or price is known of the GPU type x9" in err
     assert json.loads(out)
+
+
+ELASTIC = ("--allocator", "fifo", "--allocator", "greedy_elastic")
+
+
+def test_a_policy_that_cannot_run_is_skipped_and_the_others_run(call: Call) -> None:
+    code, out, err = call(*RUN[:-2], *ELASTIC, "--allocator", "sjf", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert [one["allocator"] for one in document["runs"]] == ["fifo", "sjf"]
+    reason = "Jobs run at one size only under “One size each”. Choose a performance model that scales, for example “Power law”."
+    assert document["skipped"] == [{"label": "greedy_elastic", "reason": reason}]
+    assert f"Skipped: greedy_elastic. {reason}" in err
+    # Where nobody can run, nothing is printed but the reason.
+    code, out, err = call(*RUN[:-2], "--allocator", "greedy_elastic")
+    assert (code, out, err) == (2, "", f"greedy_elastic cannot run here: {reason}\n")
+
+
+def test_a_run_that_is_stopped_leaves_the_others_alone(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(allocators.REGISTRY, "greedy", Greedy)
+    code, out, _ = call(*RUN, "--allocator", "greedy")
+    assert code == 0
+    assert re.search(r"^fifo +12 ", out, re.MULTILINE)
+    assert re.search(r"^greedy: skipped\. .*node 0", out, re.MULTILINE)
+    assert call(*RUN[:-2], "--allocator", "greedy")[0] == 1
+
+
+def test_auto_takes_the_plainest_model_for_each_and_compares_like_with_like(call: Call) -> None:
+    code, out, _ = call(*RUN[:-2], "--allocator", "all", "--perf", "auto", "--json")
+    document = json.loads(out)
+    assert code == 0
+    perf = {(one["allocator"], one["perf"]) for one in document["runs"]}
+    needs = {name: catalog.allocator(name).needs for name in allocators.REGISTRY}
+    assert perf == {(name, "parameter_server" if "servers" in needs[name] else "power_law") for name in needs} | {("recorded", "parameter_server")}
+    assert document["skipped"] == []
+    # Alone, policies that keep sizes run under the plainest of all.
+    _, out, _ = call(*RUN, "--allocator", "srtf", "--perf", "auto", "--json")
+    assert {one["perf"] for one in json.loads(out)["runs"]} == {"rigid"}
+    # All that is compared is said to be under which model.
+    _, out, _ = call(*RUN, "--allocator", "sjf", "--allocator", "dlrover", "--perf", "auto")
+    assert "fifo (parameter_server)" in out
+    assert "Performance model: Parameter servers. All policies here run under “Parameter servers”, so that they can be compared: DLRover cannot run" in out
+
+
+def test_what_is_assumed_stands_beside_the_table(call: Call) -> None:
+    # Under SRTF the short job stops the long one.
+    Path("two.csv").write_text("job_id,submit_time_s,num_gpus,duration_s\na,0,8,9000\nb,60,8,60\n", encoding="utf-8")
+    one = ["run", "--trace", "two.csv", "--cluster", "1x8:v100", "--allocator", "srtf", "--perf", "power_law"]
+    _, out, _ = call(*one)
+    restart = "A stopped or resized job takes 60 s to come back from its checkpoint."
+    assert out.splitlines()[-1] == f"Performance model: Power law. {restart}"
+    _, out, _ = call(*one, "--allocator", "greedy_elastic")
+    resized = "2 of 2 GPU jobs are assumed to be resizable, from 0.25 to 4 times the GPUs they asked for, with a speed of GPUs^0.75."
+    assert out.splitlines()[-1] == f"Performance model: Power law. {resized} {restart}"
+    _, out, _ = call(*one, "--set", "overheads.restart_s=0", "--json")
+    assert json.loads(out)["assumptions"] == ["Stopping or resizing a job costs nothing (restart_s = 0 s)."]
+    assert json.loads(out)["runs"][0]["jct_mean_s"] == (9060 + 60) / 2
+    _, out, _ = call("run", "--trace", "two.csv", "--cluster", "2x8:v100", "--allocator", "hadare", "--json")
+    price = "Joining the copies of a job takes 5 s every 360 s, and a step is worth 0.95 times as much for every copy beyond the first."
+    assert price in json.loads(out)["assumptions"]
+
+
+def test_copies_have_a_price_on_eight_nodes(call: Call) -> None:
+    (Path("one.csv")).write_text("job_id,submit_time_s,num_gpus,duration_s\na,0,1,36000\n", encoding="utf-8")
+    call_of = ["run", "--trace", "one.csv", "--cluster", "8x1:v100", "--allocator", "hadare", "--json"]
+    _, out, _ = call(*call_of)
+    # Eight copies of speed 1, each step worth 0.95^7, less 5 of every 360 s.
+    assert json.loads(out)["runs"][0]["jct_mean_s"] == pytest.approx(36000 / (8 * 0.95**7 * 355 / 360))
+    code, out, err = call(*call_of, "--perf", "rigid:consolidate_s=-1")
+    assert (code, out) == (2, "")
+    assert err == "rigid: consolidate_s = -1 s is outside 0 to 3600.\n"

@@ -52,7 +52,7 @@ def test_there_are_seven_in_order_and_each_has_one_question() -> None:
 
 
 COMES_OUT = (
-    *("It falls, by up to half", "It grows more than five times", "Some, but fewer than one in five", "More than one in ten"),
+    *("It falls by more than half", "It grows more than five times", "Some, but fewer than one in five", "More than one in ten"),
     *("It falls by a third or more", "A third to two thirds", "More than ten times as much"),
 )
 

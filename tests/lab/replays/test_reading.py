@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from lab.replays.reading import load, names, read_replay
-from lab.replays.report import CURVE_COLUMNS, ROW_KEYS, Cell, Ran, Remark, ReplayReport, cells, claim_rows, expected, needed, pool, report
-from lab.replays.types import BASE, Kind, Measure, Point
+from lab.replays.report import CURVE_COLUMNS, ROW_KEYS, Cell, Pooled, Ran, Remark, ReplayReport, Row, cells, claim_rows, expected, needed, pool, report, tally
+from lab.replays.types import AFTER_RESULTS, BASE, BY_CONSTRUCTION, Claim, Kind, Measure, Point
 from sim.errors import ParameterError
 from sim.params import Spec
 from tests.lab.replay_cases import BOUNDED, SMALL, small, write
@@ -295,11 +295,11 @@ def test_a_report_of_numbers_by_hand(tmp_path: Path) -> None:
     assert tuple(one) == ROW_KEYS
     # Seeds 0 to 3: (100 + 1.5) / (200 + 1.5).
     assert one["simulated"] == pytest.approx(101.5 / 201.5)
-    assert (one["published"], one["band"], one["in_band"], one["seeds"], one["cpu_s"]) == (0.5, [0.01, 1.2], True, 4, 2.0)
+    assert (one["published"], one["band"], one["verdict"], one["seeds"], one["cpu_s"]) == (0.5, [0.01, 1.2], "in", 4, 2.0)
+    assert (one["mark"], two["mark"], three["mark"]) == (AFTER_RESULTS, AFTER_RESULTS, None)
     assert one["ci95"][0] < one["simulated"] < one["ci95"][1]
-    assert (two["simulated"], two["in_band"], whole.rows[1].verdict) == (pytest.approx(98.5 - 101.5), False, "outside the band")
-    assert (three["metric"], three["simulated"], three["in_band"], three["published"]) == ("preemptions short at per_h=16", 7, None, None)
-    assert whole.rows[2].verdict == "no band"
+    assert (two["simulated"], two["verdict"]) == (pytest.approx(98.5 - 101.5), "undecided")
+    assert (three["metric"], three["simulated"], three["verdict"], three["published"]) == ("preemptions short at per_h=16", 7, "no band", None)
     assert tuple(whole.curves.columns) == CURVE_COLUMNS
     first = whole.curves[(whole.curves["axis"] == "per_h") & (whole.curves["measure"] == "Mean JCT")]
     assert first["value"].tolist() == [4, 8, 16]
@@ -316,7 +316,7 @@ def test_a_partial_report_uses_the_seeds_that_all_arms_have(tmp_path: Path) -> N
     assert not part.complete
     assert (part.rows[0].found.value, part.rows[0].found.seeds, part.rows[0].cpu_s) == (1.5, 1, 2.0)
     assert claim_rows(replay, keys, found) == part.rows
-    assert [row.verdict for row in part.rows] == ["outside the band", "not yet", "not yet"]
+    assert [row.verdict for row in part.rows] == ["undecided", "not yet", "not yet"]
     assert part.rows[1].to_json("small")["simulated"] is None
     assert set(part.curves["value"]) == {8.0}
     assert report(replay, keys, {}).curves.empty
@@ -370,3 +370,60 @@ def test_what_is_fixed_along_an_axis_is_no_part_of_its_unit() -> None:
         "at 5 jobs, AWS nodes",
         "from 1 to 5 jobs, AWS nodes",
     ]
+
+
+# -- verdicts --------------------------------------------------------------------------------------
+
+
+def row(low: float, high: float, **claim: object) -> Row:
+    """A figure with an interval, claimed to lie between 1 and 2, as published unless said otherwise."""
+    given = {"published_text": "1.5", "band_from": "published ± 20 %", "band": (1.0, 2.0)} | claim
+    made = Claim(MEAN, BASE, 1.5, certainty="from memory", **given)  # type: ignore[arg-type]
+    return Row(made, Pooled((low + high) / 2, low, high, 4), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (1.0, 2.0, "in"),
+        (1.2, 1.3, "in"),
+        (0.2, 0.9, "out"),
+        (2.1, 9.0, "out"),
+        (0.9, 1.1, "undecided"),
+        (1.9, 2.1, "undecided"),
+        (0.5, 3.0, "undecided"),
+        (0.5, 1.0, "undecided"),
+        (np.nan, np.nan, "not yet"),
+    ],
+)
+def test_the_interval_decides_and_not_the_figure(low: float, high: float, verdict: str) -> None:
+    assert row(low, high).verdict == verdict
+
+
+def test_a_figure_without_an_interval_decides_nothing_unless_nothing_is_random(tmp_path: Path) -> None:
+    values = {"jct_mean_s": 10.0, "preemptions": 0.0, "queue_mean_s": 0.0, "cell_cpu_s": 1.0}
+    for seeds, verdict in ((4, "undecided"), (1, "in")):
+        text = SMALL.replace("seeds = 4", f"seeds = {seeds}").replace("axis_seeds = 2", "axis_seeds = 1")
+        replay = read_replay(write(tmp_path, text))
+        keys = cells(replay, 1).keys
+        first = report(replay, keys, {key: Ran(values) for key in keys.values()}).rows[0]
+        assert (first.found.value, first.verdict) == (1.0, verdict)
+
+
+def test_what_proves_nothing_is_not_counted() -> None:
+    unpublished = row(1.2, 1.3, band_from="direction", published_text="")
+    assert unpublished.claim.mark == AFTER_RESULTS
+    assert row(1.2, 1.3, band_from="direction").claim.mark == ""
+    assert row(1.2, 1.3, band_from="prototype").claim.mark == AFTER_RESULTS
+    assert row(1.2, 1.3, by_construction=True).claim.mark == BY_CONSTRUCTION
+    rows = [row(1.2, 1.3), row(3, 4), row(3, 5), row(0.9, 1.1), unpublished, row(1.2, 1.3, by_construction=True)]
+    assert tally(rows) == (
+        "Of 4 figures with a band that counts: 1 in the band, 2 outside, 1 undecided. Not counted: 1 band drawn after results, 1 by construction."
+    )
+    assert tally([]) == ""
+    assert tally([unpublished]) == "Not counted: 1 band drawn after results."
+
+
+def test_what_the_replays_themselves_call_met_by_construction_is_marked() -> None:
+    marked = {name: sum(claim.by_construction for claim in load(name).claims) for name in names()}
+    assert {name: count for name, count in marked.items() if count} == {"dlrover-hot-ps": 1, "dlrover-stragglers": 6}

@@ -35,7 +35,7 @@ def test_differences_are_told_in_words(study: Study) -> None:
     assert differences(study, start.with_cluster(study, Cluster.parse("2x4:v100"))) == ["cluster"]
     assert differences(study, start.with_trace(study, TraceSpec("sample:week")))[0] == "trace Twelve jobs by hand → A week on two GPU types"
     other = start.with_model(study, "overheads", Spec.of("overheads", restart_s=45.0))
-    assert differences(study, other) == ["overheads restart s default → 45"]
+    assert differences(study, other) == ["overheads restart s 60 → 45"]
     fewer = start.with_policies(study, study.allocators[1:])
     first, second = outcomes.titles(study.allocators)[:2]
     assert differences(study, fewer) == [f"− {first}", f"baseline {second}"]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lab import start
-from lab.results import groups, outcomes
+from lab.results import groups, meaning, outcomes
 from lab.results.compare import Outcome
 from lab.results.outcomes import Shown
 from lab.run import keep, key_of, run
@@ -136,7 +136,10 @@ def test_without_the_baseline_nothing_is_grouped(shown: Shown) -> None:
     assert groups.by_group(alone, way, shown.titles) is None
 
 
-def test_a_table_of_all_jobs_says_what_the_whole_comparison_says(shown: Shown, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_table_of_all_jobs_says_what_the_whole_comparison_says(
+    shown: Shown, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meaning, "FEWEST_JOBS", 1)
     said = outcomes.report(shown, Store(tmp_path_factory.mktemp("empty") / "store"))
     assert said is not None
     table, counts = groups.only(shown, np.ones(12, np.bool_))

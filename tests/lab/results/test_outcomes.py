@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from lab import start
-from lab.results import outcomes
+from lab.results import meaning, outcomes
 from lab.run import keep, key_of, run
 from lab.scenario import TraceSpec
 from lab.store import Store
@@ -71,6 +71,19 @@ def test_a_complete_study(study: Study, store: Store) -> None:
     assert said.trust is not None
     assert set(said.frames) == {"queue", "utilisation", "capacity", "states", "cdf", "allocation"}
     assert said.left_out == dict.fromkeys(said.labels, 0)
+    # Of twelve jobs no difference is told.
+    assert said.told.verdict == "few"
+    assert said.table["change"].isna().all()
+    assert said.facts == "12 jobs · 8 GPUs · one run each"
+
+
+def test_differences_are_told_of_enough_jobs(study: Study, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "FEWEST_JOBS", 12)
+    finish(study, store, (0, 1))
+    said = outcomes.report(outcomes.gather(replace(study, allocators=study.allocators[:2]), store), store)
+    assert said is not None
+    assert said.told.verdict == "clear"
+    assert said.table["change"].notna().any()
     assert said.facts == "12 jobs · 8 GPUs · one run each · same trace and seed, compared job by job"
 
 
@@ -128,7 +141,8 @@ def test_a_cluster_too_small_for_the_recording_is_said(study: Study, store: Stor
     assert "better" not in set(replayed["verdict"])
 
 
-def test_costs_are_compared_on_the_jobs_that_both_completed(study: Study, store: Store) -> None:
+def test_costs_are_compared_on_the_jobs_that_both_completed(study: Study, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "FEWEST_JOBS", 1)
     # The run under the second policy ends while jobs are still waiting.
     cut = replace(study, base=replace(study.base, stop="horizon", horizon_s=1800.0))
     finish(cut, store, (0, 1))

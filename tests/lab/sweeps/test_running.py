@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
@@ -9,8 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -20,6 +23,7 @@ from lab import store as stores
 from lab.run import run, summarise
 from lab.scenario import TraceSpec
 from lab.store import Store
+from lab.store.files import UnwritableError
 from lab.store.index import LibraryError
 from lab.study import Study
 from lab.sweeps import crew
@@ -304,3 +308,45 @@ def test_stores_are_opened_once_per_process(tmp_path: Path) -> None:
     odd = Store(tmp_path / "a | b?c#d%20é")
     odd.put_numbers("ab" * 16, {"x": 1}, {})
     assert Store.at(odd.address).numbers(["ab" * 16]) == {"ab" * 16: {"x": 1}}
+
+
+@pytest.mark.parametrize("where", ["inline"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_full_disk_ends_a_sweep_with_one_sentence(store: Store, monkeypatch: pytest.MonkeyPatch, where: str, *, whole: bool) -> None:
+    made, begun = SweepRun(SWEEP, store, where, whole=whole), list[str]()
+    run_whole = crew.run_whole
+
+    def counted(*given: Any) -> Numbers:
+        begun.append("one")
+        return run_whole(*given)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def refused(*_: object) -> None:
+        raise LibraryError("The library's database cannot be written, because the disk is full. Free some space, then run again.")
+
+    monkeypatch.setattr(crew, "run_whole", counted)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Store, "put_numbers", refused)
+    made.run()
+    assert made.state == "failed"
+    assert ("No space left on device" in made.error) if whole else ("the disk is full" in made.error)
+    assert made.done < made.of
+    assert len(begun) <= 2
+
+
+def test_a_worker_that_cannot_write_ends_a_sweep(store: Store) -> None:
+    place = SimpleNamespace(remote=False, workers=1, executor=SimpleNamespace(submit=lambda *_: failed(UnwritableError("The disk is full. Free some."))))
+    own: Any = place
+    team = crew.Crew(own, store)
+    team.ask("0" * 32, SWEEP.at(SWEEP.points()[0]).scenarios()[0])
+    assert team.heard(1.0) == {}
+    with pytest.raises(UnwritableError, match="The disk is full"):
+        team.keep()
+
+
+def failed(error: Exception) -> Future[Numbers]:
+    made: Future[Numbers] = Future()
+    made.set_exception(error)
+    return made

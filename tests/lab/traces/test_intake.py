@@ -153,3 +153,53 @@ def test_a_known_format_tells_its_columns_with_their_first_values(store: Store) 
     table = intake.column_table(account, found).set_index("fact of a job")
     assert table.loc["GPUs"].tolist() == ["AllocTRES", "gres/gpu=1"]
     assert table.loc["duration"].tolist() == ["ElapsedRaw", "600"]
+
+
+MS = b"job_id,submit_time_s,num_gpus,duration_s\n" + b"".join(b"j%d,%d,1,600\n" % (at, 1_700_000_000_000 + 60_000 * at) for at in range(5))
+
+
+def test_times_in_milliseconds_are_refused_with_the_way_out(store: Store) -> None:
+    with pytest.raises(TraceError, match=r"look like milliseconds since 1970.*--time-unit ms"):
+        intake.take(MS, "mine.csv", store)
+    assert store.traces() == []
+    taken = intake.take(MS, "mine.csv", store, choices={"time_unit": "ms"})
+    trace = load_source(taken.spec, store).trace
+    assert trace.numbers("submit_time_s").tolist() == [0, 60, 120, 180, 240]
+    assert trace.epoch == "2023-11-14T22:13:20+00:00"
+
+
+def test_one_odd_time_does_not_hide_milliseconds(store: Store) -> None:
+    with pytest.raises(TraceError, match="look like milliseconds"):
+        intake.take(MS + b"odd,0,1,60\n", "mine.csv", store)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"job_id,submission_time,duration,num_gpu\n" + b"".join(b"j%d,%d,600,1\n" % (at, 1_700_000_000_000 + at) for at in range(5)),
+        b"id_job,state,time_submit,time_start,time_end,tres_alloc\n"
+        + b"".join(b"%d,3,%d,%d,%d,1001=1\n" % (at, *(1_700_000_000_000 + at + step for step in (0, 5, 90))) for at in range(5)),
+    ],
+)
+def test_milliseconds_in_other_formats(store: Store, content: bytes) -> None:
+    with pytest.raises(TraceError, match="look like milliseconds since 1970"):
+        intake.take(content, "mine.csv", store)
+
+
+def test_a_list_of_jobs_takes_the_unit_that_is_chosen(store: Store) -> None:
+    content = b"job_id,submission_time,duration,num_gpu\n" + b"".join(b"j%d,%d,600,1\n" % (at, 1_700_000_000_000 + 1000 * at) for at in range(5))
+    taken = intake.take(content, "itp.csv", store, choices={"time_unit": "ms"})
+    assert load_source(taken.spec, store).trace.span_s == 4
+
+
+def test_a_submission_decades_away_is_left_out(store: Store) -> None:
+    rows = b"".join(b"j%d,%d,1,600\n" % (at, 60 * at) for at in range(5))
+    taken = intake.take(b"job_id,submit_time_s,num_gpus,duration_s\n" + rows + b"far,100000000000,1,60\nlong,9,1,3000000000\n", "mine.csv", store)
+    assert {item["reason"] for item in taken.account["reasons"]} == {"the submission is decades away from most others", "the duration is too large to be real"}
+
+
+@pytest.mark.parametrize("limit", ["0", "-5", ""])
+def test_a_time_limit_of_nothing_is_not_given(store: Store, limit: str) -> None:
+    taken = intake.take(b"job_id,submit_time_s,num_gpus,duration_s,time_limit_s\na,0,1,60,%s\nb,1,1,60,90\n" % limit.encode(), "mine.csv", store)
+    limits = load_source(taken.spec, store).trace.numbers("time_limit_s", -1)
+    assert limits.tolist() == [-1, 90]

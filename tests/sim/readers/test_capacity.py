@@ -88,6 +88,13 @@ def test_daily_sizes_become_changes() -> None:
     assert {change.at_s for change in cluster.changes} == {0, 86_400, 172_800}
 
 
+def test_days_on_which_clocks_were_set() -> None:
+    # In Shanghai 0:00 to 1:00 of the second day did not exist, and 1:30 of the third came twice.
+    cluster = cluster_from_vc_config(b"date,vcA\n1940-05-31,8\n1940-06-01,16\n1986-09-14T01:30,24\n")
+    assert sorted({change.at_s for change in cluster.changes})[:2] == [0, 86_400]
+    assert cluster.gpus == 24
+
+
 def test_daily_sizes_start_at_the_epoch_of_the_trace() -> None:
     cluster = cluster_from_vc_config(DAILY, epoch="2020-04-02T06:00:00+08:00")
     assert present(cluster, 0) == {"vcAb": 4, "vcXY": 1}
@@ -109,6 +116,10 @@ def test_daily_sizes_start_at_the_epoch_of_the_trace() -> None:
         b"vc,nodes\nvcA,1\nvcA,2\n",
         b"date,vcA,vcA\n2020-01-01,8,8\n",
         b"date,vcA\nsoon,8\n",
+        b"date,vcA\ntoday,8\n",
+        b"date,vcA\n2020-01-01T00:00:00+08:00,8\n",
+        b"date,vcA\n2020-01-01,8\n2020-01-02T00:00:00+08:00,8\n",
+        b"date,vcA\n0001-01-01,8\n",
         b"date,vcA\n2020-01-01,-8\n",
     ],
 )

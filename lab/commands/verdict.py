@@ -1,0 +1,49 @@
+"""From the runs of a command to the headline that stands on them, the same as on Compare and in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lab import catalog
+from lab.results.compare import Outcome
+from lab.results.headline import Headline, headline
+from lab.results.meaning import setting
+from lab.study import Study
+from sim.metrics import measured
+from sim.result import RunResult
+from sim.trace import Trace
+
+
+class Ran(NamedTuple):
+    """One run of a study, with its numbers."""
+
+    result: RunResult
+    summary: Mapping[str, Any]
+
+
+def headline_of(study: Study, trace: Trace, runs: Sequence[Ran]) -> Headline:
+    """Return the headline of a study.
+
+    Parameters
+    ----------
+    study, trace : Study, Trace
+        What was asked, and its jobs.
+    runs : sequence of Ran
+        All repeats of the first policy, then those of the next one.
+    """
+    turns = study.repeats
+    outcomes = {at: _outcome(study, at, runs[at * turns : (at + 1) * turns]) for at in range(len(study.allocators))}
+    return headline(tuple(outcomes.values()), study.baseline, setting=setting(study, trace, outcomes))
+
+
+def _outcome(study: Study, at: int, runs: Sequence[Ran]) -> Outcome:
+    replays = "recorded_start" in catalog.allocator(study.allocators[at]).needs
+    return Outcome(
+        label=study.labels[at],
+        summaries=tuple(one.summary for one in runs),
+        jobs=tuple(one.result.jobs for one in runs),
+        replays=replays,
+        overflow=replays and any(one.summary["overflow_gpu_s"] for one in runs),
+        measured=tuple(measured(one.result, study.base.measure) for one in runs),
+    )

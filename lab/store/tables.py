@@ -1,0 +1,63 @@
+"""The tables of the library's database, and how they came to be, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import sqlalchemy as sa
+
+_META: Final = sa.MetaData()
+VERSIONS: Final = sa.Table("versions", _META, sa.Column("version", sa.Integer, primary_key=True), sa.Column("since_s", sa.Float, nullable=False))
+THINGS: Final = sa.Table(
+    "things",
+    _META,
+    sa.Column("kind", sa.String(16), primary_key=True),
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("created_s", sa.Float, nullable=False),
+    sa.Column("complete", sa.Boolean, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("manifest", sa.Text, nullable=False),
+)
+STUDIES: Final = sa.Table(
+    "studies",
+    _META,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("document", sa.Text, nullable=False),
+    sa.Column("title", sa.Text, nullable=False),
+)
+USES: Final = sa.Table(
+    "uses",
+    _META,
+    sa.Column("study", sa.String(64), sa.ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("run", sa.String(64), primary_key=True, index=True),
+)
+SHELF: Final = sa.Table(
+    "shelf",
+    _META,
+    sa.Column("owner", sa.String(64), primary_key=True),
+    sa.Column("study", sa.String(64), sa.ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("tags", sa.Text, nullable=False),
+    sa.Column("used_s", sa.Float, nullable=False),
+)
+
+OWNERS: Final = sa.Table(
+    "owners",
+    _META,
+    sa.Column("owner", sa.String(64), primary_key=True),
+    sa.Column("trace", sa.String(64), primary_key=True, index=True),
+)
+"""Who may delete a trace: the browsers that uploaded it."""
+
+
+def _first(connection: sa.Connection) -> None:
+    _META.create_all(connection, [THINGS, STUDIES, USES, SHELF])
+
+
+def _second(connection: sa.Connection) -> None:
+    _META.create_all(connection, [OWNERS])
+
+
+MIGRATIONS: Final[tuple[Callable[[sa.Connection], None], ...]] = (_first, _second)
+"""What brings a database from version n to n + 1, in order; version 0 is an empty one."""

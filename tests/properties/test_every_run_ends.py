@@ -1,0 +1,296 @@
+"""Every run ends: events at, and just before, everything that a run waits for, under every allocator and all its parameters.
+
+Seeds are random. Set TRAINYARD_SCENARIOS for more of them; a failing one is printed as
+TRAINYARD_SEED, under which the test repeats it, and belongs among the examples that are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from math import inf, isfinite
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from allocators import REGISTRY, make
+from sim.clock import LATEST_S, STEP_S, instant
+from sim.cluster import Cluster
+from sim.conditions import Conditions
+from sim.contract import Allocator, ParamInfo, Plan, Spec, View, parameters
+from sim.errors import TrainyardError
+from sim.faults import Faults
+from sim.overheads import Overheads
+from sim.perf.batch import Batch
+from sim.perf.parameter_server import ParameterServer
+from sim.perf.profiled import Profiled
+from sim.perf.rigid import Rigid
+from sim.perf.scaling import PowerLaw
+from sim.result import RunResult
+from sim.simulator import Simulator
+from sim.trace import Trace
+from tests.properties.invariants import check
+
+MANY = int(os.environ.get("TRAINYARD_SCENARIOS", "60"))
+ONLY = os.environ.get("TRAINYARD_SEED", "")
+LIMIT_S = 20
+"""Seconds of CPU that a scenario may take, both of its runs: most take a hundredth."""
+ROUNDS = 300
+"""Ticks and rounds of a run at most: spans are cut to it, as 1e9 s in rounds of 10 s is only long."""
+MOST_ROUNDS = 5000
+"""Up to the horizon: where jobs never get further, a policy is asked in every round until then."""
+KEPT: tuple[int, ...] = ()
+"""Seeds under which something went wrong once."""
+
+
+class NoEndError(Exception):
+    """A run has not ended within its time."""
+
+
+@contextmanager
+def limit(seconds: int) -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise NoEndError(f"no end after {seconds} s")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+# -- what is drawn ------------------------------------------------------------------------------
+
+
+def value(draw: random.Random, info: ParamInfo, depth: int) -> Any:
+    if info.kind == "choice":
+        return draw.choice(info.choices)
+    if info.kind == "bool":
+        return draw.random() < 0.5
+    if info.kind == "spec":
+        simple = [name for name in REGISTRY if depth == 0 or name not in {"partition", "switch", "dlrover"}]
+        return spec(draw, draw.choice(simple), depth + 1)
+    if info.kind == "numbers":
+        low = max(info.low or 0.0, 1.0)
+        return tuple(sorted({low * draw.choice((1, 2, 7, 60, 3250)) + at for at in range(draw.randint(1, 3))}))
+    low = info.low if info.low is not None else 0.0
+    high = info.high if info.high is not None else 1e9
+    picks = [low, min(high, max(low, 1e9)), info.default, *(min(max(info.default * f, low), high) for f in (0.1, 0.5, 3, 30))]
+    found = draw.choice([pick for pick in picks if isfinite(pick)])
+    return int(found) if info.kind == "int" else float(found)
+
+
+def spec(draw: random.Random, name: str, depth: int = 0) -> Spec:
+    chosen = {info.name: value(draw, info, depth) for info in parameters(REGISTRY[name]) if draw.random() < 0.4}
+    return Spec.of(name, **chosen)
+
+
+def built(draw: random.Random, name: str) -> tuple[Spec, Allocator]:
+    for _ in range(50):
+        found = spec(draw, name)
+        try:
+            return found, make(found)
+        except TrainyardError:  # parameters that contradict each other
+            continue
+    return Spec(name), make(Spec(name))
+
+
+def table(draw: random.Random, span_s: float) -> pd.DataFrame:
+    grid = draw.choice((1e-3, 1e-3, 1e-6, 1.0)) if span_s > 100 else 1e-6
+    count = draw.randint(2, 14)
+    burst = draw.choice((0.05, 0.3, 1.0))
+    rows = []
+    for at in range(count):
+        submit_s = round(draw.uniform(0, span_s * burst) / grid) * grid if at else 0.0
+        duration_s = max(round(draw.lognormvariate(0, 1.5) * span_s / 8 / grid) * grid, grid)
+        gpus = draw.choice((1, 1, 2, 3, 4, 8))
+        rows.append(
+            {
+                "job_id": f"j{at}",
+                "submit_time_s": submit_s,
+                "num_gpus": gpus,
+                "duration_s": min(duration_s, LATEST_S / 20),
+                "start_time_s": submit_s + round(draw.uniform(0, span_s) / grid) * grid,
+                "time_limit_s": draw.choice((float("nan"), duration_s, 2 * duration_s)),
+                "priority": float(draw.randint(0, 2)),
+                "vc": draw.choice(("a", "b")),
+                "partition": draw.choice(("a", "b")),
+                "user": draw.choice(("ann", "bob")),
+                "preemptible": draw.choice((1.0, 1.0, 1.0, 0.0)),
+                "min_gpus": max(1, gpus // 2),
+                "max_gpus": gpus * 2,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def staffed(draw: random.Random, frame: pd.DataFrame) -> pd.DataFrame:
+    count = len(frame)
+    workers = [float(draw.randint(1, 4)) for _ in range(count)]
+    return frame.drop(columns=["min_gpus", "max_gpus", "start_time_s"]).assign(
+        num_gpus=0,
+        model=[draw.choice(("wide_deep", "deepfm", "xdeepfm")) for _ in range(count)],
+        batch_size=[512 * at for at in workers],
+        asynchronous=[float(draw.random() < 0.7) for _ in range(count)],
+        workers=workers,
+        servers=[float(draw.randint(1, 2)) for _ in range(count)],
+        worker_cpus=2.0,
+        server_cpus=2.0,
+        worker_mem_gb=6.0,
+        worker_mem_need_gb=4.0,
+        server_mem_gb=[draw.choice((6.0, 30.0)) for _ in range(count)],
+        server_mem_need_gb=5.0,
+        server_mem_growth_gb=[draw.choice((0.0, 2.0, 8.0)) for _ in range(count)],
+    )
+
+
+def overheads(draw: random.Random, span_s: float) -> Overheads:
+    def some(most: float) -> float:
+        return min(draw.choice((0.0, 0.0, span_s / 100, span_s / 7, 1e-3)), most)
+
+    return Overheads(
+        start_s=some(86_400),
+        restart_s=some(86_400),
+        checkpoint_every_s=draw.choice((0.0, min(span_s / 10, 1e7), 1800.0)),
+        checkpoint_s=some(span_s / 100),
+        on_preempt=draw.choice(("checkpoint", "checkpoint", "lose_all", "forbidden")),
+        latency_s=draw.choice((0.0, 0.0, 1e-7, min(span_s / 50, 86_400))),
+        overlap_s=some(86_400),
+        relaunch_s=some(86_400),
+    )
+
+
+def cut(text: str, span_s: float, at: float) -> str:
+    return f"{text}:{instant(span_s * at)!r}:{instant(span_s * (at + 0.07)) + STEP_S!r}"
+
+
+def conditions(draw: random.Random, name: str, allocator: Allocator, span_s: float) -> tuple[Conditions, str]:
+    perf: Any = Rigid()
+    needs = allocator.needs
+    if "servers" in needs or (draw.random() < 0.15 and "scaling" not in needs and "profile" not in needs):
+        slow = draw.choice(("", ";".join(f"{cut(str(node), span_s, 0.11 * (node + 1))}:0.5" for node in (0, 2))))
+        perf = ParameterServer(slow=slow)
+    elif "profile" in needs:
+        perf = Profiled(stand_in="relative", efficiency=0.7)
+    elif "scaling" in needs:
+        perf = draw.choice((PowerLaw(), Batch())) if name in {"dp_elastic", "mip_elastic"} else PowerLaw()
+    outages = ";".join(cut(str(draw.randint(0, 2)), span_s, draw.random()) for _ in range(draw.randint(0, 2)))
+    faults = Faults(
+        mtbf_h=draw.choice((0.0, 0.0, span_s / 3600)),
+        mttr_h=min(span_s / 3600 / 20, 1e6),
+        interruptions_per_node_h=draw.choice((0.0, 0.0, min(3600 / span_s, 1e3))),
+        # A job without enough memory is tried 10,000 times if nobody limits that.
+        retries=draw.choice((-1, 3)) if isinstance(perf, Rigid) else 3,
+        outages=outages,
+    )
+    return Conditions(perf, overheads=overheads(draw, span_s), faults=faults, seed=draw.randint(0, 9)), type(perf).__name__
+
+
+class Watched:
+    """An allocator whose wake-ups are noted, for the second run to put events before them."""
+
+    def __init__(self, inner: Allocator) -> None:
+        self.inner, self.cadence, self.needs, self.card = inner, inner.cadence, inner.needs, inner.card
+        self.woken: list[float] = []
+
+    def allocate(self, view: View) -> Plan:
+        plan = self.inner.allocate(view)
+        if view.now_s < plan.wake_at_s < inf:
+            self.woken.append(plan.wake_at_s)
+        return plan
+
+
+def deadlines(result: RunResult, woken: list[float], allocator: Allocator) -> list[float]:
+    """What the first run waited for: ends, breaks and stops, crossings and rounds (wake-ups), repairs, ticks."""
+    found = {*result.segments["t0"], *result.segments["t1"], *woken[:500], *result.outages["t1"].dropna()}
+    paused = result.segments[result.segments["paused_s"] > 0]
+    found |= set(paused["t0"] + paused["paused_s"])
+    every_s = allocator.cadence.every_s
+    if every_s < inf:
+        found |= {every_s * tick for tick in range(1, 40)}
+    return sorted(at for at in found if 0.01 * STEP_S < at < LATEST_S / 4)
+
+
+def with_events(draw: random.Random, frame: pd.DataFrame, found: list[float]) -> pd.DataFrame:
+    """Submit jobs 1 ms, 1 us and 0 before deadlines."""
+    rows = []
+    for number, at_s in enumerate(draw.sample(found, min(len(found), 6))):
+        model = frame.iloc[draw.randrange(len(frame))].to_dict()
+        submit_s = max(0.0, at_s - draw.choice((1e-3, 1e-6, 0.0)))
+        late = {"start_time_s": submit_s + 1e-3} if "start_time_s" in model else {}
+        rows.append(model | late | {"job_id": f"e{number}", "submit_time_s": submit_s})
+    return pd.concat([frame, pd.DataFrame(rows)], ignore_index=True) if rows else frame
+
+
+def shortest_s(allocator: Allocator, chosen: Spec) -> float:
+    """The shortest period named anywhere in a spec, or the cadence's."""
+    periods = [allocator.cadence.every_s]
+    for name, setting in chosen.params:
+        if isinstance(setting, Spec):
+            periods.append(shortest_s(make(setting), setting))
+        elif name in {"round_s", "look_s", "plan_s", "interval_s", "every_s", "recompute_s"}:
+            periods.append(max(float(setting), STEP_S))
+    text = str(chosen)
+    if any(word in text for word in ("mip_elastic", "dp_elastic")):
+        periods = [period / 10 for period in periods]  # solvers
+    if any(word in text for word in ("hadar", "gavel")):
+        periods.append(360.0)
+    if "dlrover" in text:
+        periods.append(60.0)
+    return min(periods)
+
+
+def one(seed: int) -> None:
+    """Draw, run, put events before what was waited for, and run again."""
+    draw = random.Random(seed)
+    name = list(REGISTRY)[seed % len(REGISTRY)]
+    chosen, allocator = built(draw, name)
+    span_s = 10 ** draw.uniform(-3, 9)
+    span_s = min(span_s, ROUNDS * shortest_s(allocator, chosen))
+    under, perf = conditions(draw, name, allocator, span_s)
+    frame = table(draw, span_s)
+    # Slower and faster than speed 1, for which restarts count differently.
+    cluster = Cluster.parse(draw.choice(("2x8:v100,1x4:p100", "1x8:a100,2x4:h100")))
+    if perf == "ParameterServer":
+        frame, cluster = staffed(draw, frame), Cluster.parse("2x0:cpu/16c/64g,1x4:v100/16c/64g")
+    elif perf == "Profiled":
+        frame["model"] = [draw.choice(("ResNet-18", "LM")) for _ in range(len(frame))]
+    horizon_s = draw.choice((span_s * 40, span_s * 400))
+    horizon_s = min(horizon_s, MOST_ROUNDS * shortest_s(allocator, chosen), LATEST_S)
+    under = replace(under, horizon_s=horizon_s)
+    watched = Watched(allocator)
+    trace = Trace.of(frame)
+    first = Simulator(trace, cluster, watched, under).run()
+    check(first, trace, cluster, under)
+    trace = Trace.of(with_events(draw, frame, deadlines(first, watched.woken, allocator)))
+    check(Simulator(trace, cluster, make(chosen), under).run(), trace, cluster, under)
+
+
+def told(seed: int) -> None:
+    try:
+        with limit(LIMIT_S):
+            one(seed)
+    except BaseException as error:
+        chosen = built(random.Random(seed), list(REGISTRY)[seed % len(REGISTRY)])[0]
+        error.add_note(f"TRAINYARD_SEED={seed}: {chosen}")
+        raise
+
+
+@pytest.mark.parametrize("seed", KEPT)
+def test_what_went_wrong_once_does_not_again(seed: int) -> None:
+    told(seed)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="the limit on time needs signals")
+def test_every_run_ends_whatever_happens_just_before_its_deadlines() -> None:
+    first = secrets.randbelow(2**31)
+    for seed in [int(ONLY)] if ONLY else range(first, first + MANY):
+        told(seed)

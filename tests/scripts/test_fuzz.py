@@ -1,0 +1,70 @@
+"""Everything that the pages open, under files damaged at random: only our own errors, each one sentence."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from sim.errors import TrainyardError
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 55.0
+
+
+@pytest.mark.slow
+def test_other_inputs_every_time(capsys: pytest.CaptureFixture[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/fuzz.py", "--inputs", "20000", "--cpu-s", str(SECONDS)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    with capsys.disabled():
+        sys.stdout.write(f"\n{done.stdout.strip()}\n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    reached = re.search(r"([\d,]+) inputs, 0 kinds of faults", done.stdout)
+    assert reached is not None, done.stdout
+    assert int(reached[1].replace(",", "")) > 500
+
+
+def test_every_input_follows_from_its_seed(launcher: Callable[[str], ModuleType]) -> None:
+    launcher("fuzz")
+    inputs = sys.modules["_inputs"]
+    for make in (inputs.trace, inputs.cluster, inputs.scenario, inputs.profile):
+        assert [make(random.Random(f"3/{at}")) for at in range(8)] == [make(random.Random(f"3/{at}")) for at in range(8)]
+
+
+class Broken:
+    """Pages of which one raises."""
+
+    def __init__(self, error: Exception | None) -> None:
+        def one(_: random.Random) -> None:
+            if error is not None:
+                raise error
+
+        self.kinds: Mapping[str, Callable[[random.Random], None]] = {"one": one}
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (None, ""),
+        (TrainyardError("The file is empty. Choose another file."), ""),
+        (KeyError("x"), "KeyError"),
+        (TrainyardError(""), "no sentence"),
+        (TrainyardError("half a"), "no sentence"),
+    ],
+)
+def test_what_a_fault_is(launcher: Callable[[str], ModuleType], error: Exception | None, told: str) -> None:
+    found = launcher("fuzz").fault(Broken(error), "one", random.Random(0))
+    assert (told in found) if told else found == ""
+
+
+def test_an_input_that_takes_too_long_is_a_fault(launcher: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+    module = launcher("fuzz")
+    monkeypatch.setattr(module, "MOST_S", -1.0)
+    assert "of CPU time" in module.fault(Broken(None), "one", random.Random(0))

@@ -1,0 +1,68 @@
+"""Files from the browser: taken out of Streamlit's memory at once, and those that may be read again kept on the disk."""
+
+from __future__ import annotations
+
+import tempfile
+from io import BytesIO
+from typing import Any
+
+import streamlit as st
+from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from lab.store import StoreError
+from lab.store.files import made
+from ui import server
+
+
+def taken(file: Any, key: str) -> bytes:
+    """Return the bytes of a file that came through the `st.file_uploader` of a key, and let Streamlit forget them.
+
+    Notes
+    -----
+    Streamlit keeps a file for as long as its session, and sessions for minutes after they ended.
+    The field goes on showing its name.
+    """
+    data: bytes = file.getvalue()
+    context = get_script_run_ctx()
+    if context is not None and isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
+        context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
+    # The state of the widget has a copy until the next run of the page.
+    for copy in (file, st.session_state.get(key)):
+        if isinstance(copy, BytesIO):
+            copy.truncate(0)
+    return data
+
+
+class OnDisk:
+    """Bytes in a file without a name, which is gone with this object, and with the process.
+
+    Parameters
+    ----------
+    data : bytes
+        What is kept.
+
+    Raises
+    ------
+    StoreError
+        If the disk cannot take it.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        try:
+            # Beside the store, because a folder for temporary files may lie in memory.
+            self._file = tempfile.TemporaryFile(dir=made(server.store().root))  # noqa: SIM115 - lives as long as this object
+            self._file.write(data)
+            self._file.flush()
+        except OSError as error:
+            raise StoreError(f"The file cannot be kept while it is read ({error.strerror}). Free some space, then load it again.") from error
+
+    def read(self) -> bytes:
+        """Return the bytes."""
+        self._file.seek(0)
+        return self._file.read()
+
+    def __del__(self) -> None:
+        """Give the room on the disk back."""
+        if file := getattr(self, "_file", None):
+            file.close()
