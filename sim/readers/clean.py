@@ -21,6 +21,8 @@ WORDS: Final = {"submit_time_s": "submission time", "num_gpus": "GPU count", "du
 MOST: Final = {"submit_time_s": 1e14, "num_gpus": 1e7, "duration_s": LATEST_S}
 NOT_NEGATIVE: Final = ("cpus", "mem_gb", "min_gpus", "max_gpus", "time_limit_s")
 UNBOUNDED: Final = 1e300
+LAST_DATE_S: Final = 9.2e9
+"""Seconds since 1970 that a date of pandas can hold: until the year 2261."""
 LOST_TIME: Final = "the recorded start is before the submission: moved to the submission"
 
 
@@ -49,6 +51,8 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
     jobs = jobs.assign(**{column: jobs[column].astype(np.float64) for column in NUMBERS if column in jobs})
     jobs = _drop_unusable(jobs, draft)
     _refuse_milliseconds(jobs["submit_time_s"], name)
+    if draft.calendar:
+        jobs = report.drop(jobs, jobs["submit_time_s"].abs() > LAST_DATE_S, "the submission is centuries away from today", jobs["submit_time_s"])
     far = (jobs["submit_time_s"] - jobs["submit_time_s"].median()).abs() > LATEST_S / 2
     jobs = report.drop(jobs, far, "the submission is decades away from most others", jobs["submit_time_s"])
     jobs = _drop_cpu_jobs(jobs, report, options)

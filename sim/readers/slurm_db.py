@@ -101,9 +101,9 @@ def _resources(jobs: pd.DataFrame, cells: pd.DataFrame) -> None:
         jobs["time_limit_s"] = (minutes * 60).where(~minutes.isin(slurm.NO_VALUE) & (minutes > 0))
 
 
-def _gpu_counts(resources: str) -> dict[int, int]:
-    pairs = re.findall(r"(?:^|,)(\d+)=(\d+)", resources)
-    return {int(key): int(count) for key, count in pairs if int(key) in GPU_IDS}
+def _gpu_counts(resources: str) -> dict[int, float]:
+    pairs = re.findall(r"(?:^|,)(\d{1,9})=(\d+)", resources)
+    return {int(key): float(count) for key, count in pairs if int(key) in GPU_IDS}
 
 
 def _gpus(resources: str) -> float:
@@ -111,7 +111,7 @@ def _gpus(resources: str) -> float:
     if not counts:
         return np.nan
     # Sites that list a total beside a type repeat the same number; two types on one job differ or are not seen.
-    return float(counts[0] if len(set(counts)) == 1 else sum(counts))
+    return counts[0] if len(set(counts)) == 1 else sum(counts)
 
 
 def _gpu_type(resources: str) -> str:

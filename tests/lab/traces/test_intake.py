@@ -203,3 +203,16 @@ def test_a_time_limit_of_nothing_is_not_given(store: Store, limit: str) -> None:
     taken = intake.take(b"job_id,submit_time_s,num_gpus,duration_s,time_limit_s\na,0,1,60,%s\nb,1,1,60,90\n" % limit.encode(), "mine.csv", store)
     limits = load_source(taken.spec, store).trace.numbers("time_limit_s", -1)
     assert limits.tolist() == [-1, 90]
+
+
+def test_a_date_that_no_calendar_holds_costs_only_its_row(store: Store) -> None:
+    rows = b"id_job,state,time_submit,time_start,time_end,tres_alloc\n" + b"".join(b"%d,3,%d,%d,%d,1001=1\n" % (at, at, at, at + 60) for at in (1_700_000_000, 10**13))
+    taken = intake.take(rows, "mine.csv", store)
+    assert len(load_source(taken.spec, store).trace.frame) == 1
+    with pytest.raises(TraceError, match="centuries away from today"):
+        intake.take(rows.splitlines()[0] + b"\n" + rows.splitlines()[2], "mine.csv", store)
+
+
+def test_a_count_of_400_digits_is_no_count(store: Store) -> None:
+    rows = b"id_job,state,time_submit,time_start,time_end,tres_alloc\n1,3,100,100,160,1001=1\n2,3,100,100,160,1001=" + b"9" * 400 + b"\n"
+    assert len(load_source(intake.take(rows, "mine.csv", store).spec, store).trace.frame) == 1
