@@ -294,11 +294,11 @@ class Ledger:
         seen : mapping
             What each of its jobs held when it was made; a job that holds something else by now has changed.
         touched : set of int
-            Nodes that came or went meanwhile. Where a job stays because its new nodes are touched, so are its old ones: others may count on that room.
+            Nodes that came or went meanwhile. Where a job stays as it is, so do its nodes: others may count on that room.
         """
-        lost = set(touched)
-        valid = {job: grant for job, grant in changes.items() if self.grants.get(job) is seen[job]}
-        while void := [job for job, grant in valid.items() if grant and touches(grant, lost)]:
+        lost, valid = set(touched), dict(changes)
+        changed = {job for job in valid if self.grants.get(job) is not seen[job]}
+        while void := [job for job, grant in valid.items() if job in changed or (grant and touches(grant, lost))]:
             for job in void:
                 del valid[job]
                 if job in self.charged:

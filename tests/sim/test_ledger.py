@@ -320,3 +320,11 @@ class TestOverlaps:
         ledger.take(0, on(0, 3), ANY)
         with pytest.raises(Shortage, match="node 2: 3 GPUs asked, 2 free"):
             ledger.overlap(0, on(2, 3), ANY)
+
+
+def test_who_counted_on_the_room_of_a_job_that_changed_meanwhile_is_void() -> None:
+    # The plan stopped job 0 on node 0 and put job 1 there; job 0 has lost its copy on node 1 since, and still holds node 0.
+    ledger = ledger_of(room_of())
+    seen = {0: across({0: 3, 1: 3}), 1: None, 2: None}
+    ledger.take(0, on(0, 3), ANY)
+    assert ledger.still_valid({0: None, 1: on(0, 2), 2: on(1, 2)}, seen, set()) == {2: on(1, 2)}
