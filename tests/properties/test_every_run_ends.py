@@ -45,6 +45,8 @@ ROUNDS = 300
 """Ticks and rounds of a run at most: spans are cut to it, as 1e9 s in rounds of 10 s is only long."""
 MOST_ROUNDS = 5000
 """Up to the horizon: where jobs never get further, a policy is asked in every round until then."""
+MOST = {"periods": 3}
+"""Integer programs over many slots take minutes to be proved; they end."""
 KEPT: tuple[int, ...] = (2048648487,)
 """Seeds under which something went wrong once."""
 
@@ -84,7 +86,7 @@ def value(draw: random.Random, info: ParamInfo, depth: int) -> Any:
     low = info.low if info.low is not None else 0.0
     high = info.high if info.high is not None else 1e9
     picks = [low, min(high, max(low, 1e9)), info.default, *(min(max(info.default * f, low), high) for f in (0.1, 0.5, 3, 30))]
-    found = draw.choice([pick for pick in picks if isfinite(pick)])
+    found = min(draw.choice([pick for pick in picks if isfinite(pick)]), MOST.get(info.name, inf))
     return int(found) if info.kind == "int" else float(found)
 
 
