@@ -47,6 +47,8 @@ MOST_ROUNDS = 5000
 """Up to the horizon: where jobs never get further, a policy is asked in every round until then."""
 MOST = {"periods": 3}
 """Integer programs over many slots take minutes to be proved; they end."""
+SOLVERS = ("mip_elastic", "dp_elastic")
+"""Some hundredths of a second per decision."""
 KEPT: tuple[int, ...] = (2048648487,)
 """Seeds under which something went wrong once."""
 
@@ -241,8 +243,8 @@ def shortest_s(allocator: Allocator, chosen: Spec) -> float:
         elif name in {"round_s", "look_s", "plan_s", "interval_s", "every_s", "recompute_s"}:
             periods.append(max(float(setting), STEP_S))
     text = str(chosen)
-    if any(word in text for word in ("mip_elastic", "dp_elastic")):
-        periods = [period / 10 for period in periods]  # solvers
+    if any(word in text for word in SOLVERS):
+        periods = [period / 10 for period in periods]
     if any(word in text for word in ("hadar", "gavel")):
         periods.append(360.0)
     if "dlrover" in text:
@@ -266,6 +268,8 @@ def one(seed: int) -> None:
     elif perf == "Profiled":
         frame["model"] = [draw.choice(("ResNet-18", "LM")) for _ in range(len(frame))]
     horizon_s = draw.choice((span_s * 40, span_s * 400))
+    if any(name in str(chosen) for name in SOLVERS):  # nodes break once in a span
+        horizon_s = 10 * span_s
     horizon_s = min(horizon_s, MOST_ROUNDS * shortest_s(allocator, chosen), LATEST_S)
     under = replace(under, horizon_s=horizon_s)
     watched = Watched(allocator)
