@@ -267,7 +267,10 @@ def _followed(cone: Cone) -> Floats:
         missed = at.residuals()
         if at.is_end(missed):
             break
-        onward = _advanced(at, missed, minus, degree)
+        try:
+            onward = _advanced(at, missed, minus, degree)
+        except np.linalg.LinAlgError:  # so near the end that equations have become alike
+            break
         if not onward.is_inside():
             break
         at = onward
