@@ -7,6 +7,7 @@ from typing import Final
 
 import pandas as pd
 
+from sim.clock import LATEST_S
 from sim.errors import TraceError
 from sim.readers.cells import Instants, booleans, instants, is_unix, names, numbers, text
 from sim.readers.format import SECONDS, Draft, Format, ReadOptions
@@ -111,7 +112,9 @@ def draft_of(frame: pd.DataFrame, mapping: Mapping[str, str], report: Report, na
                 report.alter(jobs, unreadable, f"{native} is not a number: taken as not given", raw[native])
         else:
             jobs[native] = names(raw[native]) if native == "job_id" else text(raw[native])
-    median_s = float(jobs["duration_s"].median()) if "duration_s" in jobs else 0.0
+    durations = jobs["duration_s"] if "duration_s" in jobs else pd.Series(dtype="float64")
+    # What is dropped for its size says nothing of the unit that the others are in.
+    median_s = float(durations[durations <= LATEST_S].median())
     if median_s > LONG_S:
         report.warnings.append(
             f"The median duration is {median_s / 86_400:,.0f} days when read in {options.duration_unit}; choose another unit if that is absurd."

@@ -206,6 +206,13 @@ def test_absurd_durations_are_warned_about() -> None:
     assert "1,000 days" in got.warnings[0]
 
 
+def test_the_median_duration_is_of_jobs_that_are_kept() -> None:
+    """With the impossible 5e11 s the median of two would be 2,893,519 days, of a job of 50 s."""
+    got = checked(b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,5e11\nb,10,1,50\n")
+    assert reasons(got) == {"the duration is too large to be real": 1}
+    assert got.warnings == ()
+
+
 ISO = "job_id,submit_time_s,num_gpus,duration_s,start_time_s\na,{},1,5,{}\nb,{},1,5,{}\n"
 
 
