@@ -206,7 +206,9 @@ def test_a_time_limit_of_nothing_is_not_given(store: Store, limit: str) -> None:
 
 
 def test_a_date_that_no_calendar_holds_costs_only_its_row(store: Store) -> None:
-    rows = b"id_job,state,time_submit,time_start,time_end,tres_alloc\n" + b"".join(b"%d,3,%d,%d,%d,1001=1\n" % (at, at, at, at + 60) for at in (1_700_000_000, 10**13))
+    rows = b"id_job,state,time_submit,time_start,time_end,tres_alloc\n" + b"".join(
+        b"%d,3,%d,%d,%d,1001=1\n" % (at, at, at, at + 60) for at in (1_700_000_000, 10**13)
+    )
     taken = intake.take(rows, "mine.csv", store)
     assert len(load_source(taken.spec, store).trace.frame) == 1
     with pytest.raises(TraceError, match="centuries away from today"):
