@@ -15,15 +15,15 @@ _TICKS: Final = {-5: "1/32", -4: "1/16", -3: "1/8", -2: "1/4", -1: "1/2", 0: "sa
 _STRIPES: Final = "rgba(255, 255, 255, 0.7)"
 
 
-def winners(histogram: pd.DataFrame, shares: tuple[float, float, float], colour: str, title: str = "", beside: Sequence[str] = ()) -> go.Figure:
+def winners(histogram: pd.DataFrame, parts: tuple[str, str, str], colour: str, title: str = "", beside: Sequence[str] = ()) -> go.Figure:
     """Draw the jobs whose completion time changed, by its ratio to that under the baseline, on a symmetric log axis with "same" in the middle.
 
     Parameters
     ----------
     histogram : DataFrame
         `low` and `high` (ratio, edges of a bin) and `jobs`.
-    shares : (float, float, float)
-        Of all jobs compared, 0 to 1: faster, as before, slower. Written above their side.
+    parts : (str, str, str)
+        How many of all jobs compared are faster, as before and slower. Written above their side.
     colour : str
         Of the policy. Slower jobs are hatched as well, so that sides are told apart without colour.
     title : str
@@ -52,12 +52,8 @@ def winners(histogram: pd.DataFrame, shares: tuple[float, float, float], colour:
     y = {"rangemode": "tozero", "title": {"text": "jobs"}}
     drawn = figure(traces, title, 320, legend_px=max(24, legend_px(beside, NARROW_PX)), xaxis=x, yaxis=y, showlegend=False, bargap=0)
     drawn.add_vline(x=0, line={"color": NEUTRAL, "width": 2})
-    words = zip(("← faster {}", "same {}", "slower {} →"), shares, (0.0, 0.5, 1.0), ("left", "center", "right"), strict=True)
-    for text, share, at, anchor in words:
+    words = zip(("← faster {}", "same {}", "slower {} →"), parts, (0.0, 0.5, 1.0), ("left", "center", "right"), strict=True)
+    for text, part, at, anchor in words:
         place = {"xref": "paper", "x": at, "xanchor": anchor, "yref": "paper", "y": 1, "yanchor": "bottom", "yshift": 2}
-        drawn.add_annotation(text=f"<b>{text.format(_percent(share))}</b>", showarrow=False, font={"size": TEXT_PX}, **place)
+        drawn.add_annotation(text=f"<b>{text.format(part)}</b>", showarrow=False, font={"size": TEXT_PX}, **place)
     return drawn
-
-
-def _percent(share: float) -> str:
-    return "< 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lab.readable import change
-from lab.results import compare, outcomes
+from lab.results import compare, meaning, outcomes
 from lab.results.compare import Floats, Mask, Outcome, of_jobs, ratio
 from lab.results.outcomes import Shown
 from lab.words import numbers, plural
@@ -63,14 +63,19 @@ class Grouped:
         `group`, `label`, `jobs` (compared, over all repeats), `value` in seconds with `low` and `high`, and `change` against the baseline.
     left_out : int
         Jobs that not every policy completed, over all repeats.
+    few : bool
+        Whether a group has too few jobs for a change in per cent; its `change` is NaN.
     """
 
     table: pd.DataFrame
     left_out: int
+    few: bool = False
 
     def finding(self, baseline: str, what: str) -> str:
         """Return the largest gain and the largest loss of a group against the baseline, of `what` (a value of `WHATS`)."""
         known = self.table.dropna(subset=["change"]).sort_values("change").to_dict("records")
+        if self.few and not known:
+            return "Too few jobs in each group for percentages."
         told = []
         for word, row in (("falls", known[0]), ("rises", known[-1])) if known else ():
             size = float(row["change"])
@@ -82,7 +87,8 @@ class Grouped:
         """Return what stands below its figure; for `together` see `compare.together`."""
         are = "is" if self.left_out == 1 else "are"
         lacking = f" {plural(self.left_out, 'job')} that not every policy completed {are} left out." if self.left_out else ""
-        return f"Open mark: {baseline}, joined to the others. Jobs completed under all of these policies{together}.{lacking}"
+        few = f" Groups of fewer than {meaning.FEWEST_IN_GROUP} jobs, or of fewer than {meaning.FEWEST_JOBS} in all, have no percentages." if self.few else ""
+        return f"Open mark: {baseline}, joined to the others. Jobs completed under all of these policies{together}.{lacking}{few}"
 
 
 def groupings(trace: Trace, jobs: pd.DataFrame) -> dict[str, Grouping]:
@@ -140,13 +146,16 @@ def by_group(shown: Shown, grouping: Grouping, titles: Collection[str], what: st
     counts = np.array([np.bincount(grouping.codes[both], minlength=len(grouping.names)) for both in common])
     sums = {one.label: np.array([_sums(one, turn, what, grouping, common[turn]) for turn in turns]) for one in made}
     rows = []
+    # Of each repeat: the same few jobs again are no more jobs.
+    few = (counts.max(axis=0) < meaning.FEWEST_IN_GROUP) | (counts.sum(axis=1).max() < meaning.FEWEST_JOBS)
     for at in np.flatnonzero(counts.sum(axis=0)):
         jobs = int(counts[:, at].sum())
         for one in made:
-            own = sums[one.label][:, at]
-            rows.append({"group": grouping.names[at], "label": one.label, "jobs": jobs, **_mean(sums[base.label][:, at], own, jobs, compared=one is not base)})
+            mean = _mean(sums[base.label][:, at], sums[one.label][:, at], jobs, compared=one is not base)
+            rows.append({"group": grouping.names[at], "label": one.label, "jobs": jobs, **mean} | ({"change": np.nan} if few[at] else {}))
     measured = sum(int(one.sum()) for one in base.measured)
-    return Grouped(pd.DataFrame(rows, columns=["group", "label", "jobs", "value", "low", "high", "change"]), measured - int(counts.sum()))
+    table = pd.DataFrame(rows, columns=["group", "label", "jobs", "value", "low", "high", "change"])
+    return Grouped(table, measured - int(counts.sum()), bool(few[counts.any(axis=0)].any()))
 
 
 def only(shown: Shown, members: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:

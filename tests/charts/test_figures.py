@@ -36,7 +36,7 @@ def test_jct_curves_of_nothing() -> None:
 
 def test_winners_stand_left_of_the_middle_and_losers_are_hatched_right_of_it() -> None:
     table = pd.DataFrame({"low": [0.25, 0.5, 1.0, 2.0], "high": [0.5, 1.0, 2.0, 4.0], "jobs": [1, 3, 4, 0]})
-    figure = charts.winners(table, (0.4, 0.201, 0.004), STYLE["sjf"][0], "Who wins?")
+    figure = charts.winners(table, ("40 %", "20 %", "less than 1 %"), STYLE["sjf"][0], "Who wins?")
     faster, slower = figure.data
     assert (faster.x.tolist(), faster.y.tolist()) == ([-1.5, -0.5], [1, 3])
     assert (slower.x.tolist(), slower.y.tolist()) == ([0.5, 1.5], [4, 0])
@@ -44,7 +44,7 @@ def test_winners_stand_left_of_the_middle_and_losers_are_hatched_right_of_it() -
     assert list(faster.customdata) == ["0.25 to 0.5 times as long", "0.5 to 1 times as long"]
     assert figure.layout.xaxis.ticktext == ("1/4", "1/2", "same", "2 ×", "4 ×")
     assert figure.layout.xaxis.range[0] == -figure.layout.xaxis.range[1]
-    assert [note.text for note in figure.layout.annotations] == ["<b>← faster 40 %</b>", "<b>same 20 %</b>", "<b>slower < 1 % →</b>"]
+    assert [note.text for note in figure.layout.annotations] == ["<b>← faster 40 %</b>", "<b>same 20 %</b>", "<b>slower less than 1 % →</b>"]
     assert figure.layout.shapes[0].x0 == 0
 
 

@@ -10,7 +10,7 @@ import streamlit as st
 
 import charts
 from lab.front import TrainyardError, load_trace
-from lab.results import groups
+from lab.results import groups, meaning
 from lab.results.compare import together
 from lab.results.groups import WHATS, Grouped, Grouping
 from lab.results.outcomes import Report, Shown
@@ -32,13 +32,13 @@ def changes(said: Report, look: tables.Look) -> None:
     above, below = st.container(), st.container()
     title = below.selectbox("Policy", titles, first, key="winners_policy", width=320, persist_state=_KEEP) if len(titles) > 1 else titles[0]
     change = said.changes[title]
-    shares = (change.faster, change.same, change.slower)
+    parts = meaning.told_parts(change, int(said.counts["repeats"].iloc[0]))
     question = f"Who wins, who loses under {title}?"
-    told = f"Of {words.plural(change.jobs, 'job')}{together(said.counts)} under {title}, {words.share(change.faster)} take less time "
-    told += f"than under {said.baseline}, {words.share(change.same)} as long, {words.share(change.slower)} longer."
+    told = f"Of {words.plural(change.jobs, 'job')}{together(said.counts)} under {title}, {parts[0]} take less time "
+    told += f"than under {said.baseline}, {parts[1]} as long, {parts[2]} longer."
     colour = look.style[title][0]
     beside = look.drawn(said.labels)
-    drawn = figure.kept(("winners", said.mark, title), lambda: charts.winners(change.histogram, shares, colour, charts.literal(question), beside))
+    drawn = figure.kept(("winners", said.mark, title), lambda: charts.winners(change.histogram, parts, colour, charts.literal(question), beside))
     with above:
         figure.draw(drawn, "winners", told, lambda: change.histogram.rename(columns=_HISTOGRAM))
     st.caption(words.plain(f"{told} Drawn are those that change; beyond 32 times they are in the outermost bars."))

@@ -76,7 +76,9 @@ def test_many_users_are_capped_and_said() -> None:
     assert found.codes.tolist() == [*range(12), *([12] * 8)]
 
 
-def test_means_of_groups_are_those_of_their_jobs(shown: Shown) -> None:
+def test_means_of_groups_are_those_of_their_jobs(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "FEWEST_IN_GROUP", 0)
+    monkeypatch.setattr(meaning, "FEWEST_JOBS", 0)
     trace, jobs = trace_and_jobs(shown)
     way = groups.groupings(trace, jobs)["size"]
     found = groups.by_group(shown, way, shown.titles)
@@ -128,6 +130,26 @@ def test_the_finding_is_the_largest_gain_and_the_largest_loss() -> None:
     assert found.note("A", " (2 repeats together)").endswith("policies (2 repeats together). 1 job that not every policy completed is left out.")
     none = groups.Grouped(found.table.assign(change=0.0), 0)
     assert none.finding("A", "mean JCT") == "No group's mean JCT differs from that under A."
+
+
+def test_of_few_jobs_nothing_is_told_in_per_cent(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve jobs, seven of them on one GPU: too few in all, and with ten a group too few in each."""
+    way = groups.groupings(*trace_and_jobs(shown))["size"]
+    found = groups.by_group(shown, way, shown.titles)
+    assert found is not None
+    assert found.table["change"].isna().all()
+    assert found.table["value"].notna().all()
+    assert found.finding("FIFO", "mean JCT") == "Too few jobs in each group for percentages."
+    assert found.note("FIFO", "").endswith("Groups of fewer than 10 jobs, or of fewer than 30 in all, have no percentages.")
+    # Twelve jobs are enough for once, and so are as many as the largest group has; the others stay.
+    counts = np.bincount(way.codes)
+    monkeypatch.setattr(meaning, "FEWEST_JOBS", 12)
+    monkeypatch.setattr(meaning, "FEWEST_IN_GROUP", int(counts.max()))
+    some = groups.by_group(shown, way, shown.titles)
+    assert some is not None
+    told = some.table.dropna(subset=["change"])
+    assert set(told["group"]) == {way.names[at] for at in np.flatnonzero(counts == counts.max())}
+    assert some.few
 
 
 def test_without_the_baseline_nothing_is_grouped(shown: Shown) -> None:

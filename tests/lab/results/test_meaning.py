@@ -9,7 +9,7 @@ import pytest
 
 from lab import start
 from lab.results import meaning
-from lab.results.compare import Outcome
+from lab.results.compare import Change, Outcome
 from lab.results.meaning import setting
 from lab.results.trust import Explained, explained
 from lab.scenario import EXACT
@@ -127,6 +127,14 @@ def test_fewer_than_30_completed_jobs_are_few() -> None:
     found = meaning.few([ran("A", queue(29, 1.0, 1.0)), ran("B", queue(1, 1.0, 1.0))])
     assert found is not None
     assert found.sentence == "Only 29 jobs were completed: too few for percentages."
+
+
+def test_who_gains_among_few_jobs_is_told_in_numbers() -> None:
+    nobody = pd.DataFrame({"low": [], "high": [], "jobs": []})
+    assert meaning.told_parts(Change(40, 0.25, 0.5, nobody), 1) == ("50 %", "25 %", "25 %")
+    assert meaning.told_parts(Change(12, 0.25, 0.5, nobody), 1) == ("6", "3", "3")
+    # Twelve jobs five times are still twelve jobs.
+    assert meaning.told_parts(Change(60, 0.25, 0.5, nobody), 5) == ("30", "15", "15")
 
 
 def test_fewer_than_three_repeats_of_something_random() -> None:
