@@ -83,7 +83,7 @@ class Scene:
         self.shown, self.said, self.trace = shown, said, trace
         self.cluster = shown.study.base.cluster
         # By the place in the study, as on the pages: a policy has one colour everywhere.
-        style = charts.policy_style(shown.titles, shown.titles[shown.study.baseline])
+        style = charts.policy_style(shown.titles, shown.titles[shown.baseline])
         self.style = {title: style[title] for title in drawn(said.labels, said.baseline)}
         self.types = charts.type_style([kind.name for kind in self.cluster.types])
         self.axis = charts.TimeAxis(0.0, max(said.end_s, 1.0))

@@ -33,7 +33,7 @@ def gather(study: Study) -> Shown:
     if mark not in known:
         keys = keys_of(mark, study)
         entries = tuple(tuple(entry for key in own if (entry := _entry(key))) for own in keys)
-        known[mark] = Shown(study, outcomes.titles(study.allocators), keys, entries)
+        known[mark] = Shown(study, outcomes.titles(study.allocators), keys, entries, outcomes.stand_in(study, entries, server.store()))
     return known[mark]
 
 

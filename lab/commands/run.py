@@ -85,12 +85,13 @@ class Finished:
 
 
 class Part(NamedTuple):
-    """What is compared under one performance model: a study, its runs, and why policies were skipped, by their label."""
+    """What is compared under one performance model: a study, its runs, why policies were skipped, by their label, and all that was asked for."""
 
     study: Study
     labels: tuple[str, ...]
     done: list[Finished]
     skipped: dict[str, str]
+    asked: Study
 
 
 def command_run(args: argparse.Namespace) -> None:
@@ -131,7 +132,7 @@ def _parts(args: argparse.Namespace, study: Study, trace: Trace) -> list[Part]:
     for perf, places in found:
         whole = with_model(study, "perf", perf)
         suffix = f" ({perf.name})" if parts else ""
-        parts.append(Part(whole.only(places) if places else whole, tuple(f"{study.labels[at]}{suffix}" for at in places), [], {}))
+        parts.append(Part(whole.only(places) if places else whole, tuple(f"{study.labels[at]}{suffix}" for at in places), [], {}, study))
     served = {at for _, places in found for at in places}
     for at, spec in enumerate(study.allocators):
         if at not in served:
@@ -295,7 +296,11 @@ def _headline(part: Part, trace: Trace) -> Headline | None:
     ran = sorted({one.policy for one in part.done})
     if not ran:
         return None
-    return headline_of(part.study.only(ran), trace, [Ran(one.result, one.summary) for one in part.done])
+    study = part.study.only(ran)
+    asked = part.asked
+    there = study.allocators[study.baseline] == asked.allocators[asked.baseline]
+    runs = [Ran(one.result, one.summary) for one in part.done]
+    return headline_of(study, trace, runs, "" if there else asked.labels[asked.baseline])
 
 
 def _answer(part: Part, trace: Trace) -> list[str]:

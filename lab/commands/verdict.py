@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lab import catalog
@@ -22,7 +23,7 @@ class Ran(NamedTuple):
     summary: Mapping[str, Any]
 
 
-def headline_of(study: Study, trace: Trace, runs: Sequence[Ran]) -> Headline:
+def headline_of(study: Study, trace: Trace, runs: Sequence[Ran], asked: str = "") -> Headline:
     """Return the headline of a study.
 
     Parameters
@@ -31,10 +32,12 @@ def headline_of(study: Study, trace: Trace, runs: Sequence[Ran]) -> Headline:
         What was asked, and its jobs.
     runs : sequence of Ran
         All repeats of the first policy, then those of the next one.
+    asked : str
+        See `lab.results.meaning.Setting`.
     """
     turns = study.repeats
     outcomes = {at: _outcome(study, at, runs[at * turns : (at + 1) * turns]) for at in range(len(study.allocators))}
-    return headline(tuple(outcomes.values()), study.baseline, setting=setting(study, trace, outcomes))
+    return headline(tuple(outcomes.values()), study.baseline, setting=replace(setting(study, trace, outcomes), asked=asked))
 
 
 def _outcome(study: Study, at: int, runs: Sequence[Ran]) -> Outcome:

@@ -137,10 +137,10 @@ def by_group(shown: Shown, grouping: Grouping, titles: Collection[str], what: st
     Over jobs that all of these policies completed, so that none looks better by dropping some. Intervals are those of `compare.ratio`, of the change
     against the baseline, laid around the baseline's mean: only repeats give them.
     """
-    if shown.study.baseline not in shown.places:
+    if shown.baseline not in shown.places:
         return None
-    others = [at for at in shown.places if at != shown.study.baseline and shown.titles[at] in titles]
-    made = [outcomes.outcome(shown, at) for at in (shown.study.baseline, *others)]
+    others = [at for at in shown.places if at != shown.baseline and shown.titles[at] in titles]
+    made = [outcomes.outcome(shown, at) for at in (shown.baseline, *others)]
     base, turns = made[0], range(len(made[0].jobs))
     common = [np.logical_and.reduce([one.done(turn) for one in made]) for turn in turns]
     counts = np.array([np.bincount(grouping.codes[both], minlength=len(grouping.names)) for both in common])
@@ -180,7 +180,7 @@ def only(shown: Shown, members: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
         If a stored result was removed meanwhile.
     """
     made = [_restricted(outcomes.outcome(shown, at), members) for at in shown.places]
-    table = compare.table(made, shown.places.index(shown.study.baseline))
+    table = compare.table(made, shown.places.index(shown.baseline))
     return table[table["metric"].isin(_METRICS)].reset_index(drop=True), compare.counts(made)
 
 

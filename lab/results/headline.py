@@ -127,6 +127,8 @@ def headlines(
         return dict.fromkeys(goals, common)
     told = _Told(tuple(outcomes), base, _cells(table(outcomes, baseline) if rows is None else rows), found)
     limits = [*_general(outcomes, base, setting, found), *common]
+    if setting.asked:
+        limits.append(Limit("clear", f"Compared with {base.label}, because {setting.asked}, the baseline chosen, cannot run here."))
     return {goal: _on(goal, told, limits, setting) for goal in goals}
 
 

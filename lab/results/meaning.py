@@ -83,6 +83,8 @@ class Setting:
         Whether something is drawn at random that decisions depend on: failures, errors of beliefs.
     references : mapping of int
         Label of a policy that should explain a recording -> its place in the study.
+    asked : str
+        Label of the baseline that was asked for, where it cannot run and another one stands in; "" = it is there.
     """
 
     trace: Trace | None = None
@@ -91,6 +93,7 @@ class Setting:
     scale: float = 1.0
     random: bool = False
     references: Mapping[str, int] = field(default_factory=dict)
+    asked: str = ""
 
 
 UNKNOWN: Final = Setting()

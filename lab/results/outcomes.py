@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from lab import catalog, profiles
+from lab import catalog, profiles, start
 from lab.results import compare
 from lab.results.assumed import assumed
 from lab.results.compare import Change, Floats, Mask, Outcome
@@ -23,6 +24,7 @@ from lab.store import FRAMES, Entry, Store
 from lab.study import Study, unusual
 from lab.traces.sources import load_trace
 from lab.words import plural
+from sim.errors import TrainyardError
 from sim.metrics import Usage, measured
 from sim.params import Spec
 from sim.result import RunResult
@@ -51,12 +53,20 @@ class Shown:
         Per policy, one per repeat.
     entries : tuple of tuple of Entry
         Those that are stored.
+    instead : int or None
+        Place of the policy that the others are compared with because the baseline cannot run here; None = with the baseline.
     """
 
     study: Study
     titles: tuple[str, ...]
     keys: tuple[tuple[str, ...], ...]
     entries: tuple[tuple[Entry, ...], ...]
+    instead: int | None = None
+
+    @property
+    def baseline(self) -> int:
+        """The place of the policy that the others are compared with."""
+        return self.study.baseline if self.instead is None else self.instead
 
     def complete(self, at: int) -> bool:
         """Tell whether all repeats of a policy are there."""
@@ -70,7 +80,7 @@ class Shown:
     @property
     def mark(self) -> str:
         """A text that changes when more runs are complete: the key of whatever is derived from them."""
-        return "|".join([str(self.study.baseline), *self.titles, *(key for at in self.places for key in self.keys[at])])
+        return "|".join([str(self.baseline), *self.titles, *(key for at in self.places for key in self.keys[at])])
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +207,17 @@ def gather(study: Study, store: Store) -> Shown:
     """
     made = keys(study, store)
     entries = tuple(tuple(entry for key in own if (entry := store.get(key))) for own in made)
-    return Shown(study, titles(study.allocators), made, entries)
+    return Shown(study, titles(study.allocators), made, entries, stand_in(study, entries, store))
+
+
+def stand_in(study: Study, entries: Sequence[Sequence[Entry]], store: Store) -> int | None:
+    """Return the place of the first policy that can run on the trace if the baseline cannot; None = it can, or nothing is there to compare."""
+    if entries[study.baseline] or not any(entries):
+        return None
+    with suppress(TrainyardError):
+        able = [at for at in range(len(study.allocators)) if not start.reason(study, at, store)]
+        return able[0] if able and study.baseline not in able else None
+    return None
 
 
 def report(shown: Shown, store: Store) -> Report | None:
@@ -212,7 +232,7 @@ def report(shown: Shown, store: Store) -> Report | None:
     if not places:
         return None
     outcomes = [outcome(shown, at) for at in places]
-    base = places.index(shown.study.baseline) if (based := shown.study.baseline in places) else 0
+    base = places.index(shown.baseline) if (based := shown.baseline in places) else 0
     table = compare.table(outcomes, base)
     trace = load_trace(shown.study.base.trace, store)
     said = _headlines(shown, outcomes, base, table, trace)
@@ -230,7 +250,7 @@ def report(shown: Shown, store: Store) -> Report | None:
     return Report(
         mark=shown.mark,
         labels=tuple(firsts),
-        baseline=shown.titles[shown.study.baseline] if based else "",
+        baseline=shown.titles[shown.baseline] if based else "",
         headlines=said,
         table=table,
         changes=compare.changes(outcomes, base) if based and told.verdict not in _UNTOLD else {},
@@ -301,11 +321,12 @@ def _headlines(shown: Shown, outcomes: Sequence[Outcome], base: int, table: pd.D
     known = set(table.loc[table["value"].notna(), "metric"])
     goals = [goal for goal in GOALS if goal in known] or [next(iter(GOALS))]
     known_of = setting(shown.study, trace, dict(zip(shown.places, outcomes, strict=True)))
+    known_of = replace(known_of, asked="" if shown.instead is None else shown.titles[shown.study.baseline])
     said = headlines(outcomes, base, goals, table, len(shown.titles) - len(outcomes), known_of)
     first = next(iter(said.values()))
-    if shown.study.baseline in shown.places or first.verdict == "overload":
+    if shown.baseline in shown.places or first.verdict == "overload":
         return said
-    waits = f"{shown.titles[shown.study.baseline]} is not complete, so nothing is compared yet."
+    waits = f"{shown.titles[shown.baseline]} is not complete, so nothing is compared yet."
     return {goals[0]: Headline("nothing", waits, load=first.load)}
 
 

@@ -131,6 +131,16 @@ def test_a_policy_that_cannot_run_is_said_and_not_started(visit: Open, tiny: Stu
     assert not app.warning
 
 
+def test_a_baseline_that_cannot_run_is_replaced_and_said(visit: Open, tiny: Study, pool: FakePool) -> None:
+    study = replace(tiny, allocators=(Spec("greedy_elastic"), Spec("fifo"), Spec("srtf")), baseline=0)
+    finish(pool, study, [1, 2])
+    app = visit("compare", study)
+    assert "Compared with FIFO, because Greedy elastic, the baseline chosen, cannot run here." in [caption.value for caption in app.caption]
+    rows = next(block.body for block in app.get("html") if "<table" in block.body)
+    assert re.search(r'FIFO <span class="unit">\(baseline\)', rows)
+    assert "winners" in charts_of(app)
+
+
 def test_stale_results_stay_with_the_list_of_changes(visit: Open, tiny: Study, pool: FakePool) -> None:
     finish(pool, tiny)
     app = visit("compare", tiny)

@@ -210,9 +210,9 @@ def trust(said: Report) -> None:
 
 def look(shown: Shown) -> tables.Look:
     """Return how the policies of a study are drawn: by their place in it, so that one that comes later changes no colour."""
-    baseline = shown.titles[shown.study.baseline]
+    baseline = shown.titles[shown.baseline]
     dark = getattr(st.context.theme, "type", "light") == "dark"
-    return tables.Look(charts.policy_style(shown.titles, baseline), baseline if shown.complete(shown.study.baseline) else "", dark)
+    return tables.Look(charts.policy_style(shown.titles, baseline), baseline if shown.complete(shown.baseline) else "", dark)
 
 
 def _parts_alt(table: pd.DataFrame) -> str:

@@ -29,7 +29,7 @@ _DIFFERENCE: Final = "difference"
 def policies(said: Report, shown: Shown) -> list[int]:
     """Draw the choice of the policy and of the one it is seen against; return their places in the study."""
     titles = {str(at): shown.titles[at] for at in shown.places}
-    base = str(shown.study.baseline)
+    base = str(shown.baseline)
     told = comparison.subject(said)
     first = next((at for at in titles if at != base and titles[at] == told), next((at for at in titles if at != base), next(iter(titles))))
     with st.container(horizontal=True, vertical_alignment="bottom"):

@@ -107,7 +107,7 @@ def _remembered(turn: Turn) -> str:
 def _policy(shown: Shown) -> int:
     """Draw the choice of the run; return its place in the study."""
     titles = {str(at): shown.titles[at] for at in shown.places}
-    first = next((at for at in titles if at != str(shown.study.baseline)), next(iter(titles)))
+    first = next((at for at in titles if at != str(shown.baseline)), next(iter(titles)))
     return int(view.choice(st.selectbox, "The run under", list(titles), view.POLICY, first, format_func=titles.__getitem__, width=320))
 
 

@@ -540,6 +540,15 @@ def test_a_slurm_configuration_is_a_cluster_and_what_was_assumed_is_said(call: C
 ELASTIC = ("--allocator", "fifo", "--allocator", "greedy_elastic")
 
 
+def test_a_baseline_that_cannot_run_is_said_to_be_replaced(call: Call) -> None:
+    code, out, _ = call("run", "--trace", "sample:tiny", "--allocator", "greedy_elastic", "--allocator", "fifo", "--allocator", "srtf", "--json")
+    assert code == 0
+    also = json.loads(out)["headline"]["also"]
+    assert also[-1] == "Compared with fifo, because greedy_elastic, the baseline chosen, cannot run here."
+    _, out, _ = call("run", "--trace", "sample:tiny", "--allocator", "fifo", "--allocator", "greedy_elastic", "--allocator", "srtf")
+    assert "the baseline chosen" not in out
+
+
 def test_a_policy_that_cannot_run_is_skipped_and_the_others_run(call: Call) -> None:
     code, out, err = call(*RUN[:-2], *ELASTIC, "--allocator", "sjf", "--json")
     document = json.loads(out)

@@ -61,6 +61,25 @@ def test_without_the_baseline_nothing_is_compared(study: Study, store: Store) ->
     assert "slower" not in set(said.table["metric"])
 
 
+def test_the_first_that_can_run_stands_in_for_a_baseline_that_cannot(study: Study, store: Store) -> None:
+    """Jobs of one size: nothing for a policy that resizes them, whatever is stored."""
+    others = replace(study, allocators=(Spec("greedy_elastic"), Spec("fifo"), Spec("srtf")), baseline=0)
+    finish(others, store, (2,))
+    waiting = outcomes.report(outcomes.gather(others, store), store)
+    assert waiting is not None
+    assert waiting.headline == "FIFO is not complete, so nothing is compared yet."
+    finish(others, store, (1,))
+    shown = outcomes.gather(others, store)
+    assert shown.baseline == 1
+    said = outcomes.report(shown, store)
+    assert said is not None
+    assert said.baseline == "FIFO"
+    assert said.told.also[-1] == "Compared with FIFO, because Greedy elastic, the baseline chosen, cannot run here."
+    assert said.changes.keys() == {"SRTF"}
+    # What was asked for stays.
+    assert shown.study.baseline == 0
+
+
 def test_a_complete_study(study: Study, store: Store) -> None:
     finish(study, store, tuple(range(len(study.allocators))))
     shown = outcomes.gather(study, store)
