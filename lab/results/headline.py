@@ -28,6 +28,8 @@ GOALS: Final[Mapping[str, str]] = {
 }
 """Metrics that one may be after -> what they are called in a sentence; less of each is better."""
 _FIRST: Final = next(iter(GOALS))
+_OF_WAITS: Final = ("jct_mean_s", "jct_p95_s", "wait_mean_s")
+"""Goals that a job which others wait for decides."""
 _UNITS: Final = {metric.name: metric.unit for metric in METRICS}
 _WORTH: Final = 0.05
 """A change of another goal below this is no main cost."""
@@ -125,7 +127,7 @@ def headlines(
     common = _common(outcomes, base, missing, setting, found)
     if isinstance(common, Headline):
         return dict.fromkeys(goals, common)
-    told = _Told(tuple(outcomes), base, _cells(table(outcomes, baseline) if rows is None else rows), found)
+    told = _Told(tuple(outcomes), base, _cells(table(outcomes, baseline) if rows is None else rows), found, setting.cluster.gpus if setting.cluster else 0)
     limits = [*_general(outcomes, base, setting, found), *common]
     if setting.asked:
         limits.append(Limit("clear", f"Compared with {base.label}, because {setting.asked}, the baseline chosen, cannot run here."))
@@ -143,6 +145,7 @@ class _Told:
     base: Outcome
     cells: Cells
     explained: Explained | None
+    gpus: int
 
     @property
     def others(self) -> list[Outcome]:
@@ -203,8 +206,8 @@ def _second(verdict: Verdict, goal: str, told: _Told, subject: Outcome) -> str:
     if verdict in ("unexplained", "untested"):
         return ""
     if verdict == "cut":
-        jobs = jobs_text(paired(told.base, subject).both)
-        return f"On the {jobs} that both completed, {_claim(goal, told, subject, dropped=False)}"
+        both = paired(told.base, subject).both
+        return f"On the {jobs_text(both)} that both completed, {_claim(goal, told, subject, dropped=False)}" if both else ""
     return _figures(goal, told, subject)
 
 
@@ -227,10 +230,13 @@ def _found(goal: str, told: _Told) -> Outcome | None:
 def _of_goal(goal: str, told: _Told, found: Outcome | None, subject: Outcome) -> list[Limit]:
     """Return the limits of one goal, the gravest first."""
     limits = [meaning.turns(told.outcomes, goal, GOALS[goal])]
-    if found is None and (told.explained is None or told.explained.holds):
+    # Nothing is alike where one of the two completed nothing: how many were not is said instead.
+    if found is None and (told.explained is None or told.explained.holds) and subject.completed and told.base.completed:
         limits.append(Limit("undecided", _undecided(goal, told, subject)))
     if goal == _FIRST:
         limits.append(meaning.carried(told.base, subject))
+    if goal in _OF_WAITS and found is not None:
+        limits.append(meaning.blocked(told.base, subject, told.gpus))
     return [limit for limit in limits if limit is not None]
 
 
@@ -277,10 +283,10 @@ def _figures(goal: str, told: _Told, subject: Outcome) -> str:
     pairs = [(goal, GOALS[goal])] + ([("jct_p50_s", "median")] if goal == _FIRST else [])
     parts = []
     for metric, name in pairs:
-        if all((one.label, metric) in told.cells for one in (subject, told.base)):
+        own, other = (_value(told.cells, one, metric) for one in (subject, told.base))
+        if math.isfinite(own) and math.isfinite(other):
             write = BY_UNIT[_UNITS[metric]]
-            own, other = (write(_value(told.cells, one, metric)) for one in (subject, told.base))
-            parts.append(f"{name} {own} under {subject.label}, {other} under {told.base.label}")
+            parts.append(f"{name} {write(own)} under {subject.label}, {write(other)} under {told.base.label}")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 

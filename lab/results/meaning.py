@@ -33,6 +33,7 @@ Verdict = Literal[
     "turns",
     "undecided",
     "carried",
+    "blocked",
     "cut",
     "clear",
 ]
@@ -58,6 +59,10 @@ CARRIED: Final = 0.4
 CARRIERS: Final = 0.02
 MOST_CARRIERS: Final = 10
 """A mean is carried by few jobs if so large a part of it is of at most so many of them, as a share and in number."""
+
+
+WIDE: Final = 0.5
+"""Share of the GPUs from which on a job that runs keeps many others waiting."""
 
 
 class Limit(NamedTuple):
@@ -314,9 +319,39 @@ def carried(base: Outcome, other: Outcome) -> Limit | None:
     found = [(*_heaviest(values, few), one.label) for values, one in ((before, base), (after, other))]
     number, share, label = min(found, key=lambda one: (one[0], -one[1]))
     if number <= few:
-        told = f"{_of(number, len(before))} {percent(share)} of all JCT under {label}: the mean is theirs."
+        told = f"{_of(number, len(before))} {percent(share)} of all JCT under {label}: the mean is {'its' if number == 1 else 'theirs'}."
         return Limit("carried", told)
     return _leaning(before, after, few)
+
+
+def blocked(base: Outcome, other: Outcome, gpus: int) -> Limit | None:
+    """Return what is to be said of a difference that hangs on few jobs on `WIDE` of the cluster, which the others wait for.
+
+    Notes
+    -----
+    Rule and thresholds are ours. Such jobs may be short of the share of all JCT that `carried`
+    asks for, and the median is as much theirs as the mean: a gang on all GPUs stops the queue of
+    FIFO for as long as it runs. Said if as few jobs as in `carried` run during `CARRIED` of all
+    time that jobs wait to start under the slower of the two policies. First repeat.
+    """
+    both: Mask = base.done(0) & other.done(0)
+    totals = [float(of_jobs(one, 0, "jct")[both].sum()) for one in (base, other)]
+    if gpus <= 0 or not totals[0] or abs(totals[1] / totals[0] - 1) < CLEAR:
+        return None
+    slower = max(zip(totals, (base, other), strict=True), key=lambda pair: pair[0])[1]
+    jobs = slower.jobs[0][both]
+    submit, start, held = (jobs[name].to_numpy(np.float64) for name in ("submit_s", "first_start_s", "held_s"))
+    wide = np.flatnonzero(jobs["gpus"].to_numpy(np.float64) >= WIDE * gpus)
+    wide = wide[np.argsort(-held[wide], kind="stable")][: max(min(MOST_CARRIERS, int(CARRIERS * len(jobs))), 1)]
+    waits, during = start - submit, np.zeros(len(jobs))
+    for number, at in enumerate(wide, start=1):
+        during += np.maximum(np.minimum(start, start[at] + held[at]) - np.maximum(submit, start[at]), 0.0)
+        share = float(np.minimum(during, waits).sum() / waits.sum()) if waits.any() else 0.0
+        if share >= CARRIED:
+            run, them = ("runs", "it") if number == 1 else ("run", "them")
+            told = f"{number:,} of {plural(len(jobs), 'job')}, on half of the GPUs or more, {run} during {percent(share)}"
+            return Limit("blocked", f"{told} of all waiting under {slower.label}: the difference hangs on {them}.")
+    return None
 
 
 def _heaviest(values: Floats, few: int) -> tuple[int, float]:

@@ -187,6 +187,7 @@ def _smaller(cluster: Cluster, share: float, largest: int) -> Cluster:
 
 TEXTS: Final[Mapping[str, str]] = {
     "carried": "Compare medians, or take a trace with more jobs.",
+    "blocked": "Take a longer trace, or one without such jobs.",
     "few": "Take a trace with more jobs, or a longer part of it.",
     "cut": "Let the runs go on until all jobs are done: no horizon, and retries without an end.",
     "unexplained": ("Look for what the description lacks: nodes that were not there, quotas, partitions, jobs of others."),

@@ -12,6 +12,7 @@ from lab.results.compare import Outcome
 from lab.results.headline import GOALS, Headline, headline, headlines
 from lab.results.meaning import Setting
 from lab.results.ways_out import COMPARE_ANYWAY
+from sim.cluster import Cluster
 from sim.trace import Trace
 from tests.lab.results.test_compare import outcome_of
 
@@ -53,9 +54,13 @@ def test_headline(others: list[tuple[str, tuple[float, ...]]], expected: str) ->
     assert "best" not in made.text.lower()
 
 
-@pytest.mark.parametrize("other", [(10.01, 10.0, 10.0, 10.0), (NAN,) * 4])
-def test_no_clear_difference(other: tuple[float, ...]) -> None:
-    made = said([hours("A", (10.0, 10.0, 10.0, 10.0)), hours("B", other)])
+def test_whoever_completed_nothing_is_not_alike() -> None:
+    made = said([hours("A", (10.0, 10.0, 10.0, 10.0)), hours("B", (NAN,) * 4)])
+    assert (made.verdict, made.text) == ("cut", "40 of 40 jobs were not completed under B.")
+
+
+def test_no_clear_difference() -> None:
+    made = said([hours("A", (10.0, 10.0, 10.0, 10.0)), hours("B", (10.01, 10.0, 10.0, 10.0))])
     assert made.verdict == "undecided"
     assert made.text.startswith("No clear difference in mean JCT.")
     assert "%" not in made.text
@@ -209,6 +214,27 @@ def test_a_mean_carried_by_few_jobs_is_said_with_the_median() -> None:
         "3 of 300 jobs make 44 % of all JCT under B: the mean is theirs. Mean JCT 1.6 h under B, 1.7 h under A; median 54 min under B, 1 h under A."
     )
     assert headline([base, other], goal="wait_mean_s").verdict == "clear"
+
+
+def test_a_difference_that_hangs_on_one_gang_is_no_verdict() -> None:
+    """100 jobs, of which one holds all GPUs for 30 h while the others come and wait; under B it goes last, at 31 h."""
+    rows = [(0.0, 0.0, 30.0)] + [(0.3 * at, 30.0, 31.0) for at in range(1, 100)]
+    quick = [(0.0, 31.0, 61.0)] + [(0.3 * at, 0.3 * at, 0.3 * at + 1.0) for at in range(1, 100)]
+    made = []
+    for label, jobs in (("A", rows), ("B", quick)):
+        submit, start, finish = np.array(jobs).T * HOUR
+        frame = pd.DataFrame({"submit_s": submit, "first_start_s": start, "finish_s": finish, "held_s": finish - start, "gpus": [8] + [1] * 99})
+        jct = float((finish - submit).mean())
+        summary = {"jobs": 100, "impossible": 0, "end_s": finish.max(), "jct_mean_s": jct, "wait_mean_s": float((start - submit).mean())}
+        made.append(Outcome(label, (summary,), (frame.assign(outcome="completed"),)))
+    found = headline(made, setting=Setting(cluster=Cluster.parse("1x8:v100")))
+    assert found.verdict == "blocked"
+    # 30 h and 31 h less 0.3 h for each job before; 61 h and 99 of 1 h.
+    assert found.text == (
+        "1 of 100 jobs, on half of the GPUs or more, runs during 100 % of all waiting under A: the difference hangs on it. "
+        "Mean JCT 1.6 h under B, 16 h under A."
+    )
+    assert [way.name for way in found.advice] == ["hint"]
 
 
 # Against a recording.

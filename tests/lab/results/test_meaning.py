@@ -213,6 +213,34 @@ def test_a_difference_that_few_jobs_make() -> None:
     assert meaning.carried(times("A", *[10.0] * 100), times("B", *[9.95] * 100)) is None
 
 
+def gang(label: str, *rows: Job, gpus: int = 16) -> Outcome:
+    """The first job on so many GPUs, the others on one."""
+    made = ran(label, list(rows))
+    made.jobs[0].loc[0, "gpus"] = gpus
+    return made
+
+
+def test_one_gang_that_the_others_wait_for() -> None:
+    # Under A it runs from 0 to 10 h; nine jobs of 1 h come at 1 to 9 h, wait 9 to 1 h (45 h), and then one waits 5 h for another reason.
+    first = [(0.0, 0.0, 10.0, 10.0), *((float(at), 10.0, 11.0, 1.0) for at in range(1, 10)), (12.0, 17.0, 18.0, 1.0)]
+    # Under B they start at once and the gang after them: waits of 10 h and, for the last one, none.
+    second = [(0.0, 10.0, 20.0, 10.0), *((float(at), float(at), at + 1.0, 1.0) for at in range(1, 10)), (12.0, 12.0, 13.0, 1.0)]
+    base, other = gang("A", *first), gang("B", *second)
+    # 45 of 50 h.
+    told = "1 of 11 jobs, on half of the GPUs or more, runs during 90 % of all waiting under A: the difference hangs on it."
+    assert meaning.blocked(base, other, 16) == ("blocked", told)
+    # Whichever of the two is the baseline.
+    assert meaning.blocked(other, base, 32) == ("blocked", told)
+    # On less than half of the GPUs nobody has to wait for it.
+    assert meaning.blocked(base, other, 33) is None
+    assert meaning.blocked(base, base, 16) is None
+    # 4 of 10 h are enough, 4 of 10.1 h are not.
+    for rest, found in ((6.0, True), (6.1, False)):
+        rows = [(0.0, 0.0, 10.0, 10.0), (6.0, 10.0, 11.0, 1.0), (20.0, 20.0 + rest, 21.0 + rest, 1.0)]
+        faster = [(0.0, 0.0, 10.0, 10.0), (6.0, 6.0, 7.0, 1.0), (20.0, 20.0, 21.0, 1.0)]
+        assert (meaning.blocked(gang("A", *rows), gang("B", *faster), 16) is not None) == found
+
+
 # Against a recording.
 
 

@@ -98,6 +98,8 @@ def test_a_complete_study(study: Study, store: Store) -> None:
 
 def test_differences_are_told_of_enough_jobs(study: Study, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meaning, "FEWEST_JOBS", 12)
+    # Of so few jobs on eight GPUs one large one is waited for.
+    monkeypatch.setattr(meaning, "WIDE", 2.0)
     finish(study, store, (0, 1))
     said = outcomes.report(outcomes.gather(replace(study, allocators=study.allocators[:2]), store), store)
     assert said is not None
