@@ -235,7 +235,7 @@ def _of_goal(goal: str, told: _Told, found: Outcome | None, subject: Outcome) ->
         limits.append(Limit("undecided", _undecided(goal, told, subject)))
     if goal == _FIRST:
         limits.append(meaning.carried(told.base, subject))
-    if goal in _OF_WAITS and found is not None:
+    if goal in _OF_WAITS and found is not None and meaning.few(told.outcomes) is None:
         limits.append(meaning.blocked(told.base, subject, told.gpus))
     return [limit for limit in limits if limit is not None]
 

@@ -250,6 +250,19 @@ def test_who_insists_on_comparing_sees_what_still_means_something(visit: Open, p
     assert "way/compare_anyway" not in {button.key for button in app.button}
 
 
+def test_overload_hides_neither_what_is_assumed_nor_who_was_skipped(visit: Open, pool: FakePool) -> None:
+    week = start.with_cluster(start.sample_study("week"), Cluster.parse("1x8:v100"))
+    study = start.with_policies(week, (Spec("fifo"), Spec("srtf"), Spec("greedy_elastic")))
+    finish(pool, study, [0, 1])
+    app = visit("compare", study)
+    assert ":material/rule: Assumed: A stopped or resized job takes 60 s to come back from its checkpoint." in [one.value for one in app.caption]
+    assert any(one.value.startswith("Greedy elastic is skipped. Jobs run at one size only") for one in app.caption)
+    app.button(key="way/compare_anyway").click().run()
+    sound(app)
+    table = next(item.proto.body for item in app.get("html") if "ty-scroll" in item.proto.body)
+    assert re.search(r"Greedy elastic</th><td[^>]*>Skipped: Jobs run at one size only", table)
+
+
 def test_enough_gpus_are_looked_for_on_plan(visit: Open, pool: FakePool) -> None:
     study = start.with_cluster(start.sample_study("week"), Cluster.parse("1x8:v100"))
     study = start.with_policies(study, (Spec("fifo"),))

@@ -68,8 +68,7 @@ def answer(said: Report, shown: Shown, look: tables.Look) -> None:
     goals = list(said.headlines)
     goal = st.session_state.get(_GOAL, goals[0])
     ways_out.headline(said, shown, said.headlines.get(goal, said.told))
-    if said.assumed:
-        st.caption(f":material/rule: Assumed: {words.plain(said.assumed)}")
+    _assumed(said)
     st.caption(words.plain(f"{said.facts} · JCT = job completion time, from submission to finish"))
     with st.container(horizontal=True):
         if len(goals) > 1:
@@ -98,15 +97,24 @@ def overloaded(said: Report, shown: Shown, look: tables.Look) -> bool:
     Whoever compares all the same sees what still means something, under a line that stays.
     """
     ways_out.headline(said, shown, said.told)
+    _assumed(said)
     st.caption(words.plain(said.facts))
     if said.overflow:
         st.warning(words.plain(said.overflow), icon=":material/warning:")
     if not ways_out.insisted(said):
+        # There is no table with a row for them.
+        for title, why in said.skipped.items():
+            st.caption(words.plain(f"{title} is skipped. {why}"))
         return False
     st.warning("Compared all the same: times to finish and waits tell how long jobs kept coming, not how good a policy is.", icon=":material/warning:")
-    st.html(tables.main_table(said.table, look, said.remarks, names=tables.OVERLOADED))
+    st.html(tables.main_table(said.table, look, said.remarks, skipped=said.skipped, names=tables.OVERLOADED))
     _ends(said.counts)
     return True
+
+
+def _assumed(said: Report) -> None:
+    if said.assumed:
+        st.caption(f":material/rule: Assumed: {words.plain(said.assumed)}")
 
 
 def subject(said: Report) -> str:
