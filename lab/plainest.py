@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from lab import catalog
+from lab.results.ways_out import is_reference
 from lab.study import Study
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
@@ -46,7 +47,8 @@ def arranged(study: Study, trace: Trace) -> tuple[Part, ...]:
     Jobs that keep their size finish at the same instants under models without parameter servers,
     so that one of these, the plainest under which the most of the policies can run, serves all
     that need no servers. Those that need them are compared under a model that has them, beside the
-    baseline, which is run again: runs under different models are never compared. The first policy
+    baseline, which is run again: runs under different models are never compared. Beside a recorded
+    schedule those that should explain it are run again too, else nothing could be said. The first policy
     that can run stands in for a baseline that cannot. If the baseline needs servers, all run so. A
     model that cannot be bound to the trace, e.g. because it lacks what the model reads, is none
     for anybody.
@@ -54,6 +56,9 @@ def arranged(study: Study, trace: Trace) -> tuple[Part, ...]:
     able = _able(study.allocators, trace, study.base.cluster)
     some = set[int]().union(*able.values())
     base = study.baseline if study.baseline in some else min(some, default=0)
+    again = {base}
+    if "recorded_start" in catalog.allocator(study.allocators[base]).needs:
+        again |= {at for at, spec in enumerate(study.allocators) if is_reference(spec)}
     kinds = sorted({_staffed(perf) for perf in able}, key=lambda kind: (not any(base in able[perf] for perf in able if _staffed(perf) == kind), kind))
     left, parts = set(range(len(study.allocators))), list[Part]()
     for kind in kinds:
@@ -61,7 +66,7 @@ def arranged(study: Study, trace: Trace) -> tuple[Part, ...]:
         perf = max(family, key=lambda one: len(able[one] & left))
         taken = able[perf] & left
         if taken:
-            parts.append(Part(perf, tuple(sorted(taken | ({base} & able[perf])))))
+            parts.append(Part(perf, tuple(sorted(taken | (again & able[perf])))))
             left -= taken
     return tuple(one for one in parts if not any(set(one.places) < set(other.places) for other in parts))
 

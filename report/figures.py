@@ -11,7 +11,7 @@ import pandas as pd
 import charts
 from lab import readable
 from lab.front import Trace
-from lab.results import behind, gpu_types, groups, meaning
+from lab.results import behind, gpu_types, groups
 from lab.results.compare import together
 from lab.results.frames import drawn, first_of
 from lab.results.outcomes import Report, Shown
@@ -125,7 +125,7 @@ def _timeline(scene: Scene) -> Iterator[Drawn]:
 def _winners(scene: Scene) -> Iterator[Drawn]:
     for at, (title, change) in enumerate(scene.said.changes.items()):
         if title in scene.style and len(change.histogram):
-            parts = meaning.told_parts(change, int(scene.said.counts["repeats"].iloc[0]))
+            parts = groups.told_parts(change, int(scene.said.counts["repeats"].iloc[0]))
             question = f"Who wins and who loses under {charts.literal(title)}, against {charts.literal(scene.said.baseline)}?"
             figure = charts.winners(change.histogram, parts, scene.style[title][0], question)
             told = f"{parts[0]} are done sooner under {title} than under {scene.said.baseline}, {parts[2]} later"

@@ -249,11 +249,13 @@ def _document(source: Source, trace: Trace, parts: Sequence[Part]) -> dict[str, 
         rows.append(name | {key: one.summary[key] for key in RUN_KEYS} | {"remarks": one.result.remarks})
     skipped = [{"label": label, "reason": why} for part in parts for label, why in part.skipped.items()]
     assumptions = [sentence for part in parts for sentence in _assumed(part, trace)]
-    told = next(found for part in parts if (found := _headline(part, trace)))
+    told, *others = [(part, found.to_json()) for part in parts if (found := _headline(part, trace))]
+    further = [{"perf": str(part.study.base.perf), **found} for part, found in others]
     document: dict[str, Any] = plain(
         {
             "trace": about,
-            "headline": told.to_json(),
+            "headline": told[1],
+            **({"other_headlines": further} if further else {}),
             "assumptions": list(dict.fromkeys(assumptions)),
             "runs": rows,
             "skipped": skipped,
@@ -296,11 +298,7 @@ def _headline(part: Part, trace: Trace) -> Headline | None:
     ran = sorted({one.policy for one in part.done})
     if not ran:
         return None
-    study = part.study.only(ran)
-    asked = part.asked
-    there = study.allocators[study.baseline] == asked.allocators[asked.baseline]
-    runs = [Ran(one.result, one.summary) for one in part.done]
-    return headline_of(study, trace, runs, "" if there else asked.labels[asked.baseline])
+    return headline_of(part.study.only(ran), trace, [Ran(one.result, one.summary) for one in part.done], part.asked)
 
 
 def _answer(part: Part, trace: Trace) -> list[str]:

@@ -23,7 +23,7 @@ class Ran(NamedTuple):
     summary: Mapping[str, Any]
 
 
-def headline_of(study: Study, trace: Trace, runs: Sequence[Ran], asked: str = "") -> Headline:
+def headline_of(study: Study, trace: Trace, runs: Sequence[Ran], asked: Study | None = None) -> Headline:
     """Return the headline of a study.
 
     Parameters
@@ -32,12 +32,17 @@ def headline_of(study: Study, trace: Trace, runs: Sequence[Ran], asked: str = ""
         What was asked, and its jobs.
     runs : sequence of Ran
         All repeats of the first policy, then those of the next one.
-    asked : str
-        See `lab.results.meaning.Setting`.
+    asked : Study or None
+        What this is a part of: ways out name places in it, and its baseline may not be here.
     """
     turns = study.repeats
     outcomes = {at: _outcome(study, at, runs[at * turns : (at + 1) * turns]) for at in range(len(study.allocators))}
-    return headline(tuple(outcomes.values()), study.baseline, setting=replace(setting(study, trace, outcomes), asked=asked))
+    known = setting(study, trace, outcomes)
+    if asked is not None:
+        places = {label: asked.allocators.index(study.allocators[at]) for label, at in known.references.items()}
+        there = study.allocators[study.baseline] == asked.allocators[asked.baseline]
+        known = replace(known, references=places, asked="" if there else asked.labels[asked.baseline])
+    return headline(tuple(outcomes.values()), study.baseline, setting=known)
 
 
 def _outcome(study: Study, at: int, runs: Sequence[Ran]) -> Outcome:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lab.readable import change
 from lab.results import compare, meaning, outcomes
-from lab.results.compare import Floats, Mask, Outcome, of_jobs, ratio
+from lab.results.compare import Change, Floats, Mask, Outcome, of_jobs, percent, ratio
 from lab.results.outcomes import Shown
 from lab.words import numbers, plural
 from sim.metrics import SIZE_CLASSES, size_class
@@ -182,6 +182,16 @@ def only(shown: Shown, members: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
     made = [_restricted(outcomes.outcome(shown, at), members) for at in shown.places]
     table = compare.table(made, shown.places.index(shown.baseline))
     return table[table["metric"].isin(_METRICS)].reset_index(drop=True), compare.counts(made)
+
+
+def told_parts(change: Change, repeats: int) -> tuple[str, str, str]:
+    """Return how many jobs are faster, as before and slower, as shares; of too few jobs for percentages their numbers."""
+    shares = (change.faster, change.same, change.slower)
+    if change.jobs >= meaning.FEWEST_JOBS * repeats:
+        faster, same, slower = (percent(share) for share in shares)
+    else:
+        faster, same, slower = (f"{round(share * change.jobs):,}" for share in shares)
+    return faster, same, slower
 
 
 def size_text(name: str) -> str:

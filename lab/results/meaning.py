@@ -13,7 +13,7 @@ import pandas as pd
 
 from lab import catalog
 from lab.clusters.machines import offered_load
-from lab.results.compare import CLEAR, Change, Floats, Mask, Outcome, of_jobs, percent
+from lab.results.compare import CLEAR, Floats, Mask, Outcome, of_jobs, percent
 from lab.results.trust import Explained, duration, explained
 from lab.results.ways_out import is_reference, references
 from lab.study import Study
@@ -254,16 +254,6 @@ def few(outcomes: Sequence[Outcome]) -> Limit | None:
         return None
     was = "was" if done == 1 else "were"
     return Limit("few", f"Only {plural(done, 'job')} {was} completed: too few for percentages.")
-
-
-def told_parts(change: Change, repeats: int) -> tuple[str, str, str]:
-    """Return how many jobs are faster, as before and slower, as shares; of too few jobs for percentages their numbers."""
-    shares = (change.faster, change.same, change.slower)
-    if change.jobs >= FEWEST_JOBS * repeats:
-        faster, same, slower = (percent(share) for share in shares)
-    else:
-        faster, same, slower = (f"{round(share * change.jobs):,}" for share in shares)
-    return faster, same, slower
 
 
 def one_draw(outcomes: Sequence[Outcome], *, random: bool) -> Limit | None:

@@ -10,7 +10,7 @@ import streamlit as st
 
 import charts
 from lab.front import TrainyardError, load_trace
-from lab.results import groups, meaning
+from lab.results import groups
 from lab.results.compare import together
 from lab.results.groups import WHATS, Grouped, Grouping
 from lab.results.outcomes import Report, Shown
@@ -32,7 +32,7 @@ def changes(said: Report, look: tables.Look) -> None:
     above, below = st.container(), st.container()
     title = below.selectbox("Policy", titles, first, key="winners_policy", width=320, persist_state=_KEEP) if len(titles) > 1 else titles[0]
     change = said.changes[title]
-    parts = meaning.told_parts(change, int(said.counts["repeats"].iloc[0]))
+    parts = groups.told_parts(change, int(said.counts["repeats"].iloc[0]))
     question = f"Who wins, who loses under {title}?"
     told = f"Of {words.plural(change.jobs, 'job')}{together(said.counts)} under {title}, {parts[0]} take less time "
     told += f"than under {said.baseline}, {parts[1]} as long, {parts[2]} longer."

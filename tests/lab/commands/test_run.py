@@ -537,6 +537,28 @@ def test_a_slurm_configuration_is_a_cluster_and_what_was_assumed_is_said(call: C
     assert json.loads(out)
 
 
+WEEK = ("run", "--trace", "sample:week", "--set", "trace.to_s=150000", "--json", "--allocator", "recorded", "--allocator")
+
+
+def test_a_way_out_names_the_place_in_what_was_asked(call: Call) -> None:
+    """Under servers FIFO does not explain these two days; what is skipped before it keeps its place."""
+    _, out, _ = call(*WEEK, "gavel:objective=fifo", "--allocator", "dlrover", "--allocator", "fifo", "--cluster", "30x8:v100")
+    document = json.loads(out)
+    assert [one["label"] for one in document["skipped"]] == ["dlrover"]
+    assert document["headline"]["verdict"] == "unexplained"
+    assert document["headline"]["advice"][0]["command"] == "--set baseline=3"
+
+
+def test_a_recording_has_its_witnesses_in_each_comparison(call: Call) -> None:
+    """Optimus needs servers, greedy_elastic does not: two tables, and FIFO is asked in both whether it explains the recording."""
+    _, out, _ = call(*WEEK, "fifo", "--allocator", "greedy_elastic", "--allocator", "optimus", "--perf", "auto")
+    document = json.loads(out)
+    assert [one["label"] for one in document["runs"]][3:] == [f"{name} (parameter_server)" for name in ("recorded", "fifo", "optimus")]
+    other = document["other_headlines"]
+    assert [one["perf"] for one in other] == ["parameter_server"]
+    assert "untested" not in {document["headline"]["verdict"], other[0]["verdict"]}
+
+
 ELASTIC = ("--allocator", "fifo", "--allocator", "greedy_elastic")
 
 
@@ -577,7 +599,9 @@ def test_auto_takes_the_plainest_model_for_each_and_compares_like_with_like(call
     assert code == 0
     perf = {(one["allocator"], one["perf"]) for one in document["runs"]}
     needs = {name: catalog.allocator(name).needs for name in allocators.REGISTRY}
-    assert perf == {(name, "parameter_server" if "servers" in needs[name] else "power_law") for name in needs} | {("recorded", "parameter_server")}
+    assert perf == {(name, "parameter_server" if "servers" in needs[name] else "power_law") for name in needs} | {
+        (name, "parameter_server") for name in ("recorded", "fifo", "easy")
+    }
     assert document["skipped"] == []
     # Alone, policies that keep sizes run under the plainest of all.
     _, out, _ = call(*RUN, "--allocator", "srtf", "--perf", "auto", "--json")

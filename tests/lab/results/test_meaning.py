@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from lab import start
-from lab.results import meaning
+from lab.results import groups, meaning
 from lab.results.compare import Change, Outcome
 from lab.results.meaning import setting
 from lab.results.trust import Explained, explained
@@ -131,10 +131,10 @@ def test_fewer_than_30_completed_jobs_are_few() -> None:
 
 def test_who_gains_among_few_jobs_is_told_in_numbers() -> None:
     nobody = pd.DataFrame({"low": [], "high": [], "jobs": []})
-    assert meaning.told_parts(Change(40, 0.25, 0.5, nobody), 1) == ("50 %", "25 %", "25 %")
-    assert meaning.told_parts(Change(12, 0.25, 0.5, nobody), 1) == ("6", "3", "3")
+    assert groups.told_parts(Change(40, 0.25, 0.5, nobody), 1) == ("50 %", "25 %", "25 %")
+    assert groups.told_parts(Change(12, 0.25, 0.5, nobody), 1) == ("6", "3", "3")
     # Twelve jobs five times are still twelve jobs.
-    assert meaning.told_parts(Change(60, 0.25, 0.5, nobody), 5) == ("30", "15", "15")
+    assert groups.told_parts(Change(60, 0.25, 0.5, nobody), 5) == ("30", "15", "15")
 
 
 def test_fewer_than_three_repeats_of_something_random() -> None:
