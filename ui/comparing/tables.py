@@ -84,8 +84,8 @@ def main_table(
     for title in [title for title in look.style if (title, metrics[0].name) in cells]:
         row = "".join(_cell(cells.get((title, metric.name)), metric, look) for metric in metrics)
         rows.append(f'<tr><th scope="row">{_named(title, look, remarks)}</th>{row}</tr>')
-    wide = f'<td class="long skipped" colspan="{len(metrics)}">Skipped: '
-    rows += [f'<tr><th scope="row">{_named(title, look, remarks)}</th>{wide}{html.escape(why)}</td></tr>' for title, why in skipped.items()]
+    wide = f'<td class="long skipped" colspan="{len(metrics)}"><div>Skipped: '
+    rows += [f'<tr><th scope="row">{_named(title, look, remarks)}</th>{wide}{html.escape(why)}</div></td></tr>' for title, why in skipped.items()]
     return _framed(f'<tr><th scope="col">Policy</th>{head}</tr>', rows, look, table)
 
 
