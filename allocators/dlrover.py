@@ -147,7 +147,7 @@ class DLRover:
         said = remarks_of(self._built().allocator)
         if not self._begun or self._differs:
             return said
-        why = "no job of this trace has workers and parameter servers"
+        why = "it sizes jobs of CPU workers and parameter servers, and no job here is one"
         if self._staffed:
             why = f"jobs with workers and parameter servers ({self._staffed:,}) ran as they were asked for"
         return (f"dlrover changed nothing: {why}; the schedule is that of {self.inner}.", *said)

@@ -152,6 +152,12 @@ def _taken(spec: TraceSpec) -> str:
     return ", ".join(one for there, one in told if there) or "all jobs as recorded"
 
 
+def _role(shown: Shown, at: int) -> str:
+    if at == shown.baseline:
+        return " (baseline)"
+    return " (baseline chosen, cannot run here)" if at == shown.study.baseline else ""
+
+
 def scenario(shown: Shown) -> str:
     """Return what was asked: in words, and as the file that repeats it."""
     study, base = shown.study, shown.study.base
@@ -160,7 +166,7 @@ def scenario(shown: Shown) -> str:
     pairs = (
         ("Cluster", base.cluster.name),
         ("Machines", f"{'; '.join(totals.by_type)} ({plural(totals.nodes, 'node')}, {plural(totals.gpus, 'GPU')})"),
-        ("Policies", "; ".join(f"{title}{' (baseline)' if at == study.baseline else ''}" for at, title in enumerate(shown.titles))),
+        ("Policies", "; ".join(f"{title}{_role(shown, at)}" for at, title in enumerate(shown.titles))),
         ("Performance model", _spec(base.perf)),
         ("What policies are told of run times", _spec(base.belief)),
         ("Overheads", _values(base.overheads) or "none"),

@@ -84,7 +84,7 @@ def test_no_second_copy() -> None:
 
 
 def test_jobs_without_servers_are_left_to_the_allocator_inside() -> None:
-    said = "dlrover changed nothing: no job of this trace has workers and parameter servers; the schedule is that of fifo."
+    said = "dlrover changed nothing: it sizes jobs of CPU workers and parameter servers, and no job here is one; the schedule is that of fifo."
     result, plain = (run(policy, ONE + "/64c", ParameterServer()) for policy in ("dlrover", "fifo"))
     assert result.remarks[0] == said
     assert result.jobs["finish_s"].tolist() == plain.jobs["finish_s"].tolist()

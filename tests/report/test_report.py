@@ -147,6 +147,15 @@ def test_a_report_of_an_overload_says_it_first_and_what_to_do(store: Store) -> N
     assert "The same question for other goals" not in words
 
 
+def test_a_report_says_who_stands_in_for_the_baseline(store: Store) -> None:
+    tiny = start.sample_study("tiny")
+    finished(replace(tiny, allocators=(Spec("fifo"), Spec("srtf"))), store)
+    asked = replace(tiny, allocators=(Spec("greedy_elastic"), Spec("fifo"), Spec("srtf")), baseline=0)
+    words = Page(report.html(outcomes.gather(asked, store), store, created=CREATED)).words
+    assert "Compared with FIFO, because Greedy elastic, the baseline chosen, cannot run here." in words
+    assert "Greedy elastic (baseline chosen, cannot run here); FIFO (baseline); SRTF" in words
+
+
 def test_without_a_complete_policy_there_is_nothing_to_report(store: Store) -> None:
     study = start.sample_study("tiny")
     missing = outcomes.gather(replace(study, base=replace(study.base, seed=77)), store)
