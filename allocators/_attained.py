@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -12,6 +10,8 @@ from sim.contract import STEP_S, Demand, Grant, JobId, View, inf, instant
 
 _BEFORE, _AMONG, _BEHIND = -1.0, 0.0, 1.0
 _TAIL: Final = 1.0
+_STOPPED: Final = 4
+"""Length of the key of a job that was demoted and stopped at one decision."""
 
 
 class Unit(NamedTuple):
@@ -56,7 +56,7 @@ class Attained:
     def __init__(self, limits: tuple[float, ...], knob: float, *, seconds: bool, by_submission: bool) -> None:
         self.limits, self._knob = limits, knob
         self._seconds, self._by_submission = seconds, by_submission
-        self.waiting: Counter[int] = Counter()
+        self.waiting = [0] * (len(limits) + 1)
         self._crossings: list[list[tuple[float, JobId]]] = [[] for _ in limits]
         self._crosses: dict[JobId, dict[int, float]] = {}
         self.promotions: list[tuple[float, JobId, Key]] = []
@@ -67,6 +67,7 @@ class Attained:
         self._units: dict[int, Unit] = {}
         self._decision = self._count = 0
         self._punctual = False
+        self.demoted_any = False
 
     # -- the order -------------------------------------------------------------------------------
 
@@ -83,7 +84,7 @@ class Attained:
         elif height is None or queue != known:
             self._count += 1
             key = (queue, _TAIL, self._count)
-        elif height[:2] == (self._decision, _BEHIND):
+        elif height[1] == _BEHIND and height[0] == self._decision:
             key = (queue, _TAIL, height[2], self._decision)
         else:
             key = (queue, -self._decision, *height)
@@ -103,7 +104,7 @@ class Attained:
             # Stopped at this very decision, which leaves it running after all: where it was.
             if key[1] == -self._decision:
                 height = key[2:]
-            elif key[3:] == (self._decision,):
+            elif len(key) == _STOPPED and key[3] == self._decision:
                 height = (self._decision, _BEHIND, key[2])
             else:
                 self._count += 1
@@ -124,7 +125,7 @@ class Attained:
             return EVERYBODY if ladder > key[0] else NOBODY
         if self._by_submission:
             return key[1:]
-        if key[3:] == (self._decision,):
+        if len(key) == _STOPPED and key[3] == self._decision:
             return self._decision, _BEHIND, key[2]
         return self._decision, _AMONG, inf
 
@@ -139,8 +140,10 @@ class Attained:
 
     def landed(self, view: View, job: JobId) -> None:
         """Expect the crossings later if the job got its GPUs later than it was decided."""
+        if self._punctual:
+            return
         queue, crosses = self._queue.get(job, 0), self._crosses[job]
-        if self._punctual or queue not in crosses:
+        if queue not in crosses:
             return
         executed_s, limits_s = self.executed_s(view, job), self._unit(view, job).limits_s
         if crosses[queue] < instant(view.now_s + limits_s[queue] - executed_s):
@@ -157,8 +160,7 @@ class Attained:
 
     def executed_s(self, view: View, job: JobId) -> float:
         """Return the seconds at full size that a job's service since its last promotion is worth."""
-        held_s = self.held_s(view, job)
-        return held_s - self._from_s.get(job, 0.0) if self._from_s else held_s
+        return self._executed_s_of(view, job, self._unit(view, job))
 
     def held_s(self, view: View, job: JobId) -> float:
         """Return the seconds at full size that all service of a job is worth."""
@@ -169,19 +171,21 @@ class Attained:
         """Begin another decision."""
         self._decision += 1
 
-    def demoted(self, view: View) -> Iterator[tuple[JobId, float, Height]]:
+    def demoted(self, view: View) -> list[tuple[JobId, float, Height]]:
         """Move running jobs whose crossing has come to the tail of their next queue.
 
-        Yields
-        ------
-        tuple
+        Returns
+        -------
+        list of tuples
             Job, ladder and height. What is due counts as reached: nothing is computed again.
         """
+        found, now_s = [], view.now_s
         for queue, crossings in enumerate(self._crossings):
-            while crossings and crossings[0][0] <= view.now_s:
+            while crossings and crossings[0][0] <= now_s:
                 at_s, job = heappop(crossings)
                 if self._is_valid(queue, at_s, job) and self._queue.get(job, 0) == queue:
-                    yield (job, queue + 1.0, self._demote(view, job, queue, at_s))
+                    found.append((job, queue + 1.0, self._demote(view, job, queue, at_s)))
+        return found
 
     def promote(self, view: View, job: JobId) -> None:
         """Let the count of a waiting job begin anew, in the first queue."""
@@ -201,13 +205,15 @@ class Attained:
 
     def next_crossing_s(self) -> float:
         """Return when a running job leaves a queue for the next while others wait in either."""
-        next_s = inf
+        next_s, crosses = inf, self._crosses
         for queue, crossings in enumerate(self._crossings):
             if self.waiting[queue] or self.waiting[queue + 1]:
-                while crossings and not self._is_valid(queue, *crossings[0]):
+                while crossings:
+                    at_s, job = crossings[0]
+                    if job in crosses and crosses[job].get(queue) == at_s:
+                        next_s = min(next_s, at_s)
+                        break
                     heappop(crossings)
-                if crossings:
-                    next_s = min(next_s, crossings[0][0])
         return next_s
 
     def _is_valid(self, queue: int, at_s: float, job: JobId) -> bool:
@@ -215,6 +221,7 @@ class Attained:
 
     def _demote(self, view: View, job: JobId, queue: int, at_s: float) -> Height:
         self._queue[job] = queue + 1
+        self.demoted_any = True
         if self._by_submission:
             height: Height = (job,)
         else:
@@ -226,7 +233,10 @@ class Attained:
 
     def _expect(self, view: View, job: JobId, queue: int, executed_s: float) -> None:
         """Note when a running job will reach the limits of its queue and of all later ones."""
-        crosses = self._crosses[job] = {}
+        crosses: dict[int, float] = {}
+        self._crosses[job] = crosses
+        if queue == len(self.limits):
+            return
         limits_s, now_s = self._unit(view, job).limits_s, view.now_s
         for at in range(queue, len(limits_s)):
             left_s = limits_s[at] - executed_s
@@ -236,13 +246,18 @@ class Attained:
 
     def _reached(self, view: View, job: JobId) -> int:
         """Return the queue of a job: that in which it is known to be, or a later one by service."""
-        queue = self._queue.get(job, 0)
-        executed_s = self._executed_s[job] = self.executed_s(view, job)
+        queue, unit = self._queue.get(job, 0), self._unit(view, job)
+        executed_s = self._executed_s[job] = self._executed_s_of(view, job, unit)
         if executed_s:
-            executed_s, limits_s = instant(executed_s), self._unit(view, job).limits_s
+            executed_s, limits_s = instant(executed_s), unit.limits_s
             while queue < len(limits_s) and instant(limits_s[queue]) <= executed_s:
                 queue = self._queue[job] = queue + 1
+                self.demoted_any = True
         return queue
+
+    def _executed_s_of(self, view: View, job: JobId, unit: Unit) -> float:
+        held_s = view.one(unit.column, job) / unit.per_s
+        return held_s - self._from_s.get(job, 0.0) if self._from_s else held_s
 
     def _unit(self, view: View, job: JobId) -> Unit:
         demand = view.demand(job)

@@ -55,12 +55,16 @@ class Order(Protocol):
         ...
 
 
+Rung = tuple[Height, JobId, int]
+"""A running job on a ladder, and its GPUs."""
+
+
 class Ladder(NamedTuple):
-    """Running jobs on the same pools, best first: (height, job, GPUs). ``pools`` is a bit set."""
+    """Running jobs on the same pools, best first. ``pools`` is a bit set."""
 
     tag: float
     pools: int
-    rungs: list[tuple[Height, JobId, int]]
+    rungs: list[Rung]
 
 
 class Seat(NamedTuple):
@@ -93,19 +97,19 @@ class Ladders:
         tag, height = self._order.rung(view, job, grant, key)
         if view.one("preemptible", job):
             at = (tag, self._pools(view, grant))
-            self._seat(job, at, height, (gpus_of(view.demand(job)), grant))
+            self._seat(job, at, height, gpus_of(view.demand(job)), grant)
 
     def move(self, job: JobId, tag: float, height: Height) -> int:
         """Give a job another rung; return its GPUs."""
         seat = self.remove(job)
-        self._seat(job, (tag, seat.ladder.pools), height, (seat.gpus, seat.grant))
+        self._seat(job, (tag, seat.ladder.pools), height, seat.gpus, seat.grant)
         return seat.gpus
 
     def relocate(self, view: View, job: JobId, grant: Grant) -> int:
         """Note that a running job goes on with another grant; return its GPUs."""
         seat = self.remove(job)
         tag, height = self._order.moved(view, job, grant, seat)
-        self._seat(job, (tag, self._pools(view, grant)), height, (seat.gpus, grant))
+        self._seat(job, (tag, self._pools(view, grant)), height, seat.gpus, grant)
         return seat.gpus
 
     def remove(self, job: JobId) -> Seat:
@@ -131,17 +135,36 @@ class Ladders:
         gpus : float
             No more jobs than hold so many GPUs; inf = all of them.
         """
-        mask, now_s = self.mask(demand), view.now_s
-        found: list[tuple[tuple[float, ...], JobId, int]] = []
-        for ladder in self.all.values():
-            if not ladder.pools & mask:
+        mask, now_s, limit_on = self.mask(demand), view.now_s, self._order.limit
+        behind: list[tuple[float, list[Rung]]] = []
+        held = 0
+        for tag, pools, rungs in self.all.values():
+            if not pools & mask:
                 continue
-            limit, held = self._order.limit(ladder.tag, key, now_s), 0
-            for height, job, size in reversed(ladder.rungs):
-                if height <= limit or held >= gpus:
+            limit = limit_on(tag, key, now_s)
+            if rungs[-1][0] <= limit:
+                continue
+            worst: list[Rung] = []
+            held = 0
+            for rung in reversed(rungs):
+                if rung[0] <= limit or held >= gpus:
                     break
-                held += size
-                found.append((self._order.rank(ladder.tag, height, now_s), job, size))
+                held += rung[2]
+                worst.append(rung)
+            behind.append((tag, worst))
+        if len(behind) > 1:
+            return self._merged(behind, now_s, gpus)
+        return [job for _, worst in behind for _, job, _ in worst], held  # in order as they stand
+
+    def _merged(
+        self,
+        behind: list[tuple[float, list[Rung]]],
+        now_s: float,
+        gpus: float,
+    ) -> tuple[list[JobId], int]:
+        found: list[tuple[tuple[float, ...], JobId, int]] = []
+        for tag, rungs in behind:
+            found += [(self._order.rank(tag, height, now_s), job, size) for height, job, size in rungs]
         found.sort(reverse=True)
         jobs: list[JobId] = []
         held = 0
@@ -159,12 +182,20 @@ class Ladders:
             known = self._masks[id(demand)] = _union(1 << pool for pool in demand.pools)
         return known
 
-    def _seat(self, job: JobId, at: tuple[float, int], height: Height, holds: tuple[int, Grant]) -> None:
+    def _seat(
+        self,
+        job: JobId,
+        at: tuple[float, int],
+        height: Height,
+        gpus: int,
+        grant: Grant,
+    ) -> None:
         ladder = self.all.get(at)
         if ladder is None:
             ladder = self.all[at] = Ladder(*at, [])
-        insort(ladder.rungs, (height, job, holds[0]))
-        self.seats[job] = Seat(ladder, height, *holds)
+        insort(ladder.rungs, (height, job, gpus))
+        # The named tuple's own constructor costs a second call, once per start.
+        self.seats[job] = tuple.__new__(Seat, (ladder, height, gpus, grant))
 
     def _pools(self, view: View, grant: Grant) -> int:
         if not self._bit:

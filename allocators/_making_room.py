@@ -32,7 +32,9 @@ class Maker:
     def fit(self, view: View, demand: Demand, key: Key) -> tuple[Grant, list[JobId]] | None:
         """Return a reserved grant and the jobs to be stopped for it, the worst first and as few as needed, or None."""
         room, running = view.room, self.running
-        missing = gpus_of(demand) - room.gpus_free(demand.pools)
+        pools = demand.pools
+        free = room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)
+        missing = gpus_of(demand) - free
         grant: Grant | None = None
         stopped: list[JobId] = []
         if missing > 0:

@@ -162,24 +162,26 @@ class Contest:
         return self._changes
 
     def _walk(self, view: View) -> None:
-        tally = self._tally
+        tally, waiting = self._tally, self.waiting
         tally.begin()
         line: list[Entry] = []
         self._admit(line)
         while line:
             key, job, need, queue = heappop(line)
             queue.in_line = False
-            if queue.heap[0][0] is key and self.waiting.get(job) is not key:
-                heappop(queue.heap)
-            elif queue.heap[0][0] is key:
-                if (tally.spent or not queue.until) and queue.hopeless((key, job), need, tally):
+            heap = queue.heap
+            if heap[0][0] is key:
+                if waiting.get(job) is not key:
+                    heappop(heap)
+                elif (tally.spent or not queue.until) and queue.hopeless((key, job), need, tally):
                     continue
-                found = self.room.fit(view, view.demand(job), key)
-                if found is None:
-                    self._put_off((key, job), need, queue)
-                    continue
-                heappop(queue.heap)
-                self._start(view, job, need, *found)
+                else:
+                    found = self.room.fit(view, view.demand(job), key)
+                    if found is None:
+                        self._put_off((key, job), need, queue)
+                        continue
+                    heappop(heap)
+                    self._start(view, job, need, *found)
             self._step_up(queue, line)
             if tally.stirred:
                 self._admit(line)
@@ -227,10 +229,11 @@ class Contest:
         key = self.waiting.pop(job)
         self.running.add(view, job, grant, key)
         taken = 0
-        self._stops += len(stopped)
-        if self._stops > _ENDLESS * (len(self.waiting) + len(self.running.seats)):
-            raise ContractError(f"the jobs in rows {job} and {stopped[0]} go before each other, so that each is stopped for the other")
         for victim in stopped:
+            self._stops += 1
+            if self._stops > _ENDLESS * (len(self.waiting) + len(self.running.seats)):
+                both = f"the jobs in rows {job} and {victim} go before each other"
+                raise ContractError(f"{both}, so that each is stopped for the other")
             taken += self.running.remove(victim).gpus
             if victim in grants:
                 changes[victim] = None

@@ -61,7 +61,7 @@ class Tally:
 
     def spent_before(self, place: tuple[Key, JobId], queue: Queue) -> int:
         """Return what this walk gave to jobs before a place, beyond what a queue knows of."""
-        if not self.spent or place <= self._last:
+        if place <= self._last:
             return 0
         return self.spent - queue.seen if queue.walk == self.walk else self.spent
 
@@ -103,29 +103,25 @@ class Queue:
         """Tell whether too little has come free for a job, as far as is known without looking; then the queue waits for more."""
         if self.failed is None or place < self.failed:
             return False
-        spent = tally.spent_before(place, self)
+        spent = tally.spent_before(place, self) if tally.spent else 0
         until = need - self.slack + spent
         if until <= tally.freed:
             return False
         if spent:
             self.failed = place  # those between did not lose what better jobs than this one took
             self.slack -= spent
-        self._wait(until, tally)
+        self.until, self.seen, self.walk = until, tally.spent, tally.walk
         return True
 
     def put_off(self, place: tuple[Key, JobId] | None, need: int, missing: int, tally: Tally) -> None:
         """Wait until more is free, as a job of this place (None: it says nothing of others) has just failed by so many GPUs."""
         self.failed = place
         self.slack = need - missing - tally.freed
-        self._wait(tally.freed + missing, tally)
+        self.until, self.seen, self.walk = tally.freed + missing, tally.spent, tally.walk
 
     def block(self) -> None:
         """Wait until anything changes: its first job failed although there were enough GPUs."""
         self.until = inf
-
-    def _wait(self, until: float, tally: Tally) -> None:
-        self.until = until
-        self.seen, self.walk = tally.spent, tally.walk
 
 
 Entry = tuple[Key, JobId, int, Queue]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from allocators._backlog import head_param
 from allocators._ladders import EVERYBODY, NOBODY, Height, Key, Ladders, Order, Seat
@@ -74,7 +75,7 @@ class Remaining:
             self._scale[job] = self._asked(view, job)
         tie = self._tie.pop(job, None)
         if tie is None:
-            need, old = self._left(view, job), self._waited.pop(job, None)
+            need, old = self._left(view, job), self._waited.pop(job, None) if self._waited else None
             return old if old is not None and old[0] == need else (need, view.now_s, inf)
         demand = view.demand(job)  # another one than before, if the job has been resized
         whole, _ = self._whole.get(id(demand)) or self._requested(view, demand)
@@ -86,14 +87,16 @@ class Remaining:
     def rung(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
         """Return the pace at which the need falls with this grant, and the believed finish."""
         scale, weight = self._scale[job]
-        pace = max(round(view.belief.rate(job, grant) * scale * weight, 9), 1e-9)
+        pace = _rounded(view.belief.rate(job, grant) * scale * weight)
+        now_s = view.now_s
         self._count += 1
-        tie = _tie(key, view.now_s, self._count)
-        self._tie[job] = pace, *tie
+        # That of a waiting job, as `_tie` says, without a call once per start.
+        since, count = (-now_s, self._count) if key[1] < now_s else _tie(key, now_s, self._count)
+        self._tie[job] = pace, since, count
         # A job that starts must stand where it stood while it waited, or two jobs would stop each
         # other for ever: the restart is part of the need and falls at the same pace, although on a
         # faster GPU it takes no less time.
-        return pace, (instant(view.now_s + key[0] / pace), *tie)
+        return pace, (instant(now_s + key[0] / pace), since, count)
 
     def moved(self, view: View, job: JobId, grant: Grant, seat: Seat) -> tuple[float, Height]:
         """Return pace and finish of a running job on other GPUs, after the pause of the move."""
@@ -106,9 +109,12 @@ class Remaining:
     def limit(self, ladder: float, key: Key, now_s: float) -> Height:
         """Return the finish beyond which a job needs more than the waiting one."""
         finish_s = instant(now_s + key[0] / ladder)
+        if key[1] < now_s:
+            return finish_s, -now_s, inf
         if key[1] == now_s and key[2] == 0 and key[3] != ladder:  # both ran until now
             return (finish_s, -now_s, inf) if key[3] < ladder else (finish_s, now_s, -inf)
-        return (finish_s, *_tie(key, now_s, inf))
+        since, count = _tie(key, now_s, inf)
+        return finish_s, since, count
 
     def rank(self, ladder: float, height: Height, now_s: float) -> tuple[float, ...]:
         """Return what is needed."""
@@ -131,7 +137,8 @@ class Remaining:
         for job in finished:
             self._scale.pop(job, None)
             self._tie.pop(job, None)
-            self._waited.pop(job, None)
+            if self._waited:
+                self._waited.pop(job, None)
             if self._restart_s:
                 self._restart_s.pop(job, None)
 
@@ -157,6 +164,12 @@ class Remaining:
         return found
 
 
+@lru_cache(maxsize=1024)
+def _rounded(pace: float) -> float:
+    """Return a pace to nine digits, more than 0; there are few, and to look one up costs less."""
+    return max(round(pace, 9), 1e-9)
+
+
 def _tie(key: Key, now_s: float, count: float) -> tuple[float, float]:
     """Return where a waiting job would stand among running jobs that need as much."""
     if key[1] < now_s:
@@ -172,8 +185,8 @@ def _place(tie: tuple[float, ...], now_s: float) -> tuple[float, ...]:
     That is: whether it ran before (0) or has only just been started (-1 if it had waited, 1 if not),
     its pace, and the rest of its height.
     """
-    _, started, _ = tie
-    return (float(started == now_s) or -float(started == -now_s), *tie)
+    pace, started, count = tie
+    return 1.0 if started == now_s else -1.0 if started == -now_s else 0.0, pace, started, count
 
 
 class Smallest:

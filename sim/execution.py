@@ -101,10 +101,11 @@ class Execution:
         self._usage_of = model.usage if isinstance(model, Using) else None
         self._costless = type(overheads) is Overheads and not (overheads.start_s or overheads.restart_s or overheads.overlap_s)
 
-    def leave(self, job: JobId, grant: Grant | None, now_s: float, *, seamless: bool) -> None:
+    def leave(self, job: JobId, grant: Grant | None, now_s: float, *, seamless: bool, reserved: bool) -> None:
         """End what a running job holds because the plan stops it (None) or gives it another grant, which `enter` must then bring.
 
-        A `seamless` job keeps its old place until the move is over, where moves take time. `Ledger.give_back` must follow when the plan is carried out.
+        A `seamless` job keeps its old place until the move is over, where moves take time. `reserved`
+        says that the room has back what stopped jobs held; else `Ledger.give_back` must follow.
 
         Raises
         ------
@@ -130,7 +131,7 @@ class Execution:
             columns.unsaved[job] = columns.unsaved_s[job] = 0.0
         if self._interrupts:
             self._shelter(job, self._ledger.grants[job], now_s)
-        self._ledger.vacate(job)
+        self._ledger.vacate(job, reserved=reserved and grant is None)
         if grant is None:
             self._settle_down(job)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import simpy
 
-from sim.clock import LATEST_S
+from sim.clock import LATEST_S, later
 from sim.grants import JobId
 
 URGENT: Final = 0
@@ -41,6 +41,58 @@ class At(simpy.Event):
         self._value = value
         queue: Any = env._queue
         heappush(queue, (at_s, order, next(env._eid), self))
+
+
+class Alarm:
+    """The wake-up that an allocator asked for last.
+
+    Most are put off again and again. So there is an event no later than the wake-up, not one for each.
+
+    Parameters
+    ----------
+    env : simpy.Environment
+        Where it happens, with the order `CHANGE`.
+    rings : callable
+        Called then.
+
+    Attributes
+    ----------
+    asked_s, at_s : float, seconds
+        What was asked for, and the instant of it; inf = none.
+    """
+
+    __slots__ = ("_called_s", "_env", "_rings", "asked_s", "at_s")
+
+    def __init__(self, env: simpy.Environment, rings: Callable[[], None]) -> None:
+        self._env, self._rings = env, rings
+        self.asked_s = self.at_s = inf
+        self._called_s = inf  # the first event in the environment
+
+    def set(self, asked_s: float) -> None:
+        """Wake up then, not when was asked for before; never, if the clock ends first."""
+        self.asked_s = asked_s
+        self.at_s = later(asked_s, self._env._now) if asked_s <= LATEST_S else inf
+        self._call()
+
+    @property
+    def until_s(self) -> float:
+        """Return the instant of the wake-up; 0 = none."""
+        return self.at_s if self.at_s < inf else 0.0
+
+    def _call(self) -> None:
+        if self.at_s < self._called_s:
+            self._called_s = self.at_s
+            At(self._env, self.at_s, self._reach)
+
+    def _reach(self, _: simpy.Event) -> None:
+        now_s = self._env._now
+        if now_s >= self._called_s:
+            self._called_s = inf
+        if now_s == self.at_s:
+            self.asked_s = self.at_s = inf
+            self._rings()
+        else:
+            self._call()
 
 
 class Expected:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
+from types import MappingProxyType
 
 from sim.cluster import Cluster
 from sim.contract import Demand, Gang, Grant, JobId, Part, Pool
 from sim.errors import ContractError
 
+Changes = Mapping[JobId, Grant | None]
+"""The jobs that a plan starts, moves or, where it says None, stops."""
+_NOBODY: Mapping[JobId, Holding] = MappingProxyType({})
 _REMEMBERED = 1 << 13  # grants whose holdings are remembered before all are forgotten
 
 
@@ -103,7 +107,7 @@ class FreeRoom:
 
     def give(self, grant: Grant) -> None:
         """Free on the sketch what a grant holds."""
-        holding = self.holding(grant)
+        holding = self.known.get(id(grant)) or self.holding(grant)
         self.shift(holding, -1)
         self._journal.append((holding, 1))
 
@@ -113,8 +117,11 @@ class FreeRoom:
         while journal:
             self.shift(*journal.pop())
 
-    def adopt(self, changes: Mapping[JobId, Grant | None]) -> bool:
-        """Keep the sketch if it reserves the grants of a plan that only starts jobs, and nothing else; else undo it. Tell which."""
+    def adopt(self, changes: Changes, charged: Mapping[JobId, Holding] = _NOBODY) -> bool:
+        """Keep the sketch if it comes to a plan that starts jobs and stops some of those `charged`.
+
+        Else undo it. Tell which.
+        """
         journal = self._journal
         if len(journal) == len(changes):
             for (holding, sign), grant in zip(journal, changes.values(), strict=True):
@@ -123,8 +130,24 @@ class FreeRoom:
             else:
                 journal.clear()
                 return True
-        self.undo()
-        return False
+        if not self._comes_to(changes, charged):
+            self.undo()
+            return False
+        journal.clear()
+        return True
+
+    def _comes_to(self, changes: Changes, charged: Mapping[JobId, Holding]) -> bool:
+        left: dict[int, int] = {}
+        for job, grant in changes.items():
+            holding = charged.get(job)
+            if (holding is None) is (grant is None):
+                return False  # it neither starts nor stops
+            if grant is not None:
+                holding = self.known.get(id(grant))
+            left[id(holding)] = left.get(id(holding), 0) + (1 if grant else -1)
+        for holding, sign in self._journal:
+            left[id(holding)] = left.get(id(holding), 0) + sign
+        return not any(left.values())
 
     def holding(self, grant: Grant) -> Holding:
         """Return what a grant charges; remembered by object, and forgotten by and by."""
@@ -252,13 +275,16 @@ class Ledger:
         del self.grants[job]
         self._room.shift(self.charged.pop(job), -1)
 
-    def vacate(self, job: JobId) -> None:
-        """End a grant, but keep what was charged for whoever takes the very same grant next, which many a plan hands on; `give_back` must follow."""
+    def vacate(self, job: JobId, *, reserved: bool = False) -> None:
+        """End a grant, but keep what was charged, unless the room has it back already (``reserved``).
+
+        Many a plan hands on the very same grant, which may then be taken; `give_back` must follow.
+        """
         del self.grants[job]
         holding = self.charged.pop(job)
         if id(holding.grant) in self._vacated:  # of two jobs with one grant
             self._room.shift(holding, -1)
-        else:
+        elif not reserved:
             self._vacated[id(holding.grant)] = holding
 
     def give_back(self) -> None:

@@ -25,7 +25,7 @@ from sim.endings import ENDLESS, HOPELESS, PATIENCE, STUCK, at_once, eventless, 
 from sim.errors import ContractError, InfeasiblePlan, ParameterError
 from sim.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM
 from sim.faults import Outages
-from sim.instant import DECISION, END, LANDING, URGENT, At, Expected, planned_until_s
+from sim.instant import DECISION, END, LANDING, URGENT, Alarm, At, Expected, planned_until_s
 from sim.record import COMPLETED, FAILED, IMPOSSIBLE, REFUSED
 from sim.result import Progress, RunResult
 from sim.stage import Stage
@@ -57,10 +57,10 @@ class Simulator:
     """
 
     __slots__ = (
-        "_allocate", "_allocate_s", "_allocator", "_arrivals_over", "_arrived", "_asked", "_beats", "_cadence", "_columns", "_decision_point", "_due",
+        "_alarm", "_allocate", "_allocate_s", "_allocator", "_arrivals_over", "_arrived", "_asked", "_beats", "_cadence", "_columns", "_decision_point", "_due",
         "_env", "_evicted", "_execution", "_expected", "_finished", "_has_latency", "_idle", "_impossible", "_in_flight", "_longest_s", "_measured", "_next",
         "_nodes", "_note_decision", "_observe", "_outages", "_over", "_progress", "_reason", "_room", "_running", "_settled", "_stage", "_submit_s",
-        "_to_settle", "_touched", "_view", "_voided", "_waiting", "_wake_asked", "_wake_at", "cluster", "conditions", "trace",
+        "_to_settle", "_touched", "_view", "_voided", "_waiting", "cluster", "conditions", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -92,7 +92,7 @@ class Simulator:
         self._touched: set[int] = set()  # nodes that came or went while a plan is in flight
         self._due = self._in_flight = self._arrivals_over = False
         self._beats = self._idle = self._next = self._voided = 0
-        self._wake_at, self._wake_asked, self._reason = inf, inf, "drained"
+        self._alarm, self._reason = Alarm(self._env, self._make_due), "drained"
         self._asked: JobId | None = None  # whose speed the model was asked for last
         self._allocate_s = self._longest_s = 0.0
 
@@ -276,12 +276,12 @@ class Simulator:
             room.undo()
             self._send(plan, now_s + self.conditions.overheads.latency(len(self._waiting) + len(self._running)))
         else:
-            self._apply(plan, reserved=room.adopt(plan.changes))
+            self._apply(plan, reserved=room.adopt(plan.changes, self._stage.ledger.charged))
         self._note_decision(now_s, changed, len(self._waiting), len(self._running))
         if plan.notes:
             self._stage.record.notes(plan.notes)
-        if plan.wake_at_s != self._wake_asked:
-            self._wake(plan.wake_at_s)
+        if plan.wake_at_s != self._alarm.asked_s:
+            self._alarm.set(plan.wake_at_s)
         self._beats += 1
         if not self._beats % LOOK_EVERY:
             self._look()
@@ -300,24 +300,14 @@ class Simulator:
             self._end(standstill(len(self._waiting) + len(self._running), self._idle))
 
     def _planned_until_s(self) -> float:
-        return max(self._outages.last_known_s, self._expected.until_s, planned_until_s(self._env))
+        own_s = max(self._expected.until_s, self._alarm.until_s)
+        return max(self._outages.last_known_s, own_s, planned_until_s(self._env))
 
     def _give_up_if_stuck(self) -> None:
         self._idle += 1
         patience = 1 if self._cadence.every_s == inf else PATIENCE
-        if self._waiting and ((self._idle >= patience and not self._outages.repairs_pending and self._wake_at == inf) or self._idle >= ENDLESS):
+        if self._waiting and ((self._idle >= patience and not self._outages.repairs_pending and self._alarm.at_s == inf) or self._idle >= ENDLESS):
             self._end(STUCK.format(len(self._waiting)))
-
-    def _wake(self, at_s: float) -> None:
-        self._wake_asked = at_s
-        self._wake_at = later(at_s, self._env._now) if at_s <= LATEST_S else inf
-        if self._wake_at < inf:
-            At(self._env, self._wake_at, self._on_wake)
-
-    def _on_wake(self, _: simpy.Event) -> None:
-        if self._env.now == self._wake_at:
-            self._wake_at = self._wake_asked = inf
-            self._make_due()
 
     def _send(self, plan: Plan, lands_s: float) -> None:
         self._in_flight = True
@@ -342,7 +332,7 @@ class Simulator:
     def _apply(self, plan: Plan, *, reserved: bool = False) -> None:
         for job in sorted(plan.refuse) if plan.refuse else ():
             self._refuse(job)
-        self._leave(plan)
+        self._leave(plan, reserved=reserved)
         changes, now_s, job = plan.changes, self._env._now, -1
         waiting, running, enter, expect = self._waiting, self._running, self._execution.enter, self._expected.put
         try:
@@ -358,13 +348,13 @@ class Simulator:
             self._fail(job, str(error))
         self._stage.ledger.give_back()
 
-    def _leave(self, plan: Plan) -> None:
+    def _leave(self, plan: Plan, *, reserved: bool) -> None:
         seamless, now_s, job = plan.seamless, self._env._now, -1
         waiting, running, leave, forget = self._waiting, self._running, self._execution.leave, self._expected.drop
         try:
             for job, grant in plan.changes.items():
                 if job in running:
-                    leave(job, grant, now_s, seamless=job in seamless)
+                    leave(job, grant, now_s, seamless=job in seamless, reserved=reserved)
                     if grant is None:
                         waiting[job] = running.pop(job)
                         forget(job)

@@ -73,6 +73,7 @@ class Jobs:
         self._trace, self._columns, self._work, self._belief, self._needs = trace, columns, work, belief, needs
         self._static: dict[str, NDArray[Any]] = {**stops, **limits._asdict()}
         self._scalars: dict[str, memoryview[float]] = {}
+        self._work_of: memoryview[float] = memoryview(work)  # type: ignore[arg-type]
         self._live: dict[str, Callable[[Ints], NDArray[Any]]] = {
             "rate": self._rate,
             "held_gpus": lambda ids: columns.array("held_gpus")[ids].astype(np.int64),
@@ -95,12 +96,12 @@ class Jobs:
         known = self._scalars.get(name)
         if known is not None:
             return known[job]
+        if name == "remaining_work" and name in self._needs:
+            return self._belief.remaining_one(job, self.done_one(job))
         self._check(name)
         columns, now = self._columns, self.now_s
         if name == "served_gpu_s":
             return columns.served_gpu_s[job] + columns.held_gpus[job] * (now - columns.segment_t0[job])
-        if name == "remaining_work":
-            return self._belief.remaining_one(job, self.done_one(job))
         if name == "held_gpus":
             return columns.held_gpus[job]
         if name in self._live:
@@ -110,10 +111,12 @@ class Jobs:
 
     def done_one(self, job: JobId) -> float:
         """Return the true work that a job has done by now."""
-        columns = self._columns
-        moving = self.now_s - max(columns.segment_t0[job], columns.resume[job])
-        left = columns.left[job] - (columns.rate[job] * moving if moving > 0 else 0.0)
-        return float(self._work[job]) - left
+        columns, left = self._columns, self._columns.left[job]
+        rate = columns.rate[job]
+        if rate:
+            moving = self.now_s - max(columns.segment_t0[job], columns.resume[job])
+            left -= rate * moving if moving > 0 else 0.0
+        return self._work_of[job] - left
 
     def names(self, column: str) -> tuple[str, ...]:
         """Return the texts behind the codes of a text column."""
@@ -201,7 +204,8 @@ class GatedBelief:
 
     def rate(self, job: JobId, grant: Grant) -> float:
         """See `sim.contract.Belief`."""
-        self._check("rates")
+        if "rates" not in self._needs:
+            self._check("rates")
         return self._belief.rate(job, grant)
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
@@ -211,7 +215,8 @@ class GatedBelief:
 
     def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
         """See `sim.contract.Belief`."""
-        self._check("pause")
+        if "pause" not in self._needs:
+            self._check("pause")
         return self._belief.pause_s(job, old, new)
 
     def resources(self, job: JobId) -> Resources | None:

@@ -6,7 +6,7 @@ from math import inf
 
 import simpy
 
-from sim.instant import Expected
+from sim.instant import Alarm, Expected
 
 
 def test_only_what_was_expected_last_happens() -> None:
@@ -55,3 +55,36 @@ def test_a_thousand_changes_of_mind_are_not_kept() -> None:
     assert len(expected._entries) < 100
     env.run()
     assert seen == [(1.0, 0), (1.5, 2)]
+
+
+def test_an_alarm_rings_at_the_instant_that_was_set_last() -> None:
+    env = simpy.Environment()
+    rung: list[float] = []
+
+    def rings() -> None:
+        rung.append(env.now)
+        if env.now < 8.0:
+            alarm.set(8.0)
+
+    alarm = Alarm(env, rings)
+    for at_s in (5.0, 7.0, 3.0, 6.0):  # later, sooner, later
+        alarm.set(at_s)
+    assert (alarm.asked_s, alarm.at_s, alarm.until_s) == (6.0, 6.0, 6.0)
+    assert len(env._queue) == 2  # at 5 s and at 3 s
+    env.run()
+    assert rung == [6.0, 8.0]
+    assert (alarm.asked_s, alarm.at_s, alarm.until_s) == (inf, inf, 0.0)
+
+
+def test_an_alarm_that_is_taken_back_or_after_the_end_of_the_clock_never_rings() -> None:
+    env = simpy.Environment()
+    rung: list[float] = []
+    alarm = Alarm(env, lambda: rung.append(env.now))
+    alarm.set(-1.0)
+    assert alarm.at_s == 1e-6  # the past is the next instant
+    alarm.set(inf)
+    env.run()
+    alarm.set(3e9)
+    assert (alarm.asked_s, alarm.at_s, len(env._queue)) == (3e9, inf, 0)
+    env.run()
+    assert rung == []

@@ -148,6 +148,34 @@ class TestAdopting:
         assert not room.adopt({0: grant})
         assert room.free == [7, 2, 0]
 
+    def test_a_sketch_that_comes_to_starts_and_stops_is_kept(self) -> None:
+        # Job 0 makes way for job 2, after a look elsewhere; job 1 holds the same grant and stays.
+        room, stops, starts, tried = room_of(), on(0), on(1, 2), on(1)
+        ledger = ledger_of(room)
+        for job in (0, 1):
+            ledger.take(job, stops, ANY)
+        for grant in (tried, starts):
+            room.take(grant)
+        room.give(tried)
+        room.give(stops)
+        assert room.adopt({2: starts, 0: None}, ledger.charged)
+        ledger.vacate(0, reserved=True)
+        ledger.take(2, starts, ANY, reserved=True)
+        ledger.give_back()
+        room.undo()
+        assert (list(ledger.grants), room.free_on(0)[0], room.free_on(1)[0]) == ([1, 2], 3, 2)
+
+    @pytest.mark.parametrize("plan", [{0: None}, {0: on(1), 2: None}, {1: None, 2: None}, {3: None}])
+    def test_a_sketch_that_gives_something_else_is_undone(self, plan: dict[int, Grant | None]) -> None:
+        room = room_of()
+        ledger = ledger_of(room)
+        for job, grant in enumerate((on(0), on(0, 2), on(1))):
+            ledger.take(job, grant, ANY)
+        before = state(room)
+        room.give(ledger.grants[1])
+        assert not room.adopt(plan, ledger.charged)
+        assert state(room) == before
+
 
 class TestHoldings:
     def test_taking_and_releasing(self) -> None:

@@ -264,6 +264,20 @@ class TestLatency:
         assert result.jobs["evictions"].tolist() == [0, 0]
         assert result.jobs["outcome"].tolist() == ["completed", "unfinished"]
 
+    def test_a_move_onto_room_reserved_on_the_sketch_gives_the_old_room_back(self) -> None:
+        # The sketch takes node 1 for a job that holds node 0, which is free again afterwards.
+        def moves(view: View) -> Plan:
+            view.room.take(there)
+            return Plan({0: there})
+
+        def looks(view: View) -> Plan:
+            free.extend(view.room.free)
+            return Plan({})
+
+        there, free = on(1), list[int]()
+        run(jobs((0, 1, 10)), "2x1:v100", Script({0: {0: on(0)}, 2: moves, 4: looks}, seamless=False))
+        assert free == [1]
+
     def test_a_void_move_leaves_its_old_room_taken_and_voids_who_counted_on_it(self) -> None:
         # Job 0 shall move from node 0 to node 1, job 1 into its place; node 1 goes while the plan is in flight.
         script = Script({0: {0: on(0)}, 4: {0: on(1), 1: on(0)}})
