@@ -43,6 +43,11 @@ class Contest:
     that enough came free since.
 
     Room that is left over then goes to upgrades, and what those give up to waiting jobs again.
+
+    Attributes
+    ----------
+    begun, interfered : bool
+        Whether there was anything to decide, and whether any running job was stopped or moved.
     """
 
     def __init__(self, order: Order, place: Place, *, block: bool, upgrades: Upgrades | None = None) -> None:
@@ -56,14 +61,14 @@ class Contest:
         self._tally = Tally()
         self._changes: dict[JobId, Grant | None] = {}
         self._stops = 0
-        self._begun = self._one_pool = False
+        self.begun = self.interfered = self._one_pool = False
 
     # -- what happened ---------------------------------------------------------------------------
 
     def feed(self, view: View) -> None:
         """Take in what happened since the last call."""
         delta = view.delta
-        if not self._begun:
+        if not self.begun:
             self._begin(view)
         if self._changes:
             self._check_landed(view)
@@ -116,7 +121,7 @@ class Contest:
             self._tally.free(self.running.move(job, tag, height))
 
     def _begin(self, view: View) -> None:
-        self._begun = True
+        self.begun = True
         self._one_pool = len(view.room.pools) == 1
         if self._upgrades is not None and not self._upgrades.possible(view):
             self._upgrades = None
@@ -158,7 +163,10 @@ class Contest:
         self._walk(view)
         if self._upgrades is not None:
             while any(view.room.free) and self._move_up(view, self._upgrades):
+                self.interfered = True
                 self._walk(view)
+        if self._stops and not self.interfered:
+            self.interfered = any(job in view.grants for job in self._changes)
         return self._changes
 
     def _walk(self, view: View) -> None:

@@ -56,6 +56,8 @@ class Easy:
     _fed: set[int] = field(init=False, repr=False, default_factory=set)
     _by_limit: bool = field(init=False, repr=False)
     _begun: bool = field(init=False, repr=False, default=False)
+    _backfilled: bool = field(init=False, repr=False, default=False)
+    _took_over: bool = field(init=False, repr=False, default=False)
     _started: dict[JobId, Grant | None] = field(init=False, repr=False, default_factory=dict)
 
     cadence = Cadence()
@@ -88,6 +90,12 @@ class Easy:
         """Believed run times."""
         return frozenset({"remaining_work", "rates", "mixed"} if self.mix else {"remaining_work", "rates"})
 
+    def remarks(self) -> tuple[str, ...]:
+        """Say that nobody passed the head of the queue."""
+        if self._backfilled or self._took_over or not self._begun:
+            return ()
+        return ("easy backfilled nothing: the schedule is that of fifo.",)
+
     def allocate(self, view: View, /) -> Plan:
         """Start the head while it has room, then what may pass it."""
         promise = self._promise
@@ -116,7 +124,7 @@ class Easy:
     def _follow_running(self, view: View) -> None:
         delta, ends, now_s = view.delta, self._ends, view.now_s
         if not self._begun:
-            self._begun = True
+            self._begun, self._took_over = True, bool(view.grants)
             for job, grant in view.grants.items():
                 ends.add(view.room, job, grant, self._end_s(view, job, grant))
         for job in delta.finished:
@@ -313,4 +321,5 @@ class Easy:
             look.only_short.add((lane.id, group))
             return False
         self._start(view, entry, grant, end_s)
+        self._backfilled = True
         return True

@@ -114,6 +114,7 @@ class Gavel:
     _sits_out: Bools = field(init=False, repr=False)
     _hint: Hint | None = field(init=False, repr=False, default=None)
     _remarks: dict[str, None] = field(init=False, repr=False, default_factory=dict)
+    _types: frozenset[str] = field(init=False, repr=False, default=frozenset())
     _shuffler: Random | None = field(init=False, repr=False, default=None)
     _news: bool = field(init=False, repr=False, default=True)
     _computed_s: float = field(init=False, repr=False, default=-inf)
@@ -168,8 +169,11 @@ class Gavel:
         return found.x
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what could not be done as the objective says."""
-        return tuple(self._remarks)
+        """Return what could not be done as the objective says, and that there was one GPU type only."""
+        if len(self._types) != 1:
+            return tuple(self._remarks)
+        shares = "; the shares are those of its agnostic form" if self.aware else ""
+        return (f"gavel chose no GPU types: all GPUs are {next(iter(self._types))}{shares}.", *self._remarks)
 
     def allocate(self, view: View, /) -> Plan:
         """Begin a round if the last one is over; jobs without GPUs start at any time."""
@@ -185,6 +189,7 @@ class Gavel:
     def _begin(self, view: View) -> Kinds:
         kinds = self._kinds = Kinds(view, self._place)
         self._seats = Seats(kinds, self._place)
+        self._types = frozenset(node.gpu_type for node in view.cluster.nodes if node.gpus)
         self._roster = Roster(len(kinds), self.round_s / 2)
         self._clock.begin(view.now_s, goes_on=False)
         return kinds

@@ -84,6 +84,8 @@ class Las:
     _on_gpus: dict[int, tuple[Demand, Demand]] = field(init=False, repr=False, default_factory=dict)
     _order: Attained = field(init=False, repr=False)
     _contest: Contest = field(init=False, repr=False)
+    _jobs: int = field(init=False, repr=False, default=0)
+    _orderly: bool = field(init=False, repr=False, default=True)
 
     cadence = Cadence()
     card = Card(
@@ -125,6 +127,13 @@ class Las:
         pause = {"pause"} if self.migrate == "upgrade" else set()
         return frozenset(pause | {"mixed"} if self.mix else pause)
 
+    def remarks(self) -> tuple[str, ...]:
+        """Say that there was one queue only, in which nobody was put before others."""
+        if self._order.demoted_any or not (self._jobs and self._orderly):
+            return ()
+        nobody = "the only job did not reach" if self._jobs == 1 else f"none of the {self._jobs:,} jobs reached"
+        return (f"las moved no job to a lower queue: {nobody} the first threshold; it ran in order of submission.",)
+
     def allocate(self, view: View, /) -> Plan:
         """Start what is best, and stop what must go for it."""
         if self.servers == "gpu":
@@ -132,7 +141,10 @@ class Las:
         return self._decide(view)
 
     def _decide(self, view: View) -> Plan:
-        order, contest = self._order, self._contest
+        order, contest, delta = self._order, self._contest, view.delta
+        self._jobs += len(delta.arrived)
+        if delta.evicted or (view.grants and not contest.begun):
+            self._orderly = False  # they go before those that wait; or others decided before
         order.begin()
         contest.feed(view)
         for job, queue, height in order.demoted(view):
@@ -140,7 +152,7 @@ class Las:
         if order.promotions:
             self._promote(view)
         changes = contest.settle(view)
-        order.forget(view.delta.finished)
+        order.forget(delta.finished)
         if not contest.waiting:
             return Plan(changes) if changes else EMPTY
         return Plan(changes, wake_at_s=self._next_s())

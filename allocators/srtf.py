@@ -306,6 +306,12 @@ class Srtf:
         asked = set() if blind else {"remaining_work", "rates", "pause"}
         return frozenset(asked | {"mixed"} if self.mix else asked)
 
+    def remarks(self) -> tuple[str, ...]:
+        """Say that no running job was stopped or moved."""
+        if self._contest.interfered or not self._contest.begun:
+            return ()
+        return ("srtf stopped nobody: it only chose the order in which jobs start.",)
+
     def allocate(self, view: View, /) -> Plan:
         """Start what is best, and stop what must go for it."""
         contest, times = self._contest, self._times

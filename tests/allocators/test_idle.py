@@ -10,6 +10,7 @@ import pytest
 from allocators import REGISTRY, make
 from sim.cluster import Cluster
 from sim.contract import Spec, remarks_of
+from sim.faults import Faults
 from sim.perf.parameter_server import ParameterServer
 from sim.perf.scaling import PowerLaw
 from sim.result import RunResult
@@ -95,3 +96,56 @@ def test_sizes_that_stay() -> None:
     assert "aiturbo resized nothing: no other size needed less of any of the 3 predictable jobs; it only ranked them." in remarks
     unpredictable = run("aiturbo", ONE + "/64c", ParameterServer(), **RIGID, predictable_after=1.0).remarks
     assert any("been predictable" in sentence for sentence in unpredictable)
+
+
+DEMOTED_NOBODY = "las moved no job to a lower queue: {} the first threshold; it ran in order of submission."
+
+
+def test_no_job_to_demote() -> None:
+    # The first job attains 2 x 3000, the second 4 x 500, the third 8 x 900 = 7200 GPU-seconds.
+    kept = "las:thresholds=7201/8000"
+    assert run(kept, ONE).remarks == (DEMOTED_NOBODY.format("none of the 3 jobs reached"),)
+    assert run("las:thresholds=5999/8000", ONE).remarks == ()
+    assert run("las:thresholds=3001/8000,measure=s", ONE).remarks == (DEMOTED_NOBODY.format("none of the 3 jobs reached"),)
+    one = Trace.of(pd.DataFrame({"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [1], "duration_s": [9.0]}))
+    result = Simulator(one, Cluster.parse(ONE), make(Spec("las"))).run()
+    assert result.remarks == (DEMOTED_NOBODY.format("the only job did not reach"),)
+    # At 20 s it takes over from fifo, which has started two jobs: it does not speak for those.
+    assert run(f"switch:at_s=15,then={kept}", ONE).remarks == ()
+
+
+def test_who_was_evicted_did_not_run_in_order_of_submission() -> None:
+    trace = Trace.of(pd.DataFrame({"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [1], "duration_s": [9.0]}))
+    failing = Conditions(PowerLaw(), faults=Faults(outages="0:5:6"))
+    assert Simulator(trace, Cluster.parse(ONE), make(Spec("las")), failing).run().remarks == ()
+
+
+def test_nobody_to_stop() -> None:
+    said = ("srtf stopped nobody: it only chose the order in which jobs start.",)
+    # One node: at 510 s the third job needs 900 s, the first 2490 s, which is stopped for it.
+    assert run("srtf", ONE).remarks == ()
+    assert run("srtf", "2x8:v100").remarks == said
+    # At 100 s the first job leaves a v100 to the third, which nobody stops, but which moves there.
+    moved: dict[str, Any] = {"num_gpus": [2, 2, 2], "duration_s": [100.0, 3000.0, 3000.0]}
+    assert run("srtf", "1x4:v100,1x2:t4", **moved).remarks == ()
+    assert run("srtf:migrate=never", "1x4:v100,1x2:t4", **moved).remarks == said
+
+
+def test_no_types_to_choose_under_gavel() -> None:
+    said = "gavel chose no GPU types: all GPUs are v100"
+    aware, agnostic = (run(f"gavel:aware={aware}", ONE) for aware in ("yes", "no"))
+    assert aware.remarks == (f"{said}; the shares are those of its agnostic form.",)
+    assert agnostic.remarks == (f"{said}.",)
+    assert aware.jobs["finish_s"].tolist() == agnostic.jobs["finish_s"].tolist()
+    assert run("gavel", TWO).remarks == ()
+
+
+def test_nobody_to_backfill() -> None:
+    # The third job, for all 8 GPUs, waits for the others, and nobody comes behind it.
+    result, plain = (run(policy, ONE) for policy in ("easy", "fifo"))
+    assert result.remarks == ("easy backfilled nothing: the schedule is that of fifo.",)
+    assert result.jobs["finish_s"].tolist() == plain.jobs["finish_s"].tolist()
+    # The second waits for the first until 3000 s; before that the third is done beside the first.
+    passing = run("easy", ONE, num_gpus=[6, 8, 2])
+    assert passing.jobs["first_start_s"].tolist() == [0.0, 3000.0, 20.0]
+    assert passing.remarks == ()
