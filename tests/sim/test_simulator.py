@@ -356,7 +356,7 @@ class TestEndings:
     def test_runs_without_end_are_ended(self, trace: Trace, allocator: Any, conditions: dict[str, Any]) -> None:
         result = run(trace, "1x1:v100", make(Spec.parse(allocator)) if isinstance(allocator, str) else allocator, **conditions)
         assert "will never be done" in result.reason
-        assert result.remarks == (f"{result.reason}.",)
+        assert result.remarks[0] == f"{result.reason}."
         assert result.jobs["outcome"].iloc[0] == "unfinished"
 
     def test_a_run_that_comes_closer_to_its_end_goes_on_however_slowly(self) -> None:
