@@ -188,7 +188,8 @@ def _gpus(gres: str) -> dict[str, int]:
         if kind.lower() != "gpu":
             continue
         rest = [piece for piece in rest if piece.lower() != "no_consume"]
-        count = int(rest.pop()) if rest and rest[-1].isdigit() else 1
+        # Ten digits are too many GPUs, however many more there are.
+        count = int(rest.pop()[:10]) if rest and rest[-1].isdecimal() else 1
         named = plain_type("_".join(rest))
         found[named] = found.get(named, 0) + count
     # "gpu=4,gpu:a100=4" counts the same GPUs twice: as a sum, and by type.

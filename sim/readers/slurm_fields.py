@@ -71,13 +71,13 @@ def tres_gpus(resources: str) -> float:
     if not np.isnan(total):
         return total
     typed = re.findall(r"(?:^|,)gres/gpu:[^=,]+=(\d+)", resources)
-    return float(sum(map(int, typed))) if typed else np.nan
+    return sum(map(float, typed)) if typed else np.nan
 
 
 def tres_gpu_type(resources: str) -> str:
     """Return the type most GPUs of a TRES string have, in lower case, or ""."""
     typed = re.findall(r"(?:^|,)gres/gpu:([^=,]+)=(\d+)", resources)
-    return max(typed, key=lambda pair: int(pair[1]))[0].lower() if typed else ""
+    return max(typed, key=lambda pair: float(pair[1]))[0].lower() if typed else ""
 
 
 def tres_mem_gb(resources: str) -> float:
@@ -90,7 +90,7 @@ def gres_gpus(resources: str) -> float:
     """Return the GPUs of a GRES string such as ``hbm:0,gpu:P100:2(IDX:0-1)``; as typed by the user, usually per node."""
     counts = re.findall(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(]+)?:(\d+)", re.sub(r"\([^)]*\)", "", resources))
     if counts:
-        return float(sum(map(int, counts)))
+        return sum(map(float, counts))
     return 1.0 if re.search(r"(?:^|,)gpu(?::[A-Za-z][^:,]*)?(?:,|$)", resources) else np.nan
 
 

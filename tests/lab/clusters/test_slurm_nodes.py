@@ -197,3 +197,13 @@ def test_a_bad_cell_is_one_sentence(text: bytes, said: str) -> None:
     with pytest.raises(ClusterError, match=said) as caught:
         machines.import_cluster("nodes.csv", text)
     assert str(caught.value).startswith("nodes.csv: ")
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_more_digits_of_gpus_than_any_node_has_are_refused(digits: int) -> None:
+    with pytest.raises(ClusterError, match=r"GPUs; 1,000,000 is the most that is simulated"):
+        machines.import_cluster("slurm.conf", f"NodeName=n1 CPUs=8 Gres=gpu:{'9' * digits}".encode())
+
+
+def test_a_superscript_is_no_count() -> None:
+    assert machines.import_cluster("slurm.conf", "NodeName=n1 Gres=gpu:²".encode()).cluster.gpus == 1

@@ -187,3 +187,10 @@ def test_memory(tres: str, gb: float) -> None:
 def test_states() -> None:
     words = pd.Series(["CANCELLED by 380693", "CANCELLED+", "OUT_OF_MEMORY", "COMPLETED", "", "Odd"])
     assert list(slurm.state(words)) == ["cancelled", "cancelled", "out_of_memory", "completed", "", "odd"]
+
+
+def test_counts_of_hundreds_of_digits_are_infinite_and_no_error() -> None:
+    many = "9" * 400
+    assert slurm.gres_gpus(f"gpu:{many}") == float("inf")
+    assert slurm.tres_gpus(f"gres/gpu:a100={many},gres/gpu:t4=2") == float("inf")
+    assert slurm.tres_gpu_type(f"gres/gpu:t4=2,gres/gpu:a100={many}") == "a100"
