@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from allocators._inside import Composite
-from allocators.aiturbo import AITurbo
-from allocators.asrpt import Asrpt
-from allocators.dlrover import DLRover
-from allocators.dp_elastic import DpElastic
-from allocators.easy import Easy
-from allocators.fifo import Fifo
-from allocators.gavel import Gavel
-from allocators.greedy_elastic import GreedyElastic
-from allocators.hadar import Hadar
-from allocators.hadare import HadarE
-from allocators.las import Las
-from allocators.mip_elastic import MipElastic
-from allocators.optimus import Optimus
-from allocators.recorded import Recorded
-from allocators.rounds import Rounds
-from allocators.sjf import Sjf
-from allocators.srtf import Srtf
-from allocators.wrappers import Partition, Switch
+from allocators.elastic.dp import DpElastic
+from allocators.elastic.greedy import GreedyElastic
+from allocators.elastic.mip import MipElastic
+from allocators.gavel.policy import Gavel
+from allocators.hadar.hadare import HadarE
+from allocators.hadar.policy import Hadar
+from allocators.nesting import Composite
+from allocators.parameter_server.aiturbo import AITurbo
+from allocators.parameter_server.dlrover import DLRover
+from allocators.parameter_server.optimus import Optimus
+from allocators.queue.asrpt import Asrpt
+from allocators.queue.easy import Easy
+from allocators.queue.fifo import Fifo
+from allocators.queue.las import Las
+from allocators.queue.recorded import Recorded
+from allocators.queue.rounds import Rounds
+from allocators.queue.sjf import Sjf
+from allocators.queue.srtf import Srtf
+from allocators.queue.wrappers import Partition, Switch
 from sim.contract import Allocator, ParameterError, Spec, build
 
 REGISTRY: Final[dict[str, type[Allocator]]] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
-from sim.contract import Demand, Gang, Grant, JobId, Part, Room, View, param
+from sim.contract import Demand, Gang, Grant, JobId, Part, Room, View, instant, param
 
 Spot = tuple[int, int]
 """(node, replicas on it)"""
@@ -398,3 +398,106 @@ def _evenly(fits: list[tuple[int, int]], need: int) -> list[Spot]:
     for _ in range(need):
         left[min(left, key=lambda node: (-left[node], node))] -= 1
     return sorted((node, fit - left[node]) for fit, node in fits if fit > left[node])
+
+
+_LONGEST_LOG = 20_000
+
+
+class Denials:
+    """An upper bound on what each denied demand would find now: what it found then, and all that each node given back since can take.
+
+    Notes
+    -----
+    Whoever asks must report every node on which room was given back, except what it took itself within the same call.
+    """
+
+    def __init__(self) -> None:
+        self._freed: list[int] = []
+        self._known: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = {}
+
+    def give_back(self, grant: Grant) -> None:
+        """Note that a job left its nodes."""
+        if self._known:
+            self.renew(node for gang in grant.gangs for part in gang if part is not None for node in part.nodes)
+
+    def renew(self, nodes: Iterable[int]) -> None:
+        """Note that there is news of these nodes."""
+        if self._known:
+            self._freed.extend(nodes)
+            if len(self._freed) > _LONGEST_LOG:
+                self._freed.clear()
+                self._known.clear()
+
+    def deny(self, view: View, demand: Demand, pools: tuple[int, ...]) -> None:
+        """Note that a demand has no room on these pools."""
+        room = view.room
+        fit = sum([room.replicas_that_fit(node, demand) for node in nodes_with(room, pools, demand.gpus)])
+        self._known[id(demand), pools] = len(self._freed), fit
+
+    def holds(self, view: View, demand: Demand, pools: tuple[int, ...]) -> bool:
+        """Tell whether a demand surely has no room there still."""
+        known = self._known.get((id(demand), pools))
+        if known is None:
+            return False
+        seen, most = known
+        freed, room, overflow = self._freed, view.room, view.room.overflow
+        while seen < len(freed) and most < demand.replicas:
+            if freed[seen] != overflow:
+                most += room.replicas_that_fit(freed[seen], demand)
+            seen += 1
+        self._known[id(demand), pools] = seen, most
+        return most < demand.replicas
+
+
+def wait_for_type_param() -> Any:
+    """Declare the parameter ``wait_for_type``."""
+    return param(
+        0.0,
+        unit="s",
+        low=0,
+        high=1e7,
+        help="Until so long after its submission a job that has room on another GPU type still waits for "
+        "the one that `types` puts first, the fastest by default; then it takes what there is.",
+    )
+
+
+class Patience:
+    """Says how long a job holds out for the types that it prefers, and places it there.
+
+    Parameters
+    ----------
+    place : Placer
+        What places jobs, and knows which types they prefer.
+    wait_s : float, seconds
+        From a job's submission on.
+
+    Notes
+    -----
+    The time counts from the submission, not from the instant at which a job could start: so it
+    bounds what a job may lose by it, and jobs that have waited in a long queue do not wait again,
+    one after the other.
+    """
+
+    def __init__(self, place: Placer, wait_s: float) -> None:
+        self._place, self._wait_s = place, wait_s
+
+    @classmethod
+    def of(cls, place: Placer, wait_s: float) -> Self | None:
+        """Return None if nobody waits."""
+        return cls(place, wait_s) if wait_s else None
+
+    def until_s(self, view: View, job: JobId) -> float:
+        """Return the instant from which a job takes any type; minus infinity if it always does."""
+        ways = self._place.ways(view, view.demand(job))
+        if ways.preferred == len(ways.groups):
+            return -inf
+        return instant(view.one("arrival_s", job) + self._wait_s)
+
+    def place(self, view: View, demand: Demand) -> Grant | None:
+        """Place a job as its `Placer` does, on the types only that it prefers."""
+        ways = self._place.ways(view, demand)
+        for pools in ways.groups[: ways.preferred]:
+            grant = self._place.within(view, demand, pools)
+            if grant is not None:
+                return grant
+        return None

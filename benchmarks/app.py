@@ -9,11 +9,11 @@ from time import perf_counter
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from lab.scenario import Scenario, TraceSpec
-from lab.study import Study
-from lab.traces.samples import load_sample
 from sim.contract import Spec
 from tests.browser.server import FLAGS, chromium, serving
+from trainyard.study.scenario import Scenario, TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces.samples import load_sample
 
 POLICIES = ("fifo", "sjf", "easy", "srtf")
 MOST_S = 3.0

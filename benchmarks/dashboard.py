@@ -22,12 +22,12 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from lab import start
-from lab.scenario import Scenario, TraceSpec
-from lab.study import Study
-from lab.traces.samples import load_sample
 from sim.contract import Spec
 from tests.browser.server import FLAGS, chromium, serving
+from trainyard.study.scenario import Scenario, TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces import start
+from trainyard.traces.samples import load_sample
 
 MOST_MB: Final[Mapping[str, float]] = {"compare": 0.8, "explore": 0.6}
 OTHERS_MB: Final = 0.3

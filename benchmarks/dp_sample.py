@@ -8,9 +8,8 @@ from time import process_time
 
 import numpy as np
 
-from allocators import dp_elastic
+from allocators.elastic import dp as dp_elastic
 from benchmarks.unit import unit_s
-from lab.traces.samples import load_sample
 from sim.cluster import Cluster
 from sim.contract import Plan, View
 from sim.generate import generate
@@ -18,6 +17,7 @@ from sim.overheads import Overheads
 from sim.perf import PERF
 from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
+from trainyard.traces.samples import load_sample
 
 EVERY_S = 300.0
 BUDGET_U = {"512x8:p100": 1_500, "40x8:p100": 5_000}

@@ -11,10 +11,10 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 
-from allocators._knapsack import Choice, knapsack
-from allocators._programs import Horizon, Program, Solvers, _single, solve
-from allocators._worth import Offer, progress, values
-from allocators.mip_elastic import MipElastic
+from allocators.elastic.knapsack import Choice, knapsack
+from allocators.elastic.mip import MipElastic
+from allocators.elastic.programs import Horizon, Program, Solvers, _single, solve
+from allocators.elastic.utility import Offer, progress, values
 from sim.cluster import Cluster
 from sim.contract import Plan, View
 from sim.overheads import Overheads

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from time import perf_counter, process_time
 from typing import Any, Final, NamedTuple
 
-from allocators.gavel import Gavel
+from allocators.gavel.policy import Gavel
 from benchmarks.unit import BUDGETS_UNIT_S, unit_s
 from sim.cluster import Cluster
 from sim.contract import Plan, View

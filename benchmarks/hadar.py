@@ -7,8 +7,8 @@ import statistics
 from time import process_time
 from typing import NamedTuple
 
-from allocators.hadar import Hadar
-from allocators.hadare import HadarE
+from allocators.hadar.hadare import HadarE
+from allocators.hadar.policy import Hadar
 from sim.cluster import Cluster
 from sim.contract import Allocator, Plan, View
 from sim.generate import workload

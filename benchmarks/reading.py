@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from lab.traces.samples import write_trace
 from sim.generate import generate
 from sim.readers import read
+from trainyard.traces.samples import write_trace
 
 ROWS = 100_000
 MOST_S = 2.0

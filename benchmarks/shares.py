@@ -12,10 +12,10 @@ import pulp
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from allocators._linear import Program, solve
-from allocators._matching import WAITS, allox
-from allocators._problem import Problem, Shares, normal_rates
-from allocators._shares import OBJECTIVES
+from allocators.timeshare.linear import Program, solve
+from allocators.timeshare.matching import WAITS, allox
+from allocators.timeshare.problem import Problem, Shares, normal_rates
+from allocators.timeshare.shares import OBJECTIVES
 from sim.perf.measured import built_in
 
 SEEDS = range(9)

@@ -20,18 +20,18 @@ from typing import Any, Final
 
 import psutil
 
-from lab import library
-from lab.library import HERE
-from lab.scenario import Scenario, TraceSpec
-from lab.store import Store
-from lab.store.index import RUN
-from lab.study import Study
-from lab.sweeps.plan import PlanRun
-from lab.sweeps.question import Question
-from lab.sweeps.recipe import Axis, Sweep
-from lab.sweeps.running import SweepRun
-from lab.traces.samples import load_sample
 from sim.contract import Spec
+from trainyard.library import library
+from trainyard.library.library import HERE
+from trainyard.store import Store
+from trainyard.store.index import RUN
+from trainyard.study.scenario import Scenario, TraceSpec
+from trainyard.study.study import Study
+from trainyard.sweeps.plan import PlanRun
+from trainyard.sweeps.recipe import Axis, Sweep
+from trainyard.sweeps.search import Question
+from trainyard.sweeps.sweep_run import SweepRun
+from trainyard.traces.samples import load_sample
 
 SAMPLE: Final = "philly-like"
 POLICIES: Final = ("fifo", "easy", "srtf", "las")
@@ -197,7 +197,7 @@ def resuming() -> list[str]:
         file = Path(folder) / "sweep.json"
         file.write_text(sweep().canonical(), encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRAINYARD_STORE": f"{folder}/store"}
-        command = [sys.executable, "-m", "lab", "sweep", "--executor", "processes:2", "--yes", "--json"]
+        command = [sys.executable, "-m", "trainyard", "sweep", "--executor", "processes:2", "--yes", "--json"]
         begun = subprocess.Popen([*command, str(file)], cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         store = Store(f"{folder}/store")
         _when(lambda: len(store.index.rows(RUN)) >= 10 or begun.poll() is not None, 300.0)

@@ -197,7 +197,7 @@ def published_vs_simulated(rows: Sequence[Mapping[str, Any]], title: str = "", *
     ----------
     rows : sequence of mapping
         `metric`, `published` (None = no figure), `simulated` (None = not to be had), `ci95` and `band` (low, high; None = none, for a high end alone:
-        open), as `lab replay` writes them; drawn from top to bottom.
+        open), as `trainyard replay` writes them; drawn from top to bottom.
     title : str
         The finding or the question.
     even : float

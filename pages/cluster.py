@@ -5,9 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 import charts
-from lab import start
-from lab.clusters import machines, prices
-from lab.front import Cluster, Trace, TrainyardError, load_trace
+from sim.cluster import Cluster
+from sim.errors import TrainyardError
+from sim.trace import Trace
+from trainyard.clusters import machines, prices
+from trainyard.traces import start
+from trainyard.traces.sources import load_trace
 from ui import figure, server, state, words
 from ui.choosing import cluster_editor, knobs, profiles
 from ui.shell import page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab.results.outcomes import Report, Shown
+from trainyard.results.outcomes import Report, Shown
 from ui import state, states
 from ui.comparing import behind, comparison, exports, over_time, overview, tables, winners
 from ui.shell import page

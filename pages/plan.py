@@ -6,7 +6,7 @@ from typing import Final
 
 import streamlit as st
 
-from lab.sweeps.recipe import Sweep
+from trainyard.sweeps.recipe import Sweep
 from ui import place
 from ui.planning import capacity as plan
 from ui.planning import from_here, sweep

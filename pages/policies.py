@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab import catalog, start
-from lab.front import TrainyardError, load_trace
-from lab.results import outcomes
+from sim.errors import TrainyardError
+from trainyard.results import outcomes
+from trainyard.study import catalog
+from trainyard.traces import start
+from trainyard.traces.sources import load_trace
 from ui import server, state, words
 from ui.choosing import knobs, policy_cards
 from ui.shell import page

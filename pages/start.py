@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab import start
-from lab.front import SAMPLES
+from trainyard.traces import start
+from trainyard.traces.samples import SAMPLES
 from ui import library, lookup, scenario_file, state
 from ui.shell import page
 

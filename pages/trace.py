@@ -6,10 +6,13 @@ import math
 
 import streamlit as st
 
-from lab import catalog, start
-from lab.clusters import machines
-from lab.front import Trace, TraceSpec, TrainyardError, load_source, load_trace
-from lab.traces import intake
+from sim.errors import TrainyardError
+from sim.trace import Trace
+from trainyard.clusters import machines
+from trainyard.study import catalog
+from trainyard.study.scenario import TraceSpec
+from trainyard.traces import intake, start
+from trainyard.traces.sources import load_source, load_trace
 from ui import server, state, states, words
 from ui.importing import account, made, trace_charts, trace_part, upload
 from ui.shell import page

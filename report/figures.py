@@ -9,13 +9,14 @@ from typing import Any, Final
 import pandas as pd
 
 import charts
-from lab import readable
-from lab.front import Trace
-from lab.results import behind, gpu_types, groups
-from lab.results.compare import together
-from lab.results.frames import drawn, first_of
-from lab.results.outcomes import Report, Shown
-from lab.words import plural
+from sim.trace import Trace
+from trainyard import text as readable
+from trainyard.results import diagnostics as behind
+from trainyard.results import gpu_types, groups
+from trainyard.results.compare import together
+from trainyard.results.outcomes import Report, Shown
+from trainyard.runs.frames import drawn, first_of
+from trainyard.text import plural
 
 _TIME: Final = "Seconds since the first submission"
 _OF: Final = {"cores": ("cpus", "cores", "cpus_used"), "memory": ("mem_gb", "GB", "mem_used")}

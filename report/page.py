@@ -12,12 +12,14 @@ from typing import Any, Final
 
 from plotly.offline import get_plotlyjs
 
-from lab.front import ParameterError, Store, load_trace
-from lab.results import outcomes
-from lab.results.outcomes import Shown
 from report import sections
 from report.figures import Drawn, Scene, figures
 from report.pieces import folded, paragraph, rows_of, section, text
+from sim.errors import ParameterError
+from trainyard.results import outcomes
+from trainyard.results.outcomes import Shown
+from trainyard.store import Store
+from trainyard.traces.sources import load_trace
 
 _HERE: Final = Path(__file__).parent
 _FORMATS: Final = ("png", "svg")

@@ -9,14 +9,19 @@ from datetime import datetime
 from typing import Any, Final
 
 from charts import visible
-from lab import catalog, readable
-from lab.clusters import machines
-from lab.front import SAMPLES, Scenario, Spec, Store, TraceSpec, load_source
-from lab.results.compared import METRICS, SLOWER, Metric
-from lab.results.headline import GOALS
-from lab.results.outcomes import Report, Shown
-from lab.words import plural
 from report.pieces import described, folded, listed, paragraph, section, table, text, verbatim
+from sim.params import Spec
+from trainyard import text as readable
+from trainyard.clusters import machines
+from trainyard.results.headline import GOALS
+from trainyard.results.metrics_shown import METRICS, SLOWER, Metric
+from trainyard.results.outcomes import Report, Shown
+from trainyard.store import Store
+from trainyard.study import catalog
+from trainyard.study.scenario import Scenario, TraceSpec
+from trainyard.text import plural
+from trainyard.traces.samples import SAMPLES
+from trainyard.traces.sources import load_source
 
 FILE: Final = "trainyard-scenario.json"
 _ALL: Final = (*METRICS, SLOWER)
@@ -221,7 +226,7 @@ def repeat(shown: Shown) -> str:
     """Return how to get the same numbers again."""
     source = shown.study.base.trace.source
     own = "" if source.startswith(("sample:", "made:")) else " --trace YOUR_FILE"
-    lines = f"python -m lab run --scenario {FILE}{own}\npython -m lab report --scenario {FILE}{own}"
+    lines = f"python -m trainyard run --scenario {FILE}{own}\npython -m trainyard report --scenario {FILE}{own}"
     note = "The trace is not in the scenario: name its file." if own else ""
     button = '<button type="button" data-save="scenario" hidden>Save the scenario</button>'
     return section("Repeat it", f"<p>Save the scenario as {FILE}, then:</p>{button}{verbatim(lines)}{paragraph(note, 'note')}")

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 
-from lab import start
 from sim.cluster import Cluster
 from sim.perf.measured import built_in
 from sim.readers.mapping import ALIASES
 from sim.trace import COLUMNS, REQUIRED
+from trainyard.traces import start
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _REAL: Final = (*sorted((ROOT / "tests/sim/readers/fixtures").glob("*")), ROOT / "sample_traces/tiny.csv")

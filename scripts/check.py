@@ -7,7 +7,7 @@ import sys
 
 from _venv import DEV, ROOT, prepare
 
-TYPED = ("sim", "allocators", "lab", "charts", "ui", "pages", "app.py")
+TYPED = ("sim", "allocators", "trainyard", "charts", "ui", "pages", "app.py")
 STEPS = (
     ("style", ("ruff", "check", ".")),
     ("format", ("ruff", "format", "--check", ".")),

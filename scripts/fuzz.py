@@ -29,21 +29,21 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 import _inputs
 import pandas as pd
 
-from lab import archive, profiles, start
-from lab.clusters import machines, prices
-from lab.document import canonical_json
-from lab.estimate import Costs, estimate
-from lab.store import Store
-from lab.store.entry import parquet
-from lab.store.store import plain
-from lab.study import Study
-from lab.traces import bundle, intake
-from lab.traces.thinning import renamed
 from sim.cluster import Cluster
 from sim.errors import MOST_LETTERS, TrainyardError
 from sim.perf import PerfSpec
 from sim.readers import FORMATS
 from sim.trace import Trace
+from trainyard.clusters import machines, prices
+from trainyard.library import archive
+from trainyard.runs.estimate import Costs, estimate
+from trainyard.store import Store, profiles
+from trainyard.store.entry import parquet
+from trainyard.store.store import plain
+from trainyard.study.document import canonical_json
+from trainyard.study.study import Study
+from trainyard.traces import bundle, intake, start
+from trainyard.traces.thinning import renamed
 
 MOST_S: Final = 5.0
 MOST_MB: Final = 1000.0

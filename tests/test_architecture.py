@@ -27,7 +27,7 @@ LAYERS = {
     "app": ({"ui", "charts", "lab"}, {"streamlit"}),
 }
 # (file, module) pairs outside the layers: the command line is an entrance like a page, and writes reports.
-ENTRANCES = frozenset({("lab/__main__.py", "report")})
+ENTRANCES = frozenset({("trainyard/__main__.py", "report")})
 # Library -> the only places that may import it.
 HOMES = {
     "simpy": ("sim/simulator.py", "sim/faults.py", "sim/instant.py"),
@@ -35,17 +35,17 @@ HOMES = {
     "highspy": ("allocators/",),
     "streamlit": ("app.py", "pages/", "ui/"),
     "sklearn": ("sim/perf/trained.py",),
-    "sqlalchemy": ("lab/store/index.py", "lab/store/tables.py"),
-    "fsspec": ("lab/store/files.py",),
-    "distributed": ("lab/sweeps/executors.py",),
+    "sqlalchemy": ("trainyard/store/index.py", "trainyard/store/tables.py"),
+    "fsspec": ("trainyard/store/files.py",),
+    "distributed": ("trainyard/runs/executors.py",),
 }
 # (file, module) pairs that are imported on first use, because most users never need them.
 LATE_IMPORTS = frozenset(
     {
-        ("allocators/_matching.py", "scipy.optimize"),
+        ("allocators/timeshare/matching.py", "scipy.optimize"),
         ("sim/perf/trained.py", "sklearn.ensemble"),
-        ("lab/store/files.py", "fsspec.core"),
-        ("lab/sweeps/executors.py", "distributed"),
+        ("trainyard/store/files.py", "fsspec.core"),
+        ("trainyard/runs/executors.py", "distributed"),
     }
 )
 # Library -> the package that brings it, where the names differ.

@@ -3,7 +3,7 @@
 How a block is treated follows from its info string:
 
 - ``python`` runs in the namespace of its page;
-- ``console``: each line that begins with ``$ `` must be ``python -m lab ...`` and end with exit code 0 (``console exit=2``: with 2); lines that follow
+- ``console``: each line that begins with ``$ `` must be ``python -m trainyard ...`` and end with exit code 0 (``console exit=2``: with 2); lines that follow
   it are its expected output, ``...`` standing for anything;
 - any other with ``file=NAME`` is written to that file, beside the others of its page.
 """
@@ -25,13 +25,13 @@ from typing import NamedTuple
 
 import pytest
 
-from lab.__main__ import main
 from sim.faults import Faults
 from sim.overheads import Overheads
 from sim.params import parameters
 from sim.perf import BELIEFS, PERF
 from sim.readers import FORMATS
 from sim.trace import COLUMNS
+from trainyard.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -95,7 +95,7 @@ def called(words: list[str]) -> tuple[int, str, str]:
 
 
 def run(command: Command, code: int, how: Callable[[list[str]], tuple[int, str, str]]) -> None:
-    assert command.words[:3] == ["python", "-m", "lab"], f"only `python -m lab` can be run here: {command.words}"
+    assert command.words[:3] == ["python", "-m", "trainyard"], f"only `python -m trainyard` can be run here: {command.words}"
     ended, out, err = how(command.words)
     assert ended == code, err[-3000:]
     assert "Traceback" not in err
@@ -131,7 +131,7 @@ def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_no_example_escapes_execution(path: Path) -> None:
     for block in blocks(path):
         if block.language != "console":
-            assert "python -m lab" not in block.text or block.language == "python", f"line {block.line}: use a console block"
+            assert "python -m trainyard" not in block.text or block.language == "python", f"line {block.line}: use a console block"
         else:
             assert commands(block)
         assert block.language not in {"py", "python3", "pycon", "bash", "shell"}, f"line {block.line}: blocks in {block.language} are never executed"

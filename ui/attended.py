@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from lab.leaving import Leaving
+from trainyard.runs.disconnects import Leaving
 
 ENDED: Final = ("done", "failed", "cancelled")
 

@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.results import outcomes
+from trainyard.results import outcomes
 from ui import words
 
 MOST_ROWS: Final = 500

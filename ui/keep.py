@@ -6,8 +6,10 @@ from typing import Final
 
 import streamlit as st
 
-from lab.front import Study, TrainyardError, load_source
-from lab.traces import bundle
+from sim.errors import TrainyardError
+from trainyard.study.study import Study
+from trainyard.traces import bundle
+from trainyard.traces.sources import load_source
 from ui import server, state
 from ui.comparing import exports
 
@@ -79,7 +81,7 @@ def _shared(mine: state.Desk) -> None:
 
 def _command(study: Study) -> None:
     st.write("The saved scenario gives the same numbers without a browser:")
-    st.code(f"python -m lab run --scenario {FILE}", language="bash", wrap_lines=True)
+    st.code(f"python -m trainyard run --scenario {FILE}", language="bash", wrap_lines=True)
     if study.base.trace.source.startswith("store:"):
         st.caption("On another machine, unpack the file with the jobs there:")
-        st.code(f"python -m lab run --scenario {bundle.SCENARIO} --trace {bundle.JOBS} --cpu-jobs keep", language="bash", wrap_lines=True)
+        st.code(f"python -m trainyard run --scenario {bundle.SCENARIO} --trace {bundle.JOBS} --cpu-jobs keep", language="bash", wrap_lines=True)

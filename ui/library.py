@@ -13,12 +13,14 @@ from zoneinfo import ZoneInfo
 import streamlit as st
 
 import charts
-from lab import archive, library, start
-from lab.exploring.from_here import FromHere
-from lab.front import Study, TrainyardError
-from lab.library import Beside, Item, Recipe
-from lab.results.compared import METRICS
-from lab.words import moment
+from sim.errors import TrainyardError
+from trainyard.library import archive, library
+from trainyard.library.library import Beside, Item, Recipe
+from trainyard.results.metrics_shown import METRICS
+from trainyard.study.study import Study
+from trainyard.text import moment
+from trainyard.traces import start
+from trainyard.what_if.branch import FromHere
 from ui import lookup, owner, server, state, words
 from ui.planning import capacity as plan
 from ui.planning import from_here

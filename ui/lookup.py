@@ -6,10 +6,12 @@ from typing import Final
 
 import streamlit as st
 
-from lab import start
-from lab.front import Entry, Study, TrainyardError
-from lab.results import outcomes
-from lab.results.outcomes import Shown
+from sim.errors import TrainyardError
+from trainyard.results import outcomes
+from trainyard.results.outcomes import Shown
+from trainyard.store import Entry
+from trainyard.study.study import Study
+from trainyard.traces import start
 from ui import server
 
 _GATHERED: Final = "gathered"

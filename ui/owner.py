@@ -10,9 +10,10 @@ from typing import Final
 
 import streamlit as st
 
-from lab import library
-from lab.front import Study, TrainyardError
-from lab.library import Recipe
+from sim.errors import TrainyardError
+from trainyard.library import library
+from trainyard.library.library import Recipe
+from trainyard.study.study import Study
 from ui import server
 
 _COOKIE: Final = "trainyard_browser"

@@ -7,9 +7,11 @@ from typing import Final
 
 import streamlit as st
 
-from lab import estimate
-from lab.front import Job, Progress, Scenario
-from lab.results import outcomes
+from sim.simulator import Progress
+from trainyard.results import outcomes
+from trainyard.runs import estimate
+from trainyard.runs.pool import Job
+from trainyard.study.scenario import Scenario
 from ui import state, words
 
 EVERY_S: Final = 0.25

@@ -10,8 +10,8 @@ import streamlit as st
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from lab.store import StoreError
-from lab.store.files import made
+from trainyard.store import StoreError
+from trainyard.store.files import made
 from ui import server
 
 

@@ -6,10 +6,10 @@ from typing import Final
 
 import streamlit as st
 
-from lab import archive, start
-from lab.front import TrainyardError
-from lab.leaving import tidy
-from lab.traces import bundle, intake
+from sim.errors import TrainyardError
+from trainyard.library import archive
+from trainyard.runs.disconnects import tidy
+from trainyard.traces import bundle, intake, start
 from ui import owner, received, server, state, words
 
 _LABEL: Final = "Open a scenario file (JSON, or ZIP with its jobs), or exported runs (ZIP)"

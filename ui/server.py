@@ -10,10 +10,13 @@ from typing import Final
 
 import streamlit as st
 
-from lab import library, start
-from lab.front import Pool, Store, TrainyardError
-from lab.leaving import tidy
-from lab.traces.sources import forget
+from sim.errors import TrainyardError
+from trainyard.library import library
+from trainyard.runs.disconnects import tidy
+from trainyard.runs.pool import Pool
+from trainyard.store import Store
+from trainyard.traces import start
+from trainyard.traces.sources import forget
 
 _DAY_S: Final = 86_400.0
 _HERE: Final = "server"

@@ -10,8 +10,8 @@ from typing import Final
 
 import streamlit as st
 
-from lab import start
-from lab.front import TrainyardError
+from sim.errors import TrainyardError
+from trainyard.traces import start
 from ui import owner, server, sidebar, state, states, words
 
 PAGES: Final = {

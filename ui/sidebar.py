@@ -7,12 +7,16 @@ from typing import Final, Literal
 
 import streamlit as st
 
-from lab import estimate, start
-from lab.clusters import machines
-from lab.front import Study, TraceSpec, TrainyardError, load_trace
-from lab.results import outcomes
-from lab.results.differences import differences
-from lab.results.outcomes import Shown
+from sim.errors import TrainyardError
+from trainyard.clusters import machines
+from trainyard.results import outcomes
+from trainyard.results.differences import differences
+from trainyard.results.outcomes import Shown
+from trainyard.runs import estimate
+from trainyard.study.scenario import TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces import start
+from trainyard.traces.sources import load_trace
 from ui import keep, lookup, progress, server, state, words
 from ui.choosing import profiles
 

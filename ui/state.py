@@ -12,11 +12,14 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from lab import start
-from lab.front import Job, PoolFullError, Scenario, Study, TrainyardError
-from lab.results.differences import differences
-from lab.traces import deletion
-from lab.traces.intake import Taken
+from sim.errors import TrainyardError
+from trainyard.results.differences import differences
+from trainyard.runs import deletion
+from trainyard.runs.pool import Job, PoolFullError
+from trainyard.study.scenario import Scenario
+from trainyard.study.study import Study
+from trainyard.traces import start
+from trainyard.traces.intake import Taken
 from ui import lookup, owner, place, server
 from ui.received import OnDisk
 

@@ -7,9 +7,10 @@ from typing import Final, Literal
 
 import streamlit as st
 
-from lab import estimate, start
-from lab.front import Job
-from lab.results.outcomes import Shown
+from trainyard.results.outcomes import Shown
+from trainyard.runs import estimate
+from trainyard.runs.pool import Job
+from trainyard.traces import start
 from ui import lookup, server, state, words
 from ui.choosing import profiles
 

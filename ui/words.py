@@ -6,8 +6,7 @@ import re
 from typing import Final
 
 from charts import visible
-from lab.readable import BY_UNIT, MISSING, change, count, factor, money, share, time
-from lab.words import Clock, plural
+from trainyard.text import BY_UNIT, MISSING, Clock, change, count, factor, money, plural, share, time
 
 __all__ = ["BY_UNIT", "MISSING", "change", "count", "factor", "instant", "money", "plain", "plural", "share", "time"]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.aiturbo import AITurbo
+from allocators.parameter_server.aiturbo import AITurbo
 from sim.contract import ParameterError, Plan, View
 from sim.overheads import Overheads
 from sim.perf.belief import Exact, Unknown

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators import make
-from allocators.asrpt import Asrpt
 from allocators.placement import Placer
-from allocators.wrappers import Partition
+from allocators.queue.asrpt import Asrpt
+from allocators.queue.wrappers import Partition
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.contract import Cadence, Grant, Plan, Spec, View
 from sim.faults import Faults

@@ -9,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators import make
-from allocators._backlog import newly_waiting, only_arrivals
-from allocators._denials import Denials
-from allocators._patience import Patience
-from allocators.placement import Placer
+from allocators.placement import Denials, Patience, Placer
+from allocators.toolkit import newly_waiting, only_arrivals
 from sim.contract import Allocator, Cadence, Delta, Demand, Eviction, Gang, Grant, JobId, Part, Plan, Spec, View
 from sim.demand import pools_of
 from sim.ledger import FreeRoom

@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from allocators import make
-from allocators._history import COLD, History, Past, Watched, major
-from allocators._rebuild import Rebuild
-from allocators._stages import (
+from allocators.parameter_server.dlrover import DLRover
+from allocators.parameter_server.history import COLD, History, Past, Watched, major
+from allocators.parameter_server.replan import Rebuild
+from allocators.parameter_server.scaling_rules import (
     PRESETS,
     Before,
     Config,
@@ -24,7 +25,6 @@ from allocators._stages import (
     servers_within,
     workers_within,
 )
-from allocators.dlrover import DLRover
 from sim.cluster import Cluster
 from sim.contract import Allocator, Grant, ParameterError, Plan, Spec, View
 from sim.faults import Faults

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators._idle import Choices
-from allocators._scalability import BATCHES
-from allocators._sizes import Market, Option
-from allocators.dp_elastic import DpElastic, _Turn
-from allocators.fifo import Fifo
+from allocators.elastic.dp import BATCHES, DpElastic, _Turn
+from allocators.elastic.scaling import Market, Option
+from allocators.queue.fifo import Fifo
+from allocators.toolkit import Choices
 from sim.cluster import Cluster
 from sim.contract import Grant, Plan, Shape, Telemetry, View
 from sim.faults import Faults

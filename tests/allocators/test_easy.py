@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators import make
-from allocators.easy import Easy
 from allocators.placement import Placer
+from allocators.queue.easy import Easy
 from sim.cluster import Cluster, GpuType
 from sim.contract import Cadence, Delta, Grant, JobId, Plan, Spec, View
 from sim.perf.belief import Biased, Exact

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from allocators import REGISTRY, make
-from allocators._entitled import GANGS, Wishes
-from allocators._rounds import Roster
-from allocators._shares import NO_DEADLINES
-from allocators.fluid import Standing
-from allocators.gavel import OBJECTIVES, Gavel
+from allocators.gavel.objective import GANGS, Wishes
+from allocators.gavel.policy import OBJECTIVES, Gavel
+from allocators.gavel.rounds import Roster
 from allocators.placement import Placer
+from allocators.timeshare.fluid import Standing
+from allocators.timeshare.shares import NO_DEADLINES
 from sim.cluster import Change, Cluster, GpuType, NodeGroup
 from sim.contract import ParameterError, Spec
 from sim.faults import Faults

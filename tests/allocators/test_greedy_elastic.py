@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators._sizes import Market, Option
-from allocators.fifo import Fifo
-from allocators.greedy_elastic import VARIANTS, Division, GreedyElastic
-from allocators.wrappers import Partition, Switch
+from allocators.elastic.greedy import VARIANTS, Division, GreedyElastic
+from allocators.elastic.scaling import Market, Option
+from allocators.queue.fifo import Fifo
+from allocators.queue.wrappers import Partition, Switch
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.conditions import Conditions
 from sim.contract import Spec

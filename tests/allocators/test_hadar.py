@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allocators._find_alloc import Market
-from allocators._prices import LEAST_RATIO, UTILITIES, Queue, Worth, bounds, isolated_s, ladder, worth
-from allocators._slots import Free, Spots, greedily
-from allocators.hadar import Hadar, State
+from allocators.hadar.find_alloc import Market
+from allocators.hadar.policy import Hadar, State
+from allocators.hadar.prices import LEAST_RATIO, UTILITIES, Queue, Worth, bounds, isolated_s, ladder, worth
+from allocators.hadar.rounds import Free, Spots, greedily
 from allocators.placement import Placer
-from allocators.wrappers import Partition
+from allocators.queue.wrappers import Partition
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.contract import NEEDS, Plan, Spec, View
 from sim.faults import Faults

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.fifo import Fifo
-from allocators.hadare import HadarE
-from allocators.wrappers import Switch
+from allocators.hadar.hadare import HadarE
+from allocators.queue.fifo import Fifo
+from allocators.queue.wrappers import Switch
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.contract import NEEDS, Gang, Grant, Part, Plan, Spec, View
 from sim.faults import Faults

@@ -1,4 +1,4 @@
-"""Any policy in rounds: `allocators.rounds`."""
+"""Any policy in rounds: `allocators.queue.rounds`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from allocators import REGISTRY, make
-from allocators.rounds import Rounds
+from allocators.queue.rounds import Rounds
 from sim.cluster import Change, Cluster
 from sim.contract import Allocator, ParameterError, Spec
 from sim.faults import Faults

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocators import _knapsack
-from allocators._core import core
-from allocators._knapsack import Choice, knapsack
+from allocators.elastic import knapsack as _knapsack
+from allocators.elastic.knapsack import Choice, core, knapsack
 
 Instance = tuple[list[list[int]], list[list[float]], list[bool], int]
 

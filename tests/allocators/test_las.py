@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from allocators._upgrade import Upgrades
-from allocators.fifo import Fifo
-from allocators.las import Las
+from allocators.queue.fifo import Fifo
+from allocators.queue.las import Las
+from allocators.queue.upgrade import Upgrades
 from sim.contract import Grant, JobId, ParameterError, View, instant
 from sim.faults import Faults
 from sim.overheads import Overheads

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators import _centre, _level
-from allocators._centre import centre
-from allocators._frontier import Market, alike
-from allocators._level import Found, Goal, Start, fill, highest
-from allocators._linear import Program, solve
-from allocators._problem import Problem, Shares, isolated_rates, normal_rates, progress
-from allocators._shares import cost, cost_slo, finish_time_fairness, makespan, max_min, max_sum_throughput
-from allocators._water import Entities, water_filling
+from allocators.timeshare import centre as _centre
+from allocators.timeshare import level as _level
+from allocators.timeshare.centre import centre
+from allocators.timeshare.frontier import Market, alike
+from allocators.timeshare.level import Found, Goal, Start, fill, highest
+from allocators.timeshare.linear import Program, solve
+from allocators.timeshare.problem import Problem, Shares, isolated_rates, normal_rates, progress
+from allocators.timeshare.shares import cost, cost_slo, finish_time_fairness, makespan, max_min, max_sum_throughput
+from allocators.timeshare.water import Entities, water_filling
 from sim.contract import ContractError
 from tests.allocators.shared_time import assert_possible, drawn, problems
 

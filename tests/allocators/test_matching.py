@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from allocators._matching import WAITS, _matched, allox, fifo, fifo_any, queue, whole
-from allocators._problem import Problem
+from allocators.timeshare.matching import WAITS, _matched, allox, fifo, fifo_any, queue, whole
+from allocators.timeshare.problem import Problem
 from sim.contract import ContractError
 from tests.allocators.shared_time import assert_possible, drawn, problems
 

@@ -16,13 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators import _programs, mip_elastic
-from allocators._sizes import Market, Option
-from allocators._worth import OBJECTIVES, Worth
-from allocators.fifo import Fifo
-from allocators.greedy_elastic import GreedyElastic
-from allocators.mip_elastic import MipElastic, _Turn
-from allocators.wrappers import Switch
+from allocators.elastic import mip as mip_elastic
+from allocators.elastic import programs as _programs
+from allocators.elastic.greedy import GreedyElastic
+from allocators.elastic.mip import MipElastic, _Turn
+from allocators.elastic.scaling import Market, Option
+from allocators.elastic.utility import OBJECTIVES, Worth
+from allocators.queue.fifo import Fifo
+from allocators.queue.wrappers import Switch
 from sim.cluster import Cluster
 from sim.contract import Allocator, Gang, Grant, ParameterError, Part, SolverError, Spec, build
 from sim.faults import Faults

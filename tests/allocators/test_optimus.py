@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.optimus import GROW_ONLY, Optimus
+from allocators.parameter_server.optimus import GROW_ONLY, Optimus
 from sim.faults import Faults
 from sim.overheads import Overheads
 from tests.allocators.staffed import run, sizes, staffed, step_s

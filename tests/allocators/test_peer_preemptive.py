@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.las import Las
-from allocators.srtf import Srtf
+from allocators.queue.las import Las
+from allocators.queue.srtf import Srtf
 from sim.cluster import Cluster
 from sim.contract import Allocator, Cadence, Grant, JobId, Plan, View
 from sim.overheads import Overheads

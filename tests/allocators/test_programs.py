@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from allocators import _programs
-from allocators._knapsack import knapsack
-from allocators._programs import Horizon, Program, Solvers, solve
+from allocators.elastic import programs as _programs
+from allocators.elastic.knapsack import knapsack
+from allocators.elastic.programs import Horizon, Program, Solvers, solve
 from sim.contract import ParameterError, SolverError
 
 EXACT = 0.0

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from allocators import _shares as exact
-from allocators._problem import Problem, progress
-from allocators._published import PUBLISHED, cost, finish_time_fairness, makespan, max_min, max_sum_throughput
+from allocators.timeshare import shares as exact
+from allocators.timeshare.problem import Problem, progress
+from allocators.timeshare.published import PUBLISHED, cost, finish_time_fairness, makespan, max_min, max_sum_throughput
 
 ALIKE = np.ones((2, 2))
 DEVICES = np.array([2, 4])

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from allocators import make
-from lab.traces.samples import SAMPLES, load_sample
 from sim import metrics
 from sim.contract import Spec
 from sim.simulator import Simulator
+from trainyard.traces.samples import SAMPLES, load_sample
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if load_sample(name)[0].has("start_time_s")])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from allocators import make
-from allocators._inside import Inside, SubView
+from allocators.nesting import Inside, SubView
 from allocators.placement import Placer
 from sim.contract import Cadence, Demand, Grant, JobId, Plan, Spec, View
 from sim.perf.model import Rate

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from allocators._rounds import NONE, Contest, Roster
+from allocators.gavel.rounds import NONE, Contest, Roster
 
 
 def roster(gangs: list[int], share: list[list[float]], deficit_s: list[list[float]] | None = None, head_start_s: float = 180.0) -> Roster:

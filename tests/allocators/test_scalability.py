@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators._scalability import MOST, Scalability, candidates
+from allocators.elastic.dp import MOST, Scalability, candidates
 from sim.contract import Delta, Shape, Tuning
 from sim.perf.batch import Batch, speedups
 from tests.allocators.walk import clusters, trace_of
@@ -231,7 +231,7 @@ def test_forgetting_what_was_found_changes_nothing(monkeypatch: pytest.MonkeyPat
 
     kept, asked = again([COMPUTE, COMM, BALANCED])
     assert asked == 3 * 3 * len(SIZES)
-    monkeypatch.setattr("allocators._scalability._KEPT", 7)
+    monkeypatch.setattr("allocators.elastic.dp._KEPT", 7)
     forgotten, asked = again([COMPUTE, COMM, BALANCED])
     assert forgotten.tolist() == kept.tolist()
     assert asked > 1000

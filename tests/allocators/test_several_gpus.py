@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from allocators import make
-from allocators.gavel import Gavel
-from allocators.greedy_elastic import GreedyElastic
+from allocators.elastic.greedy import GreedyElastic
+from allocators.gavel.policy import Gavel
 from sim.contract import Allocator, Spec
 from sim.result import RunResult
 from sim.trace import Trace

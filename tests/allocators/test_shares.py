@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from allocators._problem import Problem, agnostic, isolated, isolated_rates, normal_rates, progress, proportional, tidy
-from allocators._shares import NO_DEADLINES, OBJECTIVES, cost, cost_slo, finish_time_fairness, makespan, max_min, max_sum_throughput
-from allocators._water import Entities, water_filling
+from allocators.timeshare.problem import Problem, agnostic, isolated, isolated_rates, normal_rates, progress, proportional, tidy
+from allocators.timeshare.shares import NO_DEADLINES, OBJECTIVES, cost, cost_slo, finish_time_fairness, makespan, max_min, max_sum_throughput
+from allocators.timeshare.water import Entities, water_filling
 from tests.allocators.shared_time import assert_possible, drawn, problems
 
 FAST_AND_SLOW = Problem(np.array([[4.0, 1.0], [2.0, 1.0]]), np.array([1, 1]), np.array([1, 1]), left=np.array([100.0, 100.0]))

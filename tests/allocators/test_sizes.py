@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators._areas import Range, admissible
-from allocators._seats import gpus_by_node
-from allocators._sizes import Market, Menu, Option
-from allocators.fifo import Fifo
+from allocators.elastic.scaling import Market, Menu, Option
+from allocators.elastic.seats import Range, admissible, gpus_by_node
 from allocators.placement import PLACEMENTS, TYPES, Placer
-from allocators.recorded import Recorded
-from allocators.wrappers import Switch
+from allocators.queue.fifo import Fifo
+from allocators.queue.recorded import Recorded
+from allocators.queue.wrappers import Switch
 from sim.cluster import Change, Cluster, GpuType, NodeGroup
 from sim.conditions import Conditions
 from sim.contract import Cadence, Card, Gang, Grant, Ints, JobId, Part, Plan, Shape, Spec, Tuning, View

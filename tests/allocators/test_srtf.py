@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from allocators._ladders import EVERYBODY
-from allocators._upgrade import Upgrades
-from allocators.fifo import Fifo
-from allocators.srtf import Remaining, Srtf, _gain_s
+from allocators.queue.fifo import Fifo
+from allocators.queue.running_index import EVERYBODY
+from allocators.queue.srtf import Remaining, Srtf, _gain_s
+from allocators.queue.upgrade import Upgrades
 from sim.contract import ContractError, Demand, Grant, JobId, Plan, View, instant
 from sim.overheads import Overheads
 from sim.perf.belief import Biased

@@ -8,7 +8,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocators._virtual import VirtualMachine
+from allocators.queue.asrpt import VirtualMachine
 
 Jobs = list[tuple[int, int]]
 

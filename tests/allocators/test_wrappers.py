@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators import REGISTRY, make
-from allocators._inside import is_tick, next_tick
-from allocators.wrappers import Partition, Switch
+from allocators.nesting import is_tick, next_tick
+from allocators.queue.wrappers import Partition, Switch
 from sim.cluster import Cluster, NodeGroup
 from sim.contract import EMPTY, Allocator, Cadence, Card, JobId, ParameterError, Plan, Spec, View, parameters
 from sim.faults import Faults

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 from hypothesis import strategies as st
 
-from allocators._upgrade import Upgrades
 from allocators.placement import PLACEMENTS, Placer
+from allocators.queue.upgrade import Upgrades
 from sim.cluster import Cluster, GpuType
 from sim.contract import Cadence, Delta, Demand, Grant, JobId, Plan, View
 from sim.faults import Faults

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from lab import start
+from trainyard.traces import start
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 MOST_BYTES = 600_000

@@ -11,10 +11,11 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import report
-from lab.front import Store, Study
-from lab.results import outcomes
 from tests.pages import hostile
 from tests.pages.conftest import finish
+from trainyard.results import outcomes
+from trainyard.store import Store
+from trainyard.study.study import Study
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 CREATED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Dialog, Page, expect
 
-from lab import start
+from trainyard.traces import start
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FIGURES = 6

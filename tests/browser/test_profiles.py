@@ -5,9 +5,11 @@ from dataclasses import replace
 
 from playwright.sync_api import Page, expect
 
-from lab import start
-from lab.front import Cluster, Spec, TraceSpec
+from sim.cluster import Cluster
+from sim.params import Spec
 from sim.perf.measured import built_in
+from trainyard.study.scenario import TraceSpec
+from trainyard.traces import start
 
 Visit = Callable[..., Page]
 MINE = built_in("simulation").to_frame().query("model != 'CycleGAN'").to_csv(index=False).encode()

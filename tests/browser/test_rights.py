@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from lab.front import Store
-from lab.traces.deletion import NotYoursError, delete_trace
+from trainyard.runs.deletion import NotYoursError, delete_trace
+from trainyard.store import Store
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 JOBS = "job_id,submit_time_s,num_gpus,duration_s\n" + "".join(f"j{at},{at},{at % 4 + 1},600\n" for at in range(30))

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect
 
-from lab import start
+from trainyard.traces import start
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 HOSTILE = '"></div><img src=x onerror=alert(1)><script>alert(2)</script>'

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from lab import start
-from lab.front import Store, Study
 from tests.browser.server import serving
 from tests.pages.conftest import finish
+from trainyard.store import Store
+from trainyard.study.study import Study
+from trainyard.traces import start
 from ui.shell import PAGES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

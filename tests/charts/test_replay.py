@@ -12,7 +12,7 @@ import charts
 from charts import Claim
 from charts.replay import LINES, MEASURES, PUBLISHED
 from charts.theme import BASELINE_COLOUR, POLICY_COLOURS
-from lab.replays.reading import load, names
+from trainyard.replays.reading import load, names
 
 
 def curve(scale: float = 1.0) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from charts import image_config, policy_style, type_style
 from charts.axes import TimeAxis, duration_text, log_duration
 from charts.theme import BASELINE_COLOUR, DASHES, POLICY_COLOURS, TYPE_COLOURS, faded, legend_px, wrapped
-from lab.results.trust import duration
+from trainyard.text import duration
 
 SIX = ["fifo", "sjf", "easy", "srtf", "las", "recorded"]
 

@@ -12,11 +12,15 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest, app_test
 
-from lab import start
-from lab.estimate import Costs
-from lab.front import Progress, Scenario, Store, Study, load_trace
-from lab.leaving import Leaving
-from lab.run import keep, key_of, run
+from sim.simulator import Progress
+from trainyard.runs.disconnects import Leaving
+from trainyard.runs.estimate import Costs
+from trainyard.runs.run import keep, key_of, run
+from trainyard.store import Store
+from trainyard.study.scenario import Scenario
+from trainyard.study.study import Study
+from trainyard.traces import start
+from trainyard.traces.sources import load_trace
 from ui import server
 
 ROOT = Path(__file__).resolve().parents[2]

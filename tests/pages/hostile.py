@@ -11,9 +11,13 @@ from typing import Any, Final
 import pandas as pd
 from streamlit.testing.v1 import AppTest
 
-from lab.front import Cluster, Scenario, Spec, Store, Study, Trace, TraceSpec
-from sim.cluster import GpuType, NodeGroup
+from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.limits import LONGEST_NAME
+from sim.params import Spec
+from sim.trace import Trace
+from trainyard.store import Store
+from trainyard.study.scenario import Scenario, TraceSpec
+from trainyard.study.study import Study
 
 SCRIPT: Final = "<script>window.hacked=1</script>"
 IMAGE: Final = "</script><img src=x onerror=window.hacked=1>"

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab.clusters import machines
-from lab.front import Cluster
+from sim.cluster import Cluster
 from tests.pages.conftest import Open, sound, study_of, texts
+from trainyard.clusters import machines
 from ui import state
 
 

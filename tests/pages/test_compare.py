@@ -9,12 +9,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from charts.theme import NEUTRAL
-from lab import start
-from lab.front import Cluster, Progress, Scenario, Spec, Study
-from lab.results import outcomes
-from lab.scenario import TraceSpec
-from lab.traces.sources import load_source
+from sim.cluster import Cluster
+from sim.params import Spec
+from sim.simulator import Progress
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from trainyard.results import outcomes
+from trainyard.study.scenario import Scenario, TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces import start
+from trainyard.traces.sources import load_source
 from ui import state
 
 

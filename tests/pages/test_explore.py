@@ -10,11 +10,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from charts.occupancy import GUTTER
-from lab.front import Cluster, Scenario, Spec, Study, Trace
-from lab.results import outcomes
-from lab.scenario import TraceSpec
-from lab.traces.sources import load_source
+from sim.cluster import Cluster
+from sim.params import Spec
+from sim.trace import Trace
 from tests.pages.conftest import ROOT, FakePool, Open, finish, sound, study_of, texts
+from trainyard.results import outcomes
+from trainyard.study.scenario import Scenario, TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces.sources import load_source
 from ui import state
 from ui.exploring import moment as explore_moment
 

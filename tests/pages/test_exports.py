@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab.front import Study
-from lab.results import exports, outcomes
 from tests.pages.conftest import FakePool, Open, finish, sound
+from trainyard.results import exports, outcomes
+from trainyard.study.study import Study
 
 
 def download(app: AppTest, label: str) -> Any:

@@ -18,9 +18,9 @@ from types import SimpleNamespace
 from streamlit.components.v2 import manifest_scanner
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest, app_test
-from lab.estimate import Costs
-from lab.front import Store
-from lab.leaving import Leaving
+from trainyard.runs.estimate import Costs
+from trainyard.store import Store
+from trainyard.runs.disconnects import Leaving
 from ui import server, shell
 
 class Navigated(PagesManager):

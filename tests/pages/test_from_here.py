@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import library
-from lab.exploring import from_here
-from lab.exploring.from_here import FromHere, Turn
-from lab.front import Cluster, Spec, Study, load_trace
-from lab.run import keep, key_of, run
+from sim.cluster import Cluster
+from sim.params import Spec
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from trainyard.library import library
+from trainyard.runs.run import keep, key_of, run
+from trainyard.study.study import Study
+from trainyard.traces.sources import load_trace
+from trainyard.what_if import branch as from_here
+from trainyard.what_if.branch import FromHere, Turn
 from ui import owner
 
 AT = 300.0

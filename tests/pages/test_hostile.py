@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab.results import outcomes
 from tests.pages import hostile
 from tests.pages.conftest import FakePool, Open, finish, sound
+from trainyard.results import outcomes
 from ui import figure
 from ui.comparing import exports
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-import lab.replays.reading
-from lab.replays.reading import load
-from lab.replays.report import needed
-from lab.replays.run import ReplayRun, run_cell
-from tests.lab.replay_cases import SMALL, write
+import trainyard.replays.reading
 from tests.pages.conftest import ROOT, FakePool, sound, study_of, texts
+from tests.trainyard.replay_cases import SMALL, write
+from trainyard.replays.reading import load
+from trainyard.replays.report import needed
+from trainyard.replays.run import ReplayRun, run_cell
 from ui.learning import replay_tab as learn
 from ui.learning.replays import Runs
 
@@ -30,11 +30,11 @@ class Still(ReplayRun):
 
     def finish(self) -> None:
         self.take()
-        lab.replays.run._write(self._file, self._found)
+        trainyard.replays.run._write(self._file, self._found)
         self._end("done")
 
     def fail(self, sentence: str) -> None:
-        self._fault = lab.replays.run.ReplayError(sentence)
+        self._fault = trainyard.replays.run.ReplayError(sentence)
         self._end("failed")
 
     def cancel(self) -> None:
@@ -48,7 +48,7 @@ def made(tmp_path: Path, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> Ite
     folder.mkdir()
     write(folder)
     write(folder, SMALL.replace('name = "small"', 'name = "two"').replace('title = "Small"', 'title = "Another one"'), "two")
-    monkeypatch.setattr(lab.replays.reading, "FOLDER", folder)
+    monkeypatch.setattr(trainyard.replays.reading, "FOLDER", folder)
     load.cache_clear()
     every: list[Still] = []
 
@@ -136,7 +136,7 @@ def test_the_table_says_where_and_one_sided_bands_and_leaves_out_empty_columns(m
 
 
 def test_a_band_from_nothing_up_is_shown_by_its_upper_end(made: list[Still], pool: FakePool) -> None:
-    folder = lab.replays.reading.FOLDER
+    folder = trainyard.replays.reading.FOLDER
     write(folder, SMALL.replace('name = "small"', 'name = "low"').replace("band = [0.01, 1.2]", "band = [0, 1.2]"), "low")
     Still(load("low"), 1, store=pool.store).finish()
     assert "below ×\u00a01.20" in texts(at({"replay": "low", "seeds": "1"}))
@@ -155,7 +155,7 @@ def test_what_the_policies_said_stands_under_the_table(made: list[Still], pool: 
     before = Still(load("small"), 1, store=pool.store)
     before.take()
     before._found = {key: ran._replace(remarks=("<b>CBC</b> solves.",)) for key, ran in before._found.items()}
-    lab.replays.run._write(before._file, before._found)
+    trainyard.replays.run._write(before._file, before._found)
     shown = texts(at({"replay": "small", "seeds": "1"}))
     assert "What the policies said of their runs" in shown
     assert "In order: \\<b\\>CBC\\</b\\> solves." in shown
@@ -257,12 +257,12 @@ def test_a_replay_becomes_the_scenario(made: list[Still]) -> None:
 
 
 def test_the_command_repeats_what_the_page_ran(made: list[Still]) -> None:
-    assert "python -m lab replay small --seeds 4 --curves" in [code.value for code in at({"tab": "replays"}).code]
+    assert "python -m trainyard replay small --seeds 4 --curves" in [code.value for code in at({"tab": "replays"}).code]
 
 
 @pytest.mark.usefixtures("pool")
 def test_every_shipped_replay_can_be_opened() -> None:
-    for name in lab.replays.reading.names():
+    for name in trainyard.replays.reading.names():
         app = at({"tab": "replays", "replay": name})
         assert load(name).title in texts(app).replace("\\", "")
         assert len(app.code) >= 2

@@ -5,10 +5,10 @@ import re
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab.learning import glossary
-from lab.learning import reading as lessons
-from lab.learning.reading import Setup
 from tests.pages.conftest import ROOT, FakePool, finish, sound, study_of, texts
+from trainyard.lessons import glossary
+from trainyard.lessons import reading as lessons
+from trainyard.lessons.reading import Setup
 
 
 def at(**address: str) -> AppTest:

@@ -17,15 +17,17 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from charts import visible
-from lab import archive, library, start
-from lab.document import unpack_document
-from lab.front import Store, Study, TraceSpec
-from lab.results.outcomes import titles
-from lab.store import files, index
-from lab.store.index import LibraryError
-from lab.sweeps.question import Question
-from lab.words import moment
 from tests.pages.conftest import ROOT, FakePool, finish, sound, study_of, texts
+from trainyard.library import archive, library
+from trainyard.results.outcomes import titles
+from trainyard.store import Store, files, index
+from trainyard.store.index import LibraryError
+from trainyard.study.document import unpack_document
+from trainyard.study.scenario import TraceSpec
+from trainyard.study.study import Study
+from trainyard.sweeps.search import Question
+from trainyard.text import moment
+from trainyard.traces import start
 from ui import library as listing
 from ui import owner, server
 from ui.words import plain

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lab import start
-from lab.scenario import TraceSpec
-from lab.study import Study
 from tests.pages.conftest import Open, sound, study_of, texts
+from trainyard.study.scenario import TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces import start
 
 
 def test_a_made_workload_from_an_address_is_named_in_words(visit: Open, tiny: Study) -> None:

@@ -8,15 +8,15 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from lab import library
-from lab.document import unpack_document
-from lab.front import Study
-from lab.sweeps.plan import PlanRun
-from lab.sweeps.question import Question
-from lab.sweeps.recipe import Axis, Sweep
 from sim.cluster import Cluster
 from sim.contract import Spec
 from tests.pages.conftest import FakePool, Open, sound, study_of, texts
+from trainyard.library import library
+from trainyard.study.document import unpack_document
+from trainyard.study.study import Study
+from trainyard.sweeps.plan import PlanRun
+from trainyard.sweeps.recipe import Axis, Sweep
+from trainyard.sweeps.search import Question
 from ui import owner
 from ui.attended import ENDED
 from ui.planning import live as plan_live

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from lab import library, start
-from lab.front import Study
-from lab.leaving import Leaving
-from lab.sweeps.question import Question
-from lab.sweeps.recipe import Axis, Sweep
+from trainyard.library import library
+from trainyard.runs.disconnects import Leaving
+from trainyard.study.study import Study
+from trainyard.sweeps.recipe import Axis, Sweep
+from trainyard.sweeps.search import Question
+from trainyard.traces import start
 from ui.planning import runs as plan_runs
 from ui.planning.runs import Recipe, Runs
 

@@ -6,9 +6,14 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import catalog, decides, profiles
-from lab.front import Spec, Study, TrainyardError, load_trace
+from sim.errors import TrainyardError
+from sim.params import Spec
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from trainyard.lessons import decision_picture as decides
+from trainyard.store import profiles
+from trainyard.study import catalog
+from trainyard.study.study import Study
+from trainyard.traces.sources import load_trace
 from ui import state, words
 
 

@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab import coverage, profiles
-from lab.document import pack_document
-from lab.front import Cluster, Spec, Study, TraceSpec, load_trace
-from lab.results import outcomes
+from sim.cluster import Cluster
+from sim.params import Spec
 from sim.perf.measured import built_in
 from tests.pages.conftest import ROOT, FakePool, Open, finish, sound, study_of, texts
+from trainyard.preflight import coverage
+from trainyard.results import outcomes
+from trainyard.store import profiles
+from trainyard.study.document import pack_document
+from trainyard.study.scenario import TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces.sources import load_trace
 from ui import words
 
 MINE = built_in("simulation").to_frame().query("gpu_type != 'p100' and model != 'CycleGAN'").to_csv(index=False).encode()

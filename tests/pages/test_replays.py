@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lab.leaving import Leaving
-from lab.replays.reading import load
-from lab.replays.report import Cell, Numbers, Pooled, ReplayReport, Row
-from lab.replays.types import BASE, Measure
+from trainyard.replays.reading import load
+from trainyard.replays.report import Cell, Numbers, Pooled, ReplayReport, Row
+from trainyard.replays.types import BASE, Measure
+from trainyard.runs.disconnects import Leaving
 from ui.learning import replay_report
 from ui.learning.replays import Runs
 

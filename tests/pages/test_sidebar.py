@@ -10,9 +10,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from charts import visible
-from lab.front import Study, TraceSpec, TrainyardError, load_trace
-from lab.traces import bundle
+from sim.errors import TrainyardError
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from trainyard.study.scenario import TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces import bundle
+from trainyard.traces.sources import load_trace
 from ui import owner, state
 from ui.words import plain
 

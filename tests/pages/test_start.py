@@ -5,9 +5,10 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
-from lab import start
-from lab.front import Study, TraceSpec
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from trainyard.study.scenario import TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces import start
 from ui import state
 from ui.server import daily
 

@@ -10,10 +10,13 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab.estimate import Costs
-from lab.front import Progress, Study, Trace, TraceSpec
-from lab.results import outcomes
+from sim.simulator import Progress
+from sim.trace import Trace
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from trainyard.results import outcomes
+from trainyard.runs.estimate import Costs
+from trainyard.study.scenario import TraceSpec
+from trainyard.study.study import Study
 from ui import lookup, state
 from ui.shell import PAGES
 from ui.sidebar import RESULTS
@@ -111,7 +114,7 @@ def test_too_big_is_said_before_the_run_and_something_smaller_is_offered(visit: 
     days = [at * 86_400.0 for at in range(20)]
     frame = pd.DataFrame({"job_id": [str(at) for at in range(20)], "submit_time_s": days, "num_gpus": 1, "duration_s": 60.0})
     monkeypatch.setattr(Costs, "per_job_s", lambda self, policy: 10.0 if policy != "fifo" else None)
-    monkeypatch.setattr("lab.estimate.SAMPLE", 10)
+    monkeypatch.setattr("trainyard.runs.estimate.SAMPLE", 10)
     month = replace(tiny, base=replace(tiny.base, trace=TraceSpec(f"store:{pool.store.put_trace(Trace.of(frame))}")))
     app = visit("start", month)
     said = app.sidebar.warning[0].value

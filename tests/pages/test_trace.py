@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab.front import Study, TraceSpec
-from lab.traces import intake
 from tests.pages.conftest import FakePool, Open, sound, study_of, texts
+from trainyard.study.scenario import TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces import intake
 
 GOOD = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,60,0.5,1200\nc,90,4,-20\nd,120,0,60\n"
 SACCT = b"JobIDRaw|Submit|Start|End|State|ElapsedRaw|AllocTRES\n1|2026-03-01T00:00:00|2026-03-01T00:00:00|2026-03-01T00:10:00|COMPLETED|600|gres/gpu=1\n"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from lab.front import Study
 from tests.pages.conftest import Open
+from trainyard.study.study import Study
 from ui import words
 
 HOSTILE = "<img src=x onerror=alert(1)> **b** $x$ `y` _q_ :smile: [a](b)"

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from allocators import REGISTRY, make
-from lab.exploring import explore
-from lab.exploring.explore import Book
 from sim.contract import Spec
 from sim.metrics import Usage, queue_series
 from sim.metrics.why import MOST_PIECES
 from sim.simulator import Simulator
 from tests.conformance import scenarios
 from tests.properties.runs import busy_trace, mixed_cluster, rough
+from trainyard.what_if import explore
+from trainyard.what_if.explore import Book
 
 
 def check_machines(book: Book) -> None:

@@ -13,12 +13,18 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 import report
-from lab import start
-from lab.front import Cluster, ParameterError, Scenario, Spec, Store, Study, Trace, TraceSpec
-from lab.results import outcomes
-from lab.results.outcomes import Shown
 from report.pieces import MOST_ROWS, rows_of
-from tests.lab.results.test_exports import finished
+from sim.cluster import Cluster
+from sim.errors import ParameterError
+from sim.params import Spec
+from sim.trace import Trace
+from tests.trainyard.results.test_exports import finished
+from trainyard.results import outcomes
+from trainyard.results.outcomes import Shown
+from trainyard.store import Store
+from trainyard.study.scenario import Scenario, TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces import start
 
 CREATED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HOSTILE = [
@@ -118,7 +124,7 @@ def test_it_says_what_was_asked_found_and_how_to_repeat_it(page: Page, shown: Sh
     said = outcomes.report(shown, store)
     assert said is not None
     words = "\n".join(page.words)
-    sentences = [said.headline, said.facts, said.trust.sentence() if said.trust else "", "python -m lab report --scenario trainyard-scenario.json"]
+    sentences = [said.headline, said.facts, said.trust.sentence() if said.trust else "", "python -m trainyard report --scenario trainyard-scenario.json"]
     assert [sentence for sentence in sentences if sentence not in words] == []
     assert Study.from_json(json.loads(page.block("scenario"))) == shown.study
     for entry in (run for runs in shown.entries for run in runs):

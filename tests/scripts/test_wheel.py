@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("allocators", "charts", "lab", "report", "sample_traces", "sim")
+PARTS = ("allocators", "charts", "report", "sample_traces", "sim", "trainyard")
 FILES = ("pyproject.toml", "requirements.txt", "requirements-scale.txt", "LICENSE", "README.md")
 
 
@@ -52,11 +52,11 @@ def test_the_wheel_holds_every_module_and_data_file_and_nothing_else(installed: 
 @pytest.mark.slow
 def test_a_run_from_the_wheel_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(installed), "TRAINYARD_STORE": str(tmp_path / "store")}
-    command = [sys.executable, "-m", "lab", "run", "--trace", "sample:tiny", "--allocator", "fifo", "--json"]
+    command = [sys.executable, "-m", "trainyard", "run", "--trace", "sample:tiny", "--allocator", "fifo", "--json"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["runs"][0]["completed"] == 12
-    where = "from lab.learning import reading; from lab.replays import reading as replays; print(replays.__file__, len(reading.names()), len(replays.names()))"
+    where = "from trainyard.lessons import reading; from trainyard.replays import reading as replays; print(replays.__file__, len(reading.names()), len(replays.names()))"
     told = subprocess.run([sys.executable, "-c", where], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout.split()
     assert Path(told[0]).is_relative_to(installed)
-    assert told[1:] == [str(len(list((ROOT / "lab" / kind).glob("*.toml")))) for kind in ("learning", "replays")]
+    assert told[1:] == [str(len(list((ROOT / "trainyard" / kind).glob("*.toml")))) for kind in ("lessons", "replays")]

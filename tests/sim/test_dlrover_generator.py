@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from allocators.fifo import Fifo
+from allocators.queue.fifo import Fifo
 from sim.errors import ParameterError
 from sim.faults import Faults
 from sim.generate import canonical, workload

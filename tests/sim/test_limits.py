@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from lab.clusters import machines
-from lab.document import pack_document
-from lab.scenario import TraceSpec
-from lab.start import sample_study
-from lab.study import Study
 from sim.cluster import Cluster
 from sim.errors import ClusterError, TrainyardError
 from sim.limits import most_gpus
+from trainyard.clusters import machines
+from trainyard.study.document import pack_document
+from trainyard.study.scenario import TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces.start import sample_study
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.traces.samples import SAMPLES, load_sample
 from sim.errors import ParameterError, TraceError, TrainyardError
 from sim.generate import PROFILES, WORKLOADS, canonical, workload
 from sim.generate.elastic import CLASSES, BatchJobs, ElasticNodes
 from sim.params import parameters
 from sim.trace import Trace
+from trainyard.traces.samples import SAMPLES, load_sample
 
 SEEDS = range(60)
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "made-workloads.md"

@@ -9,8 +9,6 @@ import pandas as pd
 import pytest
 
 from allocators import make
-from lab.scenario import TraceSpec
-from lab.traces.sources import load_source
 from sim import metrics
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.contract import Spec
@@ -20,6 +18,8 @@ from sim.perf.parameter_server import ParameterServer
 from sim.result import RunResult
 from sim.simulator import Conditions, Simulator
 from tests.sim.metrics_cases import FIVE, Held, Job, cluster_of, failures_of, five, run_of, trace_of, usage_of
+from trainyard.study.scenario import TraceSpec
+from trainyard.traces.sources import load_source
 
 # Two nodes of 8 cores and 20 GB without GPUs; node 1 is there from 50 on.
 NODES = Cluster((NodeGroup(2, 0, cpus=8, mem_gb=20),), (), (Change(0.0, (1,), present=False), Change(50.0, (1,), present=True)))

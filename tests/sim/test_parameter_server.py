@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocators.fifo import Fifo
+from allocators.queue.fifo import Fifo
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.errors import ContractError, ParameterError
 from sim.faults import Faults

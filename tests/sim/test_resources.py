@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from allocators import make
-from allocators._history import COLD, believed
+from allocators.parameter_server.history import COLD, believed
 from sim.cluster import Cluster
 from sim.contract import Floats, Gang, Grant, Part, Resources, Spec
 from sim.faults import Faults

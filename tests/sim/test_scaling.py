@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocators.fifo import Fifo
+from allocators.queue.fifo import Fifo
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.conditions import Conditions
 from sim.errors import ContractError, ParameterError

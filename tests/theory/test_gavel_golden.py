@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from allocators.fluid import Standing
-from allocators.gavel import Gavel
+from allocators.gavel.policy import Gavel
+from allocators.timeshare.fluid import Standing
 from sim.cluster import Cluster
 from sim.contract import Shape
 from sim.generate.gavel import Gavel as Workload

@@ -8,11 +8,15 @@ from typing import Any, Final
 import pandas as pd
 import streamlit as st
 
-from lab import profiles, start
-from lab.clusters import machines
-from lab.clusters.prices import PRICES, figures_from, with_prices
-from lab.front import Cluster, Spec, Trace, TrainyardError
-from lab.traces import leave_out
+from sim.cluster import Cluster
+from sim.errors import TrainyardError
+from sim.params import Spec
+from sim.trace import Trace
+from trainyard.clusters import machines
+from trainyard.clusters.prices import PRICES, figures_from, with_prices
+from trainyard.preflight import leave_out
+from trainyard.store import profiles
+from trainyard.traces import start
 from ui import figure, received, server, state, words
 
 _COLUMN: Final = st.column_config

@@ -5,9 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 import charts
-from lab import decides
-from lab.catalog import Choice
-from lab.front import TrainyardError
+from sim.errors import TrainyardError
+from trainyard.lessons import decision_picture as decides
+from trainyard.study.catalog import Choice
 from ui import figure, lookup, state, words
 
 

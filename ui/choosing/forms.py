@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import streamlit as st
 
-from lab import catalog
-from lab.front import ParamInfo, Spec
+from sim.params import ParamInfo, Spec
+from trainyard.study import catalog
 
 _UNITS: Final = ("_s", "_h", "_gpu_s", "_gb", "_usd", "_ms", "_gb_per_s", "_min")
 _NAMES: Final = {
@@ -48,7 +48,7 @@ def fields(params: Sequence[ParamInfo], values: Mapping[str, Any], key: str) -> 
     Returns
     -------
     dict
-        Every parameter with its value; checking is left to `lab.catalog.canonical`.
+        Every parameter with its value; checking is left to `trainyard.study.catalog.canonical`.
     """
     if not params:
         st.caption("No parameters.")

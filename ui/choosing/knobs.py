@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from lab import catalog, plainest, profiles, start
-from lab.catalog import Choice
-from lab.front import Spec, Trace, TrainyardError
-from lab.scenario import NEW_COSTS, NO_OVERHEADS
+from sim.errors import TrainyardError
+from sim.params import Spec
+from sim.trace import Trace
+from trainyard.store import profiles
+from trainyard.study import catalog, plainest
+from trainyard.study.catalog import Choice
+from trainyard.study.scenario import NEW_COSTS, NO_OVERHEADS
+from trainyard.traces import start
 from ui import server, state, words
 from ui.choosing import forms
 from ui.choosing import profiles as profile_form

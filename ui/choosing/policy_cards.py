@@ -7,10 +7,13 @@ from typing import Final
 
 import streamlit as st
 
-from lab import catalog, start, turns
-from lab.catalog import Choice
-from lab.front import Spec, TrainyardError
-from lab.results import outcomes
+from sim.errors import TrainyardError
+from sim.params import Spec
+from trainyard.preflight import preflight as turns
+from trainyard.results import outcomes
+from trainyard.study import catalog
+from trainyard.study.catalog import Choice
+from trainyard.traces import start
 from ui import state, words
 from ui.choosing import decides, forms, knobs
 

@@ -6,8 +6,14 @@ from typing import Any, Final
 
 import streamlit as st
 
-from lab import catalog, coverage, profiles, start
-from lab.front import Spec, Study, TrainyardError, load_trace
+from sim.errors import TrainyardError
+from sim.params import Spec
+from trainyard.preflight import coverage
+from trainyard.store import profiles
+from trainyard.study import catalog
+from trainyard.study.study import Study
+from trainyard.traces import start
+from trainyard.traces.sources import load_trace
 from ui import figure, received, server, state, words
 from ui.choosing import forms
 

@@ -10,10 +10,12 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.front import TrainyardError, load_trace
-from lab.results import behind, gpu_types
-from lab.results.behind import Behind
-from lab.results.outcomes import Report, Shown
+from sim.errors import TrainyardError
+from trainyard.results import diagnostics as behind
+from trainyard.results import gpu_types
+from trainyard.results.diagnostics import Behind
+from trainyard.results.outcomes import Report, Shown
+from trainyard.traces.sources import load_trace
 from ui import figure, server, words
 from ui.comparing import comparison, over_time, overview, tables
 from ui.comparing import gpu_types as types_of_gpus

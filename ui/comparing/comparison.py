@@ -10,11 +10,11 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.front import TrainyardError
-from lab.results import groups, meaning, outcomes
-from lab.results.groups import Grouping
-from lab.results.headline import GOALS
-from lab.results.outcomes import Report, Shown
+from sim.errors import TrainyardError
+from trainyard.results import groups, meaning, outcomes
+from trainyard.results.groups import Grouping
+from trainyard.results.headline import GOALS
+from trainyard.results.outcomes import Report, Shown
 from ui import figure, lookup, server, state, states, words
 from ui.comparing import tables, ways_out, winners
 

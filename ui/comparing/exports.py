@@ -10,9 +10,9 @@ import pandas as pd
 import streamlit as st
 
 import report
-from lab.front import Store
-from lab.results import exports, outcomes
-from lab.results.outcomes import Report, Shown
+from trainyard.results import exports, outcomes
+from trainyard.results.outcomes import Report, Shown
+from trainyard.store import Store
 from ui import figure, lookup, server, state, words
 from ui.comparing import tables
 

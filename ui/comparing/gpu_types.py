@@ -9,10 +9,10 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.front import TrainyardError
-from lab.results import gpu_types
-from lab.results.gpu_types import TypeReport
-from lab.results.outcomes import Report, Shown
+from sim.errors import TrainyardError
+from trainyard.results import gpu_types
+from trainyard.results.gpu_types import TypeReport
+from trainyard.results.outcomes import Report, Shown
 from ui import figure, words
 from ui.comparing import over_time, overview, tables
 

@@ -9,10 +9,13 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.front import Cluster, Entry, TrainyardError, load_trace
-from lab.results import outcomes, windowed
-from lab.results.frames import first_of
-from lab.results.outcomes import Report, Shown
+from sim.cluster import Cluster
+from sim.errors import TrainyardError
+from trainyard.results import outcomes, windowed
+from trainyard.results.outcomes import Report, Shown
+from trainyard.runs.frames import first_of
+from trainyard.store import Entry
+from trainyard.traces.sources import load_trace
 from ui import figure, server, words
 from ui.comparing import overview, tables
 

@@ -10,8 +10,8 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.results import windowed
-from lab.results.outcomes import Report
+from trainyard.results import windowed
+from trainyard.results.outcomes import Report
 from ui import figure, state, words
 from ui.comparing import tables
 

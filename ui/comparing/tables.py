@@ -10,10 +10,9 @@ from typing import Any, Final
 
 import pandas as pd
 
-from lab.readable import SEEN
-from lab.results import frames
-from lab.results.compared import METRICS, SLOWER, Metric
-from lab.words import MANY
+from trainyard.results.metrics_shown import METRICS, SLOWER, Metric
+from trainyard.runs import frames
+from trainyard.text import MANY, SEEN
 from ui import words
 
 MAIN: Final = (

@@ -6,11 +6,11 @@ from typing import Final
 
 import streamlit as st
 
-from lab.front import load_trace
-from lab.results import ways_out
-from lab.results.headline import Headline
-from lab.results.outcomes import Report, Shown
-from lab.results.ways_out import WayOut
+from trainyard.results import ways_out
+from trainyard.results.headline import Headline
+from trainyard.results.outcomes import Report, Shown
+from trainyard.results.ways_out import WayOut
+from trainyard.traces.sources import load_trace
 from ui import server, state, words
 from ui.planning import capacity_form
 

@@ -9,11 +9,12 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.front import TrainyardError, load_trace
-from lab.results import groups
-from lab.results.compare import together
-from lab.results.groups import WHATS, Grouped, Grouping
-from lab.results.outcomes import Report, Shown
+from sim.errors import TrainyardError
+from trainyard.results import groups
+from trainyard.results.compare import together
+from trainyard.results.groups import WHATS, Grouped, Grouping
+from trainyard.results.outcomes import Report, Shown
+from trainyard.traces.sources import load_trace
 from ui import figure, server, words
 from ui.comparing import tables
 

@@ -10,9 +10,10 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.exploring import explore, explored
-from lab.exploring.explore import Book, Occupancy
-from lab.results.outcomes import Report, Shown
+from trainyard.results.outcomes import Report, Shown
+from trainyard.what_if import explore
+from trainyard.what_if import tables as explored
+from trainyard.what_if.explore import Book, Occupancy
 from ui import figure, words
 from ui.comparing import comparison
 from ui.exploring import view

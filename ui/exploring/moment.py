@@ -11,9 +11,10 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.exploring import explore, explored
-from lab.exploring.explore import Book, Moment
-from lab.results import frames
+from trainyard.runs import frames
+from trainyard.what_if import explore
+from trainyard.what_if import tables as explored
+from trainyard.what_if.explore import Book, Moment
 from ui import figure, words
 from ui.comparing import tables
 from ui.exploring import view

@@ -9,8 +9,9 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.exploring import explore, explored
-from lab.exploring.explore import Bars, Book
+from trainyard.what_if import explore
+from trainyard.what_if import tables as explored
+from trainyard.what_if.explore import Bars, Book
 from ui import figure, words
 from ui.exploring import view
 from ui.exploring.view import Scene

@@ -9,10 +9,12 @@ from typing import Any, Final
 import streamlit as st
 
 import charts
-from lab.exploring import explore
-from lab.exploring.explore import Book
-from lab.front import Entry, Study, load_trace
-from lab.results.outcomes import Report, Shown
+from trainyard.results.outcomes import Report, Shown
+from trainyard.store import Entry
+from trainyard.study.study import Study
+from trainyard.traces.sources import load_trace
+from trainyard.what_if import explore
+from trainyard.what_if.explore import Book
 from ui import server, state, words
 from ui.comparing import overview, tables
 from ui.shell import guarded

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from lab.traces import intake
-from lab.traces.intake import Taken
+from trainyard.traces import intake
+from trainyard.traces.intake import Taken
 from ui import figure, words
 from ui.importing import upload
 
@@ -20,7 +20,7 @@ def draw(account: Mapping[str, Any], taken: Taken | None) -> None:
     Parameters
     ----------
     account : mapping
-        See `lab.traces.sources.account_of` and `lab.traces.intake.take`; empty if nothing is known.
+        See `trainyard.traces.sources.account_of` and `trainyard.traces.intake.take`; empty if nothing is known.
     taken : Taken or None
         The single rows, if this session has read the file; after a reload only the counts are left.
     """

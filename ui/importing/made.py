@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab import catalog, start
-from lab.front import Spec, TraceSpec, TrainyardError
-from lab.scenario import MADE
+from sim.errors import TrainyardError
+from sim.params import Spec
+from trainyard.study import catalog
+from trainyard.study.scenario import MADE, TraceSpec
+from trainyard.traces import start
 from ui import server, state, words
 from ui.choosing import forms
 

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.traces.intake import Profile
+from trainyard.traces.intake import Profile
 from ui import figure, words
 
 

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import streamlit as st
 
-from lab import start
-from lab.front import Source, TraceSpec
-from lab.traces import intake
+from trainyard.study.scenario import TraceSpec
+from trainyard.traces import intake, start
+from trainyard.traces.sources import Source
 from ui import server, state
 
 _LOAD: Final = "How many times the load of the recording: 1 = as recorded."

@@ -9,10 +9,12 @@ from typing import Any, Final
 import streamlit as st
 
 import charts
-from lab import catalog, start
-from lab.front import TraceSpec, TrainyardError, load_trace
-from lab.leaving import tidy
-from lab.traces import intake
+from sim.errors import TrainyardError
+from trainyard.runs.disconnects import tidy
+from trainyard.study import catalog
+from trainyard.study.scenario import TraceSpec
+from trainyard.traces import intake, start
+from trainyard.traces.sources import load_trace
 from ui import owner, received, server, state, words
 
 TYPES: Final = ("csv", "tsv", "txt", "log", "json", "parquet", "swf", "trace", "gz", "zip")
@@ -103,7 +105,7 @@ def at_hand() -> bool:
 
 
 def look(data: bytes = b"") -> Any:
-    """Return the beginning of the file of this session as `lab.traces.intake.look` does, None if it cannot be opened; remembered until another file comes."""
+    """Return the beginning of the file of this session as `trainyard.traces.intake.look` does, None if it cannot be opened; remembered until another file comes."""
     upload, mark = state.desk().upload, st.session_state.get("taken_file")
     if upload is None:
         return None

@@ -8,8 +8,8 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
-from lab.learning import glossary, prose
-from lab.replays.reading import load, names, papers
+from trainyard.lessons import glossary, prose
+from trainyard.replays.reading import load, names, papers
 from ui import place, words
 from ui.learning import replay_report
 from ui.learning import replay_tab as learn

@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from lab.learning import classes
-from lab.learning import reading as lessons
-from lab.learning.classes import Group
-from lab.learning.reading import Lesson, Setup
+from trainyard.lessons import classes
+from trainyard.lessons import reading as lessons
+from trainyard.lessons.classes import Group
+from trainyard.lessons.reading import Lesson, Setup
 from ui import place, server, words
 
 LESSON: Final = "lesson"

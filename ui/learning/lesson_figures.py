@@ -9,10 +9,10 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.learning import numbers as lesson_numbers
-from lab.learning.reading import Lesson, Picture, Step
-from lab.replays import curves
-from lab.results.outcomes import Shown
+from trainyard.lessons import numbers as lesson_numbers
+from trainyard.lessons.reading import Lesson, Picture, Step
+from trainyard.replays import curves
+from trainyard.results.outcomes import Shown
 from ui import figure, words
 from ui.comparing import comparison, tables
 

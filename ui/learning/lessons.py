@@ -7,12 +7,14 @@ from typing import Final
 
 import streamlit as st
 
-from lab.front import Job, Study, TrainyardError
-from lab.learning import numbers as lesson_numbers
-from lab.learning import reading as known
-from lab.learning.classes import Group
-from lab.learning.reading import Lesson, Setup
-from lab.results.outcomes import Shown
+from sim.errors import TrainyardError
+from trainyard.lessons import numbers as lesson_numbers
+from trainyard.lessons import reading as known
+from trainyard.lessons.classes import Group
+from trainyard.lessons.reading import Lesson, Setup
+from trainyard.results.outcomes import Shown
+from trainyard.runs.pool import Job
+from trainyard.study.study import Study
 from ui import lookup, place, server, state, words
 from ui.learning import classroom, lesson_figures
 from ui.learning.classroom import LESSON

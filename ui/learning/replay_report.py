@@ -13,9 +13,9 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.replays import curves
-from lab.replays.report import ReplayReport, Row, expected, tally
-from lab.replays.types import Axis, Measure, Replay
+from trainyard.replays import curves
+from trainyard.replays.report import ReplayReport, Row, expected, tally
+from trainyard.replays.types import Axis, Measure, Replay
 from ui import state, words
 
 _CHART_PX: Final = 420
@@ -62,7 +62,7 @@ class Result:
     report : ReplayReport
         Claims and curves, pooled.
     arms : DataFrame
-        Each policy's own figures, from `lab.replays.curves.by_arm`.
+        Each policy's own figures, from `trainyard.replays.curves.by_arm`.
     """
 
     report: ReplayReport
@@ -122,7 +122,7 @@ def why(replay: Replay) -> None:
 def exactly(replay: Replay, seeds: int) -> None:
     """Draw what is run, and the command that repeats it."""
     with st.expander("Exactly what is run", icon=":material/terminal:"):
-        st.code(f"python -m lab replay {replay.name} --seeds {seeds} --curves", language="bash", wrap_lines=True)
+        st.code(f"python -m trainyard replay {replay.name} --seeds {seeds} --curves", language="bash", wrap_lines=True)
         if replay.budget:
             st.markdown(words.plain(replay.budget))
         st.dataframe({"Policy": [arm.title for arm in replay.arms], "What it changes": [" ".join(arm.set) for arm in replay.arms]}, hide_index=True)

@@ -7,12 +7,12 @@ from typing import Final
 
 import streamlit as st
 
-from lab.pool import cores
-from lab.replays import curves
-from lab.replays.reading import FIRST, load, names
-from lab.replays.report import Row
-from lab.replays.run import ReplayRun
-from lab.replays.types import Replay
+from trainyard.replays import curves
+from trainyard.replays.reading import FIRST, load, names
+from trainyard.replays.report import Row
+from trainyard.replays.run import ReplayRun
+from trainyard.replays.types import Replay
+from trainyard.runs.pool import cores
 from ui import place, server, state, words
 from ui.learning import replay_report
 from ui.learning.replays import Key, Run, Runs

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from lab.leaving import Leaving
-from lab.replays.report import Cell, Numbers, ReplayReport, Row
+from trainyard.replays.report import Cell, Numbers, ReplayReport, Row
+from trainyard.runs.disconnects import Leaving
 from ui import attended
 from ui.attended import ENDED, Attended, AttendedRuns
 
@@ -16,7 +16,7 @@ Key = tuple[str, int]
 
 
 class Run(attended.Run, Protocol):
-    """What is needed of `lab.replays.run.ReplayRun`."""
+    """What is needed of `trainyard.replays.run.ReplayRun`."""
 
     @property
     def of(self) -> int:

@@ -8,12 +8,14 @@ from typing import Final, TypeVar
 
 import streamlit as st
 
-from lab import library, start
-from lab.document import unpack_document
-from lab.front import ParameterError, Study, TrainyardError
-from lab.sweeps import telling
-from lab.sweeps.question import Question
-from lab.sweeps.recipe import Sweep
+from sim.errors import ParameterError, TrainyardError
+from trainyard.library import library
+from trainyard.study.document import unpack_document
+from trainyard.study.study import Study
+from trainyard.sweeps import telling
+from trainyard.sweeps.recipe import Sweep
+from trainyard.sweeps.search import Question
+from trainyard.traces import start
 from ui import place, server, state, words
 from ui.planning import capacity_form as plan_form
 from ui.planning import capacity_results as plan_results

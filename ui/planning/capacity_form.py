@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import streamlit as st
 
-from lab.front import Study
-from lab.sweeps.levers import row_name
-from lab.sweeps.question import LOWER, MOST_SIZES, Question
-from lab.sweeps.telling import BY_NAME, UNITS
+from trainyard.study.study import Study
+from trainyard.sweeps.axes import row_name
+from trainyard.sweeps.search import LOWER, MOST_SIZES, Question
+from trainyard.sweeps.telling import BY_NAME, UNITS
 from ui import state, words
 
 _ASKED: Final = "plan_asked"

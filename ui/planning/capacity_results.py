@@ -13,15 +13,14 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.front import Study
-from lab.readable import money
-from lab.results.outcomes import titles
-from lab.sweeps import telling
-from lab.sweeps.capacity import FAR_IN_A_ROW, MOST_CHECKED
-from lab.sweeps.levers import row_name
-from lab.sweeps.plan import HOURS_A_MONTH, Answer, PlanRun
-from lab.sweeps.question import Question
-from lab.words import plural
+from trainyard.results.outcomes import titles
+from trainyard.study.study import Study
+from trainyard.sweeps import telling
+from trainyard.sweeps.axes import row_name
+from trainyard.sweeps.capacity import FAR_IN_A_ROW, MOST_CHECKED
+from trainyard.sweeps.plan import HOURS_A_MONTH, Answer, PlanRun
+from trainyard.sweeps.search import Question
+from trainyard.text import money, plural
 from ui import figure, server, state, words
 from ui.comparing import tables
 from ui.planning import capacity_form as plan_form
@@ -166,7 +165,7 @@ def _assumed(question: Question, answers: Sequence[Answer]) -> None:
 
 def _command(question: Question) -> None:
     with st.expander("The command that repeats it", icon=":material/terminal:"):
-        st.code(f"python -m lab plan {_FILE}", language="bash")
+        st.code(f"python -m trainyard plan {_FILE}", language="bash")
         text = json.dumps(question.to_json(), indent=2, ensure_ascii=False)
         st.download_button(_FILE, text, _FILE, "application/json", key="plan_file", on_click="ignore", icon=":material/download:")
 

@@ -10,15 +10,23 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab import catalog
-from lab.catalog import Choice
-from lab.exploring import explored, from_here, since
-from lab.exploring.from_here import Branch, FromHere, Turn
-from lab.exploring.since import HERE, WAS, After
-from lab.front import Cluster, Entry, Job, ParameterError, Spec, Study, TrainyardError, load_trace
-from lab.results.outcomes import Shown
-from lab.sweeps import telling
-from lab.words import Clock
+from sim.cluster import Cluster
+from sim.errors import ParameterError, TrainyardError
+from sim.params import Spec
+from trainyard.results.outcomes import Shown
+from trainyard.runs.pool import Job
+from trainyard.store import Entry
+from trainyard.study import catalog
+from trainyard.study.catalog import Choice
+from trainyard.study.study import Study
+from trainyard.sweeps import telling
+from trainyard.text import Clock
+from trainyard.traces.sources import load_trace
+from trainyard.what_if import branch as from_here
+from trainyard.what_if import branch_diff as since
+from trainyard.what_if import tables as explored
+from trainyard.what_if.branch import Branch, FromHere, Turn
+from trainyard.what_if.branch_diff import HERE, WAS, After
 from ui import figure, lookup, owner, place, server, state, words
 from ui.choosing import forms
 from ui.exploring import view
@@ -26,7 +34,7 @@ from ui.exploring import view
 NAME: Final = "from-here"
 """Of the tab, in the address."""
 TURN: Final = "turn"
-"""Parameter of the address: what changes, see `lab.exploring.from_here.Turn.pack`."""
+"""Parameter of the address: what changes, see `trainyard.what_if.branch.Turn.pack`."""
 EVERY_S: Final = 0.5
 _WRITTEN: Final = "from_here_written"
 _FORM: Final = "from_here_form"

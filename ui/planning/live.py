@@ -11,14 +11,14 @@ from typing import Final
 
 import streamlit as st
 
-from lab import library
-from lab.estimate import LONG_S
-from lab.front import TrainyardError
-from lab.sweeps import telling
-from lab.sweeps.executors import DEFAULT
-from lab.sweeps.plan import PlanRun
-from lab.sweeps.question import Question
-from lab.sweeps.running import SweepRun
+from sim.errors import TrainyardError
+from trainyard.library import library
+from trainyard.runs.estimate import LONG_S
+from trainyard.runs.executors import DEFAULT
+from trainyard.sweeps import telling
+from trainyard.sweeps.plan import PlanRun
+from trainyard.sweeps.search import Question
+from trainyard.sweeps.sweep_run import SweepRun
 from ui import owner, server, state, words
 from ui.planning.runs import MOST_LOOKED_UP, Recipe, Run, Runs
 

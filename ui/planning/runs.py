@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from lab import library
-from lab.leaving import Leaving
-from lab.sweeps.question import Question
-from lab.sweeps.recipe import Sweep
+from trainyard.library import library
+from trainyard.runs.disconnects import Leaving
+from trainyard.sweeps.recipe import Sweep
+from trainyard.sweeps.search import Question
 from ui import attended
 from ui.attended import ENDED, Attended, AttendedRuns
 
@@ -28,7 +28,7 @@ Recipe = Question | Sweep
 
 
 class Run(attended.Run, Protocol):
-    """What is needed of `lab.sweeps.plan.PlanRun` and `lab.sweeps.running.SweepRun`."""
+    """What is needed of `trainyard.sweeps.plan.PlanRun` and `trainyard.sweeps.sweep_run.SweepRun`."""
 
     shelve: Callable[[Sequence[str]], object]
 

@@ -6,8 +6,8 @@ from functools import partial
 
 import streamlit as st
 
-from lab import library
-from lab.front import TrainyardError
+from sim.errors import TrainyardError
+from trainyard.library import library
 from ui import words
 from ui.planning import capacity as plan
 from ui.planning import live as plan_live

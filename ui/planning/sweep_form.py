@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import streamlit as st
 
-from lab.front import ParameterError, Study
-from lab.sweeps.levers import Lever, levers, prepared
-from lab.sweeps.recipe import Axis, Sweep, axis_from_text
+from sim.errors import ParameterError
+from trainyard.study.study import Study
+from trainyard.sweeps.axes import Lever, levers, prepared
+from trainyard.sweeps.recipe import Axis, Sweep, axis_from_text
 from ui import server, state, words
 
 _ASKED: Final = "sweep_asked"

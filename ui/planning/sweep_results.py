@@ -12,15 +12,15 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from lab.results import outcomes
-from lab.results.compare import FEWEST_REPEATS
-from lab.results.frames import drawn as first_drawn
-from lab.results.outcomes import titles
-from lab.sweeps import tables, telling
-from lab.sweeps.levers import Lever
-from lab.sweeps.recipe import Point, Sweep
-from lab.sweeps.running import SweepRun
-from lab.words import plural
+from trainyard.results import outcomes
+from trainyard.results.compare import FEWEST_REPEATS
+from trainyard.results.outcomes import titles
+from trainyard.runs.frames import drawn as first_drawn
+from trainyard.sweeps import tables, telling
+from trainyard.sweeps.axes import Lever
+from trainyard.sweeps.recipe import Point, Sweep
+from trainyard.sweeps.sweep_run import SweepRun
+from trainyard.text import plural
 from ui import figure, state, words
 from ui.planning import sweep_form
 from ui.planning.capacity_results import style
@@ -196,7 +196,7 @@ def _point_text(axes: tuple[str, ...], points: tuple[Point, ...], at: int) -> st
 
 def _command(sweep: Sweep) -> None:
     with st.expander("The command that repeats it", icon=":material/terminal:"):
-        st.code(f"python -m lab sweep {_FILE}", language="bash")
+        st.code(f"python -m trainyard sweep {_FILE}", language="bash")
         text = json.dumps(sweep.to_json(), indent=2, ensure_ascii=False)
         st.download_button(_FILE, text, _FILE, "application/json", key="sweep_file", on_click="ignore", icon=":material/download:")
 

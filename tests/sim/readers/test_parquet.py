@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lab.traces import intake
 from sim.errors import TraceError
 from sim.readers import read
+from trainyard.traces import intake
 
 DAMAGED = (
     "P(e~L6$BL&6%<Sr1Qh@h00031003bD0001D6#x|y6%s5J1Qie!1{DSzHUKCAVi*Bo5fK0Y00IC200aR60|FHU6(AKL"

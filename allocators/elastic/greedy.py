@@ -1,0 +1,191 @@
+"""Greedy elastic scaling: everybody starts small, and what is idle goes where it speeds up most; on request, large jobs shrink for those that wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from allocators.elastic.scaling import Market, Menu, Option, granularity_param, jobs_were, sizes_param
+from allocators.placement import Placer, placement_param, types_param
+from allocators.toolkit import Choices
+from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View, param
+
+VARIANTS = ("sticky", "reclaim", "fifo_fill")
+
+
+@dataclass
+class GreedyElastic:
+    """Start waiting jobs at their smallest size, in order of submission, then give idle GPUs away step by step.
+
+    Notes
+    -----
+    The benchmark of an optimal allocator [1]_, of which only the abstract was read: all three variants are our reading.
+
+    ``sticky``: waiting jobs are started at their smallest size in order of submission; the first that does not fit holds up those behind it. Then, as long
+    as units are idle, the job with the largest gain ``(s(k') - s(k)) / (k' - k)`` gets its next larger size ``k'``, if that fits and the gain is positive;
+    ``s(k)`` is its believed rate over that at its smallest size; ties by job id. No job ever shrinks.
+
+    ``reclaim``: before a waiting job is held up, the largest job gives up one step of its sizes, again and again, until the smallest size of the waiting
+    job fits (similar to Apathetic Future Share [2]_); of equally large ones the one submitted last; nobody goes below its smallest size. If the waiting job
+    would not fit even then, nobody shrinks for it.
+
+    ``fifo_fill``: as ``reclaim``, but idle units go to the jobs in order of submission, to each up to its largest size.
+
+    Our reading: jobs that must not be stopped once they run are never resized; on several GPU types each is divided for itself, and who does not fit on one
+    is offered the next. Only GPUs are divided: where the cores or the memory for a chosen size are not free, the job gets the next smaller one, or waits
+    and is passed. A job for which no number of units is large enough and possible on this cluster is refused.
+
+    References
+    ----------
+    .. [1] L. Hu, J. Zhu, Z. Zhou, R. Cheng, X. Bai, Y. Zhang, "An Optimal Resource Allocator of Elastic Training for Deep Learning Jobs on Cloud",
+       arXiv 2109.03389 (2021).
+    .. [2] C. Hwang, T. Kim, S. Kim, J. Shin, K. Park, "Elastic Resource Sharing for Distributed Deep Learning", NSDI 2021.
+    """
+
+    variant: str = param(
+        "sticky",
+        choices=VARIANTS,
+        help="sticky: jobs only grow, by their gain. reclaim: the largest also shrink for those that wait. fifo_fill: as reclaim, but the oldest grow first.",
+    )
+    granularity: str = granularity_param()
+    sizes: str = sizes_param()
+    every_s: float = param(300.0, unit="s", low=1, high=86_400, help="Time between decisions.")
+    events: bool = param(False, help="Whether it decides after arrivals, departures and changes of nodes as well.")
+    placement: str = placement_param()
+    types: str = types_param()
+    _menu: Menu = field(init=False, repr=False)
+    _is_settled: bool = field(init=False, repr=False, default=False)
+    _refused: int = field(init=False, repr=False, default=0)
+    _choices: Choices = field(init=False, repr=False, default_factory=Choices)
+
+    needs = frozenset({"rates", "scaling"})
+    card = Card(
+        title="Greedy elastic",
+        what="Jobs start at their smallest size; idle GPUs go, step by step, to the job that they speed up most.",
+        cost="Each step is the best for its instant only; every growth is a restart of a job that ran well.",
+        limits="Looks neither at what is left of a job nor at what a restart costs. The sticky variant never takes GPUs back: late jobs wait for early ones.",
+        source="Benchmark in Hu et al., An Optimal Resource Allocator of Elastic Training, arXiv 2109.03389 (2021)",
+        certainty="our reading: the abstract says no more than that its benchmark is greedy; three plausible rules",
+        goals=("elastic", "baseline"),
+        how=(
+            "Every few minutes waiting jobs start at their smallest size, in order of submission.",
+            "The first that does not fit holds up those behind it.",
+            "While GPUs are idle, the job that gains most speed per GPU gets its next larger size.",
+            "In the sticky variant no job ever shrinks; in the others the largest give GPUs back to those that wait.",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        """Prepare the menu of sizes."""
+        self._menu = Menu(Placer(self.placement, self.types, False), granularity=self.granularity, sizes=self.sizes)
+
+    @property
+    def cadence(self) -> Cadence:
+        """Every period, and after events if so wished."""
+        return Cadence(on_arrival=self.events, on_finish=self.events, on_capacity=self.events, every_s=self.every_s)
+
+    def remarks(self) -> tuple[str, ...]:
+        """Tell how many jobs were refused, and whether there was anything to resize."""
+        said = self._choices.remark("greedy_elastic", "it started them in order of submission, as fifo does, but at its own instants")
+        if not self._refused:
+            return said
+        unit = "GPUs" if self.granularity == "gpu" else "whole nodes"
+        return (f"{jobs_were(self._refused)} refused: no number of {unit} was both large enough and possible on this cluster.", *said)
+
+    def allocate(self, view: View, /) -> Plan:
+        """Divide every market, and seat the outcome."""
+        self._choices.jobs += len(view.delta.arrived)
+        if not self._menu.feed(view) and self._is_settled:
+            return EMPTY
+        idle: list[int] = []
+        sizes = self._menu.divide(view, lambda market: self._choose(market, idle))
+        changes = self._menu.seat(view, sizes)
+        self._is_settled = not changes
+        self._refused += len(self._menu.hopeless)
+        return Plan(changes, refuse=self._menu.hopeless, notes={"idle_gpus": sum(idle)})
+
+    def _choose(self, market: Market, idle: list[int]) -> dict[JobId, int]:
+        self._choices.look((*market.running, *market.waiting))
+        division = Division(market)
+        division.start(reclaim=self.variant != "sticky")
+        if self.variant == "fifo_fill":
+            division.fill()
+        else:
+            division.grow()
+        idle.append(division.free * market.unit)
+        return division.units()
+
+
+class Division:
+    """The units of one market, as they are given away and taken back.
+
+    Parameters
+    ----------
+    market : Market
+        What there is, and who may have it.
+    """
+
+    def __init__(self, market: Market) -> None:
+        self._waiting = market.waiting
+        self._options = {option.job: option for option in market.running}
+        self._step = {option.job: option.sizes.index(option.held) for option in market.running}
+        self.free = market.capacity - sum([option.held for option in market.running])
+
+    def units(self) -> dict[JobId, int]:
+        """Return the units of each job that is to run."""
+        return {job: option.sizes[self._step[job]] for job, option in self._options.items()}
+
+    def start(self, *, reclaim: bool) -> None:
+        """Give waiting jobs their smallest size in order, up to the first for which there is too little, even if others shrink where that is allowed."""
+        spare = sum([option.held - option.sizes[0] for option in self._options.values()]) if reclaim else 0
+        largest = [(-option.held, -job) for job, option in self._options.items() if option.held > option.sizes[0]] if reclaim else []
+        heapify(largest)
+        for option in self._waiting:
+            need = option.sizes[0]
+            if self.free + spare < need:
+                return
+            while self.free < need:
+                spare -= self._shrink(largest)
+            self.free -= need
+            self._options[option.job], self._step[option.job] = option, 0
+
+    def grow(self) -> None:
+        """Give idle units to whom they speed up most, one step of sizes at a time."""
+        gains: list[tuple[float, JobId]] = []
+        for option in self._options.values():
+            self._offer(option, gains)
+        while gains and self.free:
+            _, job = heappop(gains)
+            option, step = self._options[job], self._step[job]
+            more = option.sizes[step + 1] - option.sizes[step]
+            if more <= self.free:  # a step that does not fit now fits no more later
+                self.free -= more
+                self._step[job] = step + 1
+                self._offer(option, gains)
+
+    def fill(self) -> None:
+        """Give idle units to jobs in order of submission, to each as many as it may have."""
+        for job in sorted(self._options) if self.free else ():
+            option, step = self._options[job], self._step[job]
+            most = option.sizes[step] + self.free
+            last = max(at for at in range(step, len(option.sizes)) if option.sizes[at] <= most)
+            self.free -= option.sizes[last] - option.sizes[step]
+            self._step[job] = last
+
+    def _offer(self, option: Option, gains: list[tuple[float, JobId]]) -> None:
+        sizes, rates, step = option.sizes, option.rates, self._step[option.job]
+        if step + 1 < len(sizes):
+            gain = (rates[step + 1] - rates[step]) / rates[0] / (sizes[step + 1] - sizes[step])
+            if gain > 0:
+                heappush(gains, (-gain, option.job))
+
+    def _shrink(self, largest: list[tuple[int, int]]) -> int:
+        """Let the largest job give up one step; return how many units that is."""
+        _, at = heappop(largest)
+        option = self._options[-at]
+        step = self._step[-at] = self._step[-at] - 1
+        gone = option.sizes[step + 1] - option.sizes[step]
+        self.free += gone
+        if step:
+            heappush(largest, (-option.sizes[step], at))
+        return gone

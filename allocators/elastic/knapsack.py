@@ -1,0 +1,248 @@
+"""The multiple-choice knapsack: one size for every job, the best sum of values that fits into the units there are; exact, by dynamic programming."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from math import frexp, fsum, inf
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from sim.contract import Floats
+
+_HALVINGS: Final = 24  # of the interval of prices; any price gives a valid bound, and this is near enough
+_SLACK: Final = 1e-9  # of the sum of the largest values: what sums of floats may be off
+
+
+def core(
+    sizes: Sequence[Sequence[int]],
+    values: Sequence[Sequence[float]],
+    optional: Sequence[bool],
+    capacity: int,
+    reached: float | None = None,
+) -> list[list[int]]:
+    """Return, for every job, the places of sizes (-1 = nothing) that some choice worth at least `reached` can contain.
+
+    Parameters
+    ----------
+    sizes, values, optional, capacity
+        As for `allocators.elastic.knapsack.knapsack`.
+    reached : float or None
+        A value known to be possible; None = that of a choice found here, by price alone.
+
+    Notes
+    -----
+    With a price ``y >= 0`` per unit no choice is worth more than ``y capacity + sum_i max_k (v_ik - y k)``, and none that contains size k of job i more than
+    that less ``max_k' (v_ik' - y k') - (v_ik - y k)``: sizes for which this is below `reached` are in no such choice. The bound stays valid where further
+    rules narrow the choice. Every list is empty if the least sizes of the obligatory jobs do not fit.
+    """
+    if not sizes:
+        return []
+    width = max(map(len, sizes)) + 1
+    worth, units = np.full((len(sizes), width), -inf), np.zeros((len(sizes), width))
+    worth[:, 0] = np.where(optional, 0.0, -inf)
+    for at, (size, value) in enumerate(zip(sizes, values, strict=True)):
+        worth[at, 1 : len(size) + 1], units[at, 1 : len(size) + 1] = value, size
+    worth[units > capacity] = -inf
+    least = np.where(worth > -inf, units, inf).min(axis=1, initial=inf)
+    if not least.sum() <= capacity:
+        return [[] for _ in sizes]
+    price = _price(worth, units, capacity)
+    net = worth - price * units
+    best = net.max(axis=1)
+    bound = price * capacity + best.sum()
+    reached = _possible(worth, units, net, capacity) if reached is None else reached
+    largest = np.where(worth > -inf, np.abs(worth), 0.0).max(axis=1).sum()
+    keep = (worth > -inf) & (bound - (best[:, None] - net) >= reached - _SLACK * largest)
+    return [(np.flatnonzero(row) - 1).tolist() for row in keep]
+
+
+def _price(worth: Floats, units: Floats, capacity: int) -> float:
+    """Find about the least price at which everybody's best size fits; of sizes that are equally good the smallest counts."""
+    finite = worth[worth > -inf]
+    low, high = 0.0, float(finite.max() - finite.min()) + 1.0
+    if _used(worth, units, low) <= capacity:
+        return 0.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _used(worth, units, middle) <= capacity else (middle, high)
+    return high
+
+
+def _used(worth: Floats, units: Floats, price: float) -> float:
+    net = worth - price * units
+    return float(np.where(net == net.max(axis=1)[:, None], units, inf).min(axis=1).sum())
+
+
+def _possible(worth: Floats, units: Floats, net: Floats, capacity: int) -> float:
+    """Return the worth of a choice that fits: everybody's best at the price, then larger sizes while units are left."""
+    chosen = np.where(net == net.max(axis=1)[:, None], units, inf).argmin(axis=1)
+    rows = np.arange(len(worth))
+    left = capacity - units[rows, chosen].sum()
+    gain = worth - worth[rows, chosen][:, None]
+    for at in np.argsort(-gain.max(axis=1), kind="stable"):
+        more = units[at] - units[at, chosen[at]]
+        fits = np.where(more <= left, gain[at], -inf)
+        place = int(fits.argmax())
+        if fits[place] > 0:
+            left -= more[place]
+            chosen[at] = place
+    return float(worth[rows, chosen].sum())
+
+
+Values = Sequence[Sequence[float]]
+"""A number for every size of every job."""
+
+
+class Choice(NamedTuple):
+    """What to give to whom.
+
+    Parameters
+    ----------
+    at : list of int
+        For every job the place of its size among its sizes; -1 = nothing.
+    objective : float
+        Sum of the values chosen.
+    """
+
+    at: list[int]
+    objective: float
+
+
+def knapsack(
+    sizes: Sequence[Sequence[int]],
+    values: Values,
+    optional: Sequence[bool],
+    capacity: int,
+    ties: Sequence[Values] = (),
+) -> Choice | None:
+    """Return the choice of the greatest value, or None if those that must get something do not fit together.
+
+    Parameters
+    ----------
+    sizes : sequence of sequences of int
+        For every job the numbers of units it may get, at least 1 each.
+    values : sequence of sequences of float
+        What each of them is worth, of any sign; -inf = not this one.
+    optional : sequence of bool
+        Whether a job may get nothing, which is worth 0.
+    capacity : int
+        Units to divide; some may be left over.
+    ties : sequence of values
+        Among choices of the same value the greatest sum of the first of these decides, then that of the second, and so on.
+
+    Notes
+    -----
+    Row ``i`` of the table holds the best value of the first ``i`` jobs within ``0, 1, ..., capacity`` units; time grows with jobs x sizes x capacity. Only
+    sizes of the `core` are tried, and jobs of which it leaves one take no row. Only a block of rows is kept at a time, and computed again on the way back.
+
+    Values are rounded to a grid that is so fine that the optimum is missed by no more than some 1e-12 of the objective, and so coarse that all sums are
+    exact. Equal choices are then seen to be equal: of those that `ties` leave a job, the last one first, gets nothing if that is as good, else the size named
+    first among its sizes.
+    """
+    if capacity < 0:
+        return None
+    levels = [_on_grid(level) for level in (values, *ties)]
+    allowed = core(sizes, levels[0], optional, capacity)
+    if not all(allowed):
+        return None
+    chosen = [_best(levels, job, places) for job, places in enumerate(allowed)]
+    if _units(sizes, chosen) <= capacity:
+        return _choice(values, chosen)
+    for job in (several := [job for job, places in enumerate(allowed) if len(places) > 1]):
+        chosen[job] = -1
+    jobs = [_options(sizes[job], levels, job, allowed[job]) for job in several]
+    found = _chosen(jobs, capacity - _units(sizes, chosen), len(levels))
+    for job, at in zip(several, found, strict=True):
+        chosen[job] = at
+    return _choice(values, chosen)
+
+
+_LEAST_ROWS = 64
+_MOST_CELLS = 16_000_000  # of a table: 128 MB
+
+
+class _Job(NamedTuple):
+    """Places of sizes in order of preference, with units and values of every level; nothing is place -1."""
+
+    places: list[int]
+    units: list[int]
+    values: list[tuple[float, ...]]
+
+
+def _options(sizes: Sequence[int], levels: Sequence[Values], job: int, places: list[int]) -> _Job:
+    units = [sizes[at] if at >= 0 else 0 for at in places]
+    return _Job(places, units, [_worth(levels, job, at) for at in places])
+
+
+def _worth(levels: Sequence[Values], job: int, at: int) -> tuple[float, ...]:
+    return tuple([level[job][at] if at >= 0 else 0.0 for level in levels])
+
+
+def _units(sizes: Sequence[Sequence[int]], chosen: Sequence[int]) -> int:
+    return sum([size[at] for size, at in zip(sizes, chosen, strict=True) if at >= 0])
+
+
+def _on_grid(values: Values) -> list[list[float]]:
+    flat = np.array([value for row in values for value in row])
+    grid = 2.0 ** (frexp(float(np.abs(flat[flat > -inf]).sum()))[1] - 52)
+    rounded = iter((np.rint(flat / grid) * grid).tolist())
+    return [list(islice(rounded, len(row))) for row in values]
+
+
+def _best(levels: Sequence[Values], job: int, places: Sequence[int]) -> int:
+    return max(places, key=lambda at: _worth(levels, job, at))
+
+
+def _chosen(jobs: Sequence[_Job], capacity: int, levels: int) -> list[int]:
+    block = max(_LEAST_ROWS, _MOST_CELLS // (levels * (capacity + 1)))
+    starts = range(0, len(jobs), block)
+    firsts = [np.zeros((levels, capacity + 1))]
+    for start in starts[:-1]:
+        firsts.append(_table(jobs[start : start + block], firsts[-1])[-1].copy())
+    chosen, left = list[int](), capacity
+    for start, first in zip(reversed(starts), reversed(firsts), strict=True):
+        some = jobs[start : start + block]
+        rows = _table(some, first)
+        for at in range(len(some) - 1, -1, -1):
+            place, left = _step_back(some[at], rows[at], rows[at + 1], left)
+            chosen.append(place)
+    return chosen[::-1]
+
+
+def _table(jobs: Sequence[_Job], first: Floats) -> Floats:
+    """Fill a block of rows, each of all levels: of choices that are equal on a level the next one decides."""
+    levels, width = first.shape
+    rows = np.full((len(jobs) + 1, levels, width), -inf)
+    rows[0] = first
+    for before, row, job in zip(rows, rows[1:], jobs, strict=False):
+        for size, values in zip(job.units, job.values, strict=True):
+            room = width - size
+            if room <= 0:
+                continue
+            there = row[:, size:]
+            with_it = before[:, :room] + np.array(values)[:, None]
+            if levels == 1:
+                np.maximum(there, with_it, out=there)
+                continue
+            better, equal = with_it[0] > there[0], with_it[0] == there[0]
+            for level in range(1, levels):
+                better |= equal & (with_it[level] > there[level])
+                equal &= with_it[level] == there[level]
+            np.copyto(there, with_it, where=better)
+    return rows
+
+
+def _step_back(job: _Job, before: Floats, row: Floats, left: int) -> tuple[int, int]:
+    """Read a job's choice off the table, and return its place and the units left for the jobs before."""
+    goal = row[:, left]
+    for place, size, values in zip(job.places, job.units, job.values, strict=True):
+        # The very sum that the table was filled with: equality is exact.
+        if size <= left and (before[:, left - size] + np.array(values) == goal).all():
+            return place, left - size
+    raise AssertionError("no option leads to what the table holds")
+
+
+def _choice(values: Values, chosen: list[int]) -> Choice:
+    return Choice(chosen, fsum([value[at] for value, at in zip(values, chosen, strict=True) if at >= 0]))

@@ -1,0 +1,399 @@
+"""What every elastic policy shares: which sizes a job may have and how fast it is at each, what there is to divide, and the way from sizes to nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import ceil
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from allocators.elastic.seats import NOWHERE, Areas, Range, Seats, admissible, gpus_by_node
+from allocators.placement import Placer
+from sim.contract import Demand, Floats, Grant, Ints, JobId, Shape, Tuning, View, param
+
+GRANULARITIES: Final = ("gpu", "node")
+SIZES: Final = ("powers", "all")
+Profile = Callable[[View, Ints, Sequence[Shape]], Floats]
+"""Believed work per second of jobs, of shape (jobs, shapes)."""
+Tuned = Callable[[JobId, int], Tuning]
+"""The knobs of a job at a number of units."""
+
+_AT_ONCE = 1024  # jobs whose rates are asked for in one call
+_ALMOST_NOTHING = 1e-12
+
+
+def granularity_param() -> Any:
+    """Declare the parameter ``granularity``."""
+    return param(
+        "gpu",
+        choices=GRANULARITIES,
+        help="gpu: sizes are numbers of GPUs. node: jobs get whole nodes, which they share with nobody; nodes of each size are divided for themselves.",
+    )
+
+
+def sizes_param() -> Any:
+    """Declare the parameter ``sizes``."""
+    return param(
+        "powers", choices=SIZES, help="powers: powers of two within the range of the job, its ends and the size it asked for. all: every size in its range."
+    )
+
+
+def jobs_were(count: int) -> str:
+    """Begin a sentence on so many jobs."""
+    return "1 job was" if count == 1 else f"{count:,} jobs were"
+
+
+class Option(NamedTuple):
+    """The sizes that a job may have in a market.
+
+    Parameters
+    ----------
+    job : int
+        The job.
+    sizes : tuple of int
+        In units, ascending.
+    rates : tuple of float
+        Believed work per second at each size, above 0.
+    held : int
+        Units held now; 0 = waiting.
+    fixed : bool
+        Whether it must neither be resized nor stopped: a job that must not be stopped once it runs, or one that spans markets.
+    """
+
+    job: JobId
+    sizes: tuple[int, ...]
+    rates: tuple[float, ...]
+    held: int
+    fixed: bool = False
+
+
+class Market(NamedTuple):
+    """What there is of one GPU type, of whole nodes also of one size, and who may have it.
+
+    Parameters
+    ----------
+    pools : tuple of int
+        Pools of nodes.
+    unit : int
+        GPUs per unit.
+    capacity : int
+        Units to divide: those that nobody uses, and those held by `running`.
+    running, waiting : tuple of Option
+        In order of job id, which is the order of arrival.
+    """
+
+    pools: tuple[int, ...]
+    unit: int
+    capacity: int
+    running: tuple[Option, ...]
+    waiting: tuple[Option, ...]
+
+
+Choose = Callable[[Market], Mapping[JobId, int]]
+"""Units for every running job (0 = stop it), and for those waiting jobs that shall start."""
+
+
+class _Held(NamedTuple):
+    """What is known of a running job as long as it keeps its grant; without an option it is not in any market."""
+
+    grant: Grant
+    area: int
+    option: Option | None
+
+
+class Menu:
+    """Keeps the sizes and believed speeds of all active jobs, and turns chosen sizes into grants.
+
+    Parameters
+    ----------
+    place : Placer
+        Chooses nodes, and the order of GPU types.
+    granularity : str
+        "gpu" or "node": what a unit is.
+    sizes : str
+        "powers" or "all": the admissible sizes between a job's least and largest.
+    most : int, GPUs
+        Largest size of any job, but never below its least; 0 = no cap.
+    profile : Profile or None
+        Where believed speeds come from; None = the belief.
+
+    Notes
+    -----
+    On a cluster of several GPU types each is a market of its own; our reading, the papers have one type. A running job stays in its market. Jobs of the same
+    type that are confined to different nodes, without any in common, are in different markets too; and so are whole nodes of different sizes, the largest
+    first. Rates are asked for once, when a job is first seen.
+    """
+
+    def __init__(self, place: Placer, *, granularity: str, sizes: str, most: int = 0, profile: Profile | None = None) -> None:
+        self._place, self._whole, self._every, self._cap = place, granularity == "node", sizes == "all", most
+        self._profile = profile or _believed
+        self._seats = Seats(place, whole=self._whole)
+        self._areas = Areas(place, whole=self._whole)
+        self._offers: dict[JobId, dict[int, Option]] = {}
+        self._held: dict[JobId, _Held] = {}
+        self._into: dict[JobId, int] = {}
+        self._most: dict[tuple[int, int], int] = {}
+        self._admissible: dict[tuple[int, int, float, float, float], tuple[int, ...]] = {}
+        self.hopeless: frozenset[JobId] = frozenset()
+        """Waiting jobs for which, at the last `divide`, no size would fit even the empty cluster in units of this granularity: to be refused."""
+
+    # -- what happened -----------------------------------------------------------------------------------------------------------------------------------
+
+    def feed(self, view: View) -> bool:
+        """Take in what happened since the last call; return whether jobs or nodes came or went."""
+        delta = view.delta
+        self.forget(delta.finished)
+        return bool(delta.arrived or delta.finished or delta.evicted or delta.nodes)
+
+    def forget(self, jobs: Iterable[JobId]) -> None:
+        """Drop what is known of jobs that are gone: those that finished are noticed, those refused need not be told but may."""
+        for job in jobs:
+            self._offers.pop(job, None)
+            self._held.pop(job, None)
+
+    # -- sizes -------------------------------------------------------------------------------------------------------------------------------------------
+
+    def divide(self, view: View, choose: Choose, last: JobId | None = None) -> dict[JobId, int]:
+        """Let every market choose sizes, in the order of GPU types; a waiting job that is not served in one is offered in the next.
+
+        Parameters
+        ----------
+        view : View
+            The instant.
+        choose : callable
+            Chooses the sizes in a market.
+        last : int or None
+            Waiting jobs that were submitted after this one are not offered; None = all are.
+
+        Returns
+        -------
+        dict
+            Job -> units in its market, for every running job in a market (0 = stop it) and every waiting one that shall start.
+        """
+        running, waiting = view.running.ids.tolist(), view.waiting.ids.tolist()
+        self._enlist(view, [*running, *waiting])
+        self.hopeless = frozenset([job for job in waiting if not self._offers[job] and view.demand(job).gpus])
+        waiting = waiting if last is None else [job for job in waiting if job <= last]
+        held: list[list[Option]] = [[] for _ in self._areas.all]
+        for job in running:
+            now = self._now(view, job)
+            if now.option is not None:
+                held[now.area].append(now.option)
+        offers, shares = self._offers, dict[JobId, int]()
+        self._into = {}
+        for at, (area, options) in enumerate(zip(self._areas.all, held, strict=True)):
+            queue = [option for job in waiting if (option := offers[job].get(at)) is not None and job not in shares]
+            if queue or options:
+                capacity = self._seats.free(view.room, area) + sum([option.held for option in options])
+                chosen = choose(Market(area.pools, area.unit, capacity, tuple(options), tuple(queue)))
+                shares.update({option.job: chosen[option.job] for option in options})
+                started = {option.job: units for option in queue if (units := chosen.get(option.job, 0))}
+                shares.update(started)
+                self._into.update(dict.fromkeys(started, at))
+        return shares
+
+    def passed(self, view: View, shares: Mapping[JobId, int]) -> JobId | None:
+        """Return the first waiting job that `divide` gave nothing although it gave something to one submitted later; None if there is none."""
+        first: JobId | None = None
+        for job in view.waiting.ids.tolist():
+            if shares.get(job, 0):
+                if first is not None:
+                    return first
+            elif first is None and self._offers[job]:
+                first = job
+        return None
+
+    def _enlist(self, view: View, jobs: Collection[JobId]) -> None:
+        offers, demand = self._offers, view.demand
+        if len(offers) > 2 * len(jobs) + _AT_ONCE:  # refused jobs leave without notice
+            active = set(jobs)
+            self._offers = offers = {job: offer for job, offer in offers.items() if job in active}
+            self._held = {job: held for job, held in self._held.items() if job in active}
+        new = [job for job in jobs if job not in offers]
+        if self._areas.admit(view, {demand(job).pools for job in new if demand(job).gpus}):
+            for known in (self._offers, self._held, self._most, self._admissible):
+                known.clear()  # all that is known of jobs refers to the old areas
+            new = list(jobs)
+        for job in new:
+            offers[job] = {}
+        for at in range(len(self._areas.all)) if new else ():
+            self._quote(view, at, new)
+
+    def _quote(self, view: View, at: int, jobs: Iterable[JobId]) -> None:
+        """Ask what jobs would do in an area at each size that they may have."""
+        wanted = {job: sizes for job in jobs if (sizes := self._sizes(view, job, at))}
+        union = np.array(sorted({size for sizes in {id(sizes): sizes for sizes in wanted.values()}.values() for size in sizes}), np.int64)
+        shapes = [self._shape(view, at, int(size)) for size in union]
+        columns = {id(sizes): np.searchsorted(union, sizes) for sizes in wanted.values()}
+        ids = sorted(wanted)
+        for start in range(0, len(ids), _AT_ONCE):
+            some = ids[start : start + _AT_ONCE]
+            for job, row in zip(some, self._profile(view, np.array(some, np.int64), shapes), strict=True):
+                sizes = wanted[job]
+                rates = row[columns[id(sizes)]]
+                able = rates > 0
+                if able.all():
+                    self._offers[job][at] = Option(job, sizes, tuple(rates.tolist()), 0)
+                elif able.any():
+                    self._offers[job][at] = Option(job, tuple(np.array(sizes)[able].tolist()), tuple(rates[able].tolist()), 0)
+
+    def _shape(self, view: View, at: int, units: int) -> Shape:
+        area = self._areas.all[at]
+        gpus = units * area.unit
+        return Shape(tuple(gpus if kind == area.type_at else 0 for kind in range(len(view.cluster.types))), ceil(gpus / area.per_node))
+
+    def _sizes(self, view: View, job: JobId, at: int) -> tuple[int, ...]:
+        demand, area = view.demand(job), self._areas.all[at]
+        if not demand.gpus or not set(demand.pools).intersection(area.pools):
+            return ()
+        key = (id(demand), at, view.one("min_gpus", job), view.one("max_gpus", job), view.one("gpus", job))
+        known = self._admissible.get(key)
+        if known is None:
+            most = min(key[3], self._cap) if self._cap else key[3]
+            known = self._admissible[key] = admissible(Range(key[2], most, key[4]), area.unit, self._room_for(view, demand, at), every=self._every)
+        return known
+
+    def _room_for(self, view: View, demand: Demand, at: int) -> int:
+        key = (id(demand), at)
+        if key not in self._most:
+            self._most[key] = self._seats.most(view, demand, self._areas.all[at])
+        return self._most[key]
+
+    def _now(self, view: View, job: JobId) -> _Held:
+        grant, known = view.grants[job], self._held.get(job)
+        if known is None or known.grant is not grant:
+            known = self._held[job] = self._look(view, job, grant)
+        return known
+
+    def _look(self, view: View, job: JobId, grant: Grant) -> _Held:
+        held = gpus_by_node(grant)
+        areas = self._areas.of(held)
+        if not areas or NOWHERE in areas:
+            return _Held(grant, NOWHERE, None)
+        at = min(areas)
+        units = ceil(sum(held.values()) / self._areas.all[at].unit)
+        if len(areas) > 1:
+            return _Held(grant, at, Option(job, (units,), (self._rate(view, job, grant),), units, fixed=True))
+        offer = self._offers[job].get(at, Option(job, (), (), 0))
+        if units not in offer.sizes:
+            offer = self._with(view, offer, at, units, grant)
+        if view.one("preemptible", job):
+            return _Held(grant, at, offer._replace(held=units))
+        return _Held(grant, at, Option(job, (units,), (offer.rates[offer.sizes.index(units)],), units, fixed=True))
+
+    def _with(self, view: View, offer: Option, at: int, units: int, grant: Grant) -> Option:
+        """Add the size that a job was given by another policy."""
+        rate = float(self._profile(view, np.array([offer.job], np.int64), [self._shape(view, at, units)])[0, 0])
+        known = [*zip(offer.sizes, offer.rates, strict=True), (units, rate if rate > 0 else self._rate(view, offer.job, grant))]
+        sizes, rates = zip(*sorted(known), strict=True)
+        return Option(offer.job, sizes, rates, 0)
+
+    @staticmethod
+    def _rate(view: View, job: JobId, grant: Grant) -> float:
+        return max(view.belief.rate(job, grant), _ALMOST_NOTHING)
+
+    # -- nodes -------------------------------------------------------------------------------------------------------------------------------------------
+
+    def seat(self, view: View, sizes: Mapping[JobId, int], tuning: Tuned | None = None, *, in_order: bool = False) -> dict[JobId, Grant | None]:
+        """Turn the sizes of `divide` into grants, and start jobs without GPUs where there is room, in order of arrival.
+
+        Parameters
+        ----------
+        view : View
+            The instant of that `divide`.
+        sizes : mapping
+            Job -> units. A running job that is not named, or must not be changed, keeps what it holds.
+        tuning : callable or None
+            (job, units) -> the job's knobs at that size; None = those it has, plain ones for new grants.
+        in_order : bool
+            Whether waiting jobs are placed in order of submission, and none after one that finds no place.
+
+        Returns
+        -------
+        dict
+            Changes only. Shrinking jobs stay on nodes of their own; then waiting jobs are placed, largest first, then growing ones. If a size does not fit,
+            the next smaller one is tried; if none does, the job goes on waiting, or keeps what it holds.
+        """
+        turn = _Turn(view, tuning, {})
+        starts: list[tuple[int, JobId, int]] = []
+        grows: list[tuple[int, JobId, int]] = []
+        for job, units in sorted(sizes.items()):
+            if job not in view.grants:
+                if units:
+                    starts.append((-units * self._areas.all[self._into[job]].unit, job, units))
+                continue
+            now = self._now(view, job)
+            if now.option is None or now.option.fixed:
+                continue
+            if units > now.option.held:
+                grows.append((-units * self._areas.all[now.area].unit, job, units))
+            else:
+                self._reduce(turn, now.grant, now.option, units)
+        for _, job, units in sorted(starts, key=itemgetter(1) if in_order else None):
+            if not self._start(turn, job, units) and in_order:
+                break
+        for _, job, units in sorted(grows):
+            self._grow(turn, job, units)
+        self._start_without_gpus(turn)
+        return turn.changes
+
+    def _reduce(self, turn: _Turn, grant: Grant, option: Option, units: int) -> None:
+        view, job = turn.view, option.job
+        if not units:
+            view.room.give(grant)
+            turn.changes[job] = None
+        elif units < option.held:
+            smaller = self._seats.shrink(view, view.demand(job), grant, units, self._areas.all[self._held[job].area])
+            if smaller is not None:
+                turn.enter(job, smaller, units)
+        elif turn.tuning is not None and turn.tuning(job, units) != grant.tuning:
+            turn.enter(job, grant, units)
+
+    def _start(self, turn: _Turn, job: JobId, units: int) -> bool:
+        at = self._into[job]
+        for size in reversed([size for size in self._offers[job][at].sizes if size <= units]):
+            found = self._seats.find(turn.view, turn.view.demand(job), size, self._areas.all[at])
+            if found is not None:
+                turn.enter(job, found, size)
+                return True
+        return False
+
+    def _grow(self, turn: _Turn, job: JobId, units: int) -> None:
+        grant, at, option = self._held[job]
+        assert option is not None, "a job outside all markets was told to grow"
+        sizes = [size for size in reversed(option.sizes) if option.held < size <= units]
+        larger = self._seats.grow(turn.view, turn.view.demand(job), grant, sizes, self._areas.all[at])
+        if larger is None:
+            self._reduce(turn, grant, option, option.held)
+        else:
+            turn.enter(job, larger, sum(gpus_by_node(larger).values()) // self._areas.all[at].unit)
+
+    def _start_without_gpus(self, turn: _Turn) -> None:
+        view = turn.view
+        if len(view.waiting):
+            full: set[int] = set()
+            for job in view.waiting.ids[view.waiting.gpus == 0].tolist():
+                demand = view.demand(job)
+                if id(demand) not in full:
+                    found = self._place(view, demand)
+                    if found is None:
+                        full.add(id(demand))
+                    else:
+                        turn.changes[job] = found
+
+
+class _Turn(NamedTuple):
+    """One round of seating."""
+
+    view: View
+    tuning: Tuned | None
+    changes: dict[JobId, Grant | None]
+
+    def enter(self, job: JobId, grant: Grant, units: int) -> None:
+        self.changes[job] = grant if self.tuning is None else grant._replace(tuning=self.tuning(job, units))
+
+
+def _believed(view: View, ids: Ints, shapes: Sequence[Shape]) -> Floats:
+    return view.belief.rates(ids, shapes)

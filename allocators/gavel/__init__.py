@@ -1,0 +1,1 @@
+"""Gavel: shares of time on GPU types, carried out in rounds."""

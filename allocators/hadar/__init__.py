@@ -1,0 +1,1 @@
+"""Hadar and HadarE: prices of GPUs by type and node, and copies of jobs."""

@@ -1,0 +1,1 @@
+"""Policies for jobs of workers and parameter servers."""

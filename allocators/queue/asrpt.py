@@ -1,0 +1,277 @@
+"""A-SRPT: an imagined machine serves the predicted jobs by preemptive SRPT; the real ones start in the order in which they complete there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heapreplace
+from math import inf, isfinite
+from typing import NamedTuple
+
+import numpy as np
+
+from allocators.placement import Placer, alone, mix_param, types_param
+from allocators.toolkit import head_param, newly_waiting
+from sim.contract import Cadence, Card, Demand, Grant, JobId, Plan, Shape, View, instant, param
+
+
+class VirtualMachine:
+    """Preemptive SRPT on one machine; its clock follows that of the cluster.
+
+    Jobs are complete at instants, as events of the cluster are, and what is left of the one served
+    is rounded to a millionth, so that equal work is told as equal.
+
+    Parameters
+    ----------
+    now_s : float
+        Where its clock begins.
+    speed : float
+        Work per second.
+
+    Notes
+    -----
+    Ties go to the lower job id. A job of infinite work has no place in an order: it completes as soon as it is the best that is left.
+    """
+
+    def __init__(self, now_s: float, speed: float) -> None:
+        self.now_s, self.speed = now_s, speed
+        # Only the work of the first one falls, so the heap stays a heap.
+        self._left: list[tuple[float, JobId]] = []
+
+    def __len__(self) -> int:
+        """Return the number of jobs that are not complete."""
+        return len(self._left)
+
+    def add(self, job: JobId, work: float) -> None:
+        """Take in a job at the present of the machine's clock."""
+        heappush(self._left, (work, job))
+
+    def advance(self, now_s: float) -> list[tuple[float, JobId]]:
+        """Work until an instant and return (instant, job) for every job that is complete by then, in order of completion."""
+        complete = []
+        left = self._left
+        while left:
+            end_s = self._end_s()
+            if end_s > now_s:
+                break
+            self.now_s = end_s
+            complete.append((end_s, heappop(left)[1]))
+        if now_s > self.now_s:
+            if left:
+                work, job = left[0]
+                left[0] = instant(work - (now_s - self.now_s) * self.speed), job
+            self.now_s = now_s
+        return complete
+
+    def next_s(self) -> float:
+        """Return when the next job will be complete if none comes in; inf = never."""
+        return self._end_s() if self._left else inf
+
+    def _end_s(self) -> float:
+        work = self._left[0][0]
+        if not work or not isfinite(work):
+            return self.now_s
+        return instant(self.now_s + work / self.speed) if self.speed else inf
+
+
+Lane = tuple[int, bool]
+"""A demand and whether it communicates much: of these either the first has room or none."""
+
+
+class Predicted(NamedTuple):
+    """What is believed of a job when it arrives.
+
+    Parameters
+    ----------
+    time_s : float
+        Run time on the fewest servers of the preferred type.
+    slowdown : float
+        Time of an iteration on one server per GPU over that on the fewest servers; 0 of what is no gang.
+    """
+
+    time_s: float
+    slowdown: float
+
+
+@dataclass
+class Asrpt:
+    """Start jobs in the order in which preemptive SRPT completes them on one imagined machine; gangs that communicate much wait for few servers.
+
+    Notes
+    -----
+    Non-preemptive. With g GPUs, predicted iterations n and time of an iteration a_min on the fewest servers, a job is g n a_min of work for a machine that
+    does as much per second as there are GPUs in service. Once complete there, it joins the real queue at that place, of which the first is looked at:
+
+    - It communicates much if g > 1 and a_max / a_min >= ``theta``, a_max being that on one server per GPU. If not, it takes the nodes with the fewest free
+      GPUs, so that fragments are used up.
+    - If it does, it takes the fewest servers that can hold it. Where it has no room on them for ``tau`` times its predicted run time since it was first in the
+      queue, it takes the nodes with the most free GPUs.
+
+    Heavy-edge placement puts the ends of the heaviest edge on one server while it has room, from the emptiest server on. The GPUs of a job are alike here, so
+    all its edges weigh the same, and it comes to "fill the emptiest nodes first". For a job of stages that exchange unequally much it would be more.
+
+    The paper [1]_ is known to us by its abstract and outline: the order of the real queue without overtaking, ``theta`` and ``tau`` are our reading. Ours as
+    well: on mixed clusters the preferred type counts, and every GPU of the cluster as much as any other; a job that outlives its prediction changes nothing;
+    an evicted job returns to its place; a policy that comes in the middle of a run takes all that waits for new and leaves out what runs. CPU jobs are no
+    work for the imagined machine and join the real queue when they arrive.
+
+    References
+    ----------
+    .. [1] Luo, Liu, Lee, Shroff, "Prediction-Assisted Online Distributed Deep Learning Workload Scheduling in GPU Clusters", INFOCOM 2025, arXiv 2501.05563.
+    """
+
+    theta: float = param(1.5, low=1, high=1000, help="A gang communicates much if one server per GPU makes an iteration at least so many times as long.")
+    tau: float = param(
+        0.2, low=0, high=100, help="How long such a gang (see theta) waits for few servers once it is first, as a share of its predicted run time."
+    )
+    head: str = head_param()
+    types: str = types_param()
+    mix: bool = mix_param()
+    _machine: VirtualMachine | None = field(init=False, repr=False, default=None)
+    _complete: int = field(init=False, repr=False, default=0)
+    _lanes: dict[Lane, list[tuple[int, JobId]]] = field(init=False, repr=False, default_factory=dict)
+    _place_of: dict[JobId, int] = field(init=False, repr=False, default_factory=dict)
+    _predicted: dict[JobId, Predicted] = field(init=False, repr=False, default_factory=dict)
+    _first_s: dict[JobId, float] = field(init=False, repr=False, default_factory=dict)
+    _shapes: dict[int, tuple[Shape, Shape] | None] = field(init=False, repr=False, default_factory=dict)
+    _fragments: Placer = field(init=False, repr=False)
+    _fewest_ever: Placer = field(init=False, repr=False)
+    _emptiest: Placer = field(init=False, repr=False)
+
+    cadence = Cadence()
+    card = Card(
+        title="A-SRPT",
+        what="Jobs start in the order in which one imagined machine, always busy with the job that needs least, would complete them.",
+        cost="A job waits for its turn on the imagined machine even where GPUs are idle, and a large gang that is next holds up all others.",
+        limits="As good as its predictions; never stops a job. Gains from placement only where the performance model knows what a spread gang loses.",
+        source="Luo, Liu, Lee, Shroff, INFOCOM 2025, arXiv 2501.05563",
+        certainty="our reading: of the paper we know abstract and outline; strict order, theta and tau are our choice",
+        goals=("short waits",),
+        how=(
+            "A job's work is its GPUs times its predicted run time on the fewest servers.",
+            "An imagined machine, as strong as all GPUs together, always serves the job with the least work left.",
+            "Jobs queue in the order in which they complete there; the first of the queue starts when it has room.",
+            "A gang that communicates much waits for few servers, for a part of its predicted run time; others fill fragments.",
+            "A running job is never stopped.",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        """Prepare the three ways to place."""
+        self._fragments, self._fewest_ever, self._emptiest = (Placer(how, self.types, self.mix) for how in ("pack", "consolidate", "fewest"))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Sizes, and speeds on few and on many servers."""
+        return frozenset({"remaining_work", "rates", "mixed"} if self.mix else {"remaining_work", "rates"})
+
+    def allocate(self, view: View, /) -> Plan:
+        """Follow the imagined machine, and start what it has completed."""
+        machine = self._follow(view)
+        for job in view.delta.finished:
+            self._predicted.pop(job, None)
+            self._place_of.pop(job, None)
+        started, wake_at_s = self._start(view)
+        return Plan(started, wake_at_s=min(wake_at_s, machine.next_s()))
+
+    # -- the imagined machine ----------------------------------------------------------------------------------------------------------------------------------
+
+    def _follow(self, view: View) -> VirtualMachine:
+        delta, now_s = view.delta, view.now_s
+        machine = self._machine
+        if machine is None:
+            machine = self._machine = VirtualMachine(now_s, float(view.capacity.sum()))
+        arrived = set(delta.arrived)
+        for job in newly_waiting(delta):
+            if job in self._place_of:
+                self._line_up(view, job)
+                continue
+            predicted = self._predicted[job] = self._predict(view, job)
+            since_s = view.one("arrival_s", job) if job in arrived else now_s
+            if since_s > machine.now_s:
+                self._join(view, machine.advance(since_s))
+            gpus = view.one("gpus", job)
+            machine.add(job, gpus * predicted.time_s if gpus else 0.0)
+        self._join(view, machine.advance(now_s))
+        if delta.nodes:
+            machine.speed = float(view.capacity.sum())
+        return machine
+
+    def _join(self, view: View, complete: list[tuple[float, JobId]]) -> None:
+        for _, job in complete:
+            self._complete += 1
+            self._place_of[job] = self._complete
+            self._line_up(view, job)
+
+    def _predict(self, view: View, job: JobId) -> Predicted:
+        demand = view.demand(job)
+        time_s = self._fewest_ever.run_time_s(view, job)
+        key = id(demand)
+        if key not in self._shapes:
+            self._shapes[key] = self._extremes(view, demand)
+        shapes = self._shapes[key]
+        if shapes is None or not isfinite(time_s):
+            return Predicted(time_s, 0.0)
+        few, many = view.belief.rates(np.array([job]), shapes)[0].tolist()
+        return Predicted(time_s, few / many if many > 0 else inf)
+
+    def _extremes(self, view: View, demand: Demand) -> tuple[Shape, Shape] | None:
+        """Return a gang on the fewest servers, and on one server per GPU; None of what is no gang."""
+        groups = self._fewest_ever.ways(view, demand).groups
+        if not demand.gpus or demand.replicas == 1 or not groups:
+            return None
+        nodes, count = alone(view, demand, groups).gangs[0].workers[:2]
+        gpus = [0] * len(view.cluster.types)
+        for node, replicas in zip(nodes, count, strict=True):
+            gpus[view.cluster.type_index[view.cluster.nodes[node].gpu_type]] += replicas * demand.gpus
+        return Shape(tuple(gpus), len(nodes)), Shape(tuple(gpus), demand.replicas)
+
+    # -- the real queue ----------------------------------------------------------------------------------------------------------------------------------------
+
+    def _line_up(self, view: View, job: JobId) -> None:
+        # Where nobody may pass, one lane is all.
+        lane = (id(view.demand(job)), self._communicates(job)) if self.head == "skip" else (0, False)
+        heappush(self._lanes.setdefault(lane, []), (self._place_of[job], job))
+
+    def _start(self, view: View) -> tuple[dict[JobId, Grant | None], float]:
+        lanes, wake_at_s, is_first = self._lanes, inf, True
+        started: dict[JobId, Grant | None] = {}
+        line = [(*queue[0], lane) for lane, queue in lanes.items()]
+        heapify(line)
+        while line:
+            _, job, lane = line[0]
+            if is_first:
+                self._first_s.setdefault(job, view.now_s)
+            due_s = self._due_s(job)
+            place = self._way(job, is_due=due_s <= view.now_s)
+            grant = place(view, view.demand(job))
+            if grant is None:
+                if is_first and place is self._fewest_ever:
+                    wake_at_s = due_s
+                is_first = False
+                heappop(line)
+                continue
+            started[job] = grant
+            self._first_s.pop(job, None)
+            queue = lanes[lane]
+            heappop(queue)
+            if queue:
+                heapreplace(line, (*queue[0], lane))
+            else:
+                del lanes[lane]
+                heappop(line)
+        return started, wake_at_s
+
+    def _communicates(self, job: JobId) -> bool:
+        return self._predicted[job].slowdown >= self.theta - 1e-9
+
+    def _way(self, job: JobId, *, is_due: bool) -> Placer:
+        if not self._communicates(job):
+            return self._fragments
+        return self._emptiest if is_due else self._fewest_ever
+
+    def _due_s(self, job: JobId) -> float:
+        """Return when a job that communicates much takes what there is: some time after it was first in the queue, which few have been."""
+        first_s = self._first_s.get(job)
+        if first_s is None:
+            return inf
+        return instant(first_s + self.tau * self._predicted[job].time_s)

@@ -1,0 +1,336 @@
+"""Allocators built of allocators: one for each part of the cluster, or one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocators.nesting import Inside, Make, SubView, is_tick, next_tick
+from allocators.placement import could_ever_hold
+from sim.contract import EMPTY, Allocator, Cadence, Card, Delta, Demand, Grant, JobId, ParameterError, Plan, Spec, View, instant, param, remarks_of
+
+
+@dataclass
+class _Part:
+    """One virtual cluster or partition: its allocator, its jobs, and the nodes that it may use."""
+
+    name: str
+    inside: Inside
+    pools: frozenset[int]
+    elsewhere: NDArray[np.bool_]
+    waiting: dict[JobId, None] = field(default_factory=dict)
+    running: dict[JobId, Grant] = field(default_factory=dict)
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self.waiting or self.running)
+
+
+@dataclass
+class Partition:
+    """One inner allocator for each virtual cluster (VC) or partition, which sees nothing of the others.
+
+    Notes
+    -----
+    A job may use the nodes that name its VC or partition, and those that name none; a job without one may use all nodes. Where several share nodes, they are
+    asked in order of their names and each learns through ``delta.nodes`` that another has given room back. An inner allocator is asked exactly when it would
+    have been asked alone, so the cost of a decision does not grow with the number of parts.
+    """
+
+    by: str = param("vc", choices=("vc", "partition"), help="Column of the trace that says where a job belongs; nodes name the same in their partitions.")
+    inner: Spec = param(Spec("fifo"), help="The allocator of each part.")  # noqa: RUF009 - a Spec is frozen
+    _make: Make | None = field(init=False, repr=False, default=None)
+    _model: Allocator | None = field(init=False, repr=False, default=None)
+    _parts: dict[int, _Part] = field(init=False, repr=False, default_factory=dict)
+    _home: dict[JobId, int] = field(init=False, repr=False, default_factory=dict)
+    _wakes: list[tuple[float, int]] = field(init=False, repr=False, default_factory=list)
+    _pool_of: list[int] = field(init=False, repr=False, default_factory=list)
+
+    card = Card(
+        title="Partition",
+        what="Every virtual cluster or partition has an allocator and nodes of its own.",
+        cost="GPUs that one part does not use stay idle while another part waits.",
+        limits="A job never leaves its part; what the inner allocator cannot do, this cannot do either.",
+        source="Static quotas of Philly and Helios, partitions of Slurm",
+        certainty="exact",
+        goals=("baseline",),
+        how=(
+            "A job may use the nodes of its virtual cluster or partition, and those that belong to none.",
+            "Each part has an allocator of its own, which sees nothing of the others.",
+            "It is asked exactly when it would be asked if it were alone.",
+            "GPUs that nobody uses in one part are not lent to another.",
+        ),
+    )
+
+    def assemble(self, make: Make) -> None:
+        """Build one inner allocator, to know what it needs; the others are built when the first job of their part arrives.
+
+        Raises
+        ------
+        ParameterError
+            If the inner allocator confines jobs by another column, or cannot be built.
+        """
+        self._make, self._model = make, make(self.inner)
+        if {need for need in self._model.needs if need.startswith("confined_by_")} - {f"confined_by_{self.by}"}:
+            raise ParameterError(f"partition: the inner allocator {self.inner} confines jobs by another column than '{self.by}'. Use one of the two.")
+
+    @property
+    def cadence(self) -> Cadence:
+        """That of the inner allocator."""
+        return self._inner_model().cadence
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the inner allocator needs, and that the simulator keeps jobs in their part."""
+        return self._inner_model().needs | {f"confined_by_{self.by}"}
+
+    def allocate(self, view: View, /) -> Plan:
+        """Ask those whom something concerns."""
+        if not self._pool_of:
+            self._begin(view)
+        concerned = self._route(view)
+        changes: dict[JobId, Grant | None] = {}
+        refuse: set[JobId] = set()
+        notes: dict[str, float] = {}
+        seamless: frozenset[JobId] = frozenset()
+        for code in concerned:
+            part = self._parts[code]
+            plan = self._ask(view, code, part)
+            changes.update(plan.changes)
+            refuse.update(plan.refuse)
+            seamless |= plan.seamless
+            notes.update({f"{part.name}.{name}": value for name, value in plan.notes.items()})
+        wake_at_s = self._next_wake()
+        return Plan(changes, frozenset(refuse), wake_at_s, notes, seamless) if changes or refuse or notes or wake_at_s < inf else EMPTY
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what those inside have to say, and that there is one part only."""
+        inner = [self._inner_model(), *(part.inside.allocator for part in self._parts.values())]
+        said = tuple(dict.fromkeys(sentence for allocator in inner for sentence in remarks_of(allocator)))
+        if len(self._parts) != 1:
+            return said
+        (part,) = self._parts.values()
+        why = f"no job names a {self.by}" if part.name == "none" else f"all jobs are of one {self.by}, {part.name}"
+        nodes = f" on the nodes of {part.name}" if part.elsewhere.any() else ""
+        return (f"partition divided nothing: {why}; the schedule is that of {self.inner}{nodes}.", *said)
+
+    def _inner_model(self) -> Allocator:
+        if self._model is None:
+            raise ParameterError("partition: the inner allocator is not built yet. Build this one with allocators.make.")
+        return self._model
+
+    def _begin(self, view: View) -> None:
+        at = {node: pool for pool, nodes in enumerate(view.room.pools) for node in nodes.nodes}
+        self._pool_of = [at[node] for node in range(len(at))] + [-1]
+        for job, grant in view.grants.items():
+            self._part_of(view, job).running[job] = grant
+
+    def _part_of(self, view: View, job: JobId) -> _Part:
+        code = self._home[job] = int(view.one(self.by, job))
+        part = self._parts.get(code)
+        if part is None:
+            assert self._make is not None
+            name = view.names(self.by)[code]
+            pools = frozenset(at for at, pool in enumerate(view.room.pools) if not name or not pool.partitions or name in pool.partitions)
+            elsewhere = np.array([at not in pools for at in self._pool_of[:-1]])
+            part = self._parts[code] = _Part(name or "none", Inside(self._make(self.inner)), pools, elsewhere)
+        return part
+
+    # -- who is concerned --------------------------------------------------------------------------------------------------------------------------------
+
+    def _route(self, view: View) -> Iterable[int]:
+        delta, parts = view.delta, self._parts
+        touched: set[int] = set()
+        for job in delta.arrived:
+            part = self._part_of(view, job)
+            part.waiting[job] = None
+            part.inside.arrive(job)
+            touched.add(self._home[job])
+        self._route_endings(delta, touched)
+        for node in delta.nodes:
+            touched.update(self._tell(node, -1))
+        for job in delta.resized:
+            if job in self._home:
+                self._resized(view, job, touched)
+        while self._wakes and self._wakes[0][0] <= view.now_s:
+            touched.add(heappop(self._wakes)[1])
+        if is_tick(view.now_s, self.cadence.every_s):
+            touched.update(parts)
+        elif not touched:
+            return sorted(parts)  # no news explain the call, so it may concern anybody
+        return sorted(code for code in touched if parts[code].inside.is_due(view.now_s, active=parts[code].is_active))
+
+    def _route_endings(self, delta: Delta, touched: set[int]) -> None:
+        for eviction in delta.evicted:
+            part = self._parts[self._home[eviction.job]]
+            part.inside.evict(eviction)
+            self._left(part, eviction.job, touched)
+            part.waiting[eviction.job] = None
+        for job in delta.finished:
+            part = self._parts[self._home[job]]
+            part.inside.finish(job)
+            self._left(part, job, touched)
+            part.waiting.pop(job, None)
+            del self._home[job]
+
+    def _resized(self, view: View, job: JobId, touched: set[int]) -> None:
+        code = self._home[job]
+        part = self._parts[code]
+        part.inside.resize(job)
+        touched.add(code)
+        if job in part.running:
+            self._left(part, job, touched)
+            part.running[job] = view.grants[job]
+
+    def _left(self, part: _Part, job: JobId, touched: set[int]) -> None:
+        code = self._home[job]
+        touched.add(code)
+        grant = part.running.pop(job, None)
+        if grant is not None and len(self._parts) > 1:
+            for node in {node for gang in grant.gangs for role in gang if role is not None for node in role.nodes}:
+                touched.update(self._tell(node, code))
+
+    def _tell(self, node: int, but: int) -> list[int]:
+        """Tell everybody who may use a node that there is news of it."""
+        pool = self._pool_of[node]
+        told = [code for code, part in self._parts.items() if pool in part.pools and code != but]
+        for code in told:
+            self._parts[code].inside.capacity(node)
+        return told
+
+    # -- what they say -----------------------------------------------------------------------------------------------------------------------------------
+
+    def _ask(self, view: View, code: int, part: _Part) -> Plan:
+        sub = SubView(view, part.inside.news())
+        sub.narrow(part.waiting, part.running, part.elsewhere)
+        plan = part.inside.ask(sub)
+        for job, grant in plan.changes.items():
+            if grant is None:
+                del part.running[job]
+                part.waiting[job] = None
+            else:
+                part.waiting.pop(job, None)
+                part.running[job] = grant
+        for job in plan.refuse:
+            part.waiting.pop(job, None)
+            self._home.pop(job, None)
+        if part.inside.wake_at_s < inf:
+            heappush(self._wakes, (part.inside.wake_at_s, code))
+        return plan
+
+    def _next_wake(self) -> float:
+        wakes = self._wakes
+        while wakes and wakes[0][0] != self._parts[wakes[0][1]].inside.wake_at_s:
+            heappop(wakes)
+        return wakes[0][0] if wakes else inf
+
+
+def _smallest(view: View, job: JobId) -> Demand:
+    demand = view.demand(job)
+    return demand._replace(replicas=max(1, int(view.one("min_gpus", job)))) if demand.gpus else demand
+
+
+@dataclass
+class Switch:
+    """One allocator up to an instant, another from then on.
+
+    Notes
+    -----
+    What happens before ``at_s`` is what happens under ``first`` alone. Then ``then`` is called as an allocator that is installed in the middle of a run: every
+    waiting job has just arrived, and running jobs go on until it decides otherwise. What either of them needs is declared for the whole run, so a partition
+    keeps confining jobs after the switch. A job that only ``first`` could have placed is refused after it.
+    """
+
+    at_s: float = param(86_400.0, unit="s", low=0, help="Seconds after the first submission at which the change is made.")
+    first: Spec = param(Spec("fifo"), help="The allocator up to then.")  # noqa: RUF009
+    then: Spec = param(Spec("easy"), help="The allocator from then on.")  # noqa: RUF009
+    _first: Inside | None = field(init=False, repr=False, default=None)
+    _then: Inside | None = field(init=False, repr=False, default=None)
+    _begun: bool = field(init=False, repr=False, default=False)
+    _switched: bool = field(init=False, repr=False, default=False)
+
+    card = Card(
+        title="Switch",
+        what="Changes from one allocator to another at a given instant, to see what comes of it.",
+        cost="Nothing but what the two of them cost.",
+        limits="Only one change; nothing is remembered across it but the jobs.",
+        source="Ours",
+        certainty="exact",
+        goals=("baseline",),
+        how=(
+            "Up to a given instant the first allocator decides, as if it were alone.",
+            "Then the second one takes over; to it every waiting job has just arrived.",
+            "Running jobs go on until it decides otherwise.",
+            "Nothing but the jobs is carried over.",
+        ),
+    )
+
+    def assemble(self, make: Make) -> None:
+        """Build both.
+
+        Raises
+        ------
+        ParameterError
+            If one of them cannot be built, or they confine jobs by different columns.
+        """
+        self._first, self._then = Inside(make(self.first)), Inside(make(self.then))
+        if sum(need.startswith("confined_by_") for need in self.needs) > 1:
+            raise ParameterError(f"switch: {self.first} and {self.then} confine jobs by different columns. Use the same column in both.")
+
+    @property
+    def cadence(self) -> Cadence:
+        """Asked when either wants to be, and periodically when ``then`` does; ticks of ``first`` with another period are wake-ups."""
+        first, then = self._both()
+        a, b = first.cadence, then.cadence
+        return Cadence(a.on_arrival or b.on_arrival, a.on_finish or b.on_finish, a.on_capacity or b.on_capacity, b.every_s)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What either needs."""
+        first, then = self._both()
+        return first.allocator.needs | then.allocator.needs
+
+    def allocate(self, view: View, /) -> Plan:
+        """Ask the one whose time it is."""
+        first, then = self._both()
+        self._begun, at_s = True, instant(self.at_s)
+        if view.now_s < at_s:
+            first.hear(self._for(first, view, view.delta))
+            plan = first.ask(SubView(view, first.news())) if first.is_due(view.now_s, active=len(view.active) > 0) else EMPTY
+            own_tick_s = inf if first.cadence.every_s == then.cadence.every_s else next_tick(view.now_s, first.cadence.every_s)
+            return plan._replace(wake_at_s=min(at_s, first.wake_at_s, own_tick_s))
+        installed, self._switched = not self._switched, True
+        delta = Delta(tuple(view.waiting.ids.tolist())) if installed else view.delta
+        possible = self._for(then, view, delta)
+        hopeless = frozenset(delta.arrived).difference(possible.arrived)
+        then.hear(possible)
+        if installed or then.is_due(view.now_s, active=len(view.active) > 0):
+            plan = then.ask(SubView(view, then.news()))
+            return plan._replace(refuse=plan.refuse | hopeless) if hopeless else plan
+        return Plan(refuse=hopeless, wake_at_s=then.wake_at_s) if hopeless or then.wake_at_s < inf else EMPTY
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what either has to say, and that the run was over before the second one had its turn."""
+        said = tuple(dict.fromkeys(sentence for inside in self._both() for sentence in remarks_of(inside.allocator)))
+        if self._switched or not self._begun:
+            return said
+        return (f"switch never changed: nothing was left to decide at {self.at_s:,.0f} s; the schedule is that of {self.first}.", *said)
+
+    def _both(self) -> tuple[Inside, Inside]:
+        if self._first is None or self._then is None:
+            raise ParameterError("switch: the allocators inside are not built yet. Build this one with allocators.make.")
+        return self._first, self._then
+
+    def _for(self, inside: Inside, view: View, delta: Delta) -> Delta:
+        """Leave out what the simulator would have settled as impossible if this allocator were alone."""
+        more = self.needs - inside.allocator.needs
+        if not delta.arrived or not more & {"overflow", "mixed", "scaling"}:
+            return delta
+        mixed, scales = ("mixed" in inside.allocator.needs), ("scaling" in inside.allocator.needs)
+        demands = ((job, _smallest(view, job) if scales else view.demand(job)) for job in delta.arrived)
+        return delta._replace(arrived=tuple(job for job, demand in demands if could_ever_hold(view, demand, mixed=mixed)))

@@ -1,0 +1,1 @@
+"""Shares of time on machines of several types: arrays in, arrays out."""

@@ -1,0 +1,136 @@
+"""Water filling: max-min fairness of all jobs, then of all whose throughput can still grow, and so on; with entities that own jobs, in two layers."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocators.timeshare.frontier import Market
+from allocators.timeshare.level import Found, Goal, Start, fill, highest
+from allocators.timeshare.linear import Program, solve
+from allocators.timeshare.problem import Problem, Shares, normal_rates, per_job, tidy
+from sim.contract import Floats, Ints
+
+Marks = NDArray[np.bool_]
+_GAIN: Final = 1e-4  # what cannot grow by more is saturated: relative to the normalised throughput plus a tenth
+_LITTLE: Final = 0.1
+_ROOM: Final = 1 - 1e-7  # part of what was reached that is kept: exactly all of it might not fit again, for rounding errors
+_CLOSE: Final = 1e-6
+_SHARE: Final = 1e-3  # of the mean gain
+
+
+class Entities(NamedTuple):
+    """Who owns the jobs.
+
+    Parameters
+    ----------
+    owner : array (jobs,)
+        Number of each job's entity.
+    weights : array (entities,)
+        Share of each entity, > 0.
+    fifo : array (entities,)
+        Whether an entity serves its jobs in order of arrival, that is of rows, instead of fairly.
+    """
+
+    owner: Ints
+    weights: Floats
+    fifo: Marks
+
+
+class _Water(NamedTuple):
+    problem: Problem
+    market: Market
+    scale: Floats  # from relative to normalised throughput
+    entities: Entities | None
+
+
+def water_filling(problem: Problem, entities: Entities | None = None) -> Shares:
+    """Raise all normalised throughputs together, in proportion to weights, until jobs are saturated; go on with the others until all are.
+
+    Notes
+    -----
+    The value is the level that the first round came to, that of `max_min` without entities. An entity's weight is divided among its unsaturated jobs, by
+    their own weights, or goes to the first of them. Upstream asks a mixed-integer program which jobs can still grow. Here a linear one maximises the sum of
+    growth, what grows is set aside, and the rest is asked again, until nothing grows: the same set, because if each of two jobs can grow, both can at once.
+    """
+    market = Market.of(problem)
+    jobs = len(market.jobs)
+    if not jobs:
+        return Shares(np.zeros(problem.rates.shape))
+    water = _Water(problem, market, market.fastest / normal_rates(problem)[market.jobs], entities)
+    x, made, saturated = np.zeros((jobs, len(market.types))), np.zeros(jobs), np.zeros(jobs, dtype=bool)
+    prices: list[Floats] = []
+    prices_of_growth: list[Floats] = []
+    first = np.nan
+    while not saturated.all():
+        growth = _weights(water, saturated) / market.gangs / water.scale
+        x, made = x * _ROOM, made * _ROOM
+        floor = made / water.scale
+
+        def need(level: float, floor: Floats = floor, growth: Floats = growth) -> tuple[Floats, Floats]:
+            return floor + growth * level, growth
+
+        grows = growth > 0
+        most = float(((1 - floor[grows]) / growth[grows]).min())
+        found = highest(market, Goal(need, most), Start(0.0, x), prices)
+        if found.bound - found.level > _CLOSE * most:
+            found = _solved(water, np.zeros(x.shape), floor, growth) or found
+        first = found.level if np.isnan(first) else first
+        x, prices, made = found.x, found.prices, need(found.level)[0] * water.scale
+        full = ~_can_grow(water, x, made, grows, prices_of_growth)
+        if not full.any():
+            break
+        saturated |= full
+    return Shares(tidy(problem, market.whole(x)), first)
+
+
+def _weights(water: _Water, saturated: Marks) -> Floats:
+    """Return the speed at which throughputs are to grow."""
+    weights = np.where(saturated, 0.0, per_job(water.problem, water.problem.weights)[water.market.jobs])
+    if water.entities is None:
+        return weights
+    owner = water.entities.owner[water.market.jobs]
+    waiting = np.flatnonzero(~saturated)
+    firsts = np.unique(owner[waiting], return_index=True)[1]
+    by_turn = np.zeros(len(weights))
+    by_turn[waiting[firsts]] = 1.0
+    total = np.bincount(owner, weights, len(water.entities.weights))
+    shares = np.divide(weights, total[owner], out=np.zeros(len(weights)), where=weights > 0)
+    return water.entities.weights[owner] * np.where(water.entities.fifo[owner], by_turn, shares)
+
+
+def _can_grow(water: _Water, x: Floats, made: Floats, asked: Marks, prices: list[Floats]) -> Marks:
+    """Tell which jobs' throughputs could be higher with no other's lower; those not asked about can, as far as the caller is concerned."""
+    market, left, grows = water.market, asked.copy(), ~asked
+    x, made = x * _ROOM, made * _ROOM
+    floor = made / water.scale
+    while left.any():
+        worth = np.where(left, water.scale / (made + _LITTLE), 0.0)
+        found = fill(market, floor, worth, x, prices)
+        prices[:] = found.prices
+        if found.bound - found.level > _GAIN / 10:
+            found = _solved(water, market.kinds[market.kind] * worth[:, None], floor, None) or found
+        gained = ((found.x * market.kinds[market.kind]).sum(axis=1) - floor) * worth
+        total = float(gained.sum())
+        if total <= _GAIN:
+            break
+        more = left & (gained > total / int(left.sum()) * _SHARE)
+        grows |= more
+        left &= ~more
+    return grows
+
+
+def _solved(water: _Water, values: Floats, floor: Floats, growth: Floats | None) -> Found | None:
+    """Return what the general solver finds; for the few problems that are so nearly degenerate that column generation gives up."""
+    market = water.market
+    within = water.problem._replace(rates=market.whole(market.kinds[market.kind]))
+    every = np.zeros((2, len(within.rates)))
+    every[0, market.jobs], every[1, market.jobs] = floor, growth if growth is not None else 0.0
+    found = solve(within, Program(market.whole(values), every[0], every[1] if growth is not None else None))
+    if found is None:
+        return None
+    x = found.x[np.ix_(market.jobs, market.types)]
+    level = found.level if growth is not None else float((values * x).sum())
+    return Found(level, level, x, [])

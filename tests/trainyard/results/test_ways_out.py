@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from sim.cluster import Change, Cluster
+from sim.params import Spec
+from trainyard.clusters.machines import offered_load
+from trainyard.results import ways_out
+from trainyard.study.study import Study
+from trainyard.traces import start
+from trainyard.traces.sources import load_trace
+
+
+@pytest.fixture
+def study() -> Study:
+    return start.sample_study("tiny")
+
+
+def test_a_lower_load_is_really_that_load_and_leaves_the_recording_out(study: Study) -> None:
+    small = start.with_cluster(replace(study, baseline=3), Cluster.parse("1x2:v100"))
+    trace = load_trace(small.base.trace)
+    load = offered_load(trace, small.base.cluster)
+    lower = ways_out.for_overload(load, 1.0)[0]
+    made = ways_out.apply(small, lower, trace)
+    assert offered_load(load_trace(made.base.trace), made.base.cluster) == pytest.approx(0.85, rel=1e-3)
+    assert [spec.name for spec in made.allocators] == ["fifo", "easy", "srtf"]
+    assert made.baseline == 0
+    # What is scaled already is scaled from there.
+    again = ways_out.for_overload(0.85 * 2, lower.value * 2)[0]
+    assert again.value == pytest.approx(lower.value, rel=1e-3)
+
+
+def test_a_queue_at_a_low_load_asks_for_half_of_it() -> None:
+    assert ways_out.for_overload(0.9, 1.0)[0].text == "Lower the load to 0.45"
+    # 85 thousandths of a thousandth cannot be set, and of an unknown load nothing is known.
+    assert [way.name for way in ways_out.for_overload(10_000.0, 1.0)] == ["enough_gpus", "compare_anyway"]
+    assert [way.name for way in ways_out.for_overload(math.nan, 1.0)] == ["enough_gpus", "compare_anyway"]
+
+
+def test_an_idle_cluster_gets_more_load_or_fewer_nodes(study: Study) -> None:
+    trace = load_trace(study.base.trace)
+    large = start.with_cluster(study, Cluster.parse("10x8:v100"))
+    load = offered_load(trace, large.base.cluster)
+    more, fewer = ways_out.for_idle(load, 1.0, large.base.cluster)
+    raised = ways_out.apply(large, more, trace)
+    assert offered_load(load_trace(raised.base.trace), large.base.cluster) == pytest.approx(0.85, rel=1e-3)
+    smaller = ways_out.apply(large, fewer, trace)
+    assert smaller.base.cluster.gpus == 8  # 0.089 / 0.85 of ten nodes
+    assert fewer.text == "Fewer nodes: about 8 GPUs"
+    assert smaller.base.trace == large.base.trace
+
+
+def test_fewer_nodes_still_hold_the_largest_job(study: Study) -> None:
+    trace = load_trace(study.base.trace)
+    assert trace.frame["num_gpus"].max() == 8
+    cluster = Cluster.parse("20x4:v100,3x0:cpu")
+    fewer = ways_out.for_idle(0.01, 1.0, cluster)[1]
+    made = ways_out.apply(start.with_cluster(study, cluster), fewer, trace).base.cluster
+    assert [(group.count, group.gpus) for group in made.groups] == [(2, 4), (3, 0)]
+    # Dated changes name nodes by their number.
+    dated = replace(cluster, changes=(Change(10.0, (19,), False),))
+    assert [way.name for way in ways_out.for_idle(0.01, 1.0, dated)] == ["raise_load"]
+
+
+def test_idle_at_a_high_load_or_without_one() -> None:
+    assert ways_out.for_idle(0.9, 1.0, None)[0].text == "Raise the load to 1"
+    for load in (1.1, 0.0, math.nan, math.inf):
+        assert [way.name for way in ways_out.for_idle(load, 1.0, None)] == ["hint"], load
+
+
+def test_more_repeats_until_there_are_enough(study: Study) -> None:
+    trace = load_trace(study.base.trace)
+    assert [way.value for number in (1, 5, 20) for way in ways_out.more_repeats(number)] == [5, 20, 50]
+    assert ways_out.more_repeats(50) == ()
+    assert ways_out.apply(study, ways_out.more_repeats(1)[0], trace).repeats == 5
+
+
+def test_references_are_added_once_and_may_become_the_baseline(study: Study) -> None:
+    trace = load_trace(study.base.trace)
+    bare = replace(study, allocators=(Spec("recorded"), Spec("srtf"), Spec("easy")))
+    made = ways_out.apply(bare, ways_out.add_references(), trace)
+    assert [spec.name for spec in made.allocators] == ["recorded", "srtf", "easy", "fifo"]
+    assert ways_out.apply(made, ways_out.change_baseline("FIFO", 3), trace).baseline == 3
+    assert ways_out.apply(made, ways_out.COMPARE_ANYWAY, trace) is made

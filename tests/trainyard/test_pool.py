@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sim.errors import TraceError, TrainyardError
+from tests.trainyard.works import act, ran, wait_all
+from trainyard.runs.pool import Job, Pool, PoolFullError, cores, sentence
+from trainyard.store import Store
+from trainyard.study.scenario import Scenario
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    made = Pool(Store(tmp_path_factory.mktemp("store")), workers=2, work=act)
+    made.warm()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def named(scenario: Scenario, request: pytest.FixtureRequest) -> Callable[..., Scenario]:
+    base = abs(hash(request.node.name)) % 10**9
+
+    def make(name: str, seed: int = 0) -> Scenario:
+        return replace(scenario, name=name, seed=base + seed)
+
+    return make
+
+
+def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "this never happened"
+        time.sleep(0.01)
+
+
+def pid_of(pool: Pool, job: Job) -> int:
+    until(lambda: any(seed == job.scenario.seed for _, seed, _ in ran(pool.store.root)))
+    return [pid for _, seed, pid in ran(pool.store.root) if seed == job.scenario.seed][-1]
+
+
+def test_a_run_reports_and_ends(pool: Pool, named: Callable[..., Scenario]) -> None:
+    job = pool.submit(named("sleep 0.6"))
+    until(lambda: job.progress is not None)
+    assert job.state == "running"
+    first = job.progress
+    assert first is not None
+    assert first.jobs == 1_000_000
+    assert 0 < job.share < 1
+    until(lambda: job.progress != first)
+    assert job.wait(10)
+    assert (job.state, job.share, job.error, job.place) == ("done", 1.0, "", 0)
+    assert pid_of(pool, job) != os.getpid()
+
+
+def test_progress_is_written_at_most_five_times_a_second(pool: Pool, named: Callable[..., Scenario]) -> None:
+    job, seen = pool.submit(named("sleep 1.1")), set()
+    while not job.settled:
+        seen.add(job.progress)
+        time.sleep(0.005)
+    assert 3 <= len(seen - {None}) <= 6
+
+
+def test_cancel_kills_that_process_only(pool: Pool, named: Callable[..., Scenario]) -> None:
+    doomed, other = pool.submit(named("sleep 60", 1)), pool.submit(named("sleep 1.5", 2))
+    process = psutil.Process(pid_of(pool, doomed))
+    neighbour = pid_of(pool, other)
+    doomed.cancel()
+    assert doomed.state == "cancelled"
+    until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 5.0)
+    assert other.wait(10)
+    assert other.state == "done"
+    assert pid_of(pool, other) == neighbour
+    after = pool.submit(named("ok", 3))
+    assert after.wait(20)
+    assert after.state == "done"
+
+
+def test_the_queue_says_whose_turn_it_is(pool: Pool, named: Callable[..., Scenario]) -> None:
+    jobs = [pool.submit(named("sleep 0.5", turn)) for turn in range(4)]
+    assert [job.place for job in jobs] == [0, 0, 1, 2]
+    assert (pool.running, pool.waiting) == (2, 2)
+    assert jobs[3].state == "waiting"
+    jobs[2].cancel()
+    assert jobs[2].state == "cancelled"
+    assert jobs[3].place == 1
+    assert wait_all(jobs, 20)
+    assert [job.state for job in jobs] == ["done", "done", "cancelled", "done"]
+    assert jobs[2].scenario.seed not in [seed for _, seed, _ in ran(pool.store.root)]
+
+
+def test_the_queue_is_fair_between_watchers(pool: Pool, named: Callable[..., Scenario]) -> None:
+    greedy = [pool.submit(named("sleep 0.3", turn), watcher="greedy") for turn in range(6)]
+    modest = pool.submit(named("sleep 0.3", 10), watcher="modest")
+    assert modest.place == 1
+    assert [job.place for job in greedy[2:]] == [2, 3, 4, 5]
+    for job in (*greedy, modest):
+        job.cancel()
+
+
+def test_equal_scenarios_share_a_process_until_the_last_watcher_leaves(pool: Pool, named: Callable[..., Scenario]) -> None:
+    first, second = pool.submit(named("sleep 60")), pool.submit(named("sleep 60"), watcher="other")
+    process = psutil.Process(pid_of(pool, first))
+    assert first.key == second.key
+    assert pool.is_going(first.scenario)
+    first.cancel()
+    time.sleep(0.4)
+    assert (first.state, second.state) == ("cancelled", "running")
+    assert process.is_running()
+    second.cancel()
+    assert not pool.is_going(first.scenario)
+    until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 2.0)
+    assert len([seed for _, seed, _ in ran(pool.store.root) if seed == first.scenario.seed]) == 1
+
+
+def test_submitting_again_right_after_the_last_cancel_runs_it(pool: Pool, named: Callable[..., Scenario]) -> None:
+    first = pool.submit(named("sleep 0.3"))
+    pid_of(pool, first)
+    first.cancel()
+    again = pool.submit(named("sleep 0.3"))
+    assert again.wait(20)
+    assert again.state == "done"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("infeasible", "Fifo asked for 9 GPUs at 5 s; 8 are free."),
+        ("fault", "A fault in Trainyard stopped this run (KeyError: 'gone')"),
+        ("memory", "memory ran out"),
+        ("die", "ended by the system"),
+    ],
+)
+def test_failures_are_sentences_and_do_not_sink_the_others(pool: Pool, named: Callable[..., Scenario], name: str, message: str) -> None:
+    job, other = pool.submit(named(name)), pool.submit(named("sleep 0.3", 5))
+    assert wait_all([job, other], 20)
+    assert job.state == "failed"
+    assert message in job.error
+    assert "\n" not in job.error
+    assert job.details == ({"now_s": 5.0} if name == "infeasible" else {})
+    assert other.state == "done"
+
+
+def test_an_idle_worker_that_dies_is_replaced(pool: Pool, named: Callable[..., Scenario]) -> None:
+    job = pool.submit(named("ok", 1))
+    assert job.wait(20)
+    os.kill(pid_of(pool, job), signal.SIGKILL)
+    time.sleep(0.5)
+    again = pool.submit(named("ok", 2))
+    assert again.wait(30)
+    assert again.state == "done"
+
+
+def test_workers_that_die_before_they_begin_are_started_anew(store: Store, named: Callable[..., Scenario]) -> None:
+    before = set(psutil.Process().children())
+    fresh = Pool(store, workers=1, work=act)
+    try:
+        job = fresh.submit(named("ok"))
+        until(lambda: any("spawn_main" in " ".join(child.cmdline()) for child in set(psutil.Process().children()) - before))
+        for child in set(psutil.Process().children()) - before:
+            if "spawn_main" in " ".join(child.cmdline()):
+                child.kill()
+        assert job.wait(30)
+        assert (job.state, job.error) == ("done", "")
+    finally:
+        fresh.leaving.leave("anyone", 60)
+        fresh.close()
+    with pytest.raises(TrainyardError, match="No worker process started"):
+        fresh.warm(0.1)
+
+
+def test_cancelling_twice_or_late_changes_nothing(pool: Pool, named: Callable[..., Scenario]) -> None:
+    done = pool.submit(named("ok"))
+    assert done.wait(20)
+    done.cancel()
+    assert done.state == "done"
+    gone = pool.submit(named("sleep 30", 1))
+    gone.cancel()
+    gone.cancel()
+    assert (gone.state, gone.entry()) == ("cancelled", None)
+
+
+def test_sessions_that_leave_are_waited_for(pool: Pool, named: Callable[..., Scenario]) -> None:
+    stays, goes = pool.submit(named("sleep 30", 1), watcher="stays"), pool.submit(named("sleep 30", 2), watcher="goes")
+    pool.leaving.leave("stays", 0.3)
+    pool.leaving.back("stays")
+    pool.leaving.leave("goes", 0.3)
+    assert goes.state != "cancelled"
+    until(lambda: goes.state == "cancelled", 5)
+    assert stays.state == "running"
+    stays.cancel()
+
+
+def test_a_full_queue_says_so(store: Store, named: Callable[..., Scenario]) -> None:
+    small = Pool(store, workers=1, work=act, most_waiting=1, time_limit_s=0.5)
+    try:
+        jobs = [small.submit(named("sleep 60", turn)) for turn in range(2)]
+        with pytest.raises(PoolFullError, match="1 runs are waiting already"):
+            small.submit(named("sleep 60", 2))
+        assert jobs[0].wait(30)
+        assert jobs[0].state == "failed"
+        assert "time limit" in jobs[0].error
+    finally:
+        small.close()
+    assert jobs[1].state == "cancelled"
+    with pytest.raises(PoolFullError, match="shutting down"):
+        small.submit(named("ok", 3))
+
+
+def test_missing_trace_is_said_at_once(pool: Pool, scenario: Scenario) -> None:
+    with pytest.raises(TrainyardError, match="cannot be opened"):
+        pool.submit(replace(scenario, trace=replace(scenario.trace, source="nowhere.csv")))
+
+
+ORPHAN = """
+import sys, time
+from pathlib import Path
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from trainyard.runs.pool import Pool
+from trainyard.study.scenario import Scenario, TraceSpec
+from trainyard.store import Store
+from sim.cluster import Cluster
+from sim.params import Spec
+from tests.trainyard.works import act
+
+if __name__ == "__main__":
+    pool = Pool(Store(Path(sys.argv[1])), workers=1, work=act)
+    job = pool.submit(Scenario(TraceSpec("sample:tiny"), Cluster.parse("1x8:v100"), Spec("fifo"), name="sleep 60"))
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs POSIX signals")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "terminated"])
+def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> None:
+    script = tmp_path / "orphan.py"
+    script.write_text(ORPHAN, encoding="utf-8")
+    parent = subprocess.Popen([sys.executable, str(script), str(tmp_path / "store")], env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=ROOT)
+    try:
+        until(lambda: ran(tmp_path / "store"), 30)
+        worker = psutil.Process(ran(tmp_path / "store")[0][2])
+        parent.send_signal(how)
+        parent.wait(10)
+        until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, 3)
+    finally:
+        parent.kill()
+
+
+def test_sentences() -> None:
+    assert sentence(TraceError("a.")) == "a."
+    assert "time limit" in sentence(TimeoutError())
+    assert "ended unexpectedly, twice" in sentence(BrokenProcessPool())
+    assert cores() >= 1
+
+
+def test_no_watcher_fills_the_queue_alone(store: Store, named: Callable[..., Scenario]) -> None:
+    small = Pool(store, workers=1, work=act, most_waiting=10)
+    try:
+        greedy = [small.submit(named("sleep 60", turn), watcher="greedy") for turn in range(4)]
+        with pytest.raises(PoolFullError, match="3 of your runs are waiting already"):
+            small.submit(named("sleep 60", 4), watcher="greedy")
+        assert small.submit(named("sleep 60", 5), watcher="modest").place == 1
+        assert [job.place for job in greedy] == [0, 2, 3, 4]
+    finally:
+        small.close()
+
+
+def test_a_stored_scenario_is_run_again_on_request(tmp_path: Path, scenario: Scenario) -> None:
+    fresh = Pool(Store(tmp_path), workers=1)
+    try:
+        assert fresh.submit(scenario).wait(30)
+        first = fresh.submit(scenario).entry()
+        again = fresh.submit(scenario, again=True)
+        assert first is not None
+        assert not again.settled
+        assert again.wait(30)
+        assert (again.state, again.entry()) == ("done", first)
+    finally:
+        fresh.close()

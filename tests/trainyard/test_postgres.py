@@ -1,0 +1,132 @@
+"""The library in a real PostgreSQL, started for the test."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.browser.server import free_port
+from tests.trainyard.sweeps.cases import STUDY
+from tests.trainyard.test_library import DOCUMENT, _write, row
+from tests.trainyard.test_store import KEY, put, result_of
+from trainyard.store import Store
+from trainyard.store.index import Index, LibraryError
+from trainyard.sweeps.recipe import Axis, Sweep
+from trainyard.sweeps.sweep_run import SweepRun
+
+pytestmark = pytest.mark.slow
+
+
+def _tool(name: str) -> str | None:
+    """A program of the server: Debian keeps them out of the way, by version."""
+    places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    return str(places[-1]) if places else shutil.which(name)
+
+
+class Server(NamedTuple):
+    address: str
+    stop: list[str]
+    """The command that stops it at once, whoever is connected."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A fresh server on a free port."""
+    initdb, postgres = _tool("initdb"), _tool("postgres")
+    required = os.environ.get("TRAINYARD_REQUIRE_POSTGRES") == "1"
+    try:
+        import psycopg  # noqa: F401, PLC0415 - an extra
+    except ImportError:
+        initdb = None
+    if initdb is None or postgres is None:
+        reason = "PostgreSQL is not installed (Debian, Ubuntu: apt-get install postgresql), or psycopg is not (requirements-scale.txt)"
+        if required:
+            pytest.fail(reason)
+        pytest.skip(reason)
+    # The server refuses to run as root, and the folders of tests are closed to others.
+    as_other = ["runuser", "-u", "postgres", "--"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    made = subprocess.run([*as_other, "mktemp", "-d"], check=True, capture_output=True, text=True, cwd="/")
+    folder, port = made.stdout.strip(), free_port()
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
+    subprocess.run([*as_other, initdb, "-D", folder, "-U", "trainyard", "-A", "trust", "-N"], check=True, **quiet)  # type: ignore[call-overload]
+    command = [*as_other, postgres, "-D", folder, "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}", "-F"]
+    process = subprocess.Popen(command, **quiet)  # type: ignore[call-overload]
+    try:
+        address = _up(f"postgresql+psycopg://trainyard@127.0.0.1:{port}/postgres")
+        yield Server(address, [*as_other, str(_tool("pg_ctl")), "-D", folder, "stop", "-m", "immediate"])
+    finally:
+        process.terminate()
+        process.wait()
+        subprocess.run([*as_other, "rm", "-rf", folder], check=False, cwd="/")
+
+
+def _up(address: str) -> str:
+    import sqlalchemy as sa  # noqa: PLC0415 - beside its driver
+
+    engine = sa.create_engine(address)
+    for _ in range(200):
+        try:
+            engine.connect().close()
+        except sa.exc.OperationalError:
+            subprocess.run(["sleep", "0.1"], check=True)
+        else:
+            break
+    engine.dispose()
+    return address
+
+
+def test_everything_in_turn(server: Server, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store", database=server.address)
+    assert store.index.is_new
+    put(store)
+    entry = Store.at(store.address).get(KEY)
+    assert entry is not None
+    assert entry.result().digest() == result_of().digest()
+    store.index.put(row("aa", complete=False))
+    store.index.put(row("aa"))
+    found = store.index.get("run", "aa")
+    assert found is not None
+    assert found.complete
+    store.index.shelve("ann", "s1", DOCUMENT, "one", [KEY, "aa"])
+    assert store.index.label("ann", "s1", name="Mine", tags=["a"])
+    (kept,) = store.index.shelf("ann")
+    assert (kept.name, kept.tags, kept.runs, kept.there) == ("Mine", ("a",), 2, 2)
+    assert store.expire(4e9) == 0
+    assert sorted(store.index.unshelve("ann", "s1")) == sorted([KEY, "aa"])
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert list(pool.map(_write, [store.address] * 2, (0, 30))) == [0, 30]
+    assert len(store.numbers(f"{at:032x}" for at in range(100))) == 90
+    again = Index(server.address)
+    assert not again.is_new
+    for one in (again, store.index, Store.at(store.address).index):
+        one.close()
+
+
+def test_a_server_that_goes_down_ends_a_sweep_with_a_sentence(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "store", database=server.address)
+    put_numbers, kept = store.put_numbers, list[str]()
+
+    def stopped(key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]) -> None:
+        if len(kept) == 3:
+            subprocess.run(server.stop, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+        put_numbers(key, summary, scenario)
+        kept.append(key)
+
+    monkeypatch.setattr(store, "put_numbers", stopped)
+    run = SweepRun(Sweep(STUDY, (Axis("seed", tuple(range(700, 710))),)), store, "inline")
+    run.run()
+    assert (run.state, len(kept), len(run.table())) == ("failed", 3, 4)
+    assert run.error.startswith("The library's database postgresql+psycopg://trainyard@127.0.0.1:")
+    assert run.error.endswith("Check that it is there and its address is right.")
+    with pytest.raises(LibraryError, match="Check that it is there"):
+        store.numbers(kept)
+    for one in (store, Store.at(store.address)):
+        one.index.close()

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sim.errors import TraceError
+from sim.result import CAUSES, ENDINGS, OUTCOMES, RunResult, Timing
+from sim.trace import Trace
+from trainyard.store import FRAMES, Store, StoreError, default_root, plain
+
+KEY = "ab" * 16
+ABOUT = {"scenario": {"seed": 1}, "versions": {"python": "3"}}
+CHARTS = {"queue": pd.DataFrame({"t_s": [0.0, 1.0], "waiting": [1.0, 0.0]})}
+
+
+def result_of(seed: int = 0, jobs: int = 50) -> RunResult:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {"submit_s": rng.random(jobs), "finish_s": np.where(rng.random(jobs) < 0.2, np.nan, rng.random(jobs)), "gpus": rng.integers(1, 9, jobs)}
+    )
+    frame["outcome"] = pd.Categorical([OUTCOMES[at] for at in rng.integers(0, 2, jobs)], categories=list(OUTCOMES))
+    segments = pd.DataFrame({"job": np.arange(jobs), "t0": rng.random(jobs), "t1": 1 + rng.random(jobs)})
+    segments["ended"] = pd.Categorical([ENDINGS[0]] * jobs, categories=list(ENDINGS))
+    notes = pd.DataFrame({"decision": [1], "name": pd.Series(["gap"], dtype="str"), "value": [0.5]})
+    outages = pd.DataFrame({"node": [1], "t0": [0.0], "t1": [np.nan], "cause": pd.Series(["outage"], dtype="str")})
+    empty = pd.DataFrame({"segment": pd.Series(dtype=np.int64)})
+    if not seed % 2:
+        outages = outages.iloc[:0].reset_index(drop=True)
+    outages["cause"] = pd.Categorical(outages["cause"], categories=["outage", "absent"])
+    failures = pd.DataFrame({"t": [3.0], "job": [1], "cause": pd.Categorical(["oom"], categories=list(CAUSES))})
+    frames = (frame, segments, empty, pd.DataFrame({"t": rng.random(3)}), notes, outages, failures, empty)
+    return RunResult(*frames, 12.5, "drained", 2, 7, ("So it was.",), Timing(1.0, 2.0, 0.1, 0.01, 80.0))
+
+
+def put(store: Store, key: str = KEY, result: RunResult | None = None) -> RunResult:
+    result = result or result_of()
+    store.put(key, result, {"jct_mean_s": np.float64(3.5), "jct_p99_s": float("nan"), "jobs": np.int64(50)}, CHARTS, ABOUT)
+    return result
+
+
+def place(store: Store, key: str = KEY) -> Path:
+    return store.root / "runs" / key[:2] / key
+
+
+def test_everything_comes_back(store: Store) -> None:
+    assert store.get(KEY) is None
+    assert not store.has(KEY)
+    result = put(store)
+    entry = store.get(KEY)
+    assert entry is not None
+    assert entry.summary == {"jct_mean_s": 3.5, "jct_p99_s": None, "jobs": 50}
+    assert entry.scenario == {"seed": 1}
+    assert entry.provenance["digest"] == result.digest() == entry.result().digest()
+    assert entry.result().timing == result.timing
+    assert entry.result().overflow == 7
+    assert entry.remarks == entry.result().remarks == result.remarks
+    pd.testing.assert_frame_equal(entry.jobs(), result.jobs)
+    pd.testing.assert_frame_equal(entry.chart("queue"), CHARTS["queue"])
+    assert [one.key for one in store.entries()] == [KEY]
+    store.delete(KEY)
+    assert store.entries() == []
+
+
+def test_nothing_half_written_is_ever_seen(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def failing(self: Path, data: bytes) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise OSError(28, "No space left on device")
+        with self.open("wb") as file:
+            file.write(data)
+
+    monkeypatch.setattr(Path, "write_bytes", failing)
+    with pytest.raises(StoreError, match=r"cannot be kept .*No space left"):
+        put(store)
+    assert store.get(KEY) is None
+    assert list((store.root / "drafts").iterdir()) == []
+
+
+def test_the_first_of_two_writers_wins(store: Store) -> None:
+    put(store)
+    first = store.get(KEY)
+    assert first is not None
+    created = first.provenance["created_s"]
+    put(store)
+    again = store.get(KEY)
+    assert again is not None
+    assert again.provenance["created_s"] == created
+    assert list((store.root / "drafts").iterdir()) == []
+
+
+def _write(root: str, turn: int) -> str:
+    store = Store(Path(root))
+    for at in range(10):
+        put(store, f"{at:032x}", result_of(at))
+    return f"{turn}"
+
+
+def test_writers_in_several_processes(store: Store) -> None:
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert sorted(pool.map(_write, [str(store.root)] * 2, range(2))) == ["0", "1"]
+    entries = store.entries()
+    assert len(entries) == 10
+    assert all(entry.result().digest() == result_of(int(entry.key, 16)).digest() for entry in entries)
+
+
+@pytest.mark.parametrize("harm", ["truncate", "remove"])
+def test_damaged_entry_counts_as_absent_with_a_sentence(store: Store, harm: str, caplog: pytest.LogCaptureFixture) -> None:
+    put(store)
+    folder = place(store)
+    if harm == "truncate":
+        (folder / "jobs.parquet").write_bytes((folder / "jobs.parquet").read_bytes()[:100])
+    else:
+        (folder / "segments.parquet").unlink()
+    with caplog.at_level(logging.WARNING):
+        assert store.get(KEY) is None
+    assert "is damaged" in caplog.text
+    put(store)
+    assert store.has(KEY)
+
+
+def test_flipped_byte_is_noticed_when_the_result_is_read(store: Store) -> None:
+    put(store)
+    entry = store.get(KEY)
+    assert entry is not None
+    changed = result_of().jobs
+    changed["submit_s"] += 1.0
+    changed.to_parquet(place(store) / "jobs.parquet", index=False, compression="lz4")
+    with pytest.raises(StoreError, match="was damaged"):
+        entry.result()
+    assert not store.has(KEY)
+
+
+def test_unreadable_frame_is_one_sentence(store: Store) -> None:
+    put(store)
+    entry = store.get(KEY)
+    assert entry is not None
+    size = (place(store) / "jobs.parquet").stat().st_size
+    (place(store) / "jobs.parquet").write_bytes(b"x" * size)
+    with pytest.raises(StoreError, match=r"was damaged .*Run the scenario again"):
+        entry.jobs()
+    with pytest.raises(StoreError, match="has no frame 'jobs'"):
+        entry.jobs()
+
+
+def test_trace_comes_back_with_the_same_digest(store: Store, trace: Trace) -> None:
+    digest = store.put_trace(trace, {"read": 5})
+    assert store.get_trace(digest).digest == trace.digest == digest
+    info = store.trace_info(digest)
+    assert info is not None
+    assert (info.name, info.jobs, info.account) == ("four", 4, {"read": 5})
+    assert [one.digest for one in store.traces()] == [digest]
+    assert store.put_trace(trace) == digest
+    store.delete_trace(digest)
+    assert store.traces() == []
+    with pytest.raises(TraceError, match="not kept on this machine"):
+        store.get_trace(digest)
+
+
+@pytest.mark.parametrize("harm", ["bytes", "other"])
+def test_changed_trace_is_not_taken_for_the_old_one(store: Store, trace: Trace, harm: str) -> None:
+    digest = store.put_trace(trace)
+    path = store.root / "traces" / digest[:2] / digest / "jobs.parquet"
+    if harm == "bytes":
+        path.write_bytes(b"PAR1")
+    else:
+        trace.frame.assign(duration_s=1.0).to_parquet(path)
+    with pytest.raises(TraceError, match=r"damaged|changed on the disk"):
+        store.get_trace(digest)
+
+
+def test_old_things_expire_and_a_new_upload_renews(store: Store, trace: Trace) -> None:
+    put(store)
+    digest = store.put_trace(trace)
+    later = time.time() + 31 * 86_400
+    assert store.expire() == 0
+    assert store.expire(later) == 2
+    assert store.trace_info(digest) is None
+    assert not store.has(KEY)
+
+
+def test_keys_cannot_leave_the_folder(store: Store) -> None:
+    for name in ("../../etc/passwd", "", "AB" * 16, "a" * 65):
+        with pytest.raises(StoreError, match="not a hash"):
+            store.get(name)
+        with pytest.raises(StoreError, match="not a hash"):
+            store.delete_trace(name)
+
+
+def test_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    with pytest.raises(StoreError, match=r"cannot be kept .*TRAINYARD_STORE"):
+        put(Store(tmp_path / "file" / "store"))
+
+
+def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path))
+    assert default_root() == tmp_path == Store().root
+    monkeypatch.delenv("TRAINYARD_STORE")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    for platform, part in (("linux", "data"), ("darwin", "Application Support"), ("win32", "")):
+        monkeypatch.setattr("sys.platform", platform)
+        monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
+        assert part in str(default_root())
+        assert default_root().name == "trainyard"
+
+
+def test_plain_values_are_json() -> None:
+    assert plain({"a": np.float64("nan"), "b": (np.int64(1), [float("inf"), "x", None, True])}) == {"a": None, "b": [1, [None, "x", None, True]]}
+
+
+def test_every_frame_of_a_result_is_kept() -> None:
+    assert set(FRAMES) == {name for name, kind in RunResult.__annotations__.items() if "DataFrame" in str(kind)}

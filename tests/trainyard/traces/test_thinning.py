@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sim.errors import ParameterError, TraceError
+from sim.trace import Trace
+from trainyard.study.scenario import Scenario, TraceSpec
+from trainyard.study.settings import with_settings
+from trainyard.traces.sources import changed, load_trace
+from trainyard.traces.thinning import kept_jobs, kept_users, ranks, renamed
+
+USERS = pd.Series(["ann", "bob", None, "ann", "cy", "bob", "dee", None])
+
+
+def test_one_user_in_n_is_kept_with_all_jobs() -> None:
+    kept = kept_users(USERS, 2, 0)
+    groups = [set(kept[USERS.fillna("") == name]) for name in ("ann", "bob", "cy", "dee", "")]
+    assert all(len(group) == 1 for group in groups)
+    assert sum(group == {True} for group in groups) == 3
+    assert list(kept_users(USERS.iloc[::-1], 2, 0)) == list(kept[::-1])
+    assert kept_users(USERS, 1, 0).all()
+    assert len(set(USERS.fillna("")[kept_users(USERS, 99, 0)])) == 1
+
+
+def test_the_draw_is_the_same_everywhere_and_another_seed_draws_others() -> None:
+    ids = [f"job {at}" for at in range(1000)]
+    few, more = kept_jobs(ids, 10, 0), kept_jobs(ids, 100, 0)
+    assert (few.sum(), more.sum(), kept_jobs(ids, 5000, 0).sum()) == (10, 100, 1000)
+    assert not (few & ~more).any()
+    assert (more & kept_jobs(ids, 100, 1)).sum() < 30
+    assert list(np.flatnonzero(few)) == [132, 218, 228, 393, 396, 558, 619, 785, 799, 996]
+
+
+def test_users_are_numbered_in_the_order_of_their_first_job() -> None:
+    names = renamed(USERS)
+    assert list(names.fillna("-")) == ["user 1", "user 2", "-", "user 1", "user 3", "user 2", "user 4", "-"]
+
+
+def test_a_part_of_the_jobs_has_no_history(trace: Trace) -> None:
+    part = changed(trace, TraceSpec("x", sample=2))
+    assert len(part) == 2
+    assert part.span_s > 0
+    assert not part.has("start_time_s")
+    assert changed(trace, TraceSpec("x", sample=99)).digest == trace.digest
+
+
+def test_the_window_comes_first_and_the_load_last(trace: Trace) -> None:
+    window = changed(trace, TraceSpec("x", from_s=10.0, sample=2))
+    whole = changed(trace, TraceSpec("x", from_s=10.0, sample=2, load=2.0))
+    assert list(whole.frame["job_id"]) == list(window.frame["job_id"])
+    assert np.allclose(whole.frame["submit_time_s"], window.frame["submit_time_s"] / 2)
+
+
+def test_renamed_users_keep_their_history_and_their_jobs() -> None:
+    whole, hidden = load_trace(TraceSpec("sample:week")), load_trace(TraceSpec("sample:week", anonymise=True))
+    assert set(hidden.frame["user"].unique()) == {f"user {at}" for at in range(1, whole.frame["user"].nunique() + 1)}
+    pairs = pd.DataFrame({"was": whole.frame["user"], "now": hidden.frame["user"]}).drop_duplicates()
+    assert pairs["was"].is_unique
+    assert pairs["now"].is_unique
+    assert hidden.has("start_time_s") == whole.has("start_time_s")
+
+
+def test_users_of_a_trace_without_users_cannot_be_chosen(trace: Trace) -> None:
+    bare = Trace.of(trace.frame.drop(columns="user", errors="ignore"), name="bare")
+    with pytest.raises(TraceError, match="bare: the trace names no users"):
+        changed(bare, TraceSpec("x", every_user=2))
+
+
+def test_what_is_not_done_is_not_written_so_that_keys_stay(scenario: Scenario) -> None:
+    plain = TraceSpec("sample:tiny")
+    assert plain.to_json() == {"source": "sample:tiny", "fmt": "", "read": {}, "from_s": 0.0, "to_s": None, "load": 1.0}
+    assert TraceSpec("sample:tiny", sample_seed=7) == plain
+    again = TraceSpec.from_json({**plain.to_json(), "every_user": 1, "sample": 0, "sample_seed": 0, "anonymise": False})
+    assert again == plain
+    thin = TraceSpec("sample:tiny", every_user=2, sample=3, sample_seed=1, anonymise=True)
+    assert TraceSpec.from_json(thin.to_json()) == thin
+
+
+def test_a_setting_on_the_command_line_draws_a_sample(scenario: Scenario) -> None:
+    made = Scenario.from_json(with_settings(scenario.to_json(), ["trace.sample=3", "trace.sample_seed=2", "trace.anonymise=true", "trace.every_user=2"]))
+    assert made.trace == TraceSpec(scenario.trace.source, sample=3, sample_seed=2, anonymise=True, every_user=2)
+    assert made.key("d" * 32) != scenario.key("d" * 32)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sample": -1}, "trace.sample = -1 is not a whole number"),
+        ({"sample": 1.5}, "trace.sample = 1.5 is not a whole number"),
+        ({"every_user": 0}, "keeps nobody"),
+        ({"anonymise": "yes"}, "neither true nor false"),
+        ({"load_by": "speed"}, "trace.load_by = speed is not one of pace, jobs"),
+    ],
+)
+def test_unusable_values_are_one_sentence(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        TraceSpec.from_json({"source": "sample:tiny", **change})
+
+
+BUSY = TraceSpec("sample:philly-like")
+"""The sample of 10,000 jobs."""
+
+
+def offered(trace: Trace) -> float:
+    return trace.gpu_seconds / trace.span_s
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.8, 0.95, 1.3, 2.0, 2.75])
+def test_a_load_by_jobs_is_offered_within_two_percent(load: float) -> None:
+    whole, made = load_trace(BUSY), load_trace(replace(BUSY, load=load, load_by="jobs"))
+    assert offered(made) == pytest.approx(load * offered(whole), rel=0.02)
+    assert len(made) == pytest.approx(load * len(whole), abs=2)
+    assert made.span_s == pytest.approx(whole.span_s, rel=0.01)
+    assert not made.has("start_time_s")
+
+
+def test_a_smaller_load_is_a_part_of_a_larger_one() -> None:
+    ids = [set(load_trace(replace(BUSY, load=load, load_by="jobs")).frame["job_id"]) for load in (0.2, 0.5, 0.9, 1.0, 1.4, 2.0, 2.1)]
+    assert all(less < more for less, more in pairwise(ids))
+
+
+def test_another_draw_has_other_jobs_at_the_same_load() -> None:
+    first, second = (load_trace(replace(BUSY, load=0.5, load_by="jobs", sample_seed=seed)) for seed in (0, 1))
+    common = len(set(first.frame["job_id"]) & set(second.frame["job_id"]))
+    assert 0.4 < common / len(first) < 0.6
+    assert first.digest == load_trace(replace(BUSY, load=0.5, load_by="jobs")).digest
+
+
+def test_copies_are_the_same_jobs_at_other_times_of_the_same_span() -> None:
+    jobs = {"job_id": ["a", "b+1", "c"], "submit_time_s": [0.0, 10.0, 40.0], "num_gpus": [1, 2, 4], "duration_s": 5.0, "user": ["x", "y", "x"]}
+    one = Trace.of(pd.DataFrame(jobs | {"deadline_s": [8.0, 30.0, 100.0], "start_time_s": [0.0, 10.0, 40.0]}))
+    two = changed(one, TraceSpec("x", load=2.0, load_by="jobs")).frame.set_index("job_id")
+    assert set(two.index) == {"a", "b+1", "c", "a++1", "b+1++1", "c++1"}
+    assert list(two.loc[["a", "b+1", "c"], "submit_time_s"]) == [0.0, 10.0, 40.0]
+    copies = two.loc[["a++1", "b+1++1", "c++1"]]
+    assert copies["submit_time_s"].between(0, 40, inclusive="left").all()
+    apart = np.mod(copies["submit_time_s"].to_numpy() - np.array([0.0, 10.0, 40.0]), 40.0)
+    assert np.allclose(apart, apart[0])
+    assert apart[0] > 0
+    assert list(two["deadline_s"] - two["submit_time_s"]) == pytest.approx([{"a": 8.0, "b": 20.0, "c": 60.0}[name[0]] for name in two.index])
+    assert list(copies["user"]) == ["x", "y", "x"]
+    assert "start_time_s" not in two
+
+
+def test_jobs_that_all_come_at_once_are_copied_where_they_are() -> None:
+    one = Trace.of(pd.DataFrame({"job_id": ["a", "b"], "submit_time_s": 0.0, "num_gpus": 1, "duration_s": 5.0}))
+    assert changed(one, TraceSpec("x", load=3.0, load_by="jobs")).gpu_seconds == 30.0
+
+
+def test_a_load_that_leaves_no_job_is_one_sentence() -> None:
+    one = Trace.of(pd.DataFrame({"job_id": ["a", "b", "c"], "submit_time_s": 0.0, "num_gpus": 1, "duration_s": 5.0}))
+    unlucky = next(seed for seed in range(99) if ranks(one.frame, seed).min() > 0)
+    with pytest.raises(TraceError, match=r"of 3 jobs a load of 0\.001 leaves none"):
+        changed(one, TraceSpec("x", load=0.001, load_by="jobs", sample_seed=unlucky))
+
+
+def test_ranks_halve_the_work_again_and_again() -> None:
+    frame = pd.DataFrame({"job_id": [f"j{at}" for at in range(64)], "num_gpus": 1, "duration_s": np.arange(64, 0, -1.0)})
+    found = ranks(frame, 0)
+    assert sorted(found * 64) == list(range(64))
+    for part in (1 / 2, 1 / 4, 1 / 8):
+        # Of each run of 1/part neighbours in size there is one.
+        assert (np.flatnonzero(found < part) // (1 / part)).tolist() == list(range(int(64 * part)))
+
+
+def test_a_load_by_pace_is_not_written_and_one_of_1_has_the_key_of_the_trace_itself(scenario: Scenario) -> None:
+    assert "load_by" not in TraceSpec("sample:tiny", load=2.0).to_json()
+    by_jobs = Scenario.from_json(with_settings(scenario.to_json(), ["trace.load_by=jobs", "trace.sample_seed=4"]))
+    assert by_jobs.trace == TraceSpec(scenario.trace.source, load_by="jobs", sample_seed=4)
+    assert TraceSpec.from_json(by_jobs.trace.to_json()) == by_jobs.trace
+    assert by_jobs.key("d" * 32) == scenario.key("d" * 32)
+    more, pace = (Scenario.from_json(with_settings(one.to_json(), ["trace.load=2"])) for one in (by_jobs, scenario))
+    assert more.key("d" * 32) != pace.key("d" * 32)

@@ -1,0 +1,54 @@
+"""What the pool tests let a worker do instead of simulating; the scenario's name says what."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sim.errors import InfeasiblePlan
+from sim.simulator import Progress
+from trainyard.runs.pool import Job
+from trainyard.study.scenario import Scenario
+
+
+def act(document: Mapping[str, Any], root: str, progress: Callable[[Progress], None]) -> str:
+    what, _, argument = str(document["name"]).partition(" ")
+    Path(root).mkdir(parents=True, exist_ok=True)
+    with (Path(root) / "log.txt").open("a", encoding="utf-8") as log:
+        log.write(f"{document['name']}|{document['seed']}|{os.getpid()}\n")
+    if what == "sleep":
+        _sleep(float(argument), progress)
+    elif what == "infeasible":
+        raise InfeasiblePlan("Fifo asked for 9 GPUs at 5 s; 8 are free.", {"now_s": 5.0})
+    elif what == "fault":
+        raise KeyError("gone")
+    elif what == "memory":
+        raise MemoryError
+    elif what == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Scenario.from_json(document).key("0" * 32)
+
+
+def _sleep(seconds: float, progress: Callable[[Progress], None]) -> None:
+    end, calls = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        calls += 1
+        progress(Progress(calls, 1_000_000, 0.5 * calls, 100.0))
+        time.sleep(0.005)
+
+
+def ran(root: Path) -> list[tuple[str, int, int]]:
+    """Return (name, seed, process) of everything that was begun."""
+    path = root / "log.txt"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [(line.split("|")[0], int(line.split("|")[1]), int(line.split("|")[2])) for line in lines]
+
+
+def wait_all(jobs: list[Job], timeout_s: float) -> bool:
+    """Block until all jobs are settled; tell whether they are."""
+    end = time.monotonic() + timeout_s
+    return all(job.wait(max(0.0, end - time.monotonic())) for job in jobs)

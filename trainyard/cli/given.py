@@ -1,0 +1,164 @@
+"""What the arguments of the ``run`` command name: files, traces, clusters, policies, and the study that they make together."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pandas as pd
+
+from allocators import REGISTRY
+from sim.cluster import Cluster
+from sim.errors import TrainyardError
+from sim.params import Spec
+from sim.readers.capacity import cluster_from_trace
+from trainyard.clusters.machines import import_cluster
+from trainyard.store import profiles
+from trainyard.study import catalog
+from trainyard.study.document import parse_json
+from trainyard.study.plainest import AUTO
+from trainyard.study.scenario import NEW_COSTS, READY, RIGID, Scenario, TraceSpec
+from trainyard.study.settings import with_settings
+from trainyard.study.study import Study
+from trainyard.text import plural
+from trainyard.traces.sources import Source, load_source
+
+ALL: Final = "all"
+"""What stands for every policy."""
+READ_CHOICES: Final = ("zone", "cpu_jobs", "unfinished", "since", "time_unit", "duration_unit")
+
+
+class UsageError(TrainyardError):
+    """The arguments contradict each other or something is missing."""
+
+
+def read_text(path: Path, what: str) -> str:
+    """Return the text of a small file.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read.
+    """
+    try:
+        if path.stat().st_size > 50_000_000:
+            raise UsageError(f"{path}: this file is too large to be {what}. Check the path.")
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path}: {what} cannot be read ({error.strerror or error}). Check the path and the rights.") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: this is not {what}, but something that is no text. Check the path.") from error
+
+
+def cluster_of(text: str, epoch: str = "") -> Cluster:
+    """Return a cluster from a file that `trainyard.clusters.machines.import_cluster` reads, or from a short description; the suffix decides.
+
+    Raises
+    ------
+    TrainyardError
+        If it cannot be read.
+    """
+    if not text.lower().endswith((".json", ".csv", ".tsv", ".conf", ".txt", ".log")):
+        return Cluster.parse(text)
+    cluster, notes = import_cluster(text, read_text(Path(text), "a cluster description").encode(), epoch)
+    sys.stderr.writelines(f"{note}\n" for note in notes)
+    return cluster
+
+
+def trace_spec(args: argparse.Namespace) -> TraceSpec:
+    """Return the trace that the arguments name, with the choices for reading it.
+
+    Raises
+    ------
+    TrainyardError
+        If a choice is unknown, or there is no file that it could apply to.
+    """
+    needless = _reading_choices(args) if args.trace.startswith(READY) else []
+    if needless:
+        raise UsageError(f"{needless[0]} says how a file is read, but {args.trace} is read already. Leave it out, or name a file.")
+    given = {name: getattr(args, name) for name in READ_CHOICES if getattr(args, name, None) is not None}
+    pairs = [pair.partition("=") for pair in args.map or ()]
+    if any(not (native and equals and column) for native, equals, column in pairs):
+        raise UsageError("--map wants NATIVE=COLUMN, e.g. --map num_gpus=GPUs.")
+    if pairs:
+        given["mapping"] = {native: column for native, _, column in pairs}
+    return TraceSpec.of(args.trace, fmt=args.format or "", read=given)
+
+
+def _reading_choices(args: argparse.Namespace) -> list[str]:
+    """Return the arguments that say how a file is read, as they were written."""
+    return [f"--{name.replace('_', '-')}" for name in ("format", *READ_CHOICES, "map") if getattr(args, name, None) is not None]
+
+
+def study_of(args: argparse.Namespace) -> tuple[Study, Source]:
+    """Return the comparison that the arguments describe, and its jobs; under ``--perf auto`` the performance model is still to be chosen.
+
+    Raises
+    ------
+    TrainyardError
+        If something is missing, contradicts itself, or cannot be read.
+    """
+    if args.scenario is None:
+        return _study_of_arguments(args)
+    if args.cluster or args.allocator or args.perf not in (None, AUTO):
+        raise UsageError("--scenario holds cluster, allocators and models already; change them with --set, e.g. --set cluster=16x8:v100.")
+    if not args.trace and (given := _reading_choices(args)):
+        raise UsageError(f"{given[0]} says how a file is read, so it needs --trace FILE; the scenario keeps its own choices.")
+    document = parse_json(read_text(Path(args.scenario), "a scenario file"), args.scenario)
+    if args.trace:
+        place = document["base"] if isinstance(document.get("base"), dict) else document
+        kept = place.get("trace")
+        found = trace_spec(args).to_json()
+        place["trace"] = {**(kept if isinstance(kept, dict) else {}), **{key: found[key] for key in ("source", "fmt", "read")}}
+    study = Study.from_json(profiles.localised(with_settings(document, _settings(args))))
+    return study, load_source(study.base.trace, max_mb=args.max_mb)
+
+
+def _study_of_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
+    if not args.trace:
+        raise UsageError("Nothing to run: give --trace FILE, --trace sample:NAME, --trace made:NAME or --scenario FILE.json.")
+    if not args.allocator:
+        raise UsageError("No allocator is chosen: give --allocator NAME, as often as you like. python -m trainyard list allocators names them.")
+    specs = _policies(args.allocator)
+    for spec in specs:
+        catalog.canonical("allocator", spec)
+    where = trace_spec(args)
+    source = load_source(where, max_mb=args.max_mb)
+    cluster = cluster_of(args.cluster, source.trace.epoch) if args.cluster else _own_cluster(source)
+    perf = profiles.from_file(Spec.parse(args.perf)) if args.perf not in (None, AUTO) else RIGID
+    study = Study(Scenario(where, cluster, specs[0], perf, overheads=NEW_COSTS), specs)
+    document = profiles.localised(with_settings(study.to_json(), _settings(args)))
+    changed_study = Study.from_json(document)
+    if changed_study.base.trace != where:
+        source = load_source(changed_study.base.trace, max_mb=args.max_mb)
+    return changed_study, source
+
+
+def _policies(names: Sequence[str]) -> tuple[Spec, ...]:
+    """Return the policies of these names; ``all`` stands for every registered one that is not named besides."""
+    given = [Spec.parse(text) for text in names]
+    known = {spec.name for spec in given}
+    return tuple(one for spec in given for one in ([Spec(name) for name in REGISTRY if name not in known] if spec == Spec(ALL) else [spec]))
+
+
+def _settings(args: argparse.Namespace) -> list[str]:
+    seed = [] if args.seed is None else [f"seed={args.seed}"]
+    horizon = [] if args.horizon_s is None else [f"horizon_s={args.horizon_s}"]
+    # First, so that single values can still be set otherwise.
+    saving = [f"overheads.{name}={value:g}" for name, value in (catalog.checkpoint_values(args.checkpoints) if args.checkpoints else {}).items()]
+    return [*seed, *horizon, *saving, *(args.set or ())]
+
+
+def _own_cluster(source: Source) -> Cluster:
+    if source.cluster is not None:
+        return source.cluster
+    types = source.trace.texts("gpu_type")
+    kind = str(pd.Series(types).mode().iloc[0]) or "v100"
+    built = cluster_from_trace(source.trace, gpu_type=kind.lower())
+    sys.stderr.write(
+        f"No --cluster is given, so one was built from the trace: {plural(len(built.nodes), 'node')} with 8 {kind.lower()} each, {plural(built.gpus, 'GPU')}.\n"
+    )
+    return built

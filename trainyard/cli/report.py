@@ -1,0 +1,103 @@
+"""The ``report`` command: runs of a scenario that are not stored yet are made, then everything is written into one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sim.errors import ParameterError
+from trainyard.cli.given import UsageError, read_text, trace_spec
+from trainyard.cli.run import Bar
+from trainyard.results import outcomes
+from trainyard.results.outcomes import Shown
+from trainyard.runs.run import keep, key_of, run
+from trainyard.store import Store, StoreError, profiles
+from trainyard.study.document import parse_json
+from trainyard.study.settings import with_settings
+from trainyard.study.study import Study
+from trainyard.text import plural
+from trainyard.traces import start
+from trainyard.traces.sources import load_trace
+
+Write = Callable[[Shown, Store, datetime], str]
+"""Makes the text of the report; handed in, because this layer knows nothing of figures."""
+
+
+def add_report(parser: argparse.ArgumentParser, write: Write) -> None:
+    """Declare the arguments of ``python -m trainyard report``, but for those on how a file is read."""
+    parser.set_defaults(command=lambda args: command_report(args, write))
+    parser.add_argument("--scenario", metavar="FILE.json", required=True, help="what a page saved")
+    parser.add_argument("--trace", metavar="FILE|sample:NAME|made:NAME", help="the jobs, where the scenario names a file or an upload that is not here")
+    parser.add_argument("--set", metavar="path=value", action="append", help="change one value, e.g. repeats=5; repeat for more")
+    parser.add_argument("-o", "--out", metavar="FILE.html", default="report.html", help="where to write it (default report.html)")
+
+
+def command_report(args: argparse.Namespace, write: Write) -> None:
+    """Execute ``python -m trainyard report``.
+
+    Raises
+    ------
+    TrainyardError
+        If the input cannot be used, a policy cannot run, or the file cannot be written.
+    """
+    out, store = Path(args.out), Store()
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{out}: the name must end in .html.")
+    study = _study(args)
+    made = _complete(study, store)
+    try:
+        text = write(outcomes.gather(study, store), store, datetime.now(UTC))
+    except StoreError:
+        _check(study, store)
+        made += _complete(study, store)
+        text = write(outcomes.gather(study, store), store, datetime.now(UTC))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise UsageError(f"{out}: the report cannot be written ({error.strerror or error}). Choose another place.") from error
+    total = sum(len(entries) for entries in outcomes.gather(study, store).entries)
+    sys.stdout.write(f"{out}: {plural(total, 'run')}, {total - made} of them stored before; {len(text.encode()) / 1e6:.1f} MB\n")
+
+
+def _check(study: Study, store: Store) -> None:
+    """Read all results, so that those that are damaged are removed at once and not one after the other."""
+    for entry in filter(None, (store.get(key_of(scenario, store)) for scenario in study.scenarios())):
+        with suppress(StoreError):
+            entry.check()
+
+
+def _study(args: argparse.Namespace) -> Study:
+    document = parse_json(read_text(Path(args.scenario), "a scenario file"), args.scenario)
+    study = Study.from_json(profiles.localised(with_settings(document, args.set or ())))
+    if not args.trace:
+        return study
+    found = trace_spec(args)
+    return replace(study, base=replace(study.base, trace=replace(study.base.trace, source=found.source, fmt=found.fmt, read=found.read)))
+
+
+def _complete(study: Study, store: Store) -> int:
+    """Run what is not stored of the policies that can run, and return how many runs that were.
+
+    Raises
+    ------
+    TrainyardError
+        If none can run, or a run was stopped.
+    """
+    reasons = {spec: start.reason(study, at, store) for at, spec in enumerate(study.allocators)}
+    if all(reasons.values()):
+        raise ParameterError(f"{study.labels[0]} cannot run here: {reasons[study.allocators[0]]}")
+    sys.stderr.writelines(f"Skipped: {spec.name}. {why}\n" for spec, why in reasons.items() if why)
+    trace = load_trace(study.base.trace, store)
+    able = [scenario for scenario in study.scenarios() if not reasons[scenario.allocator]]
+    missing = [(scenario, key) for scenario in able if not store.has(key := key_of(scenario, store))]
+    for scenario, key in missing:
+        with Bar(f"{scenario.allocator.name} seed={scenario.seed}", sys.stderr) as bar:
+            result = run(scenario, trace=trace, store=store, progress=bar)
+        keep(store, key, scenario, result, trace)
+    return len(missing)

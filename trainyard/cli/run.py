@@ -1,0 +1,368 @@
+"""The ``run`` command: from arguments to a study, through the simulator, to a table, a JSON document and CSV files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TextIO
+
+from sim.errors import ParameterError, TrainyardError
+from sim.result import RunResult
+from sim.simulator import Progress
+from sim.trace import Trace
+from trainyard.cli.given import UsageError, study_of
+from trainyard.cli.verdict import Ran, headline_of
+from trainyard.library import library
+from trainyard.preflight import coverage
+from trainyard.preflight import preflight as before
+from trainyard.results.assumed import assumed
+from trainyard.results.headline import Headline
+from trainyard.runs.run import run, summarise
+from trainyard.store import Store, plain, profiles
+from trainyard.store.profiles import RELATIVE
+from trainyard.study import catalog, plainest
+from trainyard.study.plainest import AUTO
+from trainyard.study.scenario import RIGID, Scenario
+from trainyard.study.study import Study
+from trainyard.text import duration, plural, why_failed
+from trainyard.traces.sources import Source, changed, check_measure
+from trainyard.traces.start import with_model
+
+RUN_KEYS: Final = (
+    "jobs",
+    "completed",
+    "failed",
+    "impossible",
+    "refused",
+    "unfinished",
+    "completion_rate",
+    "deadline_rate",
+    "failed_by",
+    "jct_mean_s",
+    "jct_p50_s",
+    "jct_p95_s",
+    "jct_p99_s",
+    "queue_mean_s",
+    "queue_p95_s",
+    "wait_mean_s",
+    "makespan_s",
+    "believed_near",
+    "believed_factor",
+    "utilisation",
+    "cpus_held",
+    "cpus_used",
+    "mem_held",
+    "mem_used",
+    "preemptions",
+    "evictions",
+    "relaunches",
+    "restarts",
+    "lost_work_s",
+    "decisions",
+    "decision_ms_mean",
+    "cpu_s",
+    "peak_rss_mb",
+)
+JOB_COLUMNS: Final = ("job_id", "submit_s", "first_start_s", "finish_s", "gpus", "outcome")
+_MAY_BE_SILENT: Final = frozenset({"deadlines met", "GPUs busy", "CPU used", "memory used", "evicted", "relaunched", "work lost"})
+_SILENT: Final = frozenset({"-", "0"})
+"""Columns that are left out where all their cells say nothing, and what says nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """One run with its numbers; `policy` = its place in the study."""
+
+    label: str
+    policy: int
+    scenario: Scenario
+    result: RunResult
+    summary: Mapping[str, Any]
+
+
+class Part(NamedTuple):
+    """What is compared under one performance model: a study, its runs, why policies were skipped, by their label, and all that was asked for."""
+
+    study: Study
+    labels: tuple[str, ...]
+    done: list[Finished]
+    skipped: dict[str, str]
+    asked: Study
+
+
+def command_run(args: argparse.Namespace) -> None:
+    """Execute ``python -m trainyard run``.
+
+    Raises
+    ------
+    TrainyardError
+        If the input cannot be used, or no policy could be run.
+    """
+    study, source = study_of(args)
+    source = _measured(args, study, source)
+    trace = changed(source.trace, study.base.trace)
+    check_measure(trace, study.base.measure)
+    parts = _parts(args, study, trace)
+    said = list(dict.fromkeys(sentence for part in parts for sentence in before.remarks(part.study, trace)))
+    sys.stderr.writelines(f"{sentence}\n" for sentence in said)
+    _run_all(parts, trace, _folder(args.jobs_out) if args.jobs_out else None)
+    skipped = {label: why for part in parts for label, why in part.skipped.items()}
+    sys.stderr.writelines(f"Skipped: {label}. {why}\n" for label, why in skipped.items())
+    as_json = json.dumps(_document(source, trace, parts), indent=2, ensure_ascii=False, allow_nan=False) if args.json else ""
+    sys.stdout.write((as_json or _text(source, trace, parts)) + "\n")
+    for part in parts if args.keep else ():
+        kept = part.study.only(sorted({one.policy for one in part.done}))
+        made = library.keep(Store(), library.HERE, kept, source, [(one.scenario, one.result) for one in part.done])
+        sys.stderr.write(f"Kept in the library: python -m trainyard runs show {made[:12]}\n")
+    after = [f"{one.label}: {sentence}" for part in parts for one in part.done for sentence in one.result.remarks]
+    sys.stderr.writelines(f"{sentence}\n" for sentence in after if sentence not in said)
+
+
+def _parts(args: argparse.Namespace, study: Study, trace: Trace) -> list[Part]:
+    """Return what is compared, policies that cannot run left out with their reason: one comparison, or under ``--perf auto`` one for each model it takes."""
+    found = plainest.arranged(study, trace) if args.perf == AUTO else ()
+    if not found:
+        able = [at for at, spec in enumerate(study.allocators) if not catalog.allocator(spec, trace, study.base.perf).reason]
+        found = (plainest.Part(study.base.perf, tuple(able)),)
+    parts: list[Part] = []
+    for perf, places in found:
+        whole = with_model(study, "perf", perf)
+        suffix = f" ({perf.name})" if parts else ""
+        parts.append(Part(whole.only(places) if places else whole, tuple(f"{study.labels[at]}{suffix}" for at in places), [], {}, study))
+    served = {at for _, places in found for at in places}
+    for at, spec in enumerate(study.allocators):
+        if at not in served:
+            parts[0].skipped[study.labels[at]] = catalog.allocator(spec, trace, found[0].perf).reason
+    if not served:
+        label, why = next(iter(parts[0].skipped.items()))
+        raise ParameterError(f"{label} cannot run here: {why}")
+    return parts
+
+
+def _run_all(parts: Sequence[Part], trace: Trace, folder: Path | None) -> None:
+    """Run all policies; one whose run is stopped is skipped, with the reason.
+
+    Raises
+    ------
+    TrainyardError
+        If no run came to its end: the reason of the first.
+    """
+    stopped: list[TrainyardError] = []
+    for part in parts:
+        for at, label in enumerate(part.labels):
+            try:
+                done = _run_policy(part.study, at, label, trace)
+            except TrainyardError as error:
+                stopped.append(error)
+                part.skipped[label] = str(error)
+                continue
+            part.done.extend(done)
+            if folder:
+                _write_jobs(folder, done, trace)
+    if not any(part.done for part in parts):
+        raise stopped[0]
+
+
+def _run_policy(study: Study, at: int, label: str, trace: Trace) -> list[Finished]:
+    done = []
+    for scenario in study.repeated(at):
+        name = label if study.repeats == 1 else f"{label} seed={scenario.seed}"
+        with Bar(name, sys.stderr) as bar:
+            result = run(scenario, trace=trace, progress=bar)
+        done.append(Finished(name, at, scenario, result, summarise(scenario, result, trace)))
+    return done
+
+
+def _measured(args: argparse.Namespace, study: Study, source: Source) -> Source:
+    """Say what a measured profile lacks, before the run; return the jobs, on request without those that it does not know."""
+    base = study.base
+    if args.without_unmeasured:
+        source = coverage.measured_only(source, base.perf, base.cluster)
+    fit = coverage.check(base.perf, changed(source.trace, base.trace), base.cluster)
+    if fit is None and args.without_unmeasured:
+        raise UsageError(f"--without-unmeasured goes with a performance model of measured throughputs, but this is {base.perf.name}. Leave it out.")
+    if fit:
+        heading = (fit.heading,) if fit.heading else ()
+        sys.stderr.write("".join(f"{sentence}\n" for sentence in (*fit.sentences, *heading, *(f"  {line}" for line in fit.lines()))))
+    if fit and not fit.runs:
+        if source.account.get("dropped"):
+            sys.stderr.writelines(f"{line}\n" for line in _read(source, "."))
+        raise ParameterError(_ways_out(fit))
+    return source
+
+
+def _ways_out(fit: coverage.Fit) -> str:
+    count = int(fit.unmeasured.sum())
+    values = {RELATIVE: f"stand_in={RELATIVE}", "": "stand_in=MODEL (one of the profile)"}
+    ways = [f"{values[way]} in --perf, which helps {jobs:,} of {plural(count, 'job')}" for way, jobs in fit.helped.items()]
+    if not fit.unmeasured.all():
+        ways.append(f"--without-unmeasured, which leaves {plural(count, 'job')} out")
+    return f"No run has begun. Ways out: {'; '.join([*ways, 'a profile that has these jobs'])}."
+
+
+def _folder(text: str) -> Path:
+    path = Path(text)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path}: the folder cannot be made ({error.strerror}). Choose another one.") from error
+    return path
+
+
+def _write_jobs(folder: Path, done: Sequence[Finished], trace: Trace) -> None:
+    for one in done:
+        path = folder / f"{one.label}.csv"
+        table = one.result.jobs.assign(job_id=trace.frame["job_id"].to_numpy())[list(JOB_COLUMNS)]
+        try:
+            table.to_csv(path, index=False, lineterminator="\n")
+        except OSError as error:
+            raise UsageError(f"{path}: the jobs cannot be written ({error.strerror}). Choose another folder.") from error
+
+
+def _document(source: Source, trace: Trace, parts: Sequence[Part]) -> dict[str, Any]:
+    about = {
+        "name": trace.name,
+        "source": parts[0].study.base.trace.source,
+        **source.account,
+        "jobs": len(trace),
+        "span_s": trace.span_s,
+        "gpu_hours": trace.gpu_seconds / 3600,
+        "epoch": trace.epoch,
+        "digest": source.trace.digest,
+        "assumptions": _of_trace(parts, trace),
+    }
+    rows = []
+    for one in (one for part in parts for one in part.done):
+        spec = one.scenario.allocator
+        name = {
+            "allocator": spec.name,
+            "label": one.label,
+            "params": spec.to_json()["params"],
+            "key": one.scenario.key(source.trace.digest),
+            "seed": one.scenario.seed,
+            "perf": str(one.scenario.perf),
+        }
+        rows.append(name | {key: one.summary[key] for key in RUN_KEYS} | {"remarks": one.result.remarks})
+    skipped = [{"label": label, "reason": why} for part in parts for label, why in part.skipped.items()]
+    assumptions = [sentence for part in parts for sentence in _assumed(part, trace)]
+    told, *others = [(part, found.to_json()) for part in parts if (found := _headline(part, trace))]
+    further = [{"perf": str(part.study.base.perf), **found} for part, found in others]
+    document: dict[str, Any] = plain(
+        {
+            "trace": about,
+            "headline": told[1],
+            **({"other_headlines": further} if further else {}),
+            "assumptions": list(dict.fromkeys(assumptions)),
+            "runs": rows,
+            "skipped": skipped,
+        }
+    )
+    return document
+
+
+def _of_trace(parts: Sequence[Part], trace: Trace) -> list[str]:
+    return list(dict.fromkeys(sentence for part in parts for sentence in profiles.assumptions(part.study.base.perf, trace)))
+
+
+def _assumed(part: Part, trace: Trace) -> tuple[str, ...]:
+    return assumed(part.study, trace, [one.summary for one in part.done])
+
+
+def _text(source: Source, trace: Trace, parts: Sequence[Part]) -> str:
+    account, cluster = source.account, parts[0].study.base.cluster
+    lines = [
+        *_read(source, f"; {plural(len(trace), 'job')} on {plural(cluster.gpus, 'GPU')} of {plural(len(cluster.nodes), 'node')}."),
+        *(f"  {sentence}" for sentence in (*account.get("warnings", ()), *account.get("guesses", ()), *_of_trace(parts, trace))),
+    ]
+    for part in parts:
+        lines += ["", *_table(part), *_answer(part, trace)]
+    return "\n".join(lines)
+
+
+def _table(part: Part) -> list[str]:
+    made = [_cells(one) for one in part.done]
+    columns = [(title, *(cells[title] for cells in made)) for title in made[0]] if made else []
+    columns = [column for column in columns if column[0] not in _MAY_BE_SILENT or not set(column[1:]) <= _SILENT]
+    widths = [max(map(len, column)) for column in columns]
+    rows = zip(*columns, strict=True)
+    lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]) for row in rows]
+    lines += [f"{one.label}: {why}." for one in part.done if (why := why_failed(one.summary["failed_by"]))]
+    return lines + [f"{label}: skipped. {why}" for label, why in part.skipped.items()]
+
+
+def _headline(part: Part, trace: Trace) -> Headline | None:
+    ran = sorted({one.policy for one in part.done})
+    if not ran:
+        return None
+    return headline_of(part.study.only(ran), trace, [Ran(one.result, one.summary) for one in part.done], part.asked)
+
+
+def _answer(part: Part, trace: Trace) -> list[str]:
+    """Return the headline of a comparison, and below it what is assumed."""
+    told, lines = _headline(part, trace), []
+    if told and (len(part.study.allocators) > 1 or told.verdict != "nothing"):
+        lines += ["", *told.lines()]
+    said, perf = _assumed(part, trace), part.study.base.perf
+    under = [] if perf.name == RIGID.name else [f"Performance model: {catalog.model_title(perf)}."]
+    return [*lines, " ".join([*under, *said])] if under or said else lines
+
+
+def _read(source: Source, end: str) -> list[str]:
+    account, jobs = source.account, len(source.trace)
+    said = f"{source.trace.name}: {plural(account.get('read', jobs), 'row')} read, {account.get('used', jobs):,} used, {account.get('dropped', 0):,} left out"
+    return [said + end, *(f"  {item['rows']:,} {item['action']}: {item['reason']}" for item in account.get("reasons", ()))]
+
+
+def _cells(one: Finished) -> dict[str, str]:
+    numbers = one.summary
+    others = [f"{numbers[name]:,} {name}" for name in ("failed", "impossible", "refused", "unfinished") if numbers[name]]
+    times = {"mean JCT": "jct_mean_s", "median JCT": "jct_p50_s", "P95 JCT": "jct_p95_s", "mean wait": "wait_mean_s", "makespan": "makespan_s"}
+    shares = {"deadlines met": "deadline_rate", "GPUs busy": "utilisation", "CPU used": "cpus_used", "memory used": "mem_used"}
+    counted = {"preempted": "preemptions", "evicted": "evictions", "relaunched": "relaunches"}
+    return {
+        "allocator": one.label,
+        "done": f"{numbers['completed']:,}",
+        "not done": ", ".join(others) or "0",
+        **{title: _time(numbers[name]) for title, name in times.items()},
+        **{title: "-" if math.isnan(numbers[name]) else f"{100 * numbers[name]:.1f} %" for title, name in shares.items()},
+        **{title: f"{numbers[name]:,}" for title, name in counted.items()},
+        "work lost": _time(numbers["lost_work_s"]) if numbers["lost_work_s"] else "0",
+    }
+
+
+def _time(seconds: float) -> str:
+    return "-" if math.isnan(seconds) else duration(seconds)
+
+
+class Bar:
+    """A progress bar on a terminal; silent when the output is piped."""
+
+    def __init__(self, label: str, stream: TextIO) -> None:
+        self._label, self._stream = label, stream
+        self._on = stream.isatty()
+        self._due_s = 0.0
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __call__(self, progress: Progress) -> None:
+        """Draw, at most five times a second."""
+        now = time.monotonic()
+        if not self._on or now < self._due_s:
+            return
+        self._due_s = now + 0.2
+        share = progress.done / max(progress.jobs, 1)
+        full = round(30 * share)
+        self._stream.write(f"\r{self._label[:30]} [{'#' * full}{'.' * (30 - full)}] {100 * share:3.0f} %, {duration(progress.now_s)} simulated\x1b[K")
+        self._stream.flush()
+
+    def __exit__(self, *_: object) -> None:
+        if self._on:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()

@@ -1,0 +1,1 @@
+"""What somebody has run: named, tagged, compared, passed on and deleted."""

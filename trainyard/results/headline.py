@@ -1,0 +1,352 @@
+"""The sentence that answers a comparison: first what limits it, else the largest clear effect on what the user is after and what it costs; never "best"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from trainyard.results import meaning, ways_out
+from trainyard.results.compare import Interval, Outcome, Paired, jobs_text, paired, percent, table
+from trainyard.results.meaning import UNKNOWN, WITHHELD, Limit, Setting, Verdict
+from trainyard.results.metrics_shown import METRICS
+from trainyard.results.trust import Explained
+from trainyard.results.ways_out import WayOut
+from trainyard.text import BY_UNIT, MANY, as_many
+
+GOALS: Final[Mapping[str, str]] = {
+    "jct_mean_s": "mean JCT",
+    "jct_p95_s": "P95 JCT",
+    "wait_mean_s": "mean wait",
+    "makespan_s": "makespan",
+    "cost_held_per_job_usd": "cost per job",
+}
+"""Metrics that one may be after -> what they are called in a sentence; less of each is better."""
+_FIRST: Final = next(iter(GOALS))
+_OF_WAITS: Final = ("jct_mean_s", "jct_p95_s", "wait_mean_s")
+"""Goals that a job which others wait for decides."""
+_UNITS: Final = {metric.name: metric.unit for metric in METRICS}
+_WORTH: Final = 0.05
+"""A change of another goal below this is no main cost."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What stands on top of a comparison: on Compare, on the command line, in the report and in `--json`.
+
+    Parameters
+    ----------
+    verdict : str
+        "clear" = a difference is told; else what limits it, see `trainyard.results.meaning`. "nothing" = nothing can be compared.
+    text : str
+        One sentence or two.
+    subject : str
+        Label of the policy that it is about; "" = none.
+    also : tuple of str
+        Further limits.
+    advice : tuple of WayOut
+        What to do.
+    load : float
+        GPU-hours asked over those of the cluster, see `trainyard.clusters.machines.offered_load`; NaN = not known.
+    """
+
+    verdict: Verdict
+    text: str
+    subject: str = ""
+    also: tuple[str, ...] = ()
+    advice: tuple[WayOut, ...] = ()
+    load: float = math.nan
+
+    @property
+    def withheld(self) -> bool:
+        """Whether no difference between policies may be shown anywhere."""
+        return self.verdict in WITHHELD
+
+    def lines(self) -> list[str]:
+        """Return it as lines of text: below a table, where all the same is compared anyway."""
+        ways = [str(way) for way in self.advice if way != ways_out.COMPARE_ANYWAY]
+        return [self.text, *self.also, *([f"What to do: {'; '.join(ways)}"] if ways else [])]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        advice = [way.to_json() for way in self.advice]
+        load = self.load if math.isfinite(self.load) else None
+        return {"verdict": self.verdict, "text": self.text, "also": list(self.also), "advice": advice, "load": load}
+
+
+def headline(
+    outcomes: Sequence[Outcome],
+    baseline: int = 0,
+    goal: str = _FIRST,
+    rows: pd.DataFrame | None = None,
+    missing: int = 0,
+    setting: Setting = UNKNOWN,
+) -> Headline:
+    """Return the headline on one goal; see `headlines`."""
+    return headlines(outcomes, baseline, (goal,), rows, missing, setting)[goal]
+
+
+def headlines(
+    outcomes: Sequence[Outcome],
+    baseline: int = 0,
+    goals: Sequence[str] = (_FIRST,),
+    rows: pd.DataFrame | None = None,
+    missing: int = 0,
+    setting: Setting = UNKNOWN,
+) -> dict[str, Headline]:
+    """Return the headline on each of several goals.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        All on the same jobs.
+    baseline : int
+        Place of the one that others are compared with.
+    goals : sequence of str
+        Keys of `GOALS`.
+    rows : DataFrame or None
+        The `table` of these outcomes, if it is at hand.
+    missing : int
+        Policies of the same study that have no outcome (yet).
+    setting : Setting
+        What is known beyond the runs.
+
+    Notes
+    -----
+    Without a limit of `trainyard.results.meaning`: the largest clear reduction; if there is none, the largest clear increase. Recorded schedules are no
+    candidates: they are history. What a reduction costs: jobs that are not completed any more; else the share of jobs that get slower, and the largest clear
+    increase of another goal by at least `_WORTH`. With a limit: the first of them, then the same in absolute values, and the other limits beside.
+    """
+    base = outcomes[baseline]
+    found = meaning.explanation(setting, base, outcomes)
+    common = _common(outcomes, base, missing, setting, found)
+    if isinstance(common, Headline):
+        return dict.fromkeys(goals, common)
+    told = _Told(tuple(outcomes), base, _cells(table(outcomes, baseline) if rows is None else rows), found, setting.cluster.gpus if setting.cluster else 0)
+    limits = [*_general(outcomes, base, setting, found), *common]
+    if setting.asked:
+        limits.append(Limit("clear", f"Compared with {base.label}, because {setting.asked}, the baseline chosen, cannot run here."))
+    return {goal: _on(goal, told, limits, setting) for goal in goals}
+
+
+Cells = Mapping[tuple[str, str], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Told:
+    """What all goals have in common."""
+
+    outcomes: tuple[Outcome, ...]
+    base: Outcome
+    cells: Cells
+    explained: Explained | None
+    gpus: int
+
+    @property
+    def others(self) -> list[Outcome]:
+        return [one for one in self.outcomes if one is not self.base and not one.replays]
+
+
+def _common(
+    outcomes: Sequence[Outcome],
+    base: Outcome,
+    missing: int,
+    setting: Setting,
+    found: Explained | None,
+) -> Headline | list[Limit]:
+    """Return the headline that is the same whatever one is after, or remarks that go with all of them."""
+    load = setting.load
+    if not any(one.completed for one in outcomes):
+        return Headline("nothing", _nothing(outcomes), load=load)
+    if why := meaning.overload(outcomes, load):
+        return Headline("overload", f"No policy can be judged here: {why}.", advice=ways_out.for_overload(load, setting.scale), load=load)
+    if all(one is base or one.replays for one in outcomes):
+        return Headline("nothing", _nobody(outcomes, base, missing), load=load)
+    idle = meaning.idle(outcomes)
+    # Whoever compares with a recording is told first whether it can be compared with.
+    if idle is not None and idle.verdict == "idle" and meaning.against_recording(base, found) is None:
+        return Headline("idle", idle.sentence, advice=ways_out.for_idle(load, setting.scale, setting.cluster), load=load)
+    return [] if idle is None else [idle]
+
+
+def _general(outcomes: Sequence[Outcome], base: Outcome, setting: Setting, found: Explained | None) -> list[Limit]:
+    """Return the limits that do not depend on the goal, the gravest first."""
+    limits = (
+        meaning.against_recording(base, found),
+        meaning.few(outcomes),
+        meaning.full(setting.load),
+        meaning.one_draw(outcomes, random=setting.random),
+    )
+    return [limit for limit in limits if limit is not None]
+
+
+def _on(goal: str, told: _Told, limits: Sequence[Limit], setting: Setting) -> Headline:
+    found = _found(goal, told)
+    subject = found or min(told.others, key=lambda one: _value(told.cells, one, goal))
+    ends = tuple(f"under {one.label}." for one in (subject, told.base))
+    cut = [(limit, limit.sentence.endswith(ends)) for limit in meaning.cut(told.outcomes)]
+    first = [limit for limit in limits if limit.verdict != "clear"] + _of_goal(goal, told, found, subject)
+    first += [limit for limit, concerns in cut if concerns]
+    also = [limit.sentence for limit, concerns in cut if not concerns]
+    also += [limit.sentence for limit in limits if limit.verdict == "clear"]
+    if not first:
+        return Headline("clear", _claim(goal, told, subject), subject.label, tuple(also), load=setting.load)
+    also = [limit.sentence for limit in first[1:]] + also
+    text = f"{first[0].sentence} {_second(first[0].verdict, goal, told, subject)}".strip()
+    return Headline(first[0].verdict, text, subject.label, tuple(also), _advice(first[0], told, setting), setting.load)
+
+
+def _second(verdict: Verdict, goal: str, told: _Told, subject: Outcome) -> str:
+    """Return what stands behind the first limit."""
+    if verdict in ("unexplained", "untested"):
+        return ""
+    if verdict == "cut":
+        both = paired(told.base, subject).both
+        return f"On the {jobs_text(both)} that both completed, {_claim(goal, told, subject, dropped=False)}" if both else ""
+    return _figures(goal, told, subject)
+
+
+def _found(goal: str, told: _Told) -> Outcome | None:
+    """Return the policy with the largest clear effect; None = there is none."""
+    cells = told.cells
+    clear = [other for other in told.others if (other.label, goal) in cells and _is_clear(cells[other.label, goal])]
+    # Who gets no "better" has it from dropping jobs, and no "worse" is said against a recording with more GPUs.
+    reduced = [other for other in clear if cells[other.label, goal]["verdict"] == "better"]
+    raised = [other for other in clear if cells[other.label, goal]["verdict"] == "worse"]
+    if told.explained is not None:
+        # Against a recording, what is not above the error of the model itself is no effect.
+        error = abs(_at(cells, told.explained.label, goal))
+        reduced, raised = ([one for one in group if abs(_at(cells, one.label, goal)) > error] for group in (reduced, raised))
+    if reduced:
+        return min(reduced, key=lambda one: _at(cells, one.label, goal))
+    return max(raised, key=lambda one: _at(cells, one.label, goal), default=None)
+
+
+def _of_goal(goal: str, told: _Told, found: Outcome | None, subject: Outcome) -> list[Limit]:
+    """Return the limits of one goal, the gravest first."""
+    limits = [meaning.turns(told.outcomes, goal, GOALS[goal])]
+    # Nothing is alike where one of the two completed nothing: how many were not is said instead.
+    if found is None and (told.explained is None or told.explained.holds) and subject.completed and told.base.completed:
+        limits.append(Limit("undecided", _undecided(goal, told, subject)))
+    if goal == _FIRST:
+        limits.append(meaning.carried(told.base, subject))
+    if goal in _OF_WAITS and found is not None and meaning.few(told.outcomes) is None:
+        limits.append(meaning.blocked(told.base, subject, told.gpus))
+    return [limit for limit in limits if limit is not None]
+
+
+def _undecided(goal: str, told: _Told, subject: Outcome) -> str:
+    cell = told.cells.get((subject.label, goal), {})
+    low, high = (float(cell.get(name, math.nan)) for name in ("low", "high"))
+    if told.explained is not None:
+        return f"No difference in {GOALS[goal]} beyond the error of the model: {told.explained.sentence()}"
+    if low < 0 < high:
+        repeats = len(subject.summaries)
+        bounds = f"between {100 * low:,.0f} and +{100 * high:,.0f} %".replace("-", "−")
+        return f"No difference in {GOALS[goal]} can be told: {subject.label} against {told.base.label} is {bounds} over {repeats} repeats."
+    return f"No clear difference in {GOALS[goal]}."
+
+
+def _advice(first: Limit, told: _Told, setting: Setting) -> tuple[WayOut, ...]:
+    repeats = len(told.base.summaries)
+    if first.verdict == "untested":
+        return (ways_out.add_references(),)
+    if first.verdict == "unexplained" and told.explained is not None:
+        label = told.explained.label
+        return (ways_out.change_baseline(label, setting.references[label]), *ways_out.hint("unexplained"))
+    if first.verdict == "loaded":
+        return tuple(way for way in ways_out.for_overload(setting.load, setting.scale) if way != ways_out.COMPARE_ANYWAY)
+    if first.verdict in ("one_draw", "turns") or (first.verdict == "undecided" and repeats > 1):
+        return ways_out.more_repeats(repeats)
+    return ways_out.hint(first.verdict)
+
+
+def _claim(goal: str, told: _Told, found: Outcome, *, dropped: bool = True) -> str:
+    """Return the confident sentence, with what the effect costs."""
+    cells, base = told.cells, told.base
+    change = _at(cells, found.label, goal)
+    pair = paired(base, found)
+    cuts = change < 0
+    elsewhere = _elsewhere(cells, found, goal)
+    besides = _cost(pair, elsewhere, dropped=dropped) if cuts else _gain(pair, dropped=dropped)
+    verb = "cuts" if cuts else "raises"
+    return f"{found.label} {verb} {GOALS[goal]} {_by(abs(change))} against {base.label}; {besides}."
+
+
+def _figures(goal: str, told: _Told, subject: Outcome) -> str:
+    """Return the same in absolute values, with the median beside the mean."""
+    pairs = [(goal, GOALS[goal])] + ([("jct_p50_s", "median")] if goal == _FIRST else [])
+    parts = []
+    for metric, name in pairs:
+        own, other = (_value(told.cells, one, metric) for one in (subject, told.base))
+        if math.isfinite(own) and math.isfinite(other):
+            write = BY_UNIT[_UNITS[metric]]
+            parts.append(f"{name} {write(own)} under {subject.label}, {write(other)} under {told.base.label}")
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _cells(rows: pd.DataFrame) -> Cells:
+    return {(str(row["label"]), str(row["metric"])): {str(key): value for key, value in row.items()} for row in rows.to_dict("records")}
+
+
+def _at(cells: Cells, label: str, metric: str) -> float:
+    return float(cells[label, metric]["change"]) if (label, metric) in cells else float("nan")
+
+
+def _value(cells: Cells, outcome: Outcome, metric: str) -> float:
+    value = float(cells[outcome.label, metric]["value"]) if (outcome.label, metric) in cells else math.nan
+    return math.inf if math.isnan(value) else value
+
+
+def _is_clear(cell: Mapping[str, Any]) -> bool:
+    change, low, high = (float(cell[name]) for name in ("change", "low", "high"))
+    return Interval(change, None if np.isnan(low) else low, None if np.isnan(high) else high).clear
+
+
+def _elsewhere(cells: Cells, outcome: Outcome, goal: str) -> str:
+    """Return the other goal that gets clearly worse by the most; "" = none by much."""
+    worse = {name: _at(cells, outcome.label, name) for name in GOALS if name != goal and cells.get((outcome.label, name), {}).get("verdict") == "worse"}
+    name = max(worse, key=lambda one: worse[one], default="")
+    return f"{GOALS[name]} rises {_by(worse[name])}" if name and worse[name] >= _WORTH else ""
+
+
+def _by(change: float) -> str:
+    return f"{as_many(change)}-fold" if change > MANY else f"by {percent(change)}"
+
+
+def _cost(pair: Paired, elsewhere: str, *, dropped: bool) -> str:
+    if dropped and pair.only_base > pair.only_other:
+        missing = pair.only_base - pair.only_other
+        return f"{jobs_text(missing)} fewer complete{'s' if missing == 1 else ''}"
+    slower = f"{percent(pair.slower)} of jobs get slower" if pair.slower else "no job gets slower"
+    if not elsewhere:
+        return slower
+    return f"{slower} and {elsewhere}" if pair.slower else f"{slower}, but {elsewhere}"
+
+
+def _gain(pair: Paired, *, dropped: bool) -> str:
+    if dropped and pair.only_base > pair.only_other:
+        return _cost(pair, "", dropped=True)
+    return f"{percent(pair.faster)} of jobs get faster" if pair.faster else "no job gets faster"
+
+
+def _nothing(outcomes: Sequence[Outcome]) -> str:
+    """Return the sentence where no job was completed."""
+    ended = [one for outcome in outcomes for one in outcome.summaries]
+    if all(one["impossible"] == one["jobs"] for one in ended):
+        return "No job can run: none of them fits on this cluster."
+    return f"No job was completed under {outcomes[0].label if len(outcomes) == 1 else 'any policy'}."
+
+
+def _nobody(outcomes: Sequence[Outcome], base: Outcome, missing: int) -> str:
+    """Return the sentence where no policy is a candidate."""
+    if missing:
+        return f"{' and '.join(one.label for one in outcomes)} {'is' if len(outcomes) == 1 else 'are'} complete, no other policy is: nothing to compare yet."
+    if len(outcomes) == 1:
+        return f"{base.label} alone: add another policy to compare."
+    return f"{base.label} stands beside the recorded schedule only: add another policy to see which is faster."

@@ -1,0 +1,199 @@
+"""How far to believe the simulator on this trace: its waits against the recorded ones, and where the described cluster was too small for the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.metrics import size_class
+from sim.result import RunResult
+from sim.trace import Trace
+from trainyard.results.compare import Outcome
+from trainyard.text import duration, numbers
+
+EXPLAINED: Final = 0.2
+"""Error of a simulated wait, relative to the recorded mean wait, up to which a policy explains a recording."""
+_MINUTE_S: Final = 60.0
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Trust:
+    """The simulated policy whose waits come closest to the recorded ones.
+
+    Parameters
+    ----------
+    label : str
+        That policy.
+    jobs : int
+        Jobs with a recorded start that also started in the simulation.
+    median_s, p95_s : float, seconds
+        Of the absolute error of the wait over these jobs.
+    by_size : DataFrame
+        The same per size class: size, jobs, recorded_s (median recorded wait), median_s, p95_s.
+    """
+
+    label: str
+    jobs: int
+    median_s: float
+    p95_s: float
+    by_size: pd.DataFrame
+
+    def sentence(self) -> str:
+        """Return it in words."""
+        return (
+            f"Closest to the recording is {self.label}: its waits are off by {duration(self.median_s)} in the median "
+            f"and {duration(self.p95_s)} at the 95th percentile of {self.jobs:,} job{'' if self.jobs == 1 else 's'}."
+        )
+
+
+def trust(trace: Trace, outcomes: Sequence[Outcome]) -> Trust | None:
+    """Compare waits (first start - submission) with those of the trace; None if it holds no starts or nothing was simulated.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs as they were run, recorded starts included.
+    outcomes : sequence of Outcome
+        Those that replay the recording are left out; of repeats the first counts.
+
+    Notes
+    -----
+    Closest = smallest median of the absolute error, then smallest 95th percentile. Jobs that never start in the simulation have no wait and are not compared.
+    """
+    if not trace.has("start_time_s"):
+        return None
+    recorded = trace.numbers("start_time_s") - trace.numbers("submit_time_s")
+    found = [_against(recorded, outcome) for outcome in outcomes if not outcome.replays]
+    known = [one for one in found if one is not None]
+    return min(known, key=lambda one: (one.median_s, one.p95_s), default=None)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """How well a simulated policy explains a recording: the one whose mean wait comes closest.
+
+    Parameters
+    ----------
+    label : str
+        That policy.
+    simulated_s, recorded_s : float, seconds
+        Mean waits, over the jobs that have one in both.
+    median_s : float, seconds
+        Of the absolute error of the wait.
+    """
+
+    label: str
+    simulated_s: float
+    recorded_s: float
+    median_s: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether both errors are within `EXPLAINED` of the recorded mean wait, or below a minute; the thresholds are ours."""
+        allowed_s = max(EXPLAINED * self.recorded_s, _MINUTE_S)
+        return max(abs(self.simulated_s - self.recorded_s), self.median_s) <= allowed_s
+
+    def sentence(self) -> str:
+        """Return it in words."""
+        return (
+            f"Simulated {self.label}, the nearest, waits {duration(self.simulated_s)} on average and the recording "
+            f"{duration(self.recorded_s)}; half of the waits are off by {duration(self.median_s)} or more."
+        )
+
+
+def explained(trace: Trace, outcomes: Sequence[Outcome]) -> Explained | None:
+    """Compare mean waits with those of the trace; None if it holds no starts, or none of these started a job.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs as they were run, recorded starts included.
+    outcomes : sequence of Outcome
+        Policies that should explain the recording; of repeats the first counts.
+    """
+    if not trace.has("start_time_s"):
+        return None
+    recorded = trace.numbers("start_time_s") - trace.numbers("submit_time_s")
+    found = []
+    for outcome in outcomes:
+        waits = _waits(outcome)
+        known = np.isfinite(recorded) & np.isfinite(waits)
+        if known.any():
+            real, made = recorded[known], waits[known]
+            found.append(Explained(outcome.label, float(made.mean()), float(real.mean()), float(np.median(np.abs(made - real)))))
+    return min(found, key=lambda one: abs(one.simulated_s - one.recorded_s), default=None)
+
+
+def untold(trace: Trace) -> str:
+    """Return why there is no `trust`: without recorded starts, or without a policy that was simulated."""
+    if not trace.has("start_time_s"):
+        return "This trace holds no recorded start times, so nothing can be said about how close the simulator comes to what happened."
+    return "Nothing is compared with the recorded start times: that takes a policy that is simulated and starts the jobs that have one."
+
+
+def recorded_overflow(result: RunResult) -> pd.DataFrame:
+    """Return when a replayed recording held GPUs that the described cluster did not have.
+
+    Parameters
+    ----------
+    result : RunResult
+        Of an allocator with an overflow node.
+
+    Returns
+    -------
+    DataFrame
+        from_s, to_s, gpus (most at once), gpu_s, jobs; one row per unbroken interval, none if the cluster sufficed.
+    """
+    columns = ["from_s", "to_s", "gpus", "gpu_s", "jobs"]
+    there = result.placements[result.placements["node"] == result.overflow] if result.overflow is not None else result.placements.iloc[:0]
+    if there.empty:
+        return pd.DataFrame({name: pd.Series(dtype=np.float64) for name in columns})
+    segments = result.segments.iloc[there["segment"].to_numpy()]
+    held = pd.DataFrame({"job": segments["job"].to_numpy(), "t0": segments["t0"].to_numpy(), "t1": segments["t1"].to_numpy()})
+    held["gpus"] = there["count"].to_numpy() * there["gpus"].to_numpy()
+    held = held[held["gpus"] > 0].sort_values("t0", ignore_index=True)
+    # An interval ends where everything that began before has ended by then.
+    reach = held["t1"].cummax().shift(fill_value=-np.inf)
+    spell = (held["t0"] > reach).cumsum()
+    rows = [_spell(group) for _, group in held.groupby(spell)]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _waits(outcome: Outcome) -> Floats:
+    jobs = outcome.jobs[0]
+    return np.asarray(jobs["first_start_s"].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64))
+
+
+def _against(recorded: Floats, outcome: Outcome) -> Trust | None:
+    jobs, simulated = outcome.jobs[0], _waits(outcome)
+    known = np.isfinite(recorded) & np.isfinite(simulated)
+    if not known.any():
+        return None
+    error = np.abs(simulated - recorded)[known]
+    sizes = pd.Series(size_class(jobs["gpus"].to_numpy(np.int64)))[known].reset_index(drop=True)
+    frame = pd.DataFrame({"size": sizes, "recorded_s": recorded[known], "error": error})
+    grouped = frame.groupby("size", observed=True, sort=True)
+    by_size = pd.DataFrame(
+        {
+            "jobs": grouped.size(),
+            "recorded_s": grouped["recorded_s"].median(),
+            "median_s": grouped["error"].median(),
+            "p95_s": grouped["error"].quantile(0.95),
+        }
+    ).reset_index()
+    by_size["size"] = by_size["size"].astype(str).map(numbers)
+    return Trust(outcome.label, len(error), float(np.median(error)), float(np.percentile(error, 95)), by_size)
+
+
+def _spell(held: pd.DataFrame) -> tuple[float, float, float, float, int]:
+    t0, t1, gpus = (held[name].to_numpy(np.float64) for name in ("t0", "t1", "gpus"))
+    times, changes = np.concatenate((t0, t1)), np.concatenate((gpus, -gpus))
+    # Releases before starts at one instant, so that a hand-over is not counted twice.
+    level = np.cumsum(changes[np.lexsort((changes, times))])
+    return float(t0.min()), float(t1.max()), float(level.max()), float((gpus * (t1 - t0)).sum()), int(held["job"].nunique())

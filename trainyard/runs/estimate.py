@@ -1,0 +1,115 @@
+"""How long runs will take and how much memory: from what runs of the same policies have taken here, said before anything is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from trainyard.store import Entry, Store
+from trainyard.study.scenario import TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces.sources import load_trace
+
+USUAL_S: Final = 1e-4
+"""Seconds per job of a policy that has not been run here. Measured: 0.02 to 0.09 ms (FIFO, SRTF; 100,000 jobs of the profile "philly"); solvers take more."""
+JOB_GB: Final = 2.5e-6
+BASE_GB: Final = 0.15
+"""Memory of a worker process: for each job of its run, measured likewise, and without any."""
+LONG_S: Final = 60.0
+MUCH_GB: Final = 1.0
+"""From here on it is asked before a run is started."""
+SAMPLE: Final = 100_000
+WEEK_S: Final = 7 * 86_400.0
+TELLING_S: Final = 3.0
+"""A run is watched for so long before it is said when it will end."""
+_FEW: Final = 200
+"""Runs of fewer jobs say nothing of large ones: starting them costs more than their jobs."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a study will take.
+
+    Parameters
+    ----------
+    jobs, runs : int
+        Jobs of the trace, and how often they are simulated.
+    seconds : float, seconds
+        Until the last run is over, if nothing else runs.
+    memory_gb : float, GB
+        Of all worker processes at once.
+    known : bool
+        Whether all of its policies have been run here; else a usual one was taken for those that have not, and solvers take longer.
+    """
+
+    jobs: int
+    runs: int
+    seconds: float
+    memory_gb: float
+    known: bool
+
+    @property
+    def large(self) -> bool:
+        """Whether the user should be asked first."""
+        return self.seconds > LONG_S or self.memory_gb > MUCH_GB
+
+
+class Costs:
+    """Seconds per job of policies, from the largest run of each."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def note(self, entry: Entry) -> None:
+        """Learn from a result."""
+        jobs, name = int(entry.summary["jobs"]), str(entry.scenario["allocator"]["name"])
+        if jobs >= max(_FEW, self._seen.get(name, (0, 0.0))[0]):
+            self._seen[name] = (jobs, float(entry.provenance["timing"]["wall_s"]) / jobs)
+
+    def per_job_s(self, policy: str) -> float | None:
+        """Return the seconds that a policy takes per job, or None if it has not been run here."""
+        return self._seen[policy][1] if policy in self._seen else None
+
+
+def estimate(study: Study, store: Store, costs: Costs, workers: int) -> Estimate:
+    """Return what a study will take on so many processes.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be loaded.
+    """
+    jobs = len(load_trace(study.base.trace, store))
+    each_s = [costs.per_job_s(spec.name) for spec in study.allocators]
+    runs = len(each_s) * study.repeats
+    busy = min(workers, runs)
+    per_job_s = sum(USUAL_S if cost is None else cost for cost in each_s) * study.repeats
+    longest_s = max(USUAL_S if cost is None else cost for cost in each_s)
+    seconds = jobs * max(per_job_s / busy, longest_s)
+    return Estimate(jobs, runs, seconds, busy * (BASE_GB + jobs * JOB_GB), None not in each_s)
+
+
+def smaller(spec: TraceSpec, jobs: int, span_s: float) -> dict[str, TraceSpec]:
+    """Return what may be run instead, in words -> trace: as far as it is much less.
+
+    Parameters
+    ----------
+    spec : TraceSpec
+        The trace that is large.
+    jobs, span_s : int, float (seconds)
+        What it holds with its window and load.
+    """
+    found = {}
+    if jobs > 1.5 * SAMPLE:
+        found[f"a random {SAMPLE:,}"] = replace(spec, sample=SAMPLE)
+    if span_s > 1.5 * WEEK_S:
+        found["the first week"] = replace(spec, to_s=spec.from_s + WEEK_S * (spec.load if spec.load_by == "pace" else 1.0))
+    return found
+
+
+def seconds_left(began: tuple[float, float], now: tuple[float, float]) -> float | None:
+    """Return the seconds until a run is over, from its share that is done at two instants (seconds, share); None = too early to tell."""
+    passed_s, done = now[0] - began[0], now[1] - began[1]
+    if passed_s < TELLING_S or done <= 0:
+        return None
+    return max(passed_s * (1 - now[1]) / done, 0.0)

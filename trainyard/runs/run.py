@@ -1,0 +1,157 @@
+"""Runs a scenario: pure, in this process; or in a worker process, with the result and its charts written to the store."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any, Final
+
+from sim import metrics
+from sim.errors import ParameterError
+from sim.result import RESULTS_VERSION, RunResult
+from sim.simulator import Conditions, Progress, Simulator
+from sim.trace import Trace
+from trainyard.runs.frames import chart_frames, type_frames
+from trainyard.store import Store, StoreError, profiles
+from trainyard.study import catalog
+from trainyard.study.scenario import Scenario
+from trainyard.traces.sources import check_measure, load_trace, source_digest
+
+_PACKAGES: Final = ("numpy", "pandas", "simpy", "pulp", "pyarrow")
+
+
+def run(scenario: Scenario, *, trace: Trace | None = None, store: Store | None = None, progress: Callable[[Progress], None] | None = None) -> RunResult:
+    """Run a scenario in this process.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The recipe.
+    trace : Trace or None
+        Its jobs, if they are at hand; None = loaded as the scenario says.
+    store : Store or None
+        Where traces and profiles named ``store:`` lie.
+    progress : callable or None
+        Called now and then from inside the run.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be loaded, the allocator cannot run on it, or the run was stopped by a fault of the allocator.
+    """
+    jobs = load_trace(scenario.trace, store) if trace is None else trace
+    check_measure(jobs, scenario.measure)
+    reason = catalog.allocator(scenario.allocator, jobs, scenario.perf).reason
+    if reason:
+        raise ParameterError(f"{scenario.allocator.name} cannot run here: {reason}")
+    return Simulator(jobs, scenario.cluster, catalog.instance("allocator", scenario.allocator), conditions(scenario, store), progress=progress).run()
+
+
+def conditions(scenario: Scenario, store: Store | None = None) -> Conditions:
+    """Return everything of a scenario but jobs, machines and allocator, as the simulator takes it; `store` is where profiles of the user lie.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter cannot be used, or the profile is not kept any more.
+    """
+    return Conditions(
+        perf=profiles.resolved(scenario.perf, store),
+        belief=catalog.instance("belief", scenario.belief),
+        overheads=catalog.instance("overheads", scenario.overheads),
+        faults=catalog.instance("faults", scenario.faults),
+        seed=scenario.seed,
+        horizon_s=scenario.horizon_s,
+        measure=scenario.measure,
+        stop=scenario.stop,
+    )
+
+
+def key_of(scenario: Scenario, store: Store | None = None) -> str:
+    """Return the store's key of a scenario, reading the trace if its digest is not known yet.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be loaded.
+    """
+    return scenario.key(source_digest(scenario.trace, store))
+
+
+def summarise(scenario: Scenario, result: RunResult, trace: Trace) -> dict[str, Any]:
+    """Return the numbers of a run, see `sim.metrics.summary`."""
+    return metrics.summary(result, trace, scenario.cluster, scenario.measure)
+
+
+def run_to_store(document: Mapping[str, Any], root: str, progress: Callable[[Progress], None] | None = None) -> str:
+    """Run a scenario and keep the result, unless it is kept already; the function that worker processes execute.
+
+    Parameters
+    ----------
+    document : mapping
+        `Scenario.to_json`.
+    root : str
+        Folder of the store.
+    progress : callable or None
+        As for `run`.
+
+    Returns
+    -------
+    str
+        The key of the result.
+
+    Raises
+    ------
+    TrainyardError
+        As `run`; also if the store cannot be written.
+    """
+    scenario, store = Scenario.from_json(document), Store.at(root)
+    key = key_of(scenario, store)
+    if store.has(key):
+        return key
+    trace = load_trace(scenario.trace, store)
+    keep(store, key, scenario, run(scenario, trace=trace, store=store, progress=progress), trace)
+    return key
+
+
+def rerun_to_store(document: Mapping[str, Any], root: str, progress: Callable[[Progress], None] | None = None) -> str:
+    """Run a scenario again although its result is kept: an equal one changes nothing; parameters and errors as for `run_to_store`.
+
+    Raises
+    ------
+    StoreError
+        If the result is another one than the one that was kept; the new one is kept then.
+    """
+    scenario, store = Scenario.from_json(document), Store.at(root)
+    key = key_of(scenario, store)
+    trace = load_trace(scenario.trace, store)
+    result, before = run(scenario, trace=trace, store=store, progress=progress), store.get(key)
+    changed = before is not None and before.provenance["digest"] != result.digest()
+    if changed:
+        store.delete(key)
+    keep(store, key, scenario, result, trace)
+    if changed:
+        raise StoreError("The run came out otherwise than the stored result, which is replaced. Report it with the scenario file: equal runs must be equal.")
+    return key
+
+
+def keep(store: Store, key: str, scenario: Scenario, result: RunResult, trace: Trace) -> None:
+    """Write a result with its summary and charts.
+
+    Raises
+    ------
+    StoreError
+        If the store cannot be written.
+    """
+    charts = chart_frames(result, scenario.cluster, scenario.measure)
+    charts |= type_frames(result, trace, scenario.cluster, scenario.measure, profiles.resolved(scenario.perf, store))
+    about = {"scenario": scenario.to_json(), "versions": versions()}
+    store.put(key, result, summarise(scenario, result, trace), charts, about)
+
+
+@lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """Return what a result depends on beyond its scenario: versions of Python, the packages and the results."""
+    return {"results": str(RESULTS_VERSION), "python": platform.python_version()} | {name: version(name) for name in _PACKAGES}

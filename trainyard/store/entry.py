@@ -1,0 +1,146 @@
+"""One stored result, whose frames are read when asked for, and how frames become files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from sim.result import RunResult, Timing
+from trainyard.store.files import Files, StoreError
+
+FRAMES: Final = ("jobs", "segments", "placements", "decisions", "notes", "outages", "failures", "usage")
+
+_WRONG: Final = (ValueError, LookupError, TypeError, AttributeError)
+"""What reading raises where tables, or what is known of them, are not as they were written."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One stored result; its frames are read when asked for.
+
+    Parameters
+    ----------
+    key : str
+        Of the scenario.
+    files : Files
+        Where its frames lie.
+    rows : mapping
+        Name of a frame -> its rows.
+    summary : mapping
+        Name of a metric -> number.
+    scenario : mapping
+        `Scenario.to_json`.
+    provenance : mapping
+        Versions, time of creation, digest of the result.
+    """
+
+    key: str
+    files: Files
+    rows: Mapping[str, int]
+    summary: Mapping[str, Any]
+    scenario: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+    def chart(self, name: str) -> pd.DataFrame:
+        """Return one reduced frame, as `trainyard.runs.frames.chart_frames` made it.
+
+        Raises
+        ------
+        StoreError
+            If it is missing or damaged.
+        """
+        return self._frame(f"chart-{name}")
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the allocator had to say of the run."""
+        return tuple(self.provenance["result"]["remarks"])
+
+    def jobs(self) -> pd.DataFrame:
+        """Return one row per job, without reading the other frames.
+
+        Raises
+        ------
+        StoreError
+            If it is missing or damaged.
+        """
+        return self._frame("jobs")
+
+    def result(self) -> RunResult:
+        """Return the whole result.
+
+        Raises
+        ------
+        StoreError
+            If a frame is missing or damaged.
+        """
+        try:
+            facts: dict[str, Any] = {name: self._frame(name) for name in FRAMES} | dict(self.provenance["result"])
+            facts |= {"end_s": float(facts["end_s"]), "remarks": self.remarks, "timing": Timing(**self.provenance["timing"])}
+            result = RunResult(**facts)
+            same = result.digest() == self.provenance["digest"]
+        except _WRONG as error:
+            raise self._damaged("what is known of it") from error
+        if not same:
+            raise self._damaged("its contents changed")
+        return result
+
+    def check(self) -> None:
+        """Read everything.
+
+        Raises
+        ------
+        StoreError
+            If a frame is missing or damaged, one for drawing included.
+        """
+        self.result()
+        for name in self.rows.keys() - set(FRAMES):
+            self._frame(name)
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        try:
+            frame = pd.read_parquet(BytesIO(self.files.read(self.key, f"{name}.parquet")))
+            # An empty table comes back without the categories of its columns.
+            for column, categories in self.provenance["categories"].get(name, {}).items():
+                if not isinstance(frame[column].dtype, pd.CategoricalDtype) or list(frame[column].cat.categories) != categories:
+                    frame[column] = pd.Categorical(frame[column], categories=categories)
+        except FileNotFoundError as error:
+            raise StoreError(f"The stored result {self.key[:12]} was removed, or has no frame '{name}'. Run the scenario again.") from error
+        except (OSError, *_WRONG) as error:
+            raise self._damaged(name) from error
+        return frame
+
+    def _damaged(self, what: str) -> StoreError:
+        self.files.remove(self.key)
+        return StoreError(f"The stored result {self.key[:12]} was damaged ({what}) and is removed. Run the scenario again.")
+
+
+def categories(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """Return column -> categories, of those that have some."""
+    return {str(name): list(map(str, values.cat.categories)) for name, values in frame.items() if isinstance(values.dtype, pd.CategoricalDtype)}
+
+
+def extent(data: bytes) -> tuple[int, int]:
+    """Return rows and least bytes in memory (8 for each value) of a Parquet file, without reading more than what it says of itself.
+
+    Raises
+    ------
+    ValueError, OSError
+        If it is none.
+    """
+    about = pq.read_metadata(BytesIO(data))
+    parts = [about.row_group(at) for at in range(about.num_row_groups)]
+    values = sum(max(part.num_rows, part.column(at).num_values) for part in parts for at in range(part.num_columns))
+    return max(about.num_rows, sum(part.num_rows for part in parts)), 8 * values
+
+
+def parquet(frame: pd.DataFrame) -> bytes:
+    """Return a frame as a file."""
+    buffer = BytesIO()
+    frame.to_parquet(buffer, index=False, compression="lz4")
+    return buffer.getvalue()

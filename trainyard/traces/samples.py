@@ -1,0 +1,207 @@
+"""The traces that ship with the project, each with its own cluster, and the recipe that makes each again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pandas as pd
+
+from sim.cluster import Cluster
+from sim.errors import TraceError
+from sim.generate import generate, with_history
+from sim.trace import Trace
+
+FOLDER: Final = Path(__file__).resolve().parents[2] / "sample_traces"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The arguments of `sim.generate.generate` and the cluster's short description; the history is made with the same seed."""
+
+    profile: str
+    jobs: int
+    seed: int
+    cluster: str
+    load: float
+    days: float | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The same as arguments of ``python -m trainyard generate``."""
+        days = () if self.days is None else ("--days", f"{self.days:g}")
+        numbers = ("--jobs", str(self.jobs), "--seed", str(self.seed), "--cluster", self.cluster, "--load", f"{self.load:g}")
+        return ("--profile", self.profile, *numbers, *days, "--history")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A trace that ships.
+
+    Parameters
+    ----------
+    name : str
+        Key in `SAMPLES`, and stem of its files.
+    title : str
+        What a list shows.
+    description : str
+        One sentence for the user.
+    made : str
+        How it came about, one sentence.
+    cluster_name : str
+        What its cluster is called.
+    suffix : str
+        Of the file of jobs.
+    recipe : Recipe or None
+        None = made by hand.
+    """
+
+    name: str
+    title: str
+    description: str
+    made: str
+    cluster_name: str
+    suffix: str = ".parquet"
+    recipe: Recipe | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file of jobs."""
+        return FOLDER / f"{self.name}{self.suffix}"
+
+    @property
+    def cluster_path(self) -> Path:
+        """The file of the cluster."""
+        return FOLDER / f"{self.name}.cluster.json"
+
+
+_GENERATED: Final = "Generated from published statistics; the start times are a made history (first come first served with backfilling)."
+
+SAMPLES: Final[Mapping[str, Sample]] = {
+    sample.name: sample
+    for sample in (
+        Sample(
+            "week",
+            "A week on two GPU types",
+            "1,200 jobs of 24 users in 7 days on 32 A100 and 32 V100, with models named.",
+            _GENERATED,
+            "Mixed 64",
+            recipe=Recipe("week", 1_200, 3, "4x8:a100,4x8:v100", 0.85, 7),
+        ),
+        Sample(
+            "tiny",
+            "Twelve jobs by hand",
+            "Twelve jobs on 8 GPUs, small enough to check every schedule with a pencil.",
+            "Made by hand; the start times are strict first come first served.",
+            "One node of 8",
+            ".csv",
+        ),
+        Sample(
+            "philly-like",
+            "Philly-like, 10,000 jobs",
+            "Nine days that look like Microsoft's Philly cluster of 2017 on 320 GPUs: mostly one-GPU jobs, most GPU time in eight-GPU jobs, violent bursts.",
+            _GENERATED,
+            "Philly 320",
+            recipe=Recipe("philly", 10_000, 4, "40x8:p100", 0.85),
+        ),
+        Sample(
+            "venus-like",
+            "Venus-like, 10,000 jobs",
+            "Eleven days that look like SenseTime's Venus cluster of 2020 on 512 GPUs: half the jobs short, a quarter on eight GPUs, jobs of up to 128.",
+            _GENERATED,
+            "Venus 512",
+            recipe=Recipe("venus", 10_000, 6, "64x8:v100", 0.85),
+        ),
+        Sample(
+            "pai-like",
+            "PAI-like, 10,000 jobs",
+            "Five days that look like Alibaba's PAI cluster of 2020 on 384 GPUs of three types: round decimal gang sizes, many repeated submissions.",
+            _GENERATED,
+            "PAI 384",
+            recipe=Recipe("pai", 10_000, 1, "64x2:p100,32x2:t4,24x8:v100", 0.82),
+        ),
+    )
+}
+
+
+def load_sample(name: str) -> tuple[Trace, Cluster]:
+    """Read a sample that ships, with its cluster.
+
+    Raises
+    ------
+    TraceError
+        If there is no such sample, or its files are missing.
+    """
+    sample = _known(name)
+    try:
+        frame = pd.read_parquet(sample.path) if sample.suffix == ".parquet" else pd.read_csv(sample.path, dtype={"job_id": "str"})
+        cluster = Cluster.from_json(json.loads(sample.cluster_path.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise TraceError(f"Sample {name}: {error.filename} is missing. Restore the folder sample_traces or run python -m trainyard generate.") from error
+    return Trace.of(frame, name=sample.title, epoch=str(frame.attrs.get("epoch", ""))), cluster
+
+
+def make_sample(name: str) -> tuple[Trace, Cluster]:
+    """Make a generated sample again from its recipe.
+
+    Raises
+    ------
+    TraceError
+        If there is no such sample, or it is made by hand.
+    """
+    sample = _known(name)
+    recipe = sample.recipe
+    if recipe is None:
+        raise TraceError(f"Sample {name} is made by hand and has no recipe. Copy {sample.path.name} instead.")
+    groups = Cluster.parse(recipe.cluster).groups
+    cluster = Cluster(groups, name=sample.cluster_name)
+    trace = generate(recipe.profile, jobs=recipe.jobs, seed=recipe.seed, cluster=cluster, load=recipe.load, days=recipe.days)
+    return with_history(trace, cluster, recipe.seed), cluster
+
+
+def write_sample(name: str, folder: Path) -> tuple[Path, Path]:
+    """Make a sample again and write its two files, as they ship, into a folder.
+
+    Returns
+    -------
+    tuple of Path
+        The file of jobs and the file of the cluster.
+
+    Raises
+    ------
+    TraceError
+        If there is no such sample, or it is made by hand.
+    """
+    sample = _known(name)
+    trace, cluster = make_sample(name)
+    jobs, machines = folder / sample.path.name, folder / sample.cluster_path.name
+    write_trace(trace, jobs)
+    machines.write_text(json.dumps(cluster.to_json(), indent=2) + "\n", encoding="utf-8")
+    return jobs, machines
+
+
+def write_trace(trace: Trace, path: Path) -> None:
+    """Write a trace in the native schema: Parquet where the name ends so, else CSV.
+
+    Parameters
+    ----------
+    trace : Trace
+        Its epoch goes into the Parquet file's metadata; a CSV file has no place for it.
+    path : Path
+        Overwritten if it exists.
+    """
+    if path.suffix != ".parquet":
+        trace.frame.to_csv(path, index=False, lineterminator="\n")
+        return
+    frame = trace.frame.copy()
+    frame.attrs["epoch"] = trace.epoch
+    frame.to_parquet(path, index=False, compression="zstd", compression_level=19)
+
+
+def _known(name: str) -> Sample:
+    if name not in SAMPLES:
+        raise TraceError(f"There is no sample '{name}'. Choose one of {', '.join(SAMPLES)}.")
+    return SAMPLES[name]

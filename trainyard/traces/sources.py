@@ -1,0 +1,246 @@
+"""From a `TraceSpec` to jobs: finds, reads and caches the source, then cuts the window and scales the load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import pandas as pd
+
+from sim.cluster import Cluster
+from sim.conditions import Measure
+from sim.errors import TraceError
+from sim.generate import workload
+from sim.readers import Import, ReadOptions, read
+from sim.readers.format import size_text
+from sim.trace import Trace
+from trainyard.store import Store
+from trainyard.study.scenario import MADE, TraceSpec
+from trainyard.traces import thinning
+from trainyard.traces.samples import load_sample
+
+FILE_LIMIT_MB: Final = 200.0
+"""Largest file that is read from a path, unless told otherwise: as much as may be uploaded."""
+UNPACKED_BYTES: Final = 2_000_000_000
+"""So much a file may unpack to, unless the limit of the file itself is higher."""
+_HISTORY: Final = ("start_time_s", "end_time_s")
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A trace as read, before window and load.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs.
+    account : mapping
+        Plain counts: read, used, dropped, altered, reasons, guesses, warnings.
+    cluster : Cluster or None
+        The one that comes with a sample or a made workload.
+    imported : Import or None
+        The full account of a file that was read.
+    """
+
+    trace: Trace
+    account: Mapping[str, Any]
+    cluster: Cluster | None = None
+    imported: Import | None = None
+
+
+def account_of(imported: Import) -> dict[str, Any]:
+    """Return what a reader reported as plain values; read = used + dropped."""
+    counts = imported.counts()
+    return {
+        "format": imported.fmt,
+        "read": imported.read,
+        "used": imported.used,
+        "dropped": imported.dropped,
+        "altered": sum(rows for action, _, rows in counts if action == "altered"),
+        "reasons": [{"action": action, "reason": reason, "rows": rows} for action, reason, rows in counts],
+        "guesses": list(imported.guesses),
+        "warnings": list(imported.warnings),
+        "load_before_gpu_s": imported.load_before_gpu_s,
+        "load_after_gpu_s": imported.load_after_gpu_s,
+    }
+
+
+def load_source(spec: TraceSpec, store: Store | None = None, *, max_mb: float = FILE_LIMIT_MB) -> Source:
+    """Find and read the jobs of a scenario; the last few are kept in memory.
+
+    Parameters
+    ----------
+    spec : TraceSpec
+        Only source, format and reading choices matter here.
+    store : Store or None
+        Where ``store:`` sources lie; None = the default store.
+    max_mb : float, MB
+        Largest file that is read from a path.
+
+    Raises
+    ------
+    TrainyardError
+        If there is no such sample, workload, stored trace or file, or it cannot be read.
+    """
+    kind, _, name = spec.source.partition(":")
+    if kind == "sample" and name:
+        return _sample(name)
+    if kind == "store" and name:
+        return _stored(name, store or Store())
+    if spec.source.startswith(MADE):
+        return _made(name)
+    return _file(spec, max_mb)
+
+
+def source_digest(spec: TraceSpec, store: Store | None = None) -> str:
+    """Return the content digest of the source without reading more than needed.
+
+    Raises
+    ------
+    TrainyardError
+        As `load_source`.
+    """
+    kind, _, name = spec.source.partition(":")
+    return name if kind == "store" and name else load_source(spec, store).trace.digest
+
+
+def load_trace(spec: TraceSpec, store: Store | None = None) -> Trace:
+    """Return the jobs of a scenario, with window and load applied.
+
+    Raises
+    ------
+    TrainyardError
+        As `load_source`; also if no job was submitted in the window.
+    """
+    return changed(load_source(spec, store).trace, spec)
+
+
+def changed(trace: Trace, spec: TraceSpec) -> Trace:
+    """Cut the window out of a trace, thin out its users and jobs, bring it to its load, and rename its users, in this order.
+
+    Raises
+    ------
+    TraceError
+        If no job was submitted in the window, or users are wanted of a trace that names none.
+
+    Notes
+    -----
+    Submissions are divided by the load, so the same work arrives in less time, or there are fewer or more jobs in the same time: see `TraceSpec.load_by`.
+    Deadlines keep their distance from the submission. Recorded starts and ends belong to the load at which they happened, so they are left out when it is
+    changed, and when jobs are left out.
+    """
+    return trace if spec.unchanged else _changed(trace, TraceSpec(**{"source": "any", **spec.changes(), "to_s": spec.to_s}))
+
+
+def check_measure(trace: Trace, measure: Measure) -> None:
+    """Refuse a measured window in which there is nothing to measure.
+
+    Raises
+    ------
+    TraceError
+        If no job of the trace was submitted in it.
+    """
+    if measure.mask(trace.numbers("submit_time_s")).any():
+        return
+    rows = f", rows {measure.first_job} to {'the end' if measure.last_job is None else measure.last_job}"
+    start, end = ("the start" if math.isinf(measure.from_s) else f"{measure.from_s:g} s"), ("the end" if math.isinf(measure.to_s) else f"{measure.to_s:g} s")
+    window = f"from {start} to {end}{rows if measure.first_job or measure.last_job is not None else ''}"
+    raise TraceError(f"{trace.name}: the measured window ({window}) holds none of the {len(trace):,} jobs; the last came at {trace.span_s:g} s. Widen it.")
+
+
+@lru_cache(maxsize=8)
+def _changed(trace: Trace, spec: TraceSpec) -> Trace:
+    submit = trace.frame["submit_time_s"]
+    frame = trace.frame[(submit >= spec.from_s) & (submit < spec.to_s)]
+    if frame.empty:
+        end = "the end" if math.isinf(spec.to_s) else f"{spec.to_s:g} s"
+        raise TraceError(f"{trace.name}: no job was submitted between {spec.from_s:g} s and {end}; the last came at {trace.span_s:g} s. Choose another window.")
+    jobs = len(frame)
+    frame = _thinned(frame, spec, trace)
+    if spec.load != 1.0 or len(frame) < jobs:
+        frame = frame.drop(columns=[column for column in _HISTORY if column in frame])
+    if spec.load != 1.0:
+        frame = thinning.moved(frame, frame["submit_time_s"] / spec.load) if spec.load_by == "pace" else thinning.loaded(frame, spec.load, spec.sample_seed)
+        if frame.empty:
+            raise TraceError(f"{trace.name}: of {jobs:,} jobs a load of {spec.load:g} leaves none. Choose a higher one.")
+    if spec.anonymise and "user" in frame:
+        frame = frame.assign(user=thinning.renamed(frame["user"]))
+    return Trace.of(frame.reset_index(drop=True), **trace.about)
+
+
+def _thinned(frame: pd.DataFrame, spec: TraceSpec, trace: Trace) -> pd.DataFrame:
+    if spec.every_user > 1:
+        if not trace.has("user"):
+            raise TraceError(
+                f"{trace.name}: the trace names no users, so every {spec.every_user}. of them cannot be taken. Take a random sample of jobs instead."
+            )
+        frame = frame[thinning.kept_users(frame["user"], spec.every_user, spec.sample_seed)]
+    if 0 < spec.sample < len(frame):
+        frame = frame[thinning.kept_jobs(frame["job_id"], spec.sample, spec.sample_seed)]
+    return frame
+
+
+@lru_cache(maxsize=8)
+def _sample(name: str) -> Source:
+    trace, cluster = load_sample(name)
+    return Source(trace, _complete("sample", len(trace)), cluster)
+
+
+@lru_cache(maxsize=8)
+def _made(text: str) -> Source:
+    chosen = workload(text)
+    trace = chosen.make()
+    return Source(trace, _complete("made", len(trace)), chosen.machines())
+
+
+def _complete(fmt: str, jobs: int) -> Mapping[str, Any]:
+    """Return the account of a source of which nothing was left out."""
+    return MappingProxyType({"format": fmt, "read": jobs, "used": jobs, "dropped": 0, "altered": 0, "reasons": [], "guesses": [], "warnings": []})
+
+
+def _stored(digest: str, store: Store) -> Source:
+    about = store.trace_info(digest)
+    if about is None:
+        # Deleted: what was read of it before must not live on in this process.
+        forget()
+    return Source(_stored_trace(digest, store.address), about.account if about else {})
+
+
+def forget() -> None:
+    """Let go of the uploads that are kept in memory."""
+    _stored_trace.cache_clear()
+    _changed.cache_clear()
+
+
+@lru_cache(maxsize=4)
+def _stored_trace(digest: str, root: str) -> Trace:
+    return Store.at(root).get_trace(digest)
+
+
+def _file(spec: TraceSpec, max_mb: float) -> Source:
+    path = Path(spec.source).expanduser()
+    try:
+        if path.is_dir():
+            raise TraceError(f"{path}: this is a folder, not a trace. Name one file of it.")
+        facts = path.stat()
+    except OSError as error:
+        raise TraceError(f"{path}: the file cannot be opened ({error.strerror or error}). Check the path and the rights.") from error
+    except ValueError as error:
+        raise TraceError(f"{spec.source!r:.80} is not the path of a file ({error}). Check the path.") from error
+    if facts.st_size > max_mb * 1e6:
+        size, limit = size_text(facts.st_size), size_text(max_mb * 1e6)
+        raise TraceError(f"{path.name}: {size} are more than the limit of {limit}. Cut a window out of the file, or raise the limit with --max-mb.")
+    unpacked = max(UNPACKED_BYTES, int(max_mb * 1e6))
+    return _read(str(path.absolute()), (facts.st_mtime_ns, facts.st_size, unpacked), spec.fmt, spec.read)
+
+
+@lru_cache(maxsize=4)
+def _read(path: str, state: tuple[int, int, int], fmt: str, choices: tuple[tuple[str, Any], ...]) -> Source:
+    given: dict[str, Any] = {name: dict(value) if name == "mapping" else value for name, value in choices}
+    imported = read(Path(path), fmt=fmt or None, options=ReadOptions(**given, max_bytes=state[2]))
+    return Source(imported.trace, MappingProxyType(account_of(imported)), imported=imported)
