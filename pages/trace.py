@@ -9,9 +9,9 @@ import streamlit as st
 from sim.errors import TrainyardError
 from sim.trace import Trace
 from trainyard.clusters import machines
-from trainyard.study import catalog
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import intake, start
+from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import load_source, load_trace
 from ui import server, state, states, words
 from ui.importing import account, made, trace_charts, trace_part, upload
@@ -61,13 +61,12 @@ def _profile(mark: str, _trace: Trace) -> intake.Profile:
 
 
 def _samples(mine: state.Desk) -> None:
-    choices = {choice.name: choice for choice in catalog.samples()}
     kind, _, current = mine.study.base.trace.source.partition(":")
-    names = list(choices)
+    names = list(SAMPLES)
     at = names.index(current) if kind == "sample" and current in names else None
-    chosen = st.selectbox("or a sample", names, at, key=state.widget("sample", mine.study.base.trace.source), format_func=lambda name: choices[name].title)
+    chosen = st.selectbox("or a sample", names, at, key=state.widget("sample", mine.study.base.trace.source), format_func=lambda name: SAMPLES[name].title)
     if chosen is not None:
-        st.caption(choices[chosen].help)
+        st.caption(SAMPLES[chosen].description)
     if chosen is not None and f"sample:{chosen}" != mine.study.base.trace.source:
         mine.replace(start.with_trace(mine.study, TraceSpec(f"sample:{chosen}"), server.store()))
         mine.upload = None

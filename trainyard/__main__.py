@@ -25,7 +25,7 @@ from trainyard.cli.sweep import StoppedError, add_sweep
 from trainyard.study import catalog
 from trainyard.study.scenario import MADE, READY, TraceSpec
 from trainyard.text import plural
-from trainyard.traces.samples import write_sample, write_trace
+from trainyard.traces.samples import SAMPLES, write_sample, write_trace
 from trainyard.traces.sources import FILE_LIMIT_MB, load_source
 
 T = TypeVar("T")
@@ -248,6 +248,10 @@ def _list(args: argparse.Namespace) -> None:
         print(f"{choice.name:<14} {title}".rstrip() if title else choice.name)
 
 
+def _samples() -> list[catalog.Choice]:
+    return [catalog.Choice(name, sample.title, sample.description) for name, sample in SAMPLES.items()]
+
+
 def _profiles() -> list[catalog.Choice]:
     return [catalog.Choice(name, "", "") for name in PROFILES]
 
@@ -255,7 +259,7 @@ def _profiles() -> list[catalog.Choice]:
 _CHOICES: Final[Mapping[str, Callable[[], Sequence[catalog.Choice]]]] = {
     "allocators": catalog.allocator_choices,
     "formats": catalog.formats,
-    "samples": catalog.samples,
+    "samples": _samples,
     "workloads": catalog.workloads,
     "profiles": _profiles,
     "models": catalog.perf_models,

@@ -10,9 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from allocators.elastic.knapsack import knapsack
-from allocators.elastic.scaling import Market, Menu, Option, jobs_were
+from allocators.elastic.scaling import Choices, Market, Menu, Option, jobs_were
 from allocators.placement import Placer, placement_param, types_param
-from allocators.toolkit import Choices
 from sim.contract import EMPTY, Cadence, Card, Floats, Grant, Ints, JobId, Plan, Shape, Tuning, View, param
 
 BATCHES: Final = ("elastic", "max", "min", "random")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from allocators.elastic.scaling import Market, Menu, Option, granularity_param, jobs_were, sizes_param
+from allocators.elastic.scaling import Choices, Market, Menu, Option, granularity_param, jobs_were, sizes_param
 from allocators.placement import Placer, placement_param, types_param
-from allocators.toolkit import Choices
 from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View, param
 
 VARIANTS = ("sticky", "reclaim", "fifo_fill")

@@ -8,10 +8,9 @@ from math import fsum
 
 from allocators.elastic.knapsack import knapsack
 from allocators.elastic.programs import Horizon, Program, Solvers, solve
-from allocators.elastic.scaling import Market, Menu, Option, granularity_param, jobs_were, sizes_param
+from allocators.elastic.scaling import Choices, Market, Menu, Option, granularity_param, jobs_were, sizes_param
 from allocators.elastic.utility import OBJECTIVES, Offer, Worth, in_steps, price_of_waiting, progress, ties, values
 from allocators.placement import Placer, placement_param, types_param
-from allocators.toolkit import Choices
 from sim.contract import EMPTY, Cadence, Card, JobId, ParameterError, Plan, View, param
 
 

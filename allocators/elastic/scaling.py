@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 
 from allocators.elastic.seats import NOWHERE, Areas, Range, Seats, admissible, gpus_by_node
 from allocators.placement import Placer
+from allocators.toolkit import none_of
 from sim.contract import Demand, Floats, Grant, Ints, JobId, Shape, Tuning, View, param
 
 GRANULARITIES: Final = ("gpu", "node")
@@ -397,3 +399,21 @@ class _Turn(NamedTuple):
 
 def _believed(view: View, ids: Ints, shapes: Sequence[Shape]) -> Floats:
     return view.belief.rates(ids, shapes)
+
+
+@dataclass
+class Choices:
+    """Counts jobs, and looks whether any had a choice of sizes."""
+
+    jobs: int = 0
+    any_choice: bool = False
+
+    def look(self, options: Iterable[Option]) -> None:
+        """Look at the sizes that jobs may have in a market."""
+        self.any_choice = self.any_choice or any(len(option.sizes) > 1 for option in options)
+
+    def remark(self, name: str, did: str) -> tuple[str, ...]:
+        """Return a sentence if jobs came and all had one size only, with what the policy did instead."""
+        if not self.jobs or self.any_choice:
+            return ()
+        return (f"{name} resized nothing, since {none_of(self.jobs)} a choice of sizes: {did}.",)

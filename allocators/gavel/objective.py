@@ -11,11 +11,11 @@ import numpy as np
 from allocators.gavel.rounds import Roster
 from allocators.timeshare.fluid import Standing
 from allocators.timeshare.matching import WAITS, allox, fifo, fifo_any, whole
-from allocators.timeshare.problem import Hint, Problem, Shares, agnostic, isolated_rates, per_job
+from allocators.timeshare.problem import Hint, NoSharesError, Problem, Shares, agnostic, isolated_rates, per_job
 from allocators.timeshare.published import PUBLISHED
 from allocators.timeshare.shares import OBJECTIVES
 from allocators.timeshare.water import Entities, water_filling
-from sim.contract import Floats, Ints, View
+from sim.contract import ContractError, Floats, Ints, View
 
 COUNTS_WORK: Final = frozenset({"finish_time_fairness", "makespan", "cost_slo", "allox"})
 """Objectives that look at the work left."""
@@ -61,7 +61,18 @@ class Wishes:
             For what is drawn.
         hint : Hint, optional
             That of the last answer.
+
+        Raises
+        ------
+        ContractError
+            If no shares could be found.
         """
+        try:
+            return self._shares(standing, roster, rng, hint)
+        except NoSharesError as error:
+            raise ContractError(str(error)) from error
+
+    def _shares(self, standing: Standing, roster: Roster, rng: np.random.Generator, hint: Hint | None) -> Shares:
         problem = self._problem(standing)._replace(hint=hint)
         if self.objective == "finish_time_fairness":
             problem = _remember(roster, problem)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
 from allocators.timeshare.frontier import Market
-from sim.contract import Floats
+from allocators.timeshare.problem import Floats
 
 _INSIDE: Final = 1e-4  # how far, relatively, floors that are met exactly are lowered, so that there is an inside
 _CLOSE: Final = 0.01  # of what a limit leaves x its price to 1; shares of time are then right to a third of a per cent

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from sim.contract import Floats, Ints
+from allocators.timeshare.problem import Floats, Ints
 
 
 class Standing(NamedTuple):

@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from allocators.timeshare.problem import Problem
-from sim.contract import Floats, Ints
+from allocators.timeshare.problem import Floats, Ints, Problem
 
 _FEW: Final = 24  # jobs up to which finding those that are alike takes more time than it saves
 

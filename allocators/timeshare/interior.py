@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from sim.contract import Floats
+from allocators.timeshare.problem import Floats
 
 CURVED_ROWS: Final = 3
 """Rows of a second-order cone: the last ones of every job, where there is one."""

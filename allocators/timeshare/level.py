@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from allocators.timeshare.frontier import Market, Mix
-from sim.contract import Floats, Ints
+from allocators.timeshare.problem import Floats, Ints
 
 Need = Callable[[float], tuple[Floats, Floats]]
 """From a level to the throughputs it asks for, relative to each job's fastest type, and to their derivatives. Convex, and never falling with the level."""

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import highspy
 import numpy as np
 
-from allocators.timeshare.problem import Problem, runs_somewhere, tidy
-from sim.contract import ContractError, Floats, Ints
+from allocators.timeshare.problem import Floats, Ints, NoSharesError, Problem, runs_somewhere, tidy
 
 _TOLERANCE = 1e-9
 
@@ -43,7 +42,7 @@ def solve(problem: Problem, program: Program) -> Solved | None:
 
     Raises
     ------
-    ContractError
+    NoSharesError
         If the solver ends in any other way, e.g. because the level has no limit.
 
     Notes
@@ -62,7 +61,7 @@ def solve(problem: Problem, program: Program) -> Solved | None:
     if status == highspy.HighsModelStatus.kInfeasible:
         return None
     if status != highspy.HighsModelStatus.kOptimal:
-        raise ContractError(f"HiGHS could not solve a program of {len(rows):,} shares of time ({solver.modelStatusToString(status)})")
+        raise NoSharesError(f"HiGHS could not solve a program of {len(rows):,} shares of time ({solver.modelStatusToString(status)})")
     found = np.asarray(solver.getSolution().col_value)
     x = np.zeros((jobs, types))
     x[rows, columns] = found[: len(rows)]

@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from allocators.timeshare.problem import Problem, Shares, per_job
-from sim.contract import ContractError, Floats, Ints
+from allocators.timeshare.problem import Floats, Ints, NoSharesError, Problem, Shares, per_job
 
 _STEPS: Final = 40
 _SPARE: Final = 2
@@ -97,7 +96,7 @@ def allox(problem: Problem, held: Ints, alpha: float = 1.0) -> Ints:
 
     Raises
     ------
-    ContractError
+    NoSharesError
         If a job has more than one GPU.
 
     Notes
@@ -106,7 +105,7 @@ def allox(problem: Problem, held: Ints, alpha: float = 1.0) -> Ints:
     same. Jobs that do not run on any type with a free GPU wait.
     """
     if (problem.gangs != 1).any():
-        raise ContractError("AlloX matches jobs of one GPU; some here have more")
+        raise NoSharesError("AlloX matches jobs of one GPU; some here have more")
     at = held.copy()
     free = problem.devices - np.bincount(held[held != WAITS], minlength=len(problem.devices))
     types = np.flatnonzero(free > 0)

@@ -7,11 +7,17 @@ from math import nan
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sim.contract import Floats, Ints
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 Hint = Sequence[Floats]
 """Where to start: prices of GPU time that an earlier answer came with. It saves time on a problem that is much the same, and never changes the optimum."""
+
+
+class NoSharesError(ValueError):
+    """A problem that has no answer, or none that a solver found; the message says which."""
 
 
 class Problem(NamedTuple):

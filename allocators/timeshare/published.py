@@ -14,8 +14,7 @@ import numpy as np
 
 from allocators.timeshare import shares
 from allocators.timeshare.interior import Columns, Cone, Rows, solve
-from allocators.timeshare.problem import Problem, Shares, isolated, isolated_rates, normal_rates, per_job, progress, runs_somewhere, tidy
-from sim.contract import Floats, Ints
+from allocators.timeshare.problem import Floats, Ints, Problem, Shares, isolated, isolated_rates, normal_rates, per_job, progress, runs_somewhere, tidy
 
 _IN_THE_CONE: Final = 2.0
 """``speed x wait >= 1`` is the cone ``|(speed - wait, 2)| <= speed + wait``."""

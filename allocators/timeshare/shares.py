@@ -14,9 +14,8 @@ from allocators.timeshare.frontier import Market
 from allocators.timeshare.level import Goal, Start, fill, highest, is_full
 from allocators.timeshare.linear import Program, solve
 from allocators.timeshare.matching import fifo
-from allocators.timeshare.problem import Problem, Shares, isolated, normal_rates, per_job, progress, proportional, tidy
+from allocators.timeshare.problem import Floats, Problem, Shares, isolated, normal_rates, per_job, progress, proportional, tidy
 from allocators.timeshare.water import water_filling
-from sim.contract import Floats
 
 NO_DEADLINES: Final = "At times not all deadlines could be met; shares of time were then computed without any."
 _GOOD: Final = 1e-4

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from allocators.timeshare.frontier import Market
 from allocators.timeshare.level import Found, Goal, Start, fill, highest
 from allocators.timeshare.linear import Program, solve
-from allocators.timeshare.problem import Problem, Shares, normal_rates, per_job, tidy
-from sim.contract import Floats, Ints
+from allocators.timeshare.problem import Floats, Ints, Problem, Shares, normal_rates, per_job, tidy
 
 Marks = NDArray[np.bool_]
 _GAIN: Final = 1e-4  # what cannot grow by more is saturated: relative to the normalised throughput plus a tenth

@@ -15,10 +15,9 @@ from allocators.timeshare.centre import centre
 from allocators.timeshare.frontier import Market, alike
 from allocators.timeshare.level import Found, Goal, Start, fill, highest
 from allocators.timeshare.linear import Program, solve
-from allocators.timeshare.problem import Problem, Shares, isolated_rates, normal_rates, progress
+from allocators.timeshare.problem import NoSharesError, Problem, Shares, isolated_rates, normal_rates, progress
 from allocators.timeshare.shares import cost, cost_slo, finish_time_fairness, makespan, max_min, max_sum_throughput
 from allocators.timeshare.water import Entities, water_filling
-from sim.contract import ContractError
 from tests.allocators.shared_time import assert_possible, drawn, problems
 
 EASY = settings(max_examples=200, deadline=None)
@@ -272,7 +271,7 @@ def test_rows_of_equal_sum_are_told_apart() -> None:
 
 
 def test_a_level_without_limit_is_an_error() -> None:
-    with pytest.raises(ContractError, match="could not solve"):
+    with pytest.raises(NoSharesError, match="could not solve"):
         solve(Problem(np.ones((1, 1)), np.array([1]), np.array([1])), Program(np.zeros((1, 1)), np.zeros(1), np.zeros(1)))
 
 

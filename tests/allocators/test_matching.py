@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from allocators.timeshare.matching import WAITS, _matched, allox, fifo, fifo_any, queue, whole
-from allocators.timeshare.problem import Problem
-from sim.contract import ContractError
+from allocators.timeshare.problem import NoSharesError, Problem
 from tests.allocators.shared_time import assert_possible, drawn, problems
 
 
@@ -82,7 +81,7 @@ def test_allox_skips_jobs_that_do_not_run_on_free_types() -> None:
 
 
 def test_allox_refuses_gangs() -> None:
-    with pytest.raises(ContractError, match="one GPU"):
+    with pytest.raises(NoSharesError, match="one GPU"):
         allox(Problem(np.ones((1, 1)), np.array([2]), np.array([2])), np.array([WAITS]))
 
 

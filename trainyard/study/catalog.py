@@ -17,7 +17,6 @@ from sim.params import ParamInfo, Spec, build, parameters, spec_of
 from sim.perf import BELIEFS, PERF, PerfSpec
 from sim.readers import FORMATS
 from sim.trace import Trace
-from trainyard.traces.samples import SAMPLES
 
 KINDS: Final = ("allocator", "perf", "belief", "overheads", "faults")
 """The parts of a scenario that are written as a `Spec`."""
@@ -129,11 +128,6 @@ def allocator(spec: Spec | str, trace: Trace | None = None, perf: Spec = _ONE_SI
 def allocator_choices(trace: Trace | None = None, perf: Spec = _ONE_SIZE) -> tuple[Choice, ...]:
     """List all allocators with their defaults, those that cannot run here with their reason."""
     return tuple(allocator(Spec(name), trace, perf) for name in allocators.REGISTRY)
-
-
-def samples() -> tuple[Choice, ...]:
-    """List the sample traces."""
-    return tuple(Choice(name, sample.title, sample.description) for name, sample in SAMPLES.items())
 
 
 def workloads() -> tuple[Choice, ...]:
