@@ -5,24 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sim.errors import ParameterError
 from trainyard.cli.given import UsageError, read_text, trace_spec
 from trainyard.cli.run import Bar
 from trainyard.results import outcomes
 from trainyard.results.outcomes import Shown
-from trainyard.runs.run import keep, key_of, run
+from trainyard.runs.run import complete, key_of
 from trainyard.store import Store, StoreError, profiles
 from trainyard.study.document import parse_json
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 from trainyard.text import plural
-from trainyard.traces import start
-from trainyard.traces.sources import load_trace
 
 Write = Callable[[Shown, Store, datetime], str]
 """Makes the text of the report; handed in, because this layer knows nothing of figures."""
@@ -82,22 +79,8 @@ def _study(args: argparse.Namespace) -> Study:
 
 
 def _complete(study: Study, store: Store) -> int:
-    """Run what is not stored of the policies that can run, and return how many runs that were.
-
-    Raises
-    ------
-    TrainyardError
-        If none can run, or a run was stopped.
-    """
-    reasons = {spec: start.reason(study, at, store) for at, spec in enumerate(study.allocators)}
-    if all(reasons.values()):
-        raise ParameterError(f"{study.labels[0]} cannot run here: {reasons[study.allocators[0]]}")
-    sys.stderr.writelines(f"Skipped: {spec.name}. {why}\n" for spec, why in reasons.items() if why)
-    trace = load_trace(study.base.trace, store)
-    able = [scenario for scenario in study.scenarios() if not reasons[scenario.allocator]]
-    missing = [(scenario, key) for scenario in able if not store.has(key := key_of(scenario, store))]
-    for scenario, key in missing:
-        with Bar(f"{scenario.allocator.name} seed={scenario.seed}", sys.stderr) as bar:
-            result = run(scenario, trace=trace, store=store, progress=bar)
-        keep(store, key, scenario, result, trace)
-    return len(missing)
+    """Run what is not stored, say what is skipped, and return how many runs were made."""
+    with ExitStack() as bars:
+        made, skipped = complete(study, store, lambda one: bars.enter_context(Bar(f"{one.allocator.name} seed={one.seed}", sys.stderr)))
+    sys.stderr.writelines(f"Skipped: {spec.name}. {why}\n" for spec, why in skipped.items())
+    return made

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sim import metrics
 from sim.errors import ParameterError
+from sim.params import Spec
 from sim.result import RESULTS_VERSION, RunResult
 from sim.simulator import Conditions, Progress, Simulator
 from sim.trace import Trace
@@ -17,6 +18,7 @@ from trainyard.runs.frames import chart_frames, type_frames
 from trainyard.store import Store, StoreError, profiles
 from trainyard.study import catalog
 from trainyard.study.scenario import Scenario
+from trainyard.study.study import Study
 from trainyard.traces.sources import check_measure, load_trace, source_digest
 
 _PACKAGES: Final = ("numpy", "pandas", "simpy", "pulp", "pyarrow")
@@ -155,3 +157,47 @@ def keep(store: Store, key: str, scenario: Scenario, result: RunResult, trace: T
 def versions() -> dict[str, str]:
     """Return what a result depends on beyond its scenario: versions of Python, the packages and the results."""
     return {"results": str(RESULTS_VERSION), "python": platform.python_version()} | {name: version(name) for name in _PACKAGES}
+
+
+def complete(
+    study: Study,
+    store: Store,
+    watch: Callable[[Scenario], Callable[[Progress], None] | None] = lambda _: None,
+) -> tuple[int, dict[Spec, str]]:
+    """Run in this process what is not stored of a study.
+
+    Parameters
+    ----------
+    study : Study
+        What is wanted.
+    store : Store
+        Where results are looked up and kept.
+    watch : callable
+        What is called with the progress of a scenario's run.
+
+    Returns
+    -------
+    tuple of int and dict
+        How many runs were made; policy -> why it cannot run here.
+
+    Raises
+    ------
+    TrainyardError
+        If no policy can run, or a run was stopped.
+    """
+    trace, perf = load_trace(study.base.trace, store), study.base.perf
+    profiles.resolved(perf, store)
+    skipped = {
+        spec: reason
+        for spec in study.allocators
+        if (reason := catalog.allocator(spec, trace, perf).reason)
+    }
+    if len(skipped) == len(set(study.allocators)):
+        name, reason = study.labels[0], skipped[study.allocators[0]]
+        raise ParameterError(f"{name} cannot run here: {reason}")
+    able = [scenario for scenario in study.scenarios() if scenario.allocator not in skipped]
+    missing = [(one, key) for one in able if not store.has(key := key_of(one, store))]
+    for one, key in missing:
+        result = run(one, trace=trace, store=store, progress=watch(one))
+        keep(store, key, one, result, trace)
+    return len(missing), skipped

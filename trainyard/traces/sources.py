@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from sim.cluster import Cluster
@@ -51,6 +52,32 @@ class Source:
     account: Mapping[str, Any]
     cluster: Cluster | None = None
     imported: Import | None = None
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the jobs, one row each, in the native schema."""
+        return self.trace.frame.copy()
+
+    @property
+    def issues(self) -> pd.DataFrame:
+        """Rows of the file that were left out or changed, each with its reason."""
+        return pd.DataFrame() if self.imported is None else self.imported.issues
+
+    def summary(self) -> pd.Series:
+        """Return what the jobs are like: counts, spans in hours, GPUs."""
+        trace = self.trace
+        gpus, hours = trace.numbers("num_gpus"), trace.numbers("duration_s") / 3600
+        found = {
+            "jobs": len(trace),
+            "left out": int(self.account.get("dropped", 0)),
+            "users": trace.frame["user"].nunique() if trace.has("user") else 0,
+            "span (h)": trace.span_s / 3600,
+            "GPU-hours": trace.gpu_seconds / 3600,
+            "median GPUs": float(np.median(gpus)),
+            "most GPUs": float(gpus.max()),
+            "median run time (h)": float(np.median(hours)),
+            "longest run time (h)": float(hours.max()),
+        }
+        return pd.Series(found, name=trace.name)
 
 
 def account_of(imported: Import) -> dict[str, Any]:

@@ -1,0 +1,305 @@
+"""The commonest work in a few calls, for notebooks, scripts and CI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+import report as pages
+from report.figures import Drawn, Scene, figures
+from report.pieces import text
+from sim.cluster import Cluster
+from sim.errors import ParameterError
+from sim.params import Spec
+from sim.trace import Trace
+from trainyard.clusters import machines
+from trainyard.results import outcomes
+from trainyard.results.metrics_shown import METRICS
+from trainyard.results.outcomes import Report, Shown
+from trainyard.runs.run import complete
+from trainyard.store import Store
+from trainyard.study import catalog, plainest
+from trainyard.study.scenario import NEW_COSTS, RIGID, Scenario, TraceSpec
+from trainyard.study.study import Study
+from trainyard.traces import bundle
+from trainyard.traces.sources import Source, load_source, load_trace
+
+_SHORT: Final[Mapping[str, str]] = {"queue": "timeline", "gpus": "states", "jct_cdf": "jct"}
+
+
+def read_trace(source: str | Path | pd.DataFrame, fmt: str = "", **reading: Any) -> Source:
+    """Read the jobs of a file, a sample, a made workload, or a table.
+
+    Parameters
+    ----------
+    source : str, Path or DataFrame
+        A file, ``sample:NAME``, ``made:NAME``, or rows in the native schema: `job_id`,
+        `submit_time_s`, `num_gpus` and `duration_s` at least.
+    fmt : str
+        Name of the format; "" = recognised by the content.
+    **reading
+        Choices of reading, e.g. ``time_unit="ms"`` or ``mapping={"num_gpus": "GPUs"}``.
+
+    Returns
+    -------
+    Source
+        With ``.summary()``, ``.issues`` and ``.to_frame()``.
+
+    Raises
+    ------
+    TrainyardError
+        If it cannot be found or read; the sentence says what to do.
+    """
+    if isinstance(source, pd.DataFrame):
+        return Source(Trace.of(source), {})
+    return load_source(TraceSpec.of(str(source), fmt=fmt, read=reading))
+
+
+def read_cluster(path: str | Path) -> Cluster:
+    """Read a cluster from a file: JSON, a table of nodes, ``slurm.conf`` or ``scontrol`` output.
+
+    Raises
+    ------
+    TrainyardError
+        If it cannot be read.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        reason = error.strerror or error
+        raise ParameterError(f"{path}: it cannot be read ({reason}). Check the path.") from error
+    return machines.import_cluster(Path(path).name, content).cluster
+
+
+def fit_cluster(trace: Source | Trace, load: float = 0.7) -> Cluster:
+    """Return a cluster on which these jobs ask for so much of the GPUs over their span.
+
+    Parameters
+    ----------
+    trace : Source or Trace
+        The jobs.
+    load : float
+        GPU time asked for, over GPU time there is, up to 1.
+
+    Raises
+    ------
+    ParameterError
+        If the load is not above 0 and up to 1.
+    """
+    if not 0 < load <= 1:
+        raise ParameterError(f"load = {load:g} is not above 0 and up to 1. Try 0.7.")
+    jobs = trace.trace if isinstance(trace, Source) else trace
+    kinds = jobs.frame["gpu_type"].dropna() if jobs.has("gpu_type") else pd.Series(dtype="str")
+    kind = str(kinds.mode().iloc[0]) if len(kinds) else "v100"
+    widest = int(jobs.numbers("num_gpus").max())
+    needed = jobs.gpu_seconds / max(jobs.span_s, 1.0) / load
+    nodes = -(-max(needed, widest) // 8)
+    return Cluster.parse(f"{int(nodes)}x8:{kind}")
+
+
+def policies(trace: Source | Trace | None = None) -> pd.DataFrame:
+    """List all policies; with a trace also why one cannot run on it under the plainest model."""
+    jobs = trace.trace if isinstance(trace, Source) else trace
+    rows = [
+        {"policy": one.name, "title": one.title, "what": one.help, "reason": one.reason}
+        for one in catalog.allocator_choices(jobs)
+    ]
+    return pd.DataFrame(rows).set_index("policy")
+
+
+def compare(
+    trace: Source | Trace | str | Path | pd.DataFrame,
+    cluster: Cluster | str | None,
+    allocators: Sequence[str | Spec],
+    *,
+    repeats: int = 1,
+    seed: int = 0,
+    perf: str | Spec = "",
+    store: Store | str | Path | None = None,
+    **scenario: Any,
+) -> Comparison:
+    """Simulate what each policy would have done with the same jobs on the same cluster.
+
+    Parameters
+    ----------
+    trace : Source, Trace, str, Path or DataFrame
+        The jobs, as `read_trace` takes or returns them.
+    cluster : Cluster, str or None
+        The machines, e.g. ``"16x8:a100,4x4:t4"``; None = those that came with the trace, or ones
+        that fit it.
+    allocators : sequence of str or Spec
+        The policies, e.g. ``["fifo", "las:thresholds=3600"]``; the first is the baseline.
+    repeats : int
+        Runs per policy, with seeds `seed`, ``seed + 1``, ...; 3 or more give intervals.
+    seed : int
+        The first seed.
+    perf : str or Spec
+        The performance model; "" = the plainest under which all of these policies can run.
+    store : Store, str or Path, optional
+        Where results are kept and found again; None = where the app keeps its own.
+    **scenario
+        Further settings of `trainyard.study.scenario.Scenario`, e.g. `horizon_s`.
+
+    Raises
+    ------
+    TrainyardError
+        If no policy can run, or something cannot be used; the sentence says what to do.
+    """
+    at = store if isinstance(store, Store) else Store(store)
+    source = trace if isinstance(trace, Source) else None
+    if source is None:
+        source = Source(trace, {}) if isinstance(trace, Trace) else read_trace(trace)
+    jobs = source.trace
+    if isinstance(cluster, str):
+        cluster = Cluster.parse(cluster)
+    machines_ = cluster or source.cluster or fit_cluster(jobs)
+    specs = tuple(Spec.parse(one) if isinstance(one, str) else one for one in allocators)
+    if not specs:
+        raise ParameterError("No policy is named. Name at least one, e.g. 'fifo'.")
+    model = Spec.parse(perf) if isinstance(perf, str) and perf else perf
+    given = {"overheads": NEW_COSTS, "seed": seed} | scenario
+    where = TraceSpec(f"store:{at.put_trace(jobs, source.account)}")
+    base = Scenario(where, machines_, specs[0], model or RIGID, **given)
+    study = Study(base, specs, repeats=repeats)
+    if not model:
+        chosen = plainest.for_all(specs, jobs, machines_)
+        study = replace(study, base=replace(study.base, perf=chosen))
+    _, skipped = complete(study, at)
+    return Comparison(study, at, skipped)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Policies side by side on the same jobs and machines, and what their results say.
+
+    Parameters
+    ----------
+    study : Study
+        What was compared.
+    store : Store
+        Where the results are.
+    skipped : mapping of str
+        Policy -> why it could not run.
+    """
+
+    study: Study
+    store: Store
+    skipped: Mapping[Spec, str]
+
+    @cached_property
+    def _runs(self) -> Shown:
+        return outcomes.gather(self.study, self.store)
+
+    @cached_property
+    def _report(self) -> Report:
+        found = outcomes.report(self._runs, self.store)
+        if found is None:
+            raise ParameterError("The results are not kept any more. Compare again.")
+        return found
+
+    @cached_property
+    def _figures(self) -> dict[str, Drawn]:
+        jobs = load_trace(self.study.base.trace, self.store)
+        return {one.name: one for one in figures(Scene(self._runs, self._report, jobs))}
+
+    @property
+    def headline(self) -> str:
+        """What the comparison says, or why it says nothing."""
+        return self._report.headline
+
+    @property
+    def assumptions(self) -> str:
+        """What is assumed and moves these results."""
+        return self._report.assumed
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The figures that there are."""
+        return tuple(self._figures)
+
+    def table(self) -> pd.DataFrame:
+        """Return one row per policy; with repeats, half the width of 95 % intervals beside it.
+
+        Returns
+        -------
+        DataFrame
+            Index: title of the policy. Columns: (metric, "value" | "change" | "low" | "high").
+            The change is relative to the baseline; times are in seconds.
+        """
+        long = self._report.table
+        wide = long.pivot_table(
+            index="label",
+            columns="metric",
+            values=["value", "change", "low", "high"],
+            sort=False,
+            dropna=True,
+        )
+        known = [metric.name for metric in METRICS if metric.name in long["metric"].unique()]
+        order = [
+            (metric, part)
+            for metric in known
+            for part in ("value", "change", "low", "high")
+            if (part, metric) in wide.columns
+        ]
+        return wide.swaplevel(axis=1)[order].reindex(list(self._report.labels))
+
+    def figure(self, name: str = "queue") -> Any:
+        """Return a Plotly figure.
+
+        Parameters
+        ----------
+        name : str
+            ``"queue"``, ``"gpus"``, ``"jct_cdf"``, or one of `names`.
+
+        Raises
+        ------
+        ParameterError
+            If there is none of that name.
+        """
+        key = _SHORT.get(name, name)
+        if key not in self._figures:
+            there = ", ".join([*_SHORT, *self._figures])
+            raise ParameterError(f"There is no figure '{name}' here. There are {there}.")
+        return self._figures[key].figure
+
+    def jobs(self, policy: str | Spec) -> pd.DataFrame:
+        """Return what came of every job under a policy, one row each, of the first repeat.
+
+        Raises
+        ------
+        ParameterError
+            If the policy was not compared, or could not run.
+        """
+        asked = Spec.parse(policy) if isinstance(policy, str) else policy
+        spec = catalog.canonical("allocator", asked)
+        if spec not in self.study.allocators:
+            there = ", ".join(str(one) for one in self.study.allocators)
+            raise ParameterError(f"{policy} was not compared. There are {there}.")
+        entries = self._runs.entries[self.study.allocators.index(spec)]
+        if not entries:
+            raise ParameterError(f"{policy} has no result: {self.skipped.get(spec, 'run it again')}")
+        return entries[0].jobs()
+
+    def report(self, path: str | Path) -> Path:
+        """Write everything into one HTML file that opens without a network."""
+        target = Path(path)
+        page = pages.html(self._runs, self.store, created=datetime.now(UTC))
+        target.write_text(page, encoding="utf-8", newline="")
+        return target
+
+    def save(self, path: str | Path) -> Path:
+        """Write the scenario and its jobs into a ZIP archive, which the app opens on Start."""
+        target = Path(path)
+        target.write_bytes(bundle.archive(self.study, self.store))
+        return target
+
+    def _repr_html_(self) -> str:
+        # In a notebook the headline comes first, then the table.
+        values = self.table().xs("value", axis=1, level=1)
+        return f"<p><b>{text(self.headline)}</b></p>{values.to_html()}"
