@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,4 @@ def __getattr__(name: str) -> Any:
     # Loaded when first used: one queue policy alone needs no solver.
     if name not in __all__:
         raise AttributeError(f"module 'allocators' has no attribute '{name}'")
-    from allocators import registry  # noqa: PLC0415
-
-    return getattr(registry, name)
+    return getattr(import_module("allocators.registry"), name)

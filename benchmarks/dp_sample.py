@@ -8,7 +8,7 @@ from time import process_time
 
 import numpy as np
 
-from allocators.elastic import dp as dp_elastic
+from allocators.elastic import dp
 from benchmarks.unit import unit_s
 from sim.cluster import Cluster
 from sim.contract import Plan, View
@@ -28,7 +28,7 @@ MOST_GROWTH = 1.5
 class Timed:
     """Measures every decision at which something had changed, with the number of active jobs."""
 
-    def __init__(self, inner: dp_elastic.DpElastic) -> None:
+    def __init__(self, inner: dp.DpElastic) -> None:
         self.inner, self.cadence, self.needs, self.card = inner, inner.cadence, inner.needs, inner.card
         self.cost: list[tuple[float, int, float]] = []
 
@@ -57,7 +57,7 @@ def growth(cost: list[tuple[float, int, float]], end_s: float) -> float:
 def measure(trace: Trace, cluster: str, perf: str, what: str) -> dict[str, float | str]:
     """Run one case and return its figures."""
     unit = unit_s(repeats=3)
-    timed = Timed(dp_elastic.DpElastic(every_s=EVERY_S))
+    timed = Timed(dp.DpElastic(every_s=EVERY_S))
     conditions = Conditions(perf=PERF[perf](), overheads=Overheads(restart_s=30))
     result = Simulator(trace, Cluster.parse(cluster), timed, conditions).run()
     busy = [took_s for _, _, took_s in timed.cost]

@@ -10,9 +10,8 @@ import pandas as pd
 
 import charts
 from sim.trace import Trace
-from trainyard import text as readable
-from trainyard.results import diagnostics as behind
-from trainyard.results import gpu_types, groups
+from trainyard import text
+from trainyard.results import diagnostics, gpu_types, groups
 from trainyard.results.compare import together
 from trainyard.results.outcomes import Report, Shown
 from trainyard.runs.frames import drawn, first_of
@@ -148,8 +147,8 @@ def _groups(scene: Scene) -> Iterator[Drawn]:
         counted = [f"{charts.visible(name, _GROUP)} ({plural(jobs, 'job')})" for name, jobs in zip(table["group"], table["jobs"].tolist(), strict=True)]
         question = f"Which jobs gain, which lose? By {grouping.title if grouping.title.startswith('GPU') else grouping.title.lower()}"
         figure = charts.dumbbell(table.assign(group=counted), scene.style, said.baseline, question, told)
-        data = pd.DataFrame({"Group": table["group"], "Policy": table["label"], "Jobs": table["jobs"], "Mean JCT": table["value"].map(readable.time)})
-        data["Change"] = table["change"].map(readable.change)
+        data = pd.DataFrame({"Group": table["group"], "Policy": table["label"], "Jobs": table["jobs"], "Mean JCT": table["value"].map(text.time)})
+        data["Change"] = table["change"].map(text.change)
         yield Drawn(f"groups-{by}", figure, found.finding(said.baseline, told), data, found.note(said.baseline, together(said.counts)))
 
 
@@ -157,7 +156,7 @@ def _jct(scene: Scene) -> Drawn:
     curves = scene.of("cdf")
     left_out = {title: scene.said.left_out[title] for title in scene.style}
     figure = charts.jct_cdf(curves, scene.style, "How long do jobs take, from submission to finish?", left_out)
-    halves = "; ".join(f"{name} {readable.time(_at_half(frame))}" for name, frame in curves.items() if len(frame))
+    halves = "; ".join(f"{name} {text.time(_at_half(frame))}" for name, frame in curves.items() if len(frame))
     alt = f"Share of jobs done within a time, by policy. Half of the jobs are done within: {halves or 'not known'}."
     return Drawn("jct", figure, alt, _stacked(curves, {"share": "Share of jobs", "jct_s": "Done within (s)"}))
 
@@ -168,11 +167,9 @@ def _at_half(curve: pd.DataFrame) -> float:
 
 def _parts(scene: Scene) -> Drawn:
     table = scene.said.parts
-    told = "; ".join(
-        f"{row['policy']} {readable.time(row['jct_s'])}, of it {readable.time(row['queue_s'])} waiting to start" for row in table.to_dict("records")
-    )
-    columns = {part.name.capitalize(): table[part.column].map(readable.time) for part in charts.PARTS}
-    data = pd.DataFrame({"Policy": table["policy"], "Jobs completed": table["jobs"], "Mean JCT": table["jct_s"].map(readable.time), **columns})
+    told = "; ".join(f"{row['policy']} {text.time(row['jct_s'])}, of it {text.time(row['queue_s'])} waiting to start" for row in table.to_dict("records"))
+    columns = {part.name.capitalize(): table[part.column].map(text.time) for part in charts.PARTS}
+    data = pd.DataFrame({"Policy": table["policy"], "Jobs completed": table["jobs"], "Mean JCT": table["jct_s"].map(text.time), **columns})
     note = f"Means over completed jobs. {'; '.join(f'{part.name}: {part.meaning}' for part in charts.PARTS if (table[part.column] > 0.5).any())}."
     return Drawn("parts", charts.decomposition(table, "Where does the time of a job go?"), f"Mean JCT and its parts: {told}.", data, note)
 
@@ -189,22 +186,20 @@ def _allocations(scene: Scene) -> Iterator[Drawn]:
 
 
 def _behind(scene: Scene) -> Iterator[Drawn]:
-    found = behind.behind(scene.shown, scene.trace)
+    found = diagnostics.behind(scene.shown, scene.trace)
     for what, (name, unit, metric) in _OF.items():
         frames = {title: found.resources[title] for title in scene.style if title in found.resources and f"used_{name}" in found.resources[title]}
         if frames:
             figure = charts.resources(frames, scene.style, (name, unit), scene.axis, f"How much of the {what} that jobs hold do they use?")
             table = scene.said.table
-            told = "; ".join(f"{row['label']} {readable.share(row['value'])}" for row in table[(table["metric"] == metric).to_numpy()].to_dict("records"))
+            told = "; ".join(f"{row['label']} {text.share(row['value'])}" for row in table[(table["metric"] == metric).to_numpy()].to_dict("records"))
             data = _stacked(frames, _RESOURCES)
             yield Drawn(f"resources-{name}", figure, f"{what.capitalize()} held and used over time. Used of held: {told or 'not known'}.", data)
     for at, (title, points) in enumerate(found.points.items()):
         near = found.accuracy[title]
         if title in scene.style:
             figure = charts.predictions(points, scene.style[title][0], f"How well was {charts.visible(title)} told how long jobs take?")
-            said = (
-                f"{readable.share(near.near)} of {plural(near.jobs, 'size')} within a factor of 2, half of them within {readable.factor(near.median_factor)}."
-            )
+            said = f"{text.share(near.near)} of {plural(near.jobs, 'size')} within a factor of 2, half of them within {text.factor(near.median_factor)}."
             data = points[["job_id", "ideal_s", "believed_s"]].rename(columns={"job_id": "Job", "ideal_s": "True (s)", "believed_s": "Believed (s)"})
             yield Drawn(f"predictions-{at + 1}", figure, f"Believed over true ideal run times under {title}: {said}", data)
 
@@ -217,7 +212,7 @@ def _types(scene: Scene) -> Iterator[Drawn]:
     data = _stacked(use, _USE)
     busy = "; ".join(f"{title}: {', '.join(_busy(frame))}" for title, frame in use.items())
     yield Drawn("type-use", charts.type_use(use, scene.style, "How busy is each GPU type?"), f"Utilisation of each GPU type over the whole run: {busy}.", data)
-    cost = "; ".join(f"{title} {readable.money(frame['held_usd'].sum())} of {readable.money(frame['capacity_usd'].sum())}" for title, frame in use.items())
+    cost = "; ".join(f"{title} {text.money(frame['held_usd'].sum())} of {text.money(frame['capacity_usd'].sum())}" for title, frame in use.items())
     figure = charts.type_cost(use, scene.types, "What do the GPUs cost that jobs hold?")
     yield Drawn("type-cost", figure, f"Cost of the GPUs held, by GPU type, and of the whole cluster: {cost}.", data)
     for at, title in enumerate(scene.style):
@@ -233,7 +228,7 @@ def _types(scene: Scene) -> Iterator[Drawn]:
 def _shares(scene: Scene, table: pd.DataFrame, types: tuple[str, ...], of: tuple[int, str]) -> Drawn:
     at, title = of
     whole = table[(table["kind"] == "all").to_numpy()]
-    told = ", ".join(f"{name} {readable.share(float(whole[name].iloc[0]))}" for name in types) if len(whole) else "nobody held a GPU"
+    told = ", ".join(f"{name} {text.share(float(whole[name].iloc[0]))}" for name in types) if len(whole) else "nobody held a GPU"
     figure = charts.type_shares(table, {name: scene.types[name] for name in types}, f"Who gets which GPUs under {charts.literal(title)}?")
     columns = {"kind": "By", "group": "Group", "jobs": "Jobs", "gpu_h": "GPU-hours"} | {name: f"{name} (share)" for name in types}
     data = table.assign(gpu_h=table["gpu_s"] / 3600)[list(columns)].rename(columns=columns)
@@ -242,7 +237,7 @@ def _shares(scene: Scene, table: pd.DataFrame, types: tuple[str, ...], of: tuple
 
 def _busy(frame: pd.DataFrame) -> list[str]:
     rows = zip(frame["gpu_type"], frame["held_gpu_h"], frame["capacity_gpu_h"], strict=True)
-    return [f"{kind} {readable.share(float(held) / float(there))}" for kind, held, there in rows if there > 0]
+    return [f"{kind} {text.share(float(held) / float(there))}" for kind, held, there in rows if there > 0]
 
 
 def _stacked(frames: Mapping[str, pd.DataFrame], columns: Mapping[str, str]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Trainyard from Python: what would other schedulers have done with these jobs on these GPUs?
+"""Trainyard from Python: what other schedulers would have done with these jobs on these GPUs.
 
 >>> import trainyard as ty
 >>> trace = ty.read_trace("sample:tiny")

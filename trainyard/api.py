@@ -19,12 +19,12 @@ from sim.errors import ParameterError
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.clusters import machines
-from trainyard.results import outcomes
+from trainyard.results import outcomes, plainest
 from trainyard.results.metrics_shown import METRICS
 from trainyard.results.outcomes import Report, Shown
 from trainyard.runs.run import complete
 from trainyard.store import Store
-from trainyard.study import catalog, plainest
+from trainyard.study import catalog
 from trainyard.study.scenario import NEW_COSTS, RIGID, Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import bundle
@@ -106,14 +106,11 @@ def fit_cluster(trace: Source | Trace, load: float = 0.7) -> Cluster:
 def policies(trace: Source | Trace | None = None) -> pd.DataFrame:
     """List all policies; with a trace also why one cannot run on it under the plainest model."""
     jobs = trace.trace if isinstance(trace, Source) else trace
-    rows = [
-        {"policy": one.name, "title": one.title, "what": one.help, "reason": one.reason}
-        for one in catalog.allocator_choices(jobs)
-    ]
+    rows = [{"policy": one.name, "title": one.title, "what": one.help, "reason": one.reason} for one in catalog.allocator_choices(jobs)]
     return pd.DataFrame(rows).set_index("policy")
 
 
-def compare(
+def compare(  # noqa: PLR0913 - what a comparison is made of, all but the first three by name
     trace: Source | Trace | str | Path | pd.DataFrame,
     cluster: Cluster | str | None,
     allocators: Sequence[str | Spec],
@@ -152,9 +149,9 @@ def compare(
         If no policy can run, or something cannot be used; the sentence says what to do.
     """
     at = store if isinstance(store, Store) else Store(store)
-    source = trace if isinstance(trace, Source) else None
-    if source is None:
-        source = Source(trace, {}) if isinstance(trace, Trace) else read_trace(trace)
+    if isinstance(trace, Trace):
+        trace = Source(trace, {})
+    source = trace if isinstance(trace, Source) else read_trace(trace)
     jobs = source.trace
     if isinstance(cluster, str):
         cluster = Cluster.parse(cluster)
@@ -163,7 +160,7 @@ def compare(
     if not specs:
         raise ParameterError("No policy is named. Name at least one, e.g. 'fifo'.")
     model = Spec.parse(perf) if isinstance(perf, str) and perf else perf
-    given = {"overheads": NEW_COSTS, "seed": seed} | scenario
+    given: dict[str, Any] = {"overheads": NEW_COSTS, "seed": seed} | scenario
     where = TraceSpec(f"store:{at.put_trace(jobs, source.account)}")
     base = Scenario(where, machines_, specs[0], model or RIGID, **given)
     study = Study(base, specs, repeats=repeats)
@@ -241,12 +238,7 @@ class Comparison:
             dropna=True,
         )
         known = [metric.name for metric in METRICS if metric.name in long["metric"].unique()]
-        order = [
-            (metric, part)
-            for metric in known
-            for part in ("value", "change", "low", "high")
-            if (part, metric) in wide.columns
-        ]
+        order = [(metric, part) for metric in known for part in ("value", "change", "low", "high") if (part, metric) in wide.columns]
         return wide.swaplevel(axis=1)[order].reindex(list(self._report.labels))
 
     def figure(self, name: str = "queue") -> Any:

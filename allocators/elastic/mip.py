@@ -27,10 +27,11 @@ class MipElastic:
     - ``p_i(k) = min(1, max(0, L - r [k differs from the size held]) / ETC_i(k))``, the share of the remaining job that is done within L;
     - maximise ``sum w_i p_i(k) x_ik`` over binary x; a running job gets exactly one size, a waiting one at most one, all together no more than there is.
 
-    Our reading: the other objectives, see `allocators.elastic.utility.values`; ``w_i = 1 + phi x`` the hours that i waited from submission to its first start; under
-    ``preempt_to_zero`` and ``max_changes`` a stop is a change too; a budget of ``max_changes`` is for all GPU types together. The paper allots whole nodes
-    (``granularity=node``); the default counts GPUs, because traces do. On a cluster of several GPU types each is divided for itself, in the order of
-    ``types``, and who is not served on one is a candidate on the next. ``fifo_admission`` holds over all types together: where a market starts a job although
+    Our reading: the other objectives, see `allocators.elastic.utility.values`; ``w_i = 1 + phi x`` the hours that i waited from submission to its first
+    start; under ``preempt_to_zero`` and ``max_changes`` a stop is a change too; a budget of ``max_changes`` is for all GPU types together. The
+    paper allots whole nodes (``granularity=node``); the default counts GPUs, because traces do. On a cluster of several GPU types each is
+    divided for itself, in the order of ``types``,
+    and who is not served on one is a candidate on the next. ``fifo_admission`` holds over all types together: where a market starts a job although
     one submitted earlier is served nowhere, all are divided again without the jobs submitted after that one; and where cores, memory or fragments keep a job
     from a place, no later one starts.
 

@@ -42,8 +42,8 @@ class Gavel:
     Notes
     -----
     Shares X [1]_: of all X with ``sum_j X_mj <= 1`` for every job m and ``sum_m gang_m X_mj <= GPUs_j`` for every type j those that are the best for the
-    `objective`, where job m makes ``sum_j T_mj X_mj``; see `allocators.timeshare.shares` for each. T is the believed throughput of the whole gang on one type; with
-    ``aware = no`` all types are alike. They are computed again in the first round after a job came or went, or GPUs did, but not within `recompute_s`.
+    `objective`, where job m makes ``sum_j T_mj X_mj``; see `allocators.timeshare.shares` for each. T is the believed throughput of the whole gang on one type;
+    with ``aware = no`` all types are alike. They are computed again in the first round after a job came or went, or GPUs did, but not within `recompute_s`.
 
     Rounds, as in the authors' simulator [2]_: type by type, the fastest first (in random order for `isolated`, and if not `aware`), jobs are ranked by share of
     time over time received since the shares were computed; ties go to those that are owed more from before. Who fits wins; a job without a share there may

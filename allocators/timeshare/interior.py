@@ -97,20 +97,24 @@ class Cone:
 
 
 def norm(values: Rows | Columns) -> float:
+    """Return the Euclidean length."""
     own, rest = values
     return float(np.sqrt(np.vdot(own, own) + np.vdot(rest, rest)))
 
 
 def determinant(values: Floats) -> Floats:
+    """Return head squared minus tail squared of every row: > 0 inside the second-order cone."""
     found: Floats = values[:, 0] ** 2 - (values[:, 1:] ** 2).sum(axis=1)
     return found
 
 
 def mirror(values: Floats) -> Floats:
+    """Return the rows with their tails reversed."""
     return np.concatenate((values[:, :1], -values[:, 1:]), axis=1)
 
 
 def product(a: Rows, b: Rows, *, curved: bool) -> Rows:
+    """Return the product of the cone's algebra: by element, or of second-order cones."""
     own = a.own * b.own
     if curved:
         u, v = a.own[:, -CURVED_ROWS:], b.own[:, -CURVED_ROWS:]
@@ -132,6 +136,7 @@ def quotient(by: Rows, a: Rows, *, curved: bool) -> Rows:
 
 
 def unit(rows: Rows, *, curved: bool) -> Rows:
+    """Return what every `product` with leaves as it is."""
     own = np.ones_like(rows.own)
     if curved:
         own[:, 1 - CURVED_ROWS :] = 0.0

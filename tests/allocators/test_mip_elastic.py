@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.elastic import mip as mip_elastic
-from allocators.elastic import programs as _programs
+from allocators.elastic import mip, programs
 from allocators.elastic.greedy import GreedyElastic
 from allocators.elastic.mip import MipElastic, _Turn
 from allocators.elastic.scaling import Market, Option
@@ -664,7 +663,7 @@ class Broken:
 
 def break_down(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     for name in names:
-        monkeypatch.setitem(_programs.SOLVERS, name, _programs.SOLVERS[name]._replace(make=lambda *_: Broken()))
+        monkeypatch.setitem(programs.SOLVERS, name, programs.SOLVERS[name]._replace(make=lambda *_: Broken()))
 
 
 def test_a_failing_solver_is_replaced_and_the_result_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -691,15 +690,15 @@ def test_when_all_solvers_fail_the_run_stops_with_a_sentence(monkeypatch: pytest
 
 
 def test_a_missing_solver_is_said_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_programs, "available", lambda name: name == "cbc")
+    monkeypatch.setattr(programs, "available", lambda name: name == "cbc")
     assert MipElastic().remarks() == ()
     assert MipElastic(periods=2).remarks() == ("HiGHS is not installed (package highspy), so CBC solves the programs.",)
-    monkeypatch.setattr(_programs, "available", lambda name: False)
+    monkeypatch.setattr(programs, "available", lambda name: False)
     assert MipElastic().remarks() == ()
     with pytest.raises(ParameterError, match="install highspy, or use the exact solver dp"):
         MipElastic(periods=2)
 
 
 def test_nothing_to_do_asks_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mip_elastic, "knapsack", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(mip, "knapsack", lambda *_: pytest.fail("asked"))
     assert run(trace((0, 50, 1.0), num_gpus=0, min_gpus=0, max_gpus=0), "1x4:v100", MipElastic()).jobs["finish_s"].tolist() == [50]

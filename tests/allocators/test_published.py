@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from allocators.timeshare import shares as exact
+from allocators.timeshare import shares
 from allocators.timeshare.problem import Problem, progress
 from allocators.timeshare.published import PUBLISHED, cost, finish_time_fairness, makespan, max_min, max_sum_throughput
 
@@ -46,7 +46,7 @@ def test_shares_on_a_type_of_no_use_are_given_as_published() -> None:
 def test_within_the_time_of_the_bisection_all_are_done() -> None:
     asked = problem([[4.0, 1.0], [2.0, 1.0], [1.0, 1.0]], left=np.array([4000.0, 9000.0, 3000.0]))
     found = makespan(asked)
-    shortest_s = exact.makespan(asked).value
+    shortest_s = shares.makespan(asked).value
     assert shortest_s <= found.value <= 1.05 * shortest_s
     assert (progress(asked, found.x) * found.value >= asked.left * (1 - 1e-6)).all()
 
@@ -95,8 +95,8 @@ def test_shares_are_as_good_as_the_best(sizes: tuple[int, int, int]) -> None:
 
 def best_of(name: str, asked: Problem) -> float:
     if name == "makespan":
-        return exact.makespan(asked, bisection=True).value
-    return exact.OBJECTIVES[name](asked).value
+        return shares.makespan(asked, bisection=True).value
+    return shares.OBJECTIVES[name](asked).value
 
 
 def fits(asked: Problem, x: NDArray[Any]) -> bool:

@@ -12,7 +12,7 @@ from trainyard.library import library
 from trainyard.runs.run import keep, key_of, run
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_trace
-from trainyard.what_if import branch as from_here
+from trainyard.what_if import branch
 from trainyard.what_if.branch import FromHere, Turn
 from ui import owner
 
@@ -41,7 +41,7 @@ def two(tiny: Study) -> Study:
 
 
 def stored(pool: FakePool, study: Study, turn: Turn) -> None:
-    scenario = from_here.branch(study, 0, turn).here
+    scenario = branch.branch(study, 0, turn).here
     trace = load_trace(scenario.trace, pool.store)
     keep(pool.store, key_of(scenario, pool.store), scenario, run(scenario, trace=trace), trace)
 
@@ -95,7 +95,7 @@ def test_what_came_of_it(visit: Open, two: Study, pool: FakePool) -> None:
     app.button(key="from_here/compare").click().run()
     sound(app)
     opened = study_of(app)
-    assert opened.allocators == (Spec("fifo"), from_here.branch(two, 0, turn).here.allocator)
+    assert opened.allocators == (Spec("fifo"), branch.branch(two, 0, turn).here.allocator)
 
 
 def test_other_machines_cannot_be_compared_there(visit: Open, two: Study, pool: FakePool) -> None:

@@ -6,8 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.pages.conftest import ROOT, FakePool, finish, sound, study_of, texts
-from trainyard.lessons import glossary
-from trainyard.lessons import reading as lessons
+from trainyard.lessons import glossary, reading
 from trainyard.lessons.reading import Setup
 
 
@@ -38,8 +37,8 @@ def run_here(pool: FakePool, number: int, setup: Setup = AS_IT_IS) -> None:
         finish(pool, study)
 
 
-def lesson(number: int) -> lessons.Lesson:
-    return next(one for one in lessons.lessons() if one.number == number)
+def lesson(number: int) -> reading.Lesson:
+    return next(one for one in reading.lessons() if one.number == number)
 
 
 def expect(app: AppTest, number: int, answer: int) -> AppTest:

@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 from sim.errors import TrainyardError
 from sim.params import Spec
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
-from trainyard.lessons import decision_picture as decides
+from trainyard.lessons import decision_picture
 from trainyard.store import profiles
 from trainyard.study import catalog
 from trainyard.study.study import Study
@@ -50,7 +50,7 @@ def test_a_policy_that_cannot_run_the_example_says_why(visit: Open, tiny: Study,
     def fails(name: str) -> None:
         raise TrainyardError(f"{name} needs <more>.")
 
-    monkeypatch.setattr(decides, "picture", fails)
+    monkeypatch.setattr(decision_picture, "picture", fails)
     app = opened(visit("policies", tiny), "how/fifo")
     assert "There is no picture: fifo needs \\<more\\>." in texts(app)
 

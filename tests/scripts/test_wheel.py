@@ -56,7 +56,10 @@ def test_a_run_from_the_wheel_outside_the_checkout(installed: Path, tmp_path: Pa
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["runs"][0]["completed"] == 12
-    where = "from trainyard.lessons import reading; from trainyard.replays import reading as replays; print(replays.__file__, len(reading.names()), len(replays.names()))"
+    where = (
+        "from trainyard.lessons import reading; from trainyard.replays import reading as replays; "
+        "print(replays.__file__, len(reading.names()), len(replays.names()))"
+    )
     told = subprocess.run([sys.executable, "-c", where], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout.split()
     assert Path(told[0]).is_relative_to(installed)
     assert told[1:] == [str(len(list((ROOT / "trainyard" / kind).glob("*.toml")))) for kind in ("lessons", "replays")]

@@ -12,7 +12,7 @@ import pytest
 from sim.cluster import Cluster
 from sim.params import Spec
 from sim.trace import Trace
-from trainyard.preflight import preflight as before
+from trainyard.preflight import preflight
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 
@@ -36,7 +36,7 @@ def study(perf: str = "parameter_server", faults: str = "faults", policy: str = 
 
 
 def test_jobs_that_will_run_out_of_memory_without_end_are_told() -> None:
-    assert before.remarks(study(), trace()) == [FOR_EVER]
+    assert preflight.remarks(study(), trace()) == [FOR_EVER]
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def test_jobs_that_will_run_out_of_memory_without_end_are_told() -> None:
     ],
 )
 def test_where_none_will_or_not_without_end_nothing_is_said(of: Study, columns: dict[str, Any]) -> None:
-    assert before.remarks(of, trace(**columns)) == []
+    assert preflight.remarks(of, trace(**columns)) == []
 
 
 def test_nothing_is_said_of_who_cannot_run() -> None:
     costly = study(perf="rigid", policy="dlrover:inner=las(thresholds=1)")
     costly = replace(costly, base=replace(costly.base, overheads=Spec.of("overheads", restart_s=60.0)))
-    assert before.remarks(costly, trace()) == []
+    assert preflight.remarks(costly, trace()) == []

@@ -9,8 +9,8 @@ from sim.errors import ParameterError
 from sim.params import Spec
 from sim.perf.parameter_server import ParameterServer
 from tests.sim.scripted import jobs
-from trainyard.study import plainest
-from trainyard.study.plainest import Part
+from trainyard.results import plainest
+from trainyard.results.plainest import Part
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 

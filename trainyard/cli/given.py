@@ -16,10 +16,10 @@ from sim.errors import TrainyardError
 from sim.params import Spec
 from sim.readers.capacity import cluster_from_trace
 from trainyard.clusters.machines import import_cluster
+from trainyard.results.plainest import AUTO
 from trainyard.store import profiles
 from trainyard.study import catalog
 from trainyard.study.document import parse_json
-from trainyard.study.plainest import AUTO
 from trainyard.study.scenario import NEW_COSTS, READY, RIGID, Scenario, TraceSpec
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study

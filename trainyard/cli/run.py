@@ -19,15 +19,15 @@ from sim.trace import Trace
 from trainyard.cli.given import UsageError, study_of
 from trainyard.cli.verdict import Ran, headline_of
 from trainyard.library import library
-from trainyard.preflight import coverage
-from trainyard.preflight import preflight as before
+from trainyard.preflight import coverage, preflight
+from trainyard.results import plainest
 from trainyard.results.assumed import assumed
 from trainyard.results.headline import Headline
+from trainyard.results.plainest import AUTO
 from trainyard.runs.run import run, summarise
 from trainyard.store import Store, plain, profiles
 from trainyard.store.profiles import RELATIVE
-from trainyard.study import catalog, plainest
-from trainyard.study.plainest import AUTO
+from trainyard.study import catalog
 from trainyard.study.scenario import RIGID, Scenario
 from trainyard.study.study import Study
 from trainyard.text import duration, plural, why_failed
@@ -109,7 +109,7 @@ def command_run(args: argparse.Namespace) -> None:
     trace = changed(source.trace, study.base.trace)
     check_measure(trace, study.base.measure)
     parts = _parts(args, study, trace)
-    said = list(dict.fromkeys(sentence for part in parts for sentence in before.remarks(part.study, trace)))
+    said = list(dict.fromkeys(sentence for part in parts for sentence in preflight.remarks(part.study, trace)))
     sys.stderr.writelines(f"{sentence}\n" for sentence in said)
     _run_all(parts, trace, _folder(args.jobs_out) if args.jobs_out else None)
     skipped = {label: why for part in parts for label, why in part.skipped.items()}

@@ -13,7 +13,6 @@ from sim.params import Spec, parameters
 from sim.perf.model import Needing, Staffed
 from sim.trace import Trace
 from trainyard.clusters import machines
-from trainyard.preflight import preflight as turns
 from trainyard.store import profiles
 from trainyard.study import catalog
 from trainyard.study.study import Study
@@ -105,7 +104,7 @@ def remarks(study: Study, trace: Trace) -> list[str]:
     gpus = int(trace.numbers("num_gpus").max(initial=0.0))
     for label, spec, choice in zip(study.labels, study.allocators, choices, strict=True):
         if not choice.reason:
-            said += [f"{label}: {sentence}" for sentence in (*choice.remarks, *turns.warnings(spec, base.overheads, gpus))]
+            said += [f"{label}: {sentence}" for sentence in (*choice.remarks, *warnings(spec, base.overheads, gpus))]
     if not profiles.is_profiled(base.perf):  # what a profile cannot hold has been said, with the ways out
         said += machines.impossible(trace, base.cluster, catalog.instance("perf", base.perf)).sentences()
     return said + _tried_for_ever(study, trace)

@@ -11,8 +11,9 @@ from sim.overheads import Overheads
 from sim.perf import PerfSpec
 from sim.perf.resizable import Sizing, counted
 from sim.trace import Trace
+from trainyard.results import plainest
 from trainyard.store import Store, profiles
-from trainyard.study import catalog, plainest
+from trainyard.study import catalog
 from trainyard.study.study import Study
 
 

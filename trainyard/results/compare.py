@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sim.errors import ParameterError
 from sim.metrics import change_histogram, distribution
-from trainyard import text as words
+from trainyard import text
 from trainyard.results.bootstrap import FEWEST, interval
 from trainyard.results.metrics_shown import METRICS, Goal, Metric
 
@@ -250,7 +250,7 @@ def counts(outcomes: Sequence[Outcome]) -> pd.DataFrame:
                 "label": outcome.label,
                 "repeats": len(outcome.summaries),
                 **{name: sum(int(one[name]) for one in outcome.summaries) for name in COUNTS},
-                "why": words.why_failed(failed_by),
+                "why": text.why_failed(failed_by),
             }
         )
     return pd.DataFrame(rows)

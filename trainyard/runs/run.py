@@ -187,11 +187,7 @@ def complete(
     """
     trace, perf = load_trace(study.base.trace, store), study.base.perf
     profiles.resolved(perf, store)
-    skipped = {
-        spec: reason
-        for spec in study.allocators
-        if (reason := catalog.allocator(spec, trace, perf).reason)
-    }
+    skipped = {spec: reason for spec in study.allocators if (reason := catalog.allocator(spec, trace, perf).reason)}
     if len(skipped) == len(set(study.allocators)):
         name, reason = study.labels[0], skipped[study.allocators[0]]
         raise ParameterError(f"{name} cannot run here: {reason}")

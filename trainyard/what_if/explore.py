@@ -16,7 +16,7 @@ from sim.metrics.jobs import Mask
 from sim.metrics.occupancy import MOST_ROWS, ORDERS, ROWS_BY, Bars, Occupancy, order
 from sim.metrics.steps import Floats, Ints
 from sim.metrics.why import Case, reasons
-from trainyard.what_if import sentences as telling
+from trainyard.what_if import sentences
 from trainyard.what_if.reasons import Reason, Reasons
 from trainyard.what_if.recording import Book, opened
 
@@ -177,7 +177,7 @@ def moment(book: Book, t_s: float) -> Moment:
         pieces=pieces,
         largest=int(free.max()) if len(free) else 0,
         unit=book.line.unit,
-        sentence=telling.moment(waiting["gpus"].to_numpy(), pieces, amounts, now.beyond, book.line.unit),
+        sentence=sentences.moment(waiting["gpus"].to_numpy(), pieces, amounts, now.beyond, book.line.unit),
     )
 
 
@@ -268,13 +268,13 @@ def life(book: Book, job: int, window: Window | None = None) -> Life:
     _check_job(book, job)
     lived = lives.spells(book.line, job)
     happened = lives.happenings(book.line, job, lived)
-    teller = telling.Teller(book.clock, book.cluster, book.line.names)
+    teller = sentences.Teller(book.clock, book.cluster, book.line.names)
     events = pd.DataFrame({"t_s": [one.t_s for one in happened], "what": [one.what for one in happened], "told": teller.events(happened)})
     t0, t1 = window or (-np.inf, np.inf)
     rows = [(max(s.t0, t0), min(s.t1, t1), s.state, s.gpus, teller.nodes(s), teller.types(s)) for s in lived if s.t0 < t1 and s.t1 > t0]
     return Life(
         id=str(book.trace.frame["job_id"].iloc[job]),
-        facts=telling.facts(book.trace, job),
+        facts=sentences.facts(book.trace, job),
         events=events,
         spells=pd.DataFrame(rows, columns=["t0", "t1", "state", "gpus", "nodes", "types"]),
         told=teller.life(happened),

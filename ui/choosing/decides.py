@@ -6,7 +6,7 @@ import streamlit as st
 
 import charts
 from sim.errors import TrainyardError
-from trainyard.lessons import decision_picture as decides
+from trainyard.lessons import decision_picture
 from trainyard.study.catalog import Choice
 from ui import figure, lookup, state, words
 
@@ -30,12 +30,12 @@ def solve_time(name: str) -> str:
     if shown is None:
         return ""
     found = lookup.gather(shown)
-    return decides.solve_time(entry for spec, entries in zip(shown.allocators, found.entries, strict=True) if spec.name == name for entry in entries)
+    return decision_picture.solve_time(entry for spec, entries in zip(shown.allocators, found.entries, strict=True) if spec.name == name for entry in entries)
 
 
 def _picture(choice: Choice) -> None:
     try:
-        made = decides.picture(choice.name)
+        made = decision_picture.picture(choice.name)
     except TrainyardError as error:
         st.caption(f"There is no picture: {words.plain(str(error))}")
         return

@@ -9,8 +9,9 @@ import streamlit as st
 from sim.errors import TrainyardError
 from sim.params import Spec
 from sim.trace import Trace
+from trainyard.results import plainest
 from trainyard.store import profiles
-from trainyard.study import catalog, plainest
+from trainyard.study import catalog
 from trainyard.study.catalog import Choice
 from trainyard.study.scenario import NEW_COSTS, NO_OVERHEADS
 from trainyard.traces import start

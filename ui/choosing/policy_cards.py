@@ -9,7 +9,7 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from sim.params import Spec
-from trainyard.preflight import preflight as turns
+from trainyard.preflight import preflight
 from trainyard.results import outcomes
 from trainyard.study import catalog
 from trainyard.study.catalog import Choice
@@ -69,7 +69,7 @@ def card(choice: Choice, largest: int = 1) -> None:
         for remark in choice.remarks:
             st.caption(f":material/info: {words.plain(remark)}")
         # Variants may say the same.
-        for warning in dict.fromkeys(text for at in places for text in turns.warnings(mine.study.allocators[at], mine.study.base.overheads, largest)):
+        for warning in dict.fromkeys(text for at in places for text in preflight.warnings(mine.study.allocators[at], mine.study.base.overheads, largest)):
             st.caption(f":material/warning: {words.plain(warning)}")
         if choice.reason:
             st.caption(f":material/block: Cannot run here: {words.plain(choice.reason)}")

@@ -11,8 +11,7 @@ import streamlit as st
 
 import charts
 from sim.errors import TrainyardError
-from trainyard.results import diagnostics as behind
-from trainyard.results import gpu_types
+from trainyard.results import diagnostics, gpu_types
 from trainyard.results.diagnostics import Behind
 from trainyard.results.outcomes import Report, Shown
 from trainyard.traces.sources import load_trace
@@ -94,7 +93,7 @@ def _rows(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 @st.cache_resource(max_entries=24, show_spinner=False)
 def _found(mark: str, _shown: Shown) -> Behind:
     del mark
-    return behind.behind(_shown, load_trace(_shown.study.base.trace, server.store()))
+    return diagnostics.behind(_shown, load_trace(_shown.study.base.trace, server.store()))
 
 
 _HELD: Final = "Held is what jobs asked for and got. What they use is said by the performance model, as a mean of every period of constant size."

@@ -10,8 +10,7 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from trainyard.what_if import explore
-from trainyard.what_if import tables as explored
+from trainyard.what_if import explore, tables
 from trainyard.what_if.explore import Book, Life, Reason
 from ui import figure, words
 from ui.exploring import view
@@ -91,7 +90,7 @@ def _typed(book: Book) -> None:
     wanted = str(st.session_state["explore/id"]).strip()
     if not wanted:
         return
-    job = explored.job_row(book.trace, wanted)
+    job = tables.job_row(book.trace, wanted)
     if job is None:
         st.session_state["explore/unknown"] = wanted[:80]
     else:

@@ -11,8 +11,7 @@ import streamlit as st
 
 import charts
 from trainyard.results.outcomes import Report, Shown
-from trainyard.what_if import explore
-from trainyard.what_if import tables as explored
+from trainyard.what_if import explore, tables
 from trainyard.what_if.explore import Book, Occupancy
 from ui import figure, words
 from ui.comparing import comparison
@@ -58,7 +57,7 @@ def occupancy(scene: Scene) -> int:
         st.caption("No machine of this cluster can be shown.")
         return charts.label_px([])
     order = explore.order(first, sort)
-    told = explored.row_names(first)
+    told = tables.row_names(first)
     labels = charts.row_labels([told[at] for at in order])
     differs = picture == _DIFFERENCE
     grids = _grids(found, order, differs=differs)
@@ -96,9 +95,9 @@ def _occupancy(key: str, window: tuple[float, float], by: str, within: str, _boo
 
 def _grids(found: Mapping[str, Occupancy], order: Sequence[int], *, differs: bool) -> list[charts.Grid]:
     if not differs:
-        return charts.thinned([charts.Grid(title, *explored.shares(one, order)) for title, one in found.items()])
+        return charts.thinned([charts.Grid(title, *tables.shares(one, order)) for title, one in found.items()])
     (title, first), (other, second) = found.items()
-    return charts.thinned([charts.Grid(f"{title} minus {other}", *explored.differing(first, second, order))])
+    return charts.thinned([charts.Grid(f"{title} minus {other}", *tables.differing(first, second, order))])
 
 
 def _clicked(names: Mapping[str, str], *, is_node: bool) -> None:
@@ -117,7 +116,7 @@ def _question(scene: Scene, found: Occupancy, *, differs: bool) -> str:
 
 
 def _alt(scene: Scene, found: Mapping[str, Occupancy]) -> str:
-    told = "; ".join(f"{title} {words.share(explored.in_use(one))}" for title, one in found.items())
+    told = "; ".join(f"{title} {words.share(tables.in_use(one))}" for title, one in found.items())
     begin, end = map(scene.book.clock.at, scene.window)
     return f"{next(iter(found.values())).unit}s in use, mean from {begin} to {end}: {told}."
 
@@ -138,7 +137,7 @@ def _caption(scene: Scene, found: Occupancy, by: str, grids: Sequence[charts.Gri
 
 
 def _table(found: Mapping[str, Occupancy], order: Sequence[int]) -> pd.DataFrame:
-    rows = explored.rows_table(found, order)
+    rows = tables.rows_table(found, order)
     shares = [name for name in rows.columns if name.startswith(("in_use ", "down "))]
     told = rows.assign(**{name: rows[name].map(words.share) for name in shares})
     unit = f"{next(iter(found.values())).unit}s"

@@ -9,8 +9,7 @@ import pandas as pd
 import streamlit as st
 
 import charts
-from trainyard.what_if import explore
-from trainyard.what_if import tables as explored
+from trainyard.what_if import explore, tables
 from trainyard.what_if.explore import Bars, Book
 from ui import figure, words
 from ui.exploring import view
@@ -26,7 +25,7 @@ def draw(scene: Scene) -> None:
 
 
 def _node(scene: Scene) -> None:
-    sizes, unit = explored.node_sizes(scene.book.cluster)
+    sizes, unit = tables.node_sizes(scene.book.cluster)
     if not sizes:
         st.caption("The cores of these nodes are not modelled, so there are no bars to draw.")
         return

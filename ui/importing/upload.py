@@ -105,7 +105,10 @@ def at_hand() -> bool:
 
 
 def look(data: bytes = b"") -> Any:
-    """Return the beginning of the file of this session as `trainyard.traces.intake.look` does, None if it cannot be opened; remembered until another file comes."""
+    """Return the beginning of the file of this session as `trainyard.traces.intake.look` does; remembered until another file comes.
+
+    None if it cannot be opened.
+    """
     upload, mark = state.desk().upload, st.session_state.get("taken_file")
     if upload is None:
         return None

@@ -8,8 +8,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from trainyard.lessons import classes
-from trainyard.lessons import reading as lessons
+from trainyard.lessons import classes, reading
 from trainyard.lessons.classes import Group
 from trainyard.lessons.reading import Lesson, Setup
 from ui import place, server, words
@@ -32,7 +31,7 @@ def group() -> Group | None:
         return None
     for parameter in (CLASS, LESSON, SEED, JOBS, OF):
         place.put(parameter, place.asked(parameter))
-    return Group(name, _whole(LESSON, 99), _whole(SEED, lessons.MOST_SEED), _whole(JOBS, 10**6), _whole(OF, MOST_STUDENTS))
+    return Group(name, _whole(LESSON, 99), _whole(SEED, reading.MOST_SEED), _whole(JOBS, 10**6), _whole(OF, MOST_STUDENTS))
 
 
 def setup(lesson: Lesson, fixed: Group | None) -> Setup:
@@ -40,8 +39,8 @@ def setup(lesson: Lesson, fixed: Group | None) -> Setup:
     if not lesson.made:
         return Setup()
     jobs = fixed.jobs if fixed is not None else _whole(JOBS, 10**6)
-    bounded = min(max(jobs, lessons.FEWEST_JOBS), lesson.jobs) if jobs else 0
-    return Setup(fixed.seed if fixed is not None else _whole(SEED, lessons.MOST_SEED), 0 if bounded == lesson.jobs else bounded)
+    bounded = min(max(jobs, reading.FEWEST_JOBS), lesson.jobs) if jobs else 0
+    return Setup(fixed.seed if fixed is not None else _whole(SEED, reading.MOST_SEED), 0 if bounded == lesson.jobs else bounded)
 
 
 def banner(lesson: Lesson, one: Group, made: Setup) -> None:
@@ -59,7 +58,7 @@ def choose(lesson: Lesson, made: Setup) -> None:
         return
     st.session_state["lesson_seed"] = made.seed
     st.number_input(
-        "Seed of the lesson", 0, lessons.MOST_SEED, key="lesson_seed", on_change=_reseed, width=200, help="Another seed makes other jobs of the same kind."
+        "Seed of the lesson", 0, reading.MOST_SEED, key="lesson_seed", on_change=_reseed, width=200, help="Another seed makes other jobs of the same kind."
     )
 
 
@@ -88,9 +87,9 @@ def form(lesson: Lesson, made: Setup) -> None:
         with st.container(horizontal=True):
             name = st.text_input("Name of the class", max_chars=classes.MOST_CHARACTERS, key="class_name", placeholder="7b")
             of = st.number_input("Students", 0, MOST_STUDENTS, 0, key="class_of", help="0 = not said.")
-            seed = st.number_input("Seed", 0, lessons.MOST_SEED, made.seed, key="class_seed", disabled=not lesson.made)
-            most = lesson.jobs or lessons.FEWEST_JOBS
-            jobs = st.number_input("Most jobs", lessons.FEWEST_JOBS, most, most, step=50, key="class_jobs", disabled=not lesson.made)
+            seed = st.number_input("Seed", 0, reading.MOST_SEED, made.seed, key="class_seed", disabled=not lesson.made)
+            most = lesson.jobs or reading.FEWEST_JOBS
+            jobs = st.number_input("Most jobs", reading.FEWEST_JOBS, most, most, step=50, key="class_jobs", disabled=not lesson.made)
         if not name.strip():
             st.caption("The link appears here when the class has a name.")
             return

@@ -8,8 +8,7 @@ from typing import Final
 import streamlit as st
 
 from sim.errors import TrainyardError
-from trainyard.lessons import numbers as lesson_numbers
-from trainyard.lessons import reading as known
+from trainyard.lessons import numbers, reading
 from trainyard.lessons.classes import Group
 from trainyard.lessons.reading import Lesson, Setup
 from trainyard.results.outcomes import Shown
@@ -95,7 +94,7 @@ def draw() -> None:
 
 def _chosen(group: Group | None) -> Lesson | None:
     """Draw the list and return what is chosen in it; the address leads."""
-    every = {lesson.number: lesson for lesson in known.lessons()}
+    every = {lesson.number: lesson for lesson in reading.lessons()}
     asked = place.asked(LESSON) or "0"
     found = every.get(int(asked)) if asked.isascii() and asked.isdecimal() and len(asked) < 3 else None
     if found is None:
@@ -168,7 +167,7 @@ def _start(lesson: Lesson, setup: Setup, turn: Turn) -> None:
 
 @st.cache_resource(max_entries=128, show_spinner=False)
 def _studies(name: str, setup: Setup) -> tuple[Study, ...]:
-    return known.load(name).studies(setup)
+    return reading.load(name).studies(setup)
 
 
 def _found(lesson: Lesson, setup: Setup, turn: Turn) -> tuple[Shown, ...] | None:
@@ -210,14 +209,14 @@ def _progress(of: tuple[int, Setup]) -> None:
 @st.cache_resource(max_entries=256, show_spinner=False)
 def _numbers(name: str, mark: str, _shown: tuple[Shown, ...]) -> dict[str, float]:
     del mark
-    lesson = known.load(name)
-    return lesson_numbers.compute(lesson.numbers, lesson.values, _shown)
+    lesson = reading.load(name)
+    return numbers.compute(lesson.numbers, lesson.values, _shown)
 
 
 def _reveal(lesson: Lesson, turn: Turn, first: Setup, shown: tuple[Shown, ...], other: tuple[Shown, ...] | None) -> None:
     found = _numbers(lesson.name, "|".join(one.mark for one in shown), shown)
-    told = lesson_numbers.told(lesson.numbers, found)
-    _verdict(lesson, turn, known.right(lesson, found), told)
+    told = numbers.told(lesson.numbers, found)
+    _verdict(lesson, turn, reading.right(lesson, found), told)
     finding = lesson.notice.format_map(told)
     st.markdown(finding)
     if lesson.steps:
@@ -227,7 +226,7 @@ def _reveal(lesson: Lesson, turn: Turn, first: Setup, shown: tuple[Shown, ...], 
     runs, columns = [Ran("", shown)], {"": told}
     if other is not None and lesson.change is not None:
         names = (lesson.change.options[lesson.change.first], lesson.change.options[turn.option])
-        changed = lesson_numbers.told(lesson.numbers, _numbers(lesson.name, "|".join(one.mark for one in other), other))
+        changed = numbers.told(lesson.numbers, _numbers(lesson.name, "|".join(one.mark for one in other), other))
         runs, columns = [Ran(names[0], shown), Ran(names[1], other)], {names[0]: told, names[1]: changed}
         st.markdown(f"**{words.plain(names[1])}:** {lesson.notice.format_map(changed)}")
     lesson_figures.draw(lesson, runs, finding)
@@ -277,7 +276,7 @@ def _onward(lesson: Lesson, setup: Setup) -> None:
             if st.button(f"Open on {PAGES[name]}", key=f"open_{name}", icon=":material/open_in_new:", type="primary" if primary else "secondary"):
                 _open(lesson.opened(setup), name)
         following = lesson.number + 1
-        if any(one.number == following for one in known.lessons()) and not place.asked(classroom.CLASS):
+        if any(one.number == following for one in reading.lessons()) and not place.asked(classroom.CLASS):
             st.button("Next lesson", key="next_lesson", icon=":material/arrow_forward:", on_click=_next, args=(following,))
 
 

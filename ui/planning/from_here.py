@@ -23,8 +23,7 @@ from trainyard.sweeps import telling
 from trainyard.text import Clock
 from trainyard.traces.sources import load_trace
 from trainyard.what_if import branch as from_here
-from trainyard.what_if import branch_diff as since
-from trainyard.what_if import tables as explored
+from trainyard.what_if import branch_diff, tables
 from trainyard.what_if.branch import Branch, FromHere, Turn
 from trainyard.what_if.branch_diff import HERE, WAS, After
 from ui import figure, lookup, owner, place, server, state, words
@@ -123,7 +122,7 @@ def _instant(entry: Entry, end_s: float) -> float:
     """Draw the instant as a slider and as a number; return it, in seconds."""
     asked = view.number(view.INSTANT)
     least_s = min(1.0, end_s / 2)
-    at_s = min(max(explored.busiest_s(entry.chart("queue")) if asked is None else asked, least_s), max(end_s - least_s, least_s))
+    at_s = min(max(tables.busiest_s(entry.chart("queue")) if asked is None else asked, least_s), max(end_s - least_s, least_s))
     unit_s, unit = charts.TimeAxis(0.0, max(end_s, 1.0)).unit
     st.session_state[_SLIDER] = st.session_state[_TYPED] = at_s / unit_s
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -297,7 +296,7 @@ def _results(recipe: FromHere) -> None:
     found = _after(f"{was.key} {here.key}", branch, was, here, clock)
     st.subheader(words.plain(found.sentence), anchor=False)
     _figure(branch, (was, here), found, end_s, clock)
-    figure.table(since.lines(found), "trainyard-from-here-on")
+    figure.table(branch_diff.lines(found), "trainyard-from-here-on")
     st.caption(words.plain(_notes(branch, found)))
     _elsewhere(branch)
 
@@ -305,7 +304,7 @@ def _results(recipe: FromHere) -> None:
 def _figure(branch: Branch, entries: tuple[Entry, Entry], found: After, end_s: float, clock: Clock) -> None:
     at_s, axis = branch.turn.at_s, charts.TimeAxis(0.0, max(end_s, 1.0))
     style = charts.policy_style([WAS, HERE], WAS)
-    frames = since.frames(*entries)
+    frames = branch_diff.frames(*entries)
     key = ("from_here", entries[0].key, entries[1].key, at_s)
     drawn = figure.kept(key, lambda: charts.parted(frames, style, axis, at_s, "Who waits, and how busy are the GPUs?"))
     figure.draw(
@@ -348,4 +347,4 @@ def _elsewhere(branch: Branch) -> None:
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _after(keys: str, _branch: Branch, _was: Entry, _here: Entry, _clock: Clock) -> After:
     del keys
-    return since.after(_branch, _was, _here, _clock)
+    return branch_diff.after(_branch, _was, _here, _clock)

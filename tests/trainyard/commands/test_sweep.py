@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from trainyard.__main__ import main
-from trainyard.runs import workers as crew
+from trainyard.runs import workers
 from trainyard.runs.task import Baggage, Numbers, run_numbers
 
 Call = Callable[..., tuple[int, str, str]]
@@ -81,7 +81,7 @@ def test_a_sweep_is_a_table_with_what_failed_and_then_nothing_is_run_again(kept:
     assert lines[2].endswith("- (3 failed)")
     assert "6 runs failed: recorded cannot run here: " in out
     assert "27 runs, 0 of them known before" in out
-    monkeypatch.setattr(crew, "run_numbers", None)
+    monkeypatch.setattr(workers, "run_numbers", None)
     code, out, err = call("sweep", "plain.json", "--set", "repeats=3", "--axis", "trace.load=0.8..1.2:3", "--metric", "utilisation", "--executor", "inline")
     assert (code, err) == (0, "")
     assert "18 runs, 18 of them known before" in out
@@ -107,7 +107,7 @@ def test_runs_that_fail_end_with_1_and_a_sentence_unless_their_policy_refuses(ca
             raise MemoryError
         return run_numbers(document, address, baggage)
 
-    monkeypatch.setattr(crew, "run_numbers", broken)
+    monkeypatch.setattr(workers, "run_numbers", broken)
     code, out, err = call("sweep", "plain.json", "--axis", "seed=700,701", "--executor", "inline")
     assert code == 1
     assert "2 runs failed: " in out
@@ -167,7 +167,7 @@ def test_interrupted_is_130_and_resume_goes_on_with_the_last_or_the_named_one(ca
         return bool(run._over.wait(timeout_s))
 
     with monkeypatch.context() as patch:
-        patch.setattr(crew, "run_numbers", some)
+        patch.setattr(workers, "run_numbers", some)
         patch.setattr("trainyard.runs.progress.UnderWay.wait", pressed)
         code, out, err = call(*arguments, "--json")
     body = json.loads(out)

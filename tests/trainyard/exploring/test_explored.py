@@ -14,7 +14,7 @@ from sim.metrics.occupancy import Occupancy
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import load_trace
-from trainyard.what_if import tables as explored
+from trainyard.what_if import tables
 
 
 def picture(used: list[list[float]], down: list[list[float]] | None = None) -> Occupancy:
@@ -35,29 +35,29 @@ BASE = picture([[4, 4], [4, 0]], [[0, 0.5], [0, 0]])
 
 
 def test_shares_are_of_the_size_of_the_row_in_the_order_asked_for() -> None:
-    used, down = explored.shares(POLICY, [1, 0])
+    used, down = tables.shares(POLICY, [1, 0])
     assert used.tolist() == [[0, 0.5], [1, 0.5]]
     assert down.tolist() == [[1, 0], [0, 0]]
     assert used.dtype == np.float32
-    assert explored.in_use(POLICY) == pytest.approx((6 + 1) / 12)
+    assert tables.in_use(POLICY) == pytest.approx((6 + 1) / 12)
 
 
 def test_a_difference_is_of_the_size_and_hatched_where_either_is_down() -> None:
-    used, down = explored.differing(POLICY, BASE, [0, 1])
+    used, down = tables.differing(POLICY, BASE, [0, 1])
     assert used.tolist() == [[0.5, 0], [-1, 0.5]]
     assert down.tolist() == [[0, 0.5], [1, 0]]
     with pytest.raises(ParameterError, match="same machines"):
-        explored.differing(POLICY, replace(BASE, rows=("x", "y")), [0, 1])
+        tables.differing(POLICY, replace(BASE, rows=("x", "y")), [0, 1])
 
 
 def test_rows_are_named_by_what_tells_them_apart() -> None:
-    assert explored.row_names(POLICY) == ["big · 8 × a100", "old-v100 · 4 GPUs"]
-    assert explored.row_names(replace(POLICY, size=np.array([8.0, 8.0]))) == ["big · a100", "old-v100"]
-    assert explored.row_names(replace(POLICY, size=np.array([8.0, 8.0]), kinds=("a100", "a100"))) == ["big", "old-v100"]
+    assert tables.row_names(POLICY) == ["big · 8 × a100", "old-v100 · 4 GPUs"]
+    assert tables.row_names(replace(POLICY, size=np.array([8.0, 8.0]))) == ["big · a100", "old-v100"]
+    assert tables.row_names(replace(POLICY, size=np.array([8.0, 8.0]), kinds=("a100", "a100"))) == ["big", "old-v100"]
 
 
 def test_the_table_has_means_of_the_window_per_policy() -> None:
-    table = explored.rows_table({"A": POLICY, "B": BASE}, [1, 0])
+    table = tables.rows_table({"A": POLICY, "B": BASE}, [1, 0])
     assert table["row"].tolist() == ["old-v100", "big"]
     assert table["size"].tolist() == [4, 8]
     assert table["in_use A"].tolist() == [0.25, 0.75]
@@ -67,20 +67,20 @@ def test_the_table_has_means_of_the_window_per_policy() -> None:
 
 
 def test_nodes_have_gpus_or_else_cores() -> None:
-    assert explored.node_sizes(Cluster.parse("1x8:a100,1x4:v100"))[1] == "GPU"
-    assert sorted(explored.node_sizes(Cluster.parse("1x8:a100,1x4:v100"))[0].values()) == [4, 8]
-    sizes, unit = explored.node_sizes(Cluster.parse("2x0:cpu/96c/384g"))
+    assert tables.node_sizes(Cluster.parse("1x8:a100,1x4:v100"))[1] == "GPU"
+    assert sorted(tables.node_sizes(Cluster.parse("1x8:a100,1x4:v100"))[0].values()) == [4, 8]
+    sizes, unit = tables.node_sizes(Cluster.parse("2x0:cpu/96c/384g"))
     assert (set(sizes.values()), unit) == ({96}, "core")
 
 
 def test_the_busiest_instant_is_in_the_middle_of_the_step_in_which_most_wait() -> None:
     queue = pd.DataFrame({"t_s": [0.0, 10, 30, 60], "waiting": [1.0, 5, 2, 9]})  # the last row only closes the line
-    assert explored.busiest_s(queue) == 20
-    assert explored.busiest_s(queue.iloc[:1]) == 0
+    assert tables.busiest_s(queue) == 20
+    assert tables.busiest_s(queue.iloc[:1]) == 0
 
 
 def test_a_job_is_found_by_its_id_letter_by_letter() -> None:
     trace = load_trace(TraceSpec(f"sample:{list(SAMPLES)[-1]}"))
     name = str(trace.frame["job_id"].iloc[3])
-    assert explored.job_row(trace, name) == 3
-    assert explored.job_row(trace, f"{name} ") is None
+    assert tables.job_row(trace, name) == 3
+    assert tables.job_row(trace, f"{name} ") is None

@@ -15,7 +15,7 @@ from trainyard.runs.run import keep, key_of, run
 from trainyard.store import Entry, Store
 from trainyard.text import Clock
 from trainyard.what_if import branch as from_here
-from trainyard.what_if import branch_diff as since
+from trainyard.what_if import branch_diff
 from trainyard.what_if.branch import Branch, Turn
 from trainyard.what_if.branch_diff import HERE, WAS, After
 
@@ -32,7 +32,7 @@ def stored(branch: Branch, trace: Trace, store: Store) -> tuple[Entry, Entry]:
 
 
 def told(branch: Branch, trace: Trace, store: Store) -> After:
-    return since.after(branch, *stored(branch, trace, store), Clock())
+    return branch_diff.after(branch, *stored(branch, trace, store), Clock())
 
 
 def test_another_policy_by_hand(store: Store) -> None:
@@ -48,7 +48,7 @@ def test_another_policy_by_hand(store: Store) -> None:
     # Waits as it was: 0, 95, 120; from here on: 0, 105, 70.
     assert rows.loc["not finished then", ["wait_mean_s_was", "wait_mean_s"]].tolist() == pytest.approx([215 / 3, 175 / 3])
     assert rows.loc["came later", ["jct_mean_s_was", "jct_mean_s", "jct_mean_s_change"]].tolist() == pytest.approx([130, 80, 80 / 130 - 1])
-    table = since.lines(found)
+    table = branch_diff.lines(found)
     assert table.columns.tolist() == ["Of", "Metric", WAS, HERE, "Change"]
     assert table.iloc[2].tolist() == ["3 not finished then", "Mean wait", "72 s", "58 s", "−19 %"]
     assert table[table["Of"] == "Whole run"]["Metric"].tolist()[:1] == ["Makespan"]
@@ -63,7 +63,7 @@ def test_a_node_that_comes_by_hand(store: Store) -> None:
     assert branch.study is None
     was, here = stored(branch, trace_of(rows), store)
     assert here.jobs()["outcome"].tolist() == ["completed", "completed", "impossible", "completed"]
-    found = since.after(branch, was, here, Clock())
+    found = branch_diff.after(branch, was, here, Clock())
     assert (found.only_was, found.only_here) == (0, 1)
     assert found.jobs[["jobs", "both"]].iloc[0].tolist() == [3, 2]
     assert found.jobs["wait_mean_s"].iloc[0] == pytest.approx(15 / 2)
@@ -100,7 +100,7 @@ def test_jobs_that_are_never_completed_any_more_are_part_of_the_finding(store: S
 def test_series_of_both(store: Store) -> None:
     trace = trace_of([{"submit_time_s": at, "num_gpus": 1, "duration_s": 100.0} for at in (0.0, 5.0, 30.0)])
     branch = from_here.branch(study_on(Cluster.parse("1x1:v100")), 0, Turn(20.0, added=((0, 1),)))
-    drawn = since.frames(*stored(branch, trace, store))
+    drawn = branch_diff.frames(*stored(branch, trace, store))
     assert list(drawn["queue"]) == list(drawn["utilisation"]) == [WAS, HERE]
     assert drawn["capacity"][HERE]["total"].max() == pytest.approx(2)
 

@@ -13,7 +13,7 @@ import pytest
 
 from sim.errors import ParameterError
 from trainyard.lessons import numbers as lesson_numbers
-from trainyard.lessons import reading as lessons
+from trainyard.lessons import reading
 from trainyard.lessons.numbers import Number
 from trainyard.lessons.reading import Lesson, Setup, read_lesson
 from trainyard.results import outcomes
@@ -22,8 +22,8 @@ from trainyard.runs.run import run_to_store
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
 
-NAMES = lessons.names()
-TEACHING = [name for name in NAMES if lessons.load(name).made]
+NAMES = reading.names()
+TEACHING = [name for name in NAMES if reading.load(name).made]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def ran(lesson: Lesson, setup: Setup, store: Store) -> tuple[Shown, ...]:
 
 
 def test_there_are_seven_in_order_and_each_has_one_question() -> None:
-    every = lessons.lessons()
+    every = reading.lessons()
     assert [lesson.number for lesson in every] == list(range(7))
     assert [lesson.name[0] for lesson in every] == [str(number) for number in range(7)]
     for lesson in every:
@@ -59,14 +59,14 @@ COMES_OUT = (
 
 @pytest.mark.parametrize(("name", "answer"), list(zip(NAMES, COMES_OUT, strict=True)))
 def test_exactly_one_answer_is_right_and_the_texts_quote_the_run(name: str, answer: str, store: Store) -> None:
-    lesson = lessons.load(name)
+    lesson = reading.load(name)
     shown = ran(lesson, Setup(), store)
     found = lesson_numbers.compute(lesson.numbers, lesson.values, shown)
     assert all(math.isfinite(value) for value in found.values())
     value = found[lesson.decides]
     starts = [-math.inf, *(answer.below for answer in lesson.answers)]
     fits = [at for at, answer in enumerate(lesson.answers) if starts[at] <= value < answer.below]
-    assert fits == [lessons.right(lesson, found)]
+    assert fits == [reading.right(lesson, found)]
     assert lesson.answers[fits[0]].text == answer
     told = lesson_numbers.told(lesson.numbers, found)
     text = f"{lesson.notice} {lesson.answers[fits[0]].why}"
@@ -83,16 +83,16 @@ def test_exactly_one_answer_is_right_and_the_texts_quote_the_run(name: str, answ
 
 @pytest.mark.parametrize("name", TEACHING[1:3])
 def test_runs_are_small_and_another_seed_has_an_answer_too(name: str, store: Store) -> None:
-    lesson = lessons.load(name)
+    lesson = reading.load(name)
     shown = ran(lesson, Setup(seed=1, jobs=100), store)
     found = lesson_numbers.compute(lesson.numbers, lesson.values, shown)
     assert {entry.summary["jobs"] for place in shown for entries in place.entries for entry in entries} == {100}
-    assert math.isnan(found[lesson.decides]) == (lessons.right(lesson, found) is None)
+    assert math.isnan(found[lesson.decides]) == (reading.right(lesson, found) is None)
 
 
 @pytest.mark.parametrize("name", TEACHING)
 def test_a_change_changes_the_runs_and_the_first_option_nothing(name: str) -> None:
-    lesson = lessons.load(name)
+    lesson = reading.load(name)
     change = lesson.change
     assert change is not None
     first = lesson.studies(Setup())
@@ -101,16 +101,16 @@ def test_a_change_changes_the_runs_and_the_first_option_nothing(name: str) -> No
 
 
 def test_only_the_lesson_on_buying_goes_on_to_plan() -> None:
-    assert [one.number for one in lessons.lessons() if one.plans] == [6]
+    assert [one.number for one in reading.lessons() if one.plans] == [6]
 
 
 def test_seed_and_size_reach_the_jobs_but_a_sample_stays_as_it_is() -> None:
-    made = lessons.load(TEACHING[0])
+    made = reading.load(TEACHING[0])
     study = made.study(0, Setup(seed=7, jobs=60))
     assert "seed=7" in study.base.trace.source
     assert "jobs=60" in study.base.trace.source
     assert made.study(0, Setup(jobs=10**6)) == made.study(0, Setup())
-    sample = lessons.load(NAMES[0])
+    sample = reading.load(NAMES[0])
     assert sample.jobs == 0
     assert sample.study(0, Setup(seed=7, jobs=60)).scenarios() == sample.study(0, Setup()).scenarios()
 
@@ -299,4 +299,4 @@ def test_a_wrong_file_is_one_sentence_that_names_it(tmp_path: Path, old: str, ne
 
 def test_an_unknown_lesson_is_a_sentence() -> None:
     with pytest.raises(ParameterError, match="There is no lesson 'x'"):
-        lessons.load("x")
+        reading.load("x")
