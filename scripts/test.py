@@ -1,4 +1,4 @@
-"""Run the tests: `python3 scripts/test.py [arguments of pytest]`; without arguments the whole suite on two processes."""
+"""Run the tests: the fast tier, `--all` for the slow one after it, or `[arguments of pytest]`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,32 @@ from pathlib import Path
 
 from _venv import DEV, ROOT, prepare
 
-# A file stays in one process and in its order, so that its servers and workers are made once; files go in the order of the folders, the long ones first.
-WHOLE_SUITE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+# A file stays in one process and in its order, so that its servers and workers are made once;
+# files go in the order of the folders, the long ones first.
+SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+FAST = (*SIDE_BY_SIDE, "-m", "not slow")
+SLOW = (*SIDE_BY_SIDE, "-m", "slow")
 
 
-def test_command(python: Path, arguments: Sequence[str]) -> list[str]:
-    """Return the command line; whatever the user adds goes to pytest as it is, in one process."""
-    return [str(python), "-m", "pytest", *(arguments or WHOLE_SUITE)]
+def test_commands(python: Path, arguments: Sequence[str]) -> list[list[str]]:
+    """Return the command lines, to be run until one fails.
+
+    What the user adds goes to pytest as it is, in one process.
+    """
+    if list(arguments) == ["--all"]:
+        chosen: list[Sequence[str]] = [FAST, SLOW]
+    else:
+        chosen = [arguments or FAST]
+    return [[str(python), "-m", "pytest", *one] for one in chosen]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prepare the environment and run pytest in it."""
-    return subprocess.run(test_command(prepare(DEV), arguments), cwd=ROOT, check=False).returncode
+    for command in test_commands(prepare(DEV), arguments):
+        failed = subprocess.run(command, cwd=ROOT, check=False).returncode
+        if failed:
+            return failed
+    return 0
 
 
 if __name__ == "__main__":

@@ -29,12 +29,16 @@ sys.exit(start.main(sys.argv[1:]))
 
 
 def test_test_passes_its_arguments_to_pytest(launcher: Load) -> None:
-    command = launcher("test").test_command(Path("python"), ["-k", "mine"])
+    [command] = launcher("test").test_commands(Path("python"), ["-k", "mine"])
     assert command == ["python", "-m", "pytest", "-k", "mine"]
 
 
 def test_test_without_arguments_runs_everything_on_two_processes(launcher: Load) -> None:
-    assert launcher("test").test_command(Path("python"), [])[3:] == ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    [fast] = launcher("test").test_commands(Path("python"), [])
+    side_by_side = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    assert fast[3:] == [*side_by_side, "-m", "not slow"]
+    both = launcher("test").test_commands(Path("python"), ["--all"])
+    assert both == [fast, [*fast[:-1], "slow"]]
 
 
 def test_bench_passes_its_arguments_on(launcher: Load, monkeypatch: pytest.MonkeyPatch) -> None:

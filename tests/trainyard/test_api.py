@@ -1,0 +1,136 @@
+"""The public face: what a notebook or a script needs, from one import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import trainyard as ty
+
+HEAVY = ("pulp", "highspy", "scipy", "sklearn", "streamlit", "plotly", "psutil")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> ty.Comparison:
+    jobs = pd.DataFrame(
+        {
+            "job_id": ["a", "b", "c"],
+            "submit_time_s": [0.0, 10.0, 20.0],
+            "num_gpus": [1, 2, 1],
+            "duration_s": [100.0, 50.0, 10.0],
+        }
+    )
+    store = tmp_path_factory.mktemp("store")
+    return ty.compare(jobs, "1x2:v100", ["fifo:head=block", "easy", "recorded"], store=store)
+
+
+def test_a_comparison_by_hand(study: ty.Comparison) -> None:
+    # On two GPUs b (2) waits for a until 100 and runs to 150. Under FIFO c comes after it, at 150;
+    # EASY starts c at 20, because it ends before 100.
+    assert study.jobs("fifo:head=block")["finish_s"].tolist() == [100.0, 150.0, 160.0]
+    assert study.jobs("easy")["finish_s"].tolist() == [100.0, 150.0, 30.0]
+    means = study.table()["jct_mean_s"]["value"].tolist()
+    assert means == pytest.approx([(100 + 140 + 140) / 3, (100 + 140 + 10) / 3])
+
+
+def test_who_cannot_run_is_skipped_with_the_reason(study: ty.Comparison) -> None:
+    [(spec, why)] = study.skipped.items()
+    assert spec.name == "recorded"
+    assert "no recorded start times" in why
+    with pytest.raises(ty.TrainyardError, match="recorded has no result"):
+        study.jobs("recorded")
+
+
+def test_figures_by_name(study: ty.Comparison) -> None:
+    for name in ("queue", "gpus", "jct_cdf"):
+        assert len(study.figure(name).data) > 0
+    with pytest.raises(ty.TrainyardError, match=r"There is no figure 'pie' here. There are queue"):
+        study.figure("pie")
+
+
+def test_files_that_can_be_passed_on(study: ty.Comparison, tmp_path: Path) -> None:
+    page = study.report(tmp_path / "report.html").read_text(encoding="utf-8")
+    assert study.headline.split(".")[0] in page
+    assert study.save(tmp_path / "study.zip").read_bytes()[:2] == b"PK"
+
+
+def test_a_notebook_shows_headline_and_table(study: ty.Comparison) -> None:
+    shown = study._repr_html_()
+    assert shown.startswith("<p><b>")
+    assert "jct_mean_s" in shown
+
+
+def test_traces_say_what_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_text(
+        "job_id,submit_time_s,num_gpus,duration_s\na,0,1,3600\nb,3600,3,7200\nc,x,1,5\n"
+    )
+    trace = ty.read_trace(file)
+    found = trace.summary()
+    assert (found["jobs"], found["left out"], found["most GPUs"]) == (2, 1, 3)
+    assert found["GPU-hours"] == 1 + 3 * 2
+    assert trace.issues["job_id"].tolist() == ["c"]
+    assert list(trace.to_frame()["job_id"]) == ["a", "b"]
+
+
+def test_a_fitted_cluster_holds_the_widest_job_and_the_load() -> None:
+    # 9 jobs of 8 GPUs and an hour, one each hour: 72 GPU-hours over 8 hours at a load of 0.5.
+    frame = pd.DataFrame(
+        {
+            "job_id": [f"j{at}" for at in range(9)],
+            "submit_time_s": [3600.0 * at for at in range(9)],
+            "num_gpus": 8,
+            "duration_s": 3600.0,
+        }
+    )
+    trace = ty.read_trace(frame)
+    assert ty.fit_cluster(trace, load=0.5).gpus == 24  # 72 / 8 / 0.5 = 18, in nodes of 8
+    assert ty.fit_cluster(ty.read_trace(frame.assign(num_gpus=64).head(1))).gpus >= 64
+    with pytest.raises(ty.TrainyardError, match="load = 0 is not above 0"):
+        ty.fit_cluster(trace, load=0)
+
+
+def test_clusters_are_read(tmp_path: Path) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("NodeName=n[1-3] Gres=gpu:a100:4 CPUs=8\n")
+    assert ty.read_cluster(conf).gpus == 12
+    with pytest.raises(ty.TrainyardError, match="cannot be read"):
+        ty.read_cluster(tmp_path / "nowhere.conf")
+
+
+def test_policies_with_the_reason_why_not() -> None:
+    jobs = ty.read_trace("sample:tiny").to_frame().drop(columns="start_time_s", errors="ignore")
+    listed = ty.policies(ty.read_trace(jobs))
+    assert listed.loc["fifo", "reason"] == ""
+    assert listed.loc["dlrover", "title"] == "DLRover"
+    assert "no recorded start times" in listed.loc["recorded", "reason"]
+
+
+@pytest.mark.parametrize(
+    ("allocators", "sentence"), [([], "No policy is named"), (["nobody"], "no allocator 'nobody'")]
+)
+def test_bad_input_is_one_sentence(allocators: list[str], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(ty.TrainyardError, match=sentence):
+        ty.compare("sample:tiny", None, allocators, store=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import trainyard", "import trainyard; trainyard.Cluster", "import allocators.queue.srtf"],
+)
+def test_nothing_heavy_is_loaded_before_it_is_used(statement: str) -> None:
+    code = f"import sys; {statement}; print([name for name in {HEAVY} if name in sys.modules])"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there() -> None:
+    assert len(ty.__all__) <= 20
+    assert all(getattr(ty, name) for name in ty.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = ty.nothing
