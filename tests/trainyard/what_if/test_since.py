@@ -10,7 +10,7 @@ from sim.cluster import Cluster, NodeGroup
 from sim.params import Spec
 from sim.trace import Trace
 from tests.strategies import trace_of
-from tests.trainyard.exploring.test_from_here import FIFO, study_on
+from tests.trainyard.what_if.test_from_here import FIFO, study_on
 from trainyard.runs.run import keep, key_of, run
 from trainyard.store import Entry, Store
 from trainyard.text import Clock
