@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators.elastic.dp import BATCHES, DpElastic, _Turn
-from allocators.elastic.scaling import Market, Option
+from allocators.elastic.scaling import Choices, Market, Option
 from allocators.queue.fifo import Fifo
-from allocators.toolkit import Choices
 from sim.cluster import Cluster
 from sim.contract import Grant, Plan, Shape, Telemetry, View
 from sim.faults import Faults
