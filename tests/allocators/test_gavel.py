@@ -365,10 +365,13 @@ def test_throughput_per_dollar_prefers_the_cheap() -> None:
     assert set(priced.jobs["outcome"]) == set(free.jobs["outcome"]) == {"completed"}
 
 
+ONE_TYPE = "gavel chose no GPU types: all GPUs are v100; the shares are those of its agnostic form."
+
+
 def test_deadlines_that_cannot_be_met_are_told() -> None:
     allocator = Gavel(objective="cost_slo")
     Simulator(trace_of([(0, 1, 1000), (0, 1, 1000)], deadline_s=[1100.0, 1100.0]), ONE, allocator).run()
-    assert allocator.remarks() == (NO_DEADLINES,)
+    assert allocator.remarks() == (ONE_TYPE, NO_DEADLINES)
     assert Gavel(objective="cost_slo").remarks() == ()
 
 
@@ -382,9 +385,9 @@ def test_allox_lets_the_short_go_first_and_tells_of_gangs() -> None:
     allocator = Gavel(objective="allox")
     result = Simulator(trace_of([(0, 1, 5000), (0, 1, 500), (0, 1, 2000)]), ONE, allocator).run()
     assert finishes(result) == [7500.0, 500.0, 2500.0]
-    assert allocator.remarks() == ()
+    assert allocator.remarks() == (ONE_TYPE,)
     Simulator(trace_of([(0, 1, 500), (0, 2, 500)]), Cluster.parse("1x2:v100"), allocator := Gavel(objective="allox")).run()
-    assert allocator.remarks() == (GANGS,)
+    assert allocator.remarks() == (ONE_TYPE, GANGS)
 
 
 def test_time_in_isolation_counts_what_was_done_since() -> None:
