@@ -299,6 +299,7 @@ def test_what_is_blind_to_run_times_decides_the_same_whatever_they_are(text: str
 AGREE = {("mip_elastic", "solver"): {"auto", "highs", "cbc"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_parameter_makes_a_difference(name: str) -> None:
     for info in parameters(REGISTRY[name]):

@@ -286,6 +286,7 @@ def test_first_come_first_served_holds_where_cores_are_short() -> None:
         assert (third >= second) == fifo
 
 
+@pytest.mark.slow
 @given(
     rows=st.lists(st.tuples(st.integers(0, 900), st.integers(1, 4), st.sampled_from(("", "t4", "v100"))), min_size=3, max_size=12),
     cores=st.lists(st.sampled_from((0.0, 4.0, 16.0)), min_size=12, max_size=12),
@@ -435,6 +436,7 @@ def test_an_idle_cluster_is_used_as_the_greedy_policy_does() -> None:
     assert run(lone, "1x16:v100", MipElastic()).jobs["finish_s"].item() == run(lone, "1x16:v100", GreedyElastic()).jobs["finish_s"].item() == 225.0
 
 
+@pytest.mark.slow
 @given(situation=instants(), preempt=st.booleans(), lookahead_s=st.sampled_from((60.0, 300.0, 900.0, 7200.0)))
 @settings(max_examples=100)
 def test_all_solvers_find_the_same_progress(situation: tuple[list[Job], int], preempt: bool, lookahead_s: float) -> None:

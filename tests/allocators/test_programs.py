@@ -110,6 +110,7 @@ def test_ties_are_broken_level_by_level(data: st.DataObject, program: Program) -
         assert sums(solve(program, Solvers(name, EXACT)).at) == best
 
 
+@pytest.mark.slow
 @given(larger())
 @settings(max_examples=200)
 def test_both_agree_with_the_exact_knapsack(program: Program) -> None:

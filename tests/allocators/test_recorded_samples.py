@@ -10,6 +10,7 @@ from sim.simulator import Simulator
 from trainyard.traces.samples import SAMPLES, load_sample
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SAMPLES if load_sample(name)[0].has("start_time_s")])
 def test_the_history_of_a_sample_is_given_back_exactly(name: str) -> None:
     trace, cluster = load_sample(name)

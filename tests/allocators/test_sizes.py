@@ -222,6 +222,7 @@ def run(jobs: Trace, cluster: Cluster, allocator: Any, conditions: Conditions | 
     return Simulator(jobs, cluster, allocator, conditions or Conditions(PowerLaw())).run()
 
 
+@pytest.mark.slow
 @given(
     strategies.traces(),
     strategies.clusters(),

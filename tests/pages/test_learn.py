@@ -260,6 +260,7 @@ def test_the_command_repeats_what_the_page_ran(made: list[Still]) -> None:
     assert "python -m trainyard replay small --seeds 4 --curves" in [code.value for code in at({"tab": "replays"}).code]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pool")
 def test_every_shipped_replay_can_be_opened() -> None:
     for name in trainyard.replays.reading.names():

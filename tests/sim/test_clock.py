@@ -186,6 +186,7 @@ def test_nodes_that_fail_all_the_time_do_not_stop_the_clock() -> None:
     assert result.outages["t0"].diff().dropna().to_numpy() == pytest.approx(STEP_S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "cluster", "rows"),
     [

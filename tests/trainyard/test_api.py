@@ -66,9 +66,7 @@ def test_a_notebook_shows_headline_and_table(study: ty.Comparison) -> None:
 
 def test_traces_say_what_they_are(tmp_path: Path) -> None:
     file = tmp_path / "jobs.csv"
-    file.write_text(
-        "job_id,submit_time_s,num_gpus,duration_s\na,0,1,3600\nb,3600,3,7200\nc,x,1,5\n"
-    )
+    file.write_text("job_id,submit_time_s,num_gpus,duration_s\na,0,1,3600\nb,3600,3,7200\nc,x,1,5\n")
     trace = ty.read_trace(file)
     found = trace.summary()
     assert (found["jobs"], found["left out"], found["most GPUs"]) == (2, 1, 3)
@@ -110,9 +108,7 @@ def test_policies_with_the_reason_why_not() -> None:
     assert "no recorded start times" in listed.loc["recorded", "reason"]
 
 
-@pytest.mark.parametrize(
-    ("allocators", "sentence"), [([], "No policy is named"), (["nobody"], "no allocator 'nobody'")]
-)
+@pytest.mark.parametrize(("allocators", "sentence"), [([], "No policy is named"), (["nobody"], "no allocator 'nobody'")])
 def test_bad_input_is_one_sentence(allocators: list[str], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ty.TrainyardError, match=sentence):
         ty.compare("sample:tiny", None, allocators, store=tmp_path)

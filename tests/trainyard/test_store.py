@@ -105,6 +105,7 @@ def _write(root: str, turn: int) -> str:
     return f"{turn}"
 
 
+@pytest.mark.slow
 def test_writers_in_several_processes(store: Store) -> None:
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert sorted(pool.map(_write, [str(store.root)] * 2, range(2))) == ["0", "1"]

@@ -174,6 +174,7 @@ def test_impossible_options(choice: dict[str, str]) -> None:
     one_sentence(str(caught.value))
 
 
+@pytest.mark.slow
 def test_random_damage_never_escapes_as_another_error() -> None:
     rng = np.random.default_rng(7)
     for path in sorted(FIXTURES.iterdir()):

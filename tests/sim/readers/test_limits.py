@@ -49,6 +49,7 @@ def peak_mb(path: Path, limit: int = 2_000_000_000) -> tuple[float, str]:
     return int(done.stdout) / (1e6 if sys.platform == "darwin" else 1e3), done.stderr
 
 
+@pytest.mark.slow
 def test_a_parquet_file_of_few_huge_cells_is_refused_cheaply(tmp_path: Path) -> None:
     path = tmp_path / "bomb.parquet"
     path.write_bytes(parquet({"job_id": ["x" * 30_000_000] * 20, "submit_time_s": [0] * 20, "num_gpus": [1] * 20, "duration_s": [5] * 20}))

@@ -51,6 +51,7 @@ def test_json_is_a_list_of_rows_with_exactly_the_promised_keys(call: Call) -> No
     assert (third["metric"], third["band"], third["verdict"]) == ("preemptions short at per_h=16", None, "no band")
 
 
+@pytest.mark.slow
 def test_table_for_people_says_published_simulated_and_what_is_known(call: Call) -> None:
     code, out, err = call("all", "--seeds", "2", "--curves")
     assert (code, err) == (0, "")
@@ -83,6 +84,7 @@ def test_remarks_stand_under_the_table_and_never_in_the_json(call: Call, monkeyp
     assert [tuple(row) for row in json.loads(out)] == [ROW_KEYS] * 3
 
 
+@pytest.mark.slow
 def test_bounds_are_rows_of_the_same_keys_and_values_have_units(call: Call, tmp_path: Path) -> None:
     write(tmp_path, BOUNDED)
     trainyard.replays.reading.load.cache_clear()
@@ -109,6 +111,7 @@ def test_what_takes_long_is_said_before_it_begins(call: Call, tmp_path: Path) ->
     assert err == "small: 4 simulations, about 40 s if nothing else runs. Slow here.\n"
 
 
+@pytest.mark.slow
 def test_curves_are_rows_too(call: Call) -> None:
     rows = json.loads(call("small", "--seeds", "1", "--curves", "--json")[1])
     names = [row["metric"] for row in rows]
@@ -137,6 +140,7 @@ def test_bad_input_is_code_2_and_one_sentence(call: Call, arguments: tuple[str, 
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_broken_file_and_a_failing_cell_are_one_sentence(call: Call, tmp_path: Path) -> None:
     write(tmp_path, SMALL.replace('"allocator=sjf"', '"allocator=recorded"'))
     code, out, err = call("small", "--seeds", "1")

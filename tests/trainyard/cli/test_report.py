@@ -36,6 +36,7 @@ def tiny() -> Study:
     return replace(start.sample_study("tiny"), allocators=(Spec("fifo"), Spec("srtf")))
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_run_and_what_is_stored_is_not(call: Call, tiny: Study) -> None:
     code, out, err = call(tiny)
     assert (code, err) == (0, "")
@@ -48,6 +49,7 @@ def test_what_is_missing_is_run_and_what_is_stored_is_not(call: Call, tiny: Stud
     assert Path("made/again.html").stat().st_size > 4_000_000
 
 
+@pytest.mark.slow
 def test_damaged_results_are_made_again(call: Call, tiny: Study, tmp_path: Path) -> None:
     assert call(tiny)[0] == 0
     text = Path("report.html").read_text("utf-8")

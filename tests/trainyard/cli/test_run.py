@@ -388,6 +388,7 @@ def test_lack_of_memory_is_a_sentence(call: Call, monkeypatch: pytest.MonkeyPatc
     assert call(*RUN)[::2] == (1, "Memory ran out. Choose fewer jobs, or a shorter window.\n")
 
 
+@pytest.mark.slow
 def test_two_processes_print_the_same_and_say_nothing_else() -> None:
     arguments = [*RUN, "--allocator", "sjf", "--seed", "7", "--set", "faults.mtbf_h=50", "--set", "belief=noisy", "--json"]
     documents = []
@@ -403,10 +404,11 @@ def test_two_processes_print_the_same_and_say_nothing_else() -> None:
     assert documents[0] == documents[1]
 
 
+@pytest.mark.slow
 def test_interrupting_is_code_130_without_a_traceback(tmp_path: Path) -> None:
     # Where the suite itself runs in the background, interruptions are ignored, and children would inherit that.
     listening = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    child = process("run", "--trace", "sample:week", "--allocator", "fifo", "--set", "repeats=1000", "--jobs-out", str(tmp_path / "out"), **listening)
+    child = process("run", "--trace", "sample:week", "--allocator", "fifo", "--set", "repeats=200", "--jobs-out", str(tmp_path / "out"), **listening)
     while child.poll() is None and not list((tmp_path).glob("out/*.csv")):
         time.sleep(0.05)
     child.send_signal(signal.SIGINT)

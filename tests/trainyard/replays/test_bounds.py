@@ -115,6 +115,7 @@ def test_the_fluid_ideal_is_that_of_the_jobs_that_count() -> None:
     assert fluid(Scenario.from_json(first), trace) == pytest.approx((200, 200))
 
 
+@pytest.mark.slow
 def test_later_jobs_are_looked_at_as_far_as_they_matter() -> None:
     replay = load("gavel-jct")
     at = Scenario.from_json(

@@ -72,6 +72,7 @@ def test_what_was_said_is_kept_with_the_numbers(tmp_path: Path, store: Store) ->
     assert not ReplayRun(replay, 1, curves=False, store=store).recall()
 
 
+@pytest.mark.slow
 def test_one_and_two_workers_give_the_same_and_it_is_kept(tmp_path: Path, store: Store) -> None:
     replay = small(tmp_path)
     one = finished(ReplayRun(replay, workers=1))
@@ -168,6 +169,7 @@ def test_a_folder_that_cannot_be_written_costs_only_the_next_opening(tmp_path: P
     assert "cannot be kept" in caplog.text
 
 
+@pytest.mark.slow
 def test_old_replays_are_removed_when_another_is_kept(tmp_path: Path, store: Store) -> None:
     finished(ReplayRun(small(tmp_path), 1, curves=False, store=store, workers=1))
     old = next((store.root / "replays").iterdir())
