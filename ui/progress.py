@@ -69,7 +69,9 @@ def _told(mine: state.Desk, job: Job) -> str:
     title = words.plain(title_of(job.scenario))
     place = job.place
     if place:
-        return f"{title}: place {place} in the queue"
+        starts_s = job.starts_in_s
+        about = f", starts in about {words.time(starts_s)}" if starts_s >= 1 else ""
+        return f"{title}: place {place} in the queue{about}"
     report = job.progress
     if report is None:
         return f"{title}: starting"

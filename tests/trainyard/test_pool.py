@@ -20,6 +20,7 @@ from trainyard.store import Store
 from trainyard.study.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
+Named = Callable[..., Scenario]
 
 
 @pytest.fixture(scope="module")
@@ -102,12 +103,40 @@ def test_the_queue_says_whose_turn_it_is(pool: Pool, named: Callable[..., Scenar
     assert jobs[2].scenario.seed not in [seed for _, seed, _ in ran(pool.store.root)]
 
 
-def test_the_queue_is_fair_between_watchers(pool: Pool, named: Callable[..., Scenario]) -> None:
-    greedy = [pool.submit(named("sleep 0.3", turn), watcher="greedy") for turn in range(6)]
-    modest = pool.submit(named("sleep 0.3", 10), watcher="modest")
-    assert modest.place == 1
-    assert [job.place for job in greedy[2:]] == [2, 3, 4, 5]
-    for job in (*greedy, modest):
+@pytest.fixture
+def estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the name of a scenario say whether it is a long run."""
+    seconds = {"sleep 60": 100.0, "sleep 0.3": 0.1}
+    monkeypatch.setattr("trainyard.runs.pool.run_seconds", lambda one, *_: seconds[one.name])
+
+
+@pytest.mark.usefixtures("estimated")
+def test_a_short_run_waits_for_nobody_elses_long_ones(pool: Pool, named: Named) -> None:
+    long = [pool.submit(named("sleep 60", turn), watcher="one") for turn in range(4)]
+    own = pool.submit(named("sleep 0.3", 8), watcher="one")
+    assert [job.place for job in (*long, own)] == [0, 0, 1, 2, 3]
+    # Two of 100 s are under way; before the third about 200 s have to pass on two processes.
+    assert long[2].starts_in_s == pytest.approx(100, abs=5)
+    assert own.starts_in_s == pytest.approx(200, abs=5)
+    short = [pool.submit(named("sleep 0.3", turn), watcher="two") for turn in (10, 11)]
+    assert [job.place for job in short] == [0, 1]
+    assert wait_all(short, 20)
+    assert [job.state for job in short] == ["done", "done"]
+    assert own.state == "waiting"
+    for job in (*long, own):
+        job.cancel()
+
+
+@pytest.mark.usefixtures("estimated")
+def test_whoever_was_served_least_goes_first(pool: Pool, named: Named) -> None:
+    heavy = [pool.submit(named("sleep 60", turn), watcher="heavy") for turn in range(3)]
+    light = [pool.submit(named("sleep 60", turn), watcher="light") for turn in (10, 11)]
+    # Two runs of heavy are under way, 200 s; light has had none, and both of its come first.
+    assert [job.place for job in (*heavy, *light)] == [0, 0, 3, 1, 2]
+    heavy[0].cancel()
+    until(lambda: light[0].state == "running")
+    assert [job.place for job in (heavy[2], light[1])] == [2, 1]
+    for job in (*heavy, *light):
         job.cancel()
 
 
@@ -274,7 +303,7 @@ def test_no_watcher_fills_the_queue_alone(store: Store, named: Callable[..., Sce
         greedy = [small.submit(named("sleep 60", turn), watcher="greedy") for turn in range(4)]
         with pytest.raises(PoolFullError, match="3 of your runs are waiting already"):
             small.submit(named("sleep 60", 4), watcher="greedy")
-        assert small.submit(named("sleep 60", 5), watcher="modest").place == 1
+        assert small.submit(named("sleep 60", 5), watcher="modest").place == 0
         assert [job.place for job in greedy] == [0, 2, 3, 4]
     finally:
         small.close()

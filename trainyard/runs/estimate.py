@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trainyard.store import Entry, Store
-from trainyard.study.scenario import TraceSpec
+from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_trace
 
@@ -69,6 +69,21 @@ class Costs:
     def per_job_s(self, policy: str) -> float | None:
         """Return the seconds that a policy takes per job, or None if it has not been run here."""
         return self._seen[policy][1] if policy in self._seen else None
+
+
+def run_seconds(scenario: Scenario, store: Store, costs: Costs) -> float:
+    """Return what a run will take at most, from the jobs of its source, which is not read for it.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be loaded.
+    """
+    kind, _, name = scenario.trace.source.partition(":")
+    kept = store.trace_info(name) if kind == "store" else None
+    jobs = len(load_trace(scenario.trace, store)) if kept is None else kept.jobs
+    per_job_s = costs.per_job_s(scenario.allocator.name)
+    return jobs * (USUAL_S if per_job_s is None else per_job_s)
 
 
 def estimate(study: Study, store: Store, costs: Costs, workers: int) -> Estimate:

@@ -1,4 +1,7 @@
-"""Runs in worker processes: a fair, bounded queue; equal scenarios share a process; cancelling kills that process only."""
+"""Runs in worker processes: a fair, bounded queue; equal scenarios share a process.
+
+Cancelling kills that process only.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ import logging
 import multiprocessing
 import os
 import threading
-from collections import Counter
+import time
 from collections.abc import MutableSequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 from typing import Any, Final, Literal
 
 from pebble import ProcessExpired, ProcessPool
@@ -21,12 +25,14 @@ from sim.errors import TrainyardError
 from sim.simulator import Progress
 from trainyard.runs import worker
 from trainyard.runs.disconnects import Leaving
-from trainyard.runs.estimate import Costs
+from trainyard.runs.estimate import Costs, run_seconds
 from trainyard.runs.run import key_of, rerun_to_store, run_to_store
 from trainyard.store import Entry, Store
 from trainyard.study.scenario import Scenario
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
+SHORT_S: Final = 5.0
+"""Runs that are estimated below this may use the process that is kept for them."""
 _SPARE_ROWS: Final = 4
 _LOG: Final = logging.getLogger(__name__)
 
@@ -42,6 +48,9 @@ class _Run:
     key: str
     scenario: Scenario
     ticket: int
+    seconds: float = 0.0
+    began_s: float = 0.0
+    payers: set[str] = field(default_factory=set)
     watchers: list[Job] = field(default_factory=list)
     state: State = "waiting"
     future: Future[str] | None = None
@@ -50,6 +59,15 @@ class _Run:
     again: bool = False
     fault: BaseException | None = None
     finished: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def names(self) -> set[str]:
+        """Who watches it."""
+        return {job.watcher for job in self.watchers}
+
+    def taken_s(self, now_s: float) -> float:
+        """Seconds that it has run, or is estimated to run in all, if that is more."""
+        return max(now_s - self.began_s, self.seconds)
 
 
 class Job:
@@ -100,6 +118,11 @@ class Job:
         return self._pool.place(self._run)
 
     @property
+    def starts_in_s(self) -> float:
+        """Seconds until it starts, estimated; 0 = it does not wait."""
+        return self._pool.starts_in_s(self._run)
+
+    @property
     def progress(self) -> Progress | None:
         """The last report from inside the run, at most 0.2 s old; None before the first."""
         return self._pool.progress(self._run)
@@ -139,6 +162,10 @@ class Job:
 class Pool:
     """Pre-warmed worker processes behind a queue.
 
+    Whoever was served least so far goes first. One process more than `workers` is kept for runs
+    estimated below `SHORT_S` of watchers who have nothing running, so that they wait for nobody's
+    long run.
+
     Parameters
     ----------
     store : Store
@@ -173,11 +200,12 @@ class Pool:
         self._tickets = itertools.count(1)
         self._waiting: list[_Run] = []
         self._active: list[_Run] = []
+        self._served: dict[str, float] = {}
         self.costs = Costs()
         self.leaving = Leaving()
         self.leaving.then(self.stop)
         self._context = multiprocessing.get_context("spawn")
-        self._rows = self.workers * _SPARE_ROWS
+        self._rows = (self.workers + 1) * _SPARE_ROWS
         self._board: MutableSequence[float] = self._context.RawArray(ctypes.c_double, self._rows * worker.FIELDS)  # type: ignore[assignment]
         self._closed = False
         self._processes = self._start()
@@ -205,6 +233,7 @@ class Pool:
             if run is None:
                 run = self._new_run(key, scenario, watcher, again)
             job = Job(self, run, watcher)
+            self._welcome(watcher)
             run.watchers.append(job)
             self._dispatch()
         return job
@@ -226,6 +255,15 @@ class Pool:
         with self._lock:
             order = self._order()
             return order.index(run) + 1 if run in order else 0
+
+    def starts_in_s(self, run: _Run) -> float:
+        """Return the estimated seconds until a run starts, 0 = it does not wait."""
+        with self._lock:
+            order, now_s = self._order(), time.monotonic()
+            if run not in order:
+                return 0.0
+            left_s = sum(max(one.began_s + one.seconds - now_s, 0.0) for one in self._active)
+            return (left_s + sum(one.seconds for one in order[: order.index(run)])) / self.workers
 
     def progress(self, run: _Run) -> Progress | None:
         """Return the last report of a run."""
@@ -259,6 +297,8 @@ class Pool:
         for job in jobs:
             if source in ("", job.scenario.trace.source):
                 self.detach(job)
+        if not source:
+            self._served.pop(watcher, None)
 
     @property
     def running(self) -> int:
@@ -295,13 +335,14 @@ class Pool:
         self._processes.join()
 
     def _start(self) -> ProcessPool:
-        processes = ProcessPool(max_workers=self.workers, initializer=worker.start, initargs=(self._board,), context=self._context)
+        processes = ProcessPool(max_workers=self.workers + 1, initializer=worker.start, initargs=(self._board,), context=self._context)
         # Pebble starts its processes with the first task; this one costs nothing and lets them warm up at once.
         processes.schedule(worker.ready)
         return processes
 
     def _new_run(self, key: str, scenario: Scenario, watcher: str, again: bool) -> _Run:
         run = _Run(key, scenario, next(self._tickets), again=again)
+        run.seconds = run_seconds(scenario, self.store, self.costs)
         if self._closed:
             raise PoolFullError("The server is shutting down. Run again when it is back.")
         own = sum(any(job.watcher == watcher for job in known.watchers) for known in self._waiting)
@@ -315,22 +356,58 @@ class Pool:
             self._waiting.append(run)
         return run
 
+    def _welcome(self, watcher: str) -> None:
+        """Let a watcher who has no runs begin as if served like the one here served least."""
+        names = [run.names for run in (*self._active, *self._waiting)]
+        here = set[str]().union(*names)
+        if watcher not in here:
+            least_s = min((self._served.get(name, 0.0) for name in here), default=0.0)
+            self._served[watcher] = max(self._served.get(watcher, 0.0), least_s)
+
     def _order(self) -> list[_Run]:
-        """Return the waiting runs in the order in which they will start: round robin between watchers, then by arrival."""
-        turn = Counter(name for run in self._active for name in {job.watcher for job in run.watchers})
-        ranked = []
-        for run in self._waiting:
-            names = {job.watcher for job in run.watchers}
-            rank = min(turn[name] for name in names)
-            turn.update(names)
-            ranked.append((rank, run.ticket, run))
-        return [run for _, _, run in sorted(ranked, key=lambda item: item[:2])]
+        """Return the waiting runs in the order in which they start: of whoever was served least.
+
+        Runs count for what they are estimated to take, once they are running for what they took if
+        that is more. Ties go to whoever has fewer runs under way, then to the run that came first.
+        """
+        now_s, served, under_way = time.monotonic(), dict(self._served), dict[str, int]()
+        for run in self._active:
+            for name in run.names:
+                served[name] = served.get(name, 0.0) + run.taken_s(now_s)
+                under_way[name] = under_way.get(name, 0) + 1
+        queues: dict[str, list[_Run]] = {}
+        for run in sorted(self._waiting, key=lambda run: -run.ticket):
+            name = min(run.names, key=lambda name: (served.get(name, 0.0), name))
+            queues.setdefault(name, []).append(run)
+        turns = [(served.get(name, 0.0), under_way.get(name, 0), runs[-1].ticket, name) for name, runs in queues.items()]
+        heapify(turns)
+        order = []
+        while turns:
+            had_s, running, _, name = turns[0]
+            run = queues[name].pop()
+            order.append(run)
+            if queues[name]:
+                following = queues[name][-1].ticket
+                heapreplace(turns, (had_s + run.seconds, running + 1, following, name))
+            else:
+                heappop(turns)
+        return order
+
+    def _next(self) -> _Run | None:
+        """Return the run that starts now, None if all must wait."""
+        if self._closed or not self._waiting or len(self._active) > self.workers:
+            return None
+        order = self._order()
+        if len(self._active) < self.workers:
+            return order[0]
+        busy = set[str]().union(*(run.names for run in self._active))
+        return next((run for run in order if run.seconds < SHORT_S and not run.names & busy), None)
 
     def _dispatch(self) -> None:
-        while self._waiting and len(self._active) < self.workers and not self._closed:
-            run = self._order()[0]
+        while (run := self._next()) is not None:
             self._waiting.remove(run)
             self._active.append(run)
+            run.began_s, run.payers = time.monotonic(), run.names
             run.row, run.attempts = run.ticket % self._rows, run.attempts + 1
             args = (rerun_to_store if run.again else self._work, run.scenario.to_json(), self.store.address, run.row, run.ticket)
             run.future = self._schedule(args)
@@ -353,6 +430,9 @@ class Pool:
         with self._lock:
             if run in self._active:
                 self._active.remove(run)
+                took_s = time.monotonic() - run.began_s
+                for name in run.payers:  # also if they have cancelled it
+                    self._served[name] = self._served.get(name, 0.0) + took_s
             if run.state == "waiting":
                 self._conclude(run, fault)
             self._dispatch()
