@@ -194,6 +194,7 @@ def test_ends_when_the_nodes_never_come_back(name: str) -> None:
     assert ("can never start" in result.reason) == (result.overflow is None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_can_be_installed_in_the_middle_of_a_run(name: str) -> None:
     for scenario in scenarios():

@@ -19,6 +19,8 @@ from trainyard.runs.pool import Job, Pool, PoolFullError, cores, sentence
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 Named = Callable[..., Scenario]
 
