@@ -109,9 +109,11 @@ class Partition:
         return Plan(changes, frozenset(refuse), wake_at_s, notes, seamless) if changes or refuse or notes or wake_at_s < inf else EMPTY
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what those inside have to say, and that there is one part only."""
-        inner = [self._inner_model(), *(part.inside.allocator for part in self._parts.values())]
-        said = tuple(dict.fromkeys(sentence for allocator in inner for sentence in remarks_of(allocator)))
+        """Return what those inside have to say, of which part, and that there is one part only."""
+        parts = {part.name: remarks_of(part.inside.allocator) for part in self._parts.values()}
+        of_all = set.intersection(*map(set, parts.values())) if parts else set[str]()
+        told = [sentence if sentence in of_all else f"{name}: {sentence}" for name, sentences in parts.items() for sentence in sentences]
+        said = tuple(dict.fromkeys((*remarks_of(self._inner_model()), *told)))
         if len(self._parts) != 1:
             return said
         (part,) = self._parts.values()

@@ -348,3 +348,15 @@ def test_insides_are_written_down_as_specs() -> None:
     made = make(Spec.parse(text))
     assert str(Spec.of("partition", **{info.name: getattr(made, info.name) for info in parameters(Partition) if info.name == "inner"})) == text
     assert made.needs == {"remaining_work", "rates", "confined_by_vc"}
+
+
+def test_what_one_part_has_to_say_names_the_part() -> None:
+    # Part a has 2 GPUs: job 1 waits for both, job 2 passes it. In part b there is nobody to pass.
+    rows = [(0, 1, 10), (1, 2, 5), (2, 1, 2), (0, 1, 4)]
+    trace = trace_of(rows, vc=["a", "a", "a", "b"])
+    result = run("partition:inner=easy", trace, homes((1, 2, ("a",)), (1, 2, ("b",))))
+    nothing = "easy backfilled nothing: the schedule is that of fifo."
+    assert result.remarks == (f"b: {nothing}",)
+    alone = trace_of([(0, 1, 10), (0, 1, 4)], vc=["a", "b"])
+    both = run("partition:inner=easy", alone, homes((1, 2, ("a",)), (1, 2, ("b",))))
+    assert both.remarks == (nothing,)
