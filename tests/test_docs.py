@@ -31,7 +31,7 @@ from sim.params import parameters
 from sim.perf import BELIEFS, PERF
 from sim.readers import FORMATS
 from sim.trace import COLUMNS
-from trainyard.__main__ import main
+from trainyard.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])

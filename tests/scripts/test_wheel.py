@@ -62,4 +62,6 @@ def test_a_run_from_the_wheel_outside_the_checkout(installed: Path, tmp_path: Pa
     )
     told = subprocess.run([sys.executable, "-c", where], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout.split()
     assert Path(told[0]).is_relative_to(installed)
+    (entry,) = installed.glob("trainyard-*.dist-info/entry_points.txt")
+    assert "trainyard = trainyard.cli.main:main" in entry.read_text(encoding="utf-8")
     assert told[1:] == [str(len(list((ROOT / "trainyard" / kind).glob("*.toml")))) for kind in ("lessons", "replays")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.__main__ import main
+from trainyard.cli.main import main
 
 PROFILE = """gpu_type,model,batch_size,scale_factor,placement,iterations_per_second
 v100,Net,32,1,single,10

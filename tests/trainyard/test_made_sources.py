@@ -14,7 +14,7 @@ import pytest
 from sim.errors import ParameterError
 from sim.generate import WORKLOADS
 from sim.params import Spec
-from trainyard.__main__ import main
+from trainyard.cli.main import main
 from trainyard.runs.run import key_of, run
 from trainyard.store import Store
 from trainyard.study import catalog

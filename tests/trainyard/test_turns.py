@@ -8,7 +8,7 @@ import pytest
 
 from sim.contract import ParameterError
 from sim.params import Spec
-from trainyard.__main__ import main
+from trainyard.cli.main import main
 from trainyard.preflight.preflight import warnings
 
 FREE = Spec("overheads")

@@ -11,7 +11,7 @@ import pytest
 import trainyard.cli.replay
 import trainyard.replays.reading
 from tests.trainyard.replay_cases import BOUNDED, SMALL, write
-from trainyard.__main__ import main
+from trainyard.cli.main import main
 from trainyard.cli.replay import figure
 from trainyard.replays.report import ROW_KEYS, Remark, ReplayReport
 from trainyard.replays.run import ReplayRun

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from sim.params import Spec
-from trainyard.__main__ import main
+from trainyard.cli.main import main
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start

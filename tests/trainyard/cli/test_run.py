@@ -20,7 +20,7 @@ import allocators
 from sim.contract import Cadence, Card, Gang, Grant, Part, Plan, View
 from sim.params import Spec
 from sim.simulator import Progress
-from trainyard.__main__ import main
+from trainyard.cli.main import main
 from trainyard.cli.run import RUN_KEYS, Bar
 from trainyard.runs.run import key_of, run
 from trainyard.study import catalog

@@ -17,7 +17,7 @@ import pytest
 
 from sim.errors import TrainyardError
 from sim.params import Spec
-from trainyard.__main__ import main
+from trainyard.cli.main import main
 from trainyard.library import archive, library
 from trainyard.library.library import HERE
 from trainyard.results.outcomes import keys

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.__main__ import main
+from trainyard.cli.main import main
 from trainyard.runs import workers
 from trainyard.runs.task import Baggage, Numbers, run_numbers
 
