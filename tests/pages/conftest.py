@@ -46,6 +46,7 @@ class FakeJob:
     error: str = ""
     progress: Progress | None = None
     place: int = 0
+    starts_in_s: float = 0.0
     details: dict[str, object] = field(default_factory=dict)
     watcher: str = ""
 

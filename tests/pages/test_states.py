@@ -43,6 +43,9 @@ def test_waiting_says_the_place_in_the_queue(visit: Open, tiny: Study, pool: Fak
     pool.jobs[0].state, pool.jobs[0].place = "waiting", 2
     app.run()
     assert f"{outcomes.titles(tiny.allocators)[0]}: place 2 in the queue" in texts(app)
+    pool.jobs[0].starts_in_s = 90.0
+    app.run()
+    assert "place 2 in the queue, starts in about 1.5 min" in texts(app)
     assert app.button(key="cancel")
     assert primary(app) == []
 
