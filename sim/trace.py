@@ -182,7 +182,10 @@ class Trace:
         _check_range(typed, name)
         typed = typed.sort_values("submit_time_s", kind="stable", ignore_index=True)
         if epoch and zero:
-            epoch = (pd.Timestamp(epoch) + pd.Timedelta(zero, "s")).isoformat()
+            try:
+                epoch = (pd.Timestamp(epoch) + pd.Timedelta(zero, "s")).isoformat()
+            except (OverflowError, ValueError) as error:
+                raise TraceError(f"{name}: the first job is submitted {zero:g} s after {epoch}, which no calendar holds. Correct submit_time_s.") from error
         return cls(typed, name, epoch, from_zero and not zero)
 
     @property

@@ -155,3 +155,10 @@ class TestDigest:
     def test_a_trace_is_frozen(self) -> None:
         with pytest.raises(dataclasses.FrozenInstanceError):
             Trace.of(frame()).name = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("submit_s", [1e13, 1e300])
+def test_a_clock_that_begins_after_all_calendars_is_refused(submit_s: float) -> None:
+    frame = pd.DataFrame({"job_id": ["a"], "submit_time_s": [submit_s], "num_gpus": [1], "duration_s": [1.0]})
+    with pytest.raises(TraceError, match=r"submitted 1e\+\d+ s after 2020-01-01, which no calendar holds"):
+        Trace.of(frame, epoch="2020-01-01")
