@@ -148,10 +148,11 @@ def _jobs(data: bytes, told: bytes, name: str) -> tuple[Trace, dict[str, Any]]:
 
 def _is_instant(text: str) -> bool:
     try:
-        datetime.fromisoformat(text)
+        instant = datetime.fromisoformat(text)
     except ValueError:
         return False
-    return True
+    # A trace spans up to 63 years, and its last instant has to be a date too.
+    return 1900 <= instant.year <= 2200
 
 
 def _account(given: Any) -> dict[str, Any]:

@@ -110,7 +110,13 @@ def test_a_wrong_archive_gets_one_sentence(make: Callable[[Study, Store], bytes]
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"account": [1]}, {"account": {**ACCOUNT, "read": "<b>"}}, {"account": {**ACCOUNT, "reasons": [{"rows": 1}]}}, {"epoch": "soon", "name": "x" * 900}],
+    [
+        {"account": [1]},
+        {"account": {**ACCOUNT, "read": "<b>"}},
+        {"account": {**ACCOUNT, "reasons": [{"rows": 1}]}},
+        {"epoch": "soon", "name": "x" * 900},
+        {"epoch": "9999-12-31"},
+    ],
 )
 def test_what_is_said_beside_the_jobs_is_checked(wrong: dict[str, object], study: Study, store: Store, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = Store(tmp_path_factory.mktemp("other"))
