@@ -1,4 +1,7 @@
-"""Settings of all tests: hypothesis draws the same examples every time, and is not in a hurry."""
+"""Settings of all tests: hypothesis is not in a hurry, and draws the same examples every time.
+
+With TRAINYARD_RANDOM=1 it draws others in each run, and prints how to do a failing one again.
+"""
 
 from __future__ import annotations
 
@@ -12,4 +15,5 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("trainyard", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("trainyard")
+settings.register_profile("random", settings.get_profile("trainyard"), derandomize=False, print_blob=True)
+settings.load_profile("random" if os.environ.get("TRAINYARD_RANDOM") else "trainyard")
