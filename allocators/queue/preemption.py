@@ -78,7 +78,8 @@ class Queue:
 
     def __init__(self) -> None:
         self.heap: list[Entry] = []
-        self.filled = self.in_line = False
+        self.filled = False
+        self.in_line: Entry | None = None  # what stands for it in the line; others there are void
         self.slack = self.walk = self.seen = 0
         self.forget()
 
@@ -386,8 +387,11 @@ class Contest:
         line: list[Entry] = []
         self._admit(line)
         while line:
-            key, job, need, queue = heappop(line)
-            queue.in_line = False
+            entry = heappop(line)
+            key, job, need, queue = entry
+            if queue.in_line is not entry:
+                continue
+            queue.in_line = None
             heap = queue.heap
             if heap[0][0] is key:
                 if waiting.get(job) is not key:
@@ -418,7 +422,7 @@ class Contest:
         """Let the next job of a queue into the line."""
         if queue.heap:
             queue.try_now()
-            queue.in_line = True
+            queue.in_line = queue.heap[0]
             heappush(line, queue.heap[0])
         else:
             queue.filled = False
@@ -433,9 +437,10 @@ class Contest:
             self._unlucky.clear()
             tally.stirred = False
         freed = tally.freed
-        found = [queue.heap[0] for queue in self._filled if queue.until <= freed and not queue.in_line]
+        # A job that was stopped just now may go before the one that stands for its queue.
+        found = [queue.heap[0] for queue in self._filled if queue.until <= freed and queue.in_line is not queue.heap[0]]
         for entry in found:
-            entry[3].in_line = True
+            entry[3].in_line = entry
         line += found
         heapify(line)
 

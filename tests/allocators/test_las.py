@@ -133,7 +133,21 @@ NODE_COMES_BACK = Situation(
 ORDERS = st.sampled_from(["tiresias", "tiresias", "arrival"])
 MEASURES = st.sampled_from(["gpu_s", "s"])
 
+# At 34 job 4 stops jobs 1 and 2; job 1 goes before job 6, which stood for all jobs of two GPUs, and before job 2.
+BEFORE_ITS_LIKE = Situation(
+    trace_of(
+        [
+            *((0, 2, 17), (0, 2, 17), (0, 1, 18), (0, 1, 1), (6, 4, 23), (6, 4, 22), (12, 2, 11)),
+            *((13, 2, 12), (14, 1, 10), (23, 2, 6), (25, 1, 6), (25, 1, 13), (30, 1, 9), (33, 2, 2)),
+        ]
+    ),
+    clusters("1x2:a,2x4:b,1x4:c"),
+    Conditions(overheads=Overheads(restart_s=1.0)),
+    {"head": "skip", "placement": "consolidate", "types": "cheapest", "mix": False},
+)
 
+
+@example(BEFORE_ITS_LIKE, 1.0, "tiresias", "gpu_s", "upgrade")
 @example(NODE_COMES_BACK, 0.0, "tiresias", "gpu_s", "upgrade")
 @given(situations(pauses=True), st.sampled_from([0.0, 0.0, 0.25, 1.0]), ORDERS, MEASURES, MIGRATE)
 @settings(max_examples=250, deadline=None)
