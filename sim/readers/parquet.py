@@ -218,10 +218,12 @@ def _real(values: pa.Array) -> pa.Array:
 def _text(values: pa.Array) -> pa.Array:
     """Return values as text; bytes that are no UTF-8 become marks, as in text files."""
     try:
-        return values.cast(pa.large_string())
+        made = values.cast(pa.large_string())
+        made.validate(full=True)  # a column that says it is text may hold other bytes all the same
     except pa.ArrowInvalid:
         cells = values.cast(pa.large_binary()).to_pylist()
-        return pa.array([None if cell is None else cell.decode("utf-8", "replace") for cell in cells], pa.large_string())
+        made = pa.array([None if cell is None else cell.decode("utf-8", "replace") for cell in cells], pa.large_string())
+    return made
 
 
 def _series(values: pa.ChunkedArray) -> pd.Series:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import io
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -90,3 +91,10 @@ def test_a_footer_that_would_end_the_process_is_one_sentence() -> None:
     for attempt in (intake.look, lambda data, name: read(data, name=name)):
         with pytest.raises(TraceError):
             attempt(data, "mine.parquet")
+
+
+def test_text_that_is_no_utf8_is_marked_and_no_error(tmp_path: Path) -> None:
+    cells = pa.array([b"ann", b"b\xff\xfe"], pa.binary()).view(pa.string())
+    table = pa.table({"job_id": cells, "submit_time_s": [0.0, 1.0], "num_gpus": [1, 1], "duration_s": [5.0, 5.0]})
+    pq.write_table(table, tmp_path / "odd.parquet")
+    assert read(tmp_path / "odd.parquet").trace.frame["job_id"].tolist() == ["ann", "b\ufffd\ufffd"]
