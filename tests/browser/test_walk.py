@@ -196,13 +196,16 @@ def test_keys_alone_lead_to_a_result(app: str, visit: Visit) -> None:
     _tab_to(page, "Policies")
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("Which schedulers?")
+    expect(page.get_by_text("SJF", exact=True).first).to_be_visible()
     _tab_to(page, "SJF")
     page.keyboard.press("Space")
     expect(page.get_by_test_id("stSidebar").get_by_text("Changed since the last run")).to_be_visible()
 
 
 def _tab_to(page: Page, name: str) -> None:
-    for _ in range(80):
+    # What is drawn while one goes from field to field takes the focus along; then once more.
+    page.wait_for_function(_IDLE)
+    for _ in range(160):
         page.keyboard.press("Tab")
         if page.evaluate("(document.activeElement.closest('label') || document.activeElement).innerText || ''").strip().endswith(name):
             return
