@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -97,10 +98,10 @@ def fit_cluster(trace: Source | Trace, load: float = 0.7) -> Cluster:
     jobs = trace.trace if isinstance(trace, Source) else trace
     kinds = jobs.frame["gpu_type"].dropna() if jobs.has("gpu_type") else pd.Series(dtype="str")
     kind = str(kinds.mode().iloc[0]) if len(kinds) else "v100"
-    widest = int(jobs.numbers("num_gpus").max())
-    needed = jobs.gpu_seconds / max(jobs.span_s, 1.0) / load
-    nodes = -(-max(needed, widest) // 8)
-    return Cluster.parse(f"{int(nodes)}x8:{kind}")
+    # Of few jobs submitted at once the longest run is the span.
+    span_s = max(jobs.span_s, float(jobs.numbers("duration_s").max()))
+    needed = max(jobs.gpu_seconds / span_s / load, float(jobs.numbers("num_gpus").max()))
+    return Cluster.parse(f"{max(math.ceil(needed / 8), 1)}x8:{kind}")
 
 
 def policies(trace: Source | Trace | None = None) -> pd.DataFrame:
@@ -155,17 +156,17 @@ def compare(  # noqa: PLR0913 - what a comparison is made of, all but the first 
     jobs = source.trace
     if isinstance(cluster, str):
         cluster = Cluster.parse(cluster)
-    machines_ = cluster or source.cluster or fit_cluster(jobs)
+    nodes = cluster or source.cluster or fit_cluster(jobs)
     specs = tuple(Spec.parse(one) if isinstance(one, str) else one for one in allocators)
     if not specs:
         raise ParameterError("No policy is named. Name at least one, e.g. 'fifo'.")
     model = Spec.parse(perf) if isinstance(perf, str) and perf else perf
     given: dict[str, Any] = {"overheads": NEW_COSTS, "seed": seed} | scenario
     where = TraceSpec(f"store:{at.put_trace(jobs, source.account)}")
-    base = Scenario(where, machines_, specs[0], model or RIGID, **given)
+    base = Scenario(where, nodes, specs[0], model or RIGID, **given)
     study = Study(base, specs, repeats=repeats)
     if not model:
-        chosen = plainest.for_all(specs, jobs, machines_)
+        chosen = plainest.for_all(specs, jobs, nodes)
         study = replace(study, base=replace(study.base, perf=chosen))
     _, skipped = complete(study, at)
     return Comparison(study, at, skipped)

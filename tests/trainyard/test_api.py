@@ -87,7 +87,9 @@ def test_a_fitted_cluster_holds_the_widest_job_and_the_load() -> None:
     )
     trace = ty.read_trace(frame)
     assert ty.fit_cluster(trace, load=0.5).gpus == 24  # 72 / 8 / 0.5 = 18, in nodes of 8
-    assert ty.fit_cluster(ty.read_trace(frame.assign(num_gpus=64).head(1))).gpus >= 64
+    # One job of 64 GPUs: 64 / 0.5 = 128 of them for as long as it runs.
+    assert ty.fit_cluster(ty.read_trace(frame.assign(num_gpus=64).head(1)), load=0.5).gpus == 128
+    assert ty.fit_cluster(ty.read_trace(frame.assign(num_gpus=0))).gpus == 8
     with pytest.raises(ty.TrainyardError, match="load = 0 is not above 0"):
         ty.fit_cluster(trace, load=0)
 

@@ -342,7 +342,6 @@ class Pool:
 
     def _new_run(self, key: str, scenario: Scenario, watcher: str, again: bool) -> _Run:
         run = _Run(key, scenario, next(self._tickets), again=again)
-        run.seconds = run_seconds(scenario, self.store, self.costs)
         if self._closed:
             raise PoolFullError("The server is shutting down. Run again when it is back.")
         own = sum(any(job.watcher == watcher for job in known.watchers) for known in self._waiting)
@@ -353,6 +352,7 @@ class Pool:
         elif own >= self.most_each:
             raise PoolFullError(f"{own} of your runs are waiting already, and others want their turn. Choose fewer repeats or fewer policies.")
         else:
+            run.seconds = run_seconds(scenario, self.store, self.costs)
             self._waiting.append(run)
         return run
 
@@ -431,14 +431,14 @@ class Pool:
             if run in self._active:
                 self._active.remove(run)
                 took_s = time.monotonic() - run.began_s
-                for name in run.payers:  # also if they have cancelled it
-                    self._served[name] = self._served.get(name, 0.0) + took_s
+                for name in run.payers & self._served.keys():  # also if they have cancelled it
+                    self._served[name] += took_s
             if run.state == "waiting":
                 self._conclude(run, fault)
             self._dispatch()
 
     def _conclude(self, run: _Run, fault: BaseException | None) -> None:
-        if isinstance(fault, BrokenProcessPool) and run.attempts == 1:
+        if isinstance(fault, BrokenProcessPool) and run.attempts == 1 and run.watchers:
             run.future = None
             self._waiting.append(run)
         elif isinstance(fault, CancelledError):
