@@ -1,9 +1,10 @@
-"""The app's entry: navigation, the scenario from and to the address, the sidebar; nothing else."""
+"""The app's entry: navigation, the scenario from and to the address, its bar; nothing else."""
 
 from __future__ import annotations
 
 if __name__ == "__main__":
-    # A worker process imports this file under another name; behind the guard it neither runs the app nor loads Streamlit.
-    from ui.shell import main
+    # A worker process imports this file under another name; behind the guard it neither runs the
+    # app nor loads Streamlit.
+    from ui.layout import main
 
     main()

@@ -1,4 +1,4 @@
-"""An allocator inside another one: what it has not been told yet, when it wants to be asked, and what it is shown."""
+"""An allocator inside another one: its pending news, when it is due to decide, and its view."""
 
 from __future__ import annotations
 
@@ -9,17 +9,33 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.contract import Allocator, Delta, Eviction, Floats, Grant, Ints, JobId, JobTable, Plan, Spec, View, instant, later
+from sim.contract import (
+    Allocator,
+    Delta,
+    Eviction,
+    Floats,
+    Grant,
+    Ints,
+    JobId,
+    JobTable,
+    Plan,
+    Spec,
+    View,
+    instant,
+    later,
+)
 
 Make = Callable[[Spec], Allocator]
 
 
 @runtime_checkable
 class Composite(Protocol):
-    """An allocator built of allocators: it is given the means to build them right after it was built itself."""
+    """An allocator built of allocators: it is given the means to build them right after it was
+    built itself.
+    """
 
     def assemble(self, make: Make) -> None:
-        """Build what is inside."""
+        """Build the inner allocators."""
         ...
 
 
@@ -38,32 +54,32 @@ class Inside:
         self._resized: list[JobId] = []
 
     def arrive(self, job: JobId) -> None:
-        """Hear of a job that is waiting."""
+        """Note a job that is waiting."""
         self._arrived.append(job)
         self._wanted = self._wanted or self.cadence.on_arrival
 
     def finish(self, job: JobId) -> None:
-        """Hear of a job that has ended."""
+        """Note a job that has ended."""
         self._finished.append(job)
         self._wanted = self._wanted or self.cadence.on_finish
 
     def evict(self, eviction: Eviction) -> None:
-        """Hear of a job that lost its grant."""
+        """Note a job that lost its grant."""
         self._evicted.append(eviction)
         self._wanted = self._wanted or self.cadence.on_finish
 
     def capacity(self, node: int) -> None:
-        """Hear of a node on which room came or went."""
+        """Note a node whose free resources changed."""
         self._nodes.append(node)
         self._wanted = self._wanted or self.cadence.on_capacity
 
     def resize(self, job: JobId) -> None:
-        """Hear of a job that is of another size now, which may have taken room or given it back."""
+        """Note a job whose size changed, which may have taken or returned resources."""
         self._resized.append(job)
         self._wanted = self._wanted or self.cadence.on_capacity
 
-    def hear(self, delta: Delta) -> None:
-        """Hear of everything."""
+    def notify(self, delta: Delta) -> None:
+        """Note everything that happened."""
         for job in delta.arrived:
             self.arrive(job)
         for job in delta.finished:
@@ -76,19 +92,31 @@ class Inside:
             self.resize(job)
 
     def is_due(self, now_s: float, *, active: bool) -> bool:
-        """Tell whether it would be called at this instant if it were alone with jobs that are waiting or running (`active`) or not."""
-        return self._wanted or self.wake_at_s <= now_s or ((active or bool(self._finished)) and is_tick(now_s, self.cadence.every_s))
+        """Tell whether it would be called at this instant if it were alone with jobs that are
+        waiting or running (`active`) or not.
+        """
+        return (
+            self._wanted
+            or self.wake_at_s <= now_s
+            or ((active or bool(self._finished)) and is_tick(now_s, self.cadence.every_s))
+        )
 
     def news(self) -> Delta:
-        """Return what has happened since it was last asked, and forget it."""
-        delta = Delta(tuple(self._arrived), tuple(self._finished), tuple(self._evicted), tuple(self._nodes), tuple(self._resized))
+        """Return what has happened since its last decision, and forget it."""
+        delta = Delta(
+            tuple(self._arrived),
+            tuple(self._finished),
+            tuple(self._evicted),
+            tuple(self._nodes),
+            tuple(self._resized),
+        )
         for items in (self._arrived, self._finished, self._evicted, self._nodes, self._resized):
             items.clear()
         self._wanted = False
         return delta
 
-    def ask(self, view: SubView) -> Plan:
-        """Let it decide."""
+    def decide(self, view: SubView) -> Plan:
+        """Return its plan, and note when it wants to be called again."""
         plan = self.allocator.allocate(cast("View", view))
         self.wake_at_s = later(plan.wake_at_s, view.now_s)
         return plan
@@ -131,7 +159,9 @@ class SubTable:
         return known
 
     def _part(self, name: str) -> NDArray[Any]:
-        values: NDArray[Any] = getattr(self._whole, name) if name == "preemptible" else self._whole.column(name)
+        values: NDArray[Any] = (
+            getattr(self._whole, name) if name == "preemptible" else self._whole.column(name)
+        )
         part: NDArray[Any] = values[np.searchsorted(self._whole.ids, self.column("ids"))]
         return part
 
@@ -159,18 +189,68 @@ class SubGrants(Mapping[JobId, Grant]):
         return len(self._jobs)
 
 
+class GrantsShown(Mapping[JobId, Grant]):
+    """The grants as an inner allocator made them, where the outer one has changed them.
+
+    Parameters
+    ----------
+    real, resized : mapping
+        What jobs hold, and what they will hold after the present decision.
+    pairs : mapping
+        Job -> a grant as it is, and as the inner allocator made it.
+    """
+
+    def __init__(
+        self,
+        real: Mapping[JobId, Grant],
+        resized: Mapping[JobId, Grant],
+        pairs: Mapping[JobId, tuple[Grant, Grant]],
+    ) -> None:
+        self._real, self._resized, self._pairs = real, resized, pairs
+
+    def __getitem__(self, job: JobId) -> Grant:
+        grant = self._resized.get(job) or self._real[job]
+        pair = self._pairs.get(job)
+        return pair[1] if pair is not None and pair[0] is grant else grant
+
+    def __iter__(self) -> Iterator[JobId]:
+        return iter(self._real)
+
+    def __len__(self) -> int:
+        return len(self._real)
+
+
 class SubView:
-    """What an inner allocator sees: a `sim.contract.View` with its own news and, if so wished, only its own jobs and nodes."""
+    """What an inner allocator sees: a `sim.contract.View` with its own news and, if so wished, only
+    its own jobs and nodes.
+    """
 
     def __init__(self, view: View, delta: Delta) -> None:
         self._view = view
         self.now_s, self.delta, self.from_zero = view.now_s, delta, view.from_zero
-        self.waiting, self.running, self.active, self.grants = view.waiting, view.running, view.active, view.grants
-        self.cluster, self.belief, self.rng, self.room = view.cluster, view.belief, view.rng, view.room
-        self.one, self.demand, self.names, self.telemetry = view.one, view.demand, view.names, view.telemetry
+        self.waiting, self.running, self.active, self.grants = (
+            view.waiting,
+            view.running,
+            view.active,
+            view.grants,
+        )
+        self.cluster, self.estimates, self.rng, self.room = (
+            view.cluster,
+            view.estimates,
+            view.rng,
+            view.room,
+        )
+        self.one, self.demand, self.names, self.telemetry = (
+            view.one,
+            view.demand,
+            view.names,
+            view.telemetry,
+        )
         self._elsewhere: NDArray[np.bool_] | None = None
 
-    def narrow(self, waiting: Collection[JobId], running: Collection[JobId], elsewhere: NDArray[np.bool_]) -> None:
+    def narrow(
+        self, waiting: Collection[JobId], running: Collection[JobId], elsewhere: NDArray[np.bool_]
+    ) -> None:
         """Show only these jobs, and no room on the nodes of others."""
         view = self._view
         self.waiting = cast("JobTable", SubTable(view.waiting, waiting))

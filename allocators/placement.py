@@ -6,13 +6,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 from typing import Any, Final, NamedTuple, Self
 
-from sim.contract import Demand, Gang, Grant, JobId, Part, Room, View, instant, param
+from sim.contract import Demand, FreeResources, Gang, Grant, JobId, Part, View, instant, param
 
 Spot = tuple[int, int]
 """(node, replicas on it)"""
 
 PLACEMENTS: Final = ("pack", "fewest", "consolidate", "first_fit", "spread", "anywhere")
 TYPES: Final = ("fastest", "slowest_that_fits", "cheapest")
+RUN_TIME: Final = frozenset({"remaining_work", "rates"})
+"""What `Placer.run_time_s` reads, see `sim.contract.Needs`."""
 
 
 def placement_param() -> Any:
@@ -20,21 +22,46 @@ def placement_param() -> Any:
     return param(
         "fewest",
         choices=PLACEMENTS,
-        help="pack: fullest nodes first. fewest: fewest nodes possible now. consolidate: only on the "
-        "fewest nodes that could ever hold the gang, else wait; of those with room for it the fullest "
-        "(best fit). first_fit: the same, but of those with room the one with the lowest number. "
-        "spread: emptiest nodes first, evenly. anywhere: count only, lowest node number first.",
+        labels={
+            "pack": "Fullest nodes first",
+            "fewest": "Fewest nodes now",
+            "consolidate": "Fewest nodes, else wait",
+            "first_fit": "Fewest nodes, lowest number",
+            "spread": "Emptiest nodes first",
+            "anywhere": "Any free GPUs",
+        },
+        help=(
+            "pack: fullest nodes first. fewest: as few nodes as possible now. consolidate:"
+            " only on as few nodes as an empty cluster would need, otherwise wait; among"
+            " nodes with room the fullest (best fit). first_fit: like consolidate, but among"
+            " nodes with room the one with the lowest number. spread: emptiest nodes first,"
+            " evenly. anywhere: any free GPUs, lowest node number first."
+        ),
     )
 
 
 def types_param() -> Any:
     """Declare the parameter ``types``."""
-    return param("fastest", choices=TYPES, help="Which GPU type to try first on a mixed cluster: by speed or by price.")
+    return param(
+        "fastest",
+        title="Preferred GPU type",
+        choices=TYPES,
+        labels={
+            "fastest": "Fastest first",
+            "slowest_that_fits": "Slowest first",
+            "cheapest": "Cheapest first",
+        },
+        help="Which GPU type to try first on a mixed cluster: by speed or by price.",
+    )
 
 
 def mix_param() -> Any:
     """Declare the parameter ``mix``."""
-    return param(False, help="Whether one gang may span GPU types when no single type has room.")
+    return param(
+        False,
+        title="Mix GPU types in a gang",
+        help="Whether one gang may span GPU types when no single type has room.",
+    )
 
 
 class Ways(NamedTuple):
@@ -43,10 +70,12 @@ class Ways(NamedTuple):
     Parameters
     ----------
     groups : tuple of tuples of int
-        Sets of pools in the order in which they are tried: one for each GPU type, then all together if a gang may span types. Sets that could
-        not hold the gang even if they were empty are left out.
+        Sets of pools in the order in which they are tried: one for each GPU type, then all together
+        if a gang may span types. Sets that could not hold the gang even if they were empty are left
+        out.
     by_mask : bool
-        Whether GPUs are all that matters there: the job asks for no servers, and for no cores and memory, or no node limits them.
+        Whether GPUs are all that matters there: the job asks for no servers, and for no cores and
+        memory, or no node limits them.
     preferred : int
         How many groups are as good as the first one; all of them for a job without GPUs.
     """
@@ -57,7 +86,7 @@ class Ways(NamedTuple):
 
 
 class Placer:
-    """Finds nodes for a demand on the sketch of free room, and reserves them there.
+    """Finds free nodes for a demand, and reserves them tentatively.
 
     Parameters
     ----------
@@ -70,16 +99,18 @@ class Placer:
 
     Notes
     -----
-    Parameter servers are placed after the workers and like a job without GPUs, on nodes without GPUs first. Our reading; the papers leave it open.
+    Parameter servers are placed after the workers and like a job without GPUs, on nodes without
+    GPUs first. Our reading; the papers leave it open.
 
     On the fewest nodes, a gang fills the emptiest ones and leaves its rest to the fullest that has
     room for it; with ``first_fit`` to the one with the lowest number.
 
-    Ties go to the node with the lowest number. Where nodes do not limit cores and memory, only bit sets of free GPUs are looked at and the cost does not
-    grow with the number of nodes that do not matter; otherwise every node of the admitted pools is asked what it can still take.
+    Ties go to the node with the lowest number. Where nodes do not limit cores and memory, only bit
+    sets of free GPUs are looked at and the cost does not grow with the number of nodes that do not
+    matter; otherwise every node of the admitted pools is asked what it can still take.
     """
 
-    def __init__(self, how: str, types: str, mix: bool) -> None:
+    def __init__(self, how: str, types: str = "fastest", mix: bool = False) -> None:
         self._how, self._types, self._mix = how, types, mix
         self._find = _BY_MASK[how]
         self._one_if_it_can = how in {"fewest", "consolidate"}
@@ -90,13 +121,23 @@ class Placer:
         self._whole: dict[tuple[int, int], Grant] = {}
 
     def __call__(self, view: View, demand: Demand, avoid: Collection[int] = ()) -> Grant | None:
-        """Return a grant of one gang with no worker on nodes to avoid, reserved on ``view.room``, or None if there is no room now."""
+        """Return a grant of one gang with no worker on nodes to avoid, reserved on ``view.room``,
+        or None if there is no room now.
+        """
         room = view.room
-        groups, by_mask, _ = self._ways.get(id(demand)) or self.ways(view, demand)
+        groups, by_mask, _ = self._ways.get(demand.key) or self.ways(view, demand)
         for pools in groups:
-            if demand.gpus and (room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)) < demand.replicas:
+            if (
+                demand.gpus
+                and (room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools))
+                < demand.replicas
+            ):
                 continue
-            grant = self._lone(room, demand, pools[0]) if by_mask and not avoid and self._one_if_it_can and len(pools) == 1 else None
+            grant = (
+                self._lone(room, demand, pools[0])
+                if by_mask and not avoid and self._one_if_it_can and len(pools) == 1
+                else None
+            )
             if grant is None:
                 grant = self._within(view, demand, pools, avoid, by_mask=by_mask and not avoid)
             if grant is not None:
@@ -109,29 +150,46 @@ class Placer:
             return None
         return self._within(view, demand, pools, (), by_mask=self.ways(view, demand).by_mask)
 
-    def _lone(self, room: Room, demand: Demand, pool: int) -> Grant | None:
-        # What `_fewest` does for a gang that one node of one pool can hold, without its detours: that is most of them.
+    def _lone(self, room: FreeResources, demand: Demand, pool: int) -> Grant | None:
+        # What `_fewest` does for a gang that one node of one pool can hold, without its detours:
+        # that is most of them.
         masks = room.masks[pool]
         for free in range(demand.replicas, len(masks)):
             mask = masks[free]
             if mask:
                 node = room.pools[pool].nodes[(mask & -mask).bit_length() - 1]
-                grant = self._on_one.get((node, id(demand))) or self._grant(demand, [(node, demand.replicas)])
+                grant = self._on_one.get((node, demand.key)) or self._grant(
+                    demand, [(node, demand.replicas)]
+                )
                 room.take(grant)
                 return grant
         return None
 
-    def _within(self, view: View, demand: Demand, pools: tuple[int, ...], avoid: Collection[int], *, by_mask: bool) -> Grant | None:
+    def _within(
+        self,
+        view: View,
+        demand: Demand,
+        pools: tuple[int, ...],
+        avoid: Collection[int],
+        *,
+        by_mask: bool,
+    ) -> Grant | None:
         room = view.room
-        spots = self._find(room, pools, demand.replicas) if by_mask else _by_fit(room, pools, demand, self._how, avoid)
-        if spots is None or (self._may_wait and len(spots) > self._fewest_ever(view, demand, pools)):
+        spots = (
+            self._find(room, pools, demand.replicas)
+            if by_mask
+            else _by_fit(room, pools, demand, self._how, avoid)
+        )
+        if spots is None or (
+            self._may_wait and len(spots) > self._fewest_ever(view, demand, pools)
+        ):
             return None
         grant = self._grant(demand, spots)
         room.take(grant)
         return grant if demand.servers is None else self.with_servers(view, demand.servers, grant)
 
     def with_servers(self, view: View, servers: Demand, alone: Grant) -> Grant | None:
-        """Find nodes for the servers of workers that are reserved on the sketch already; without any, give those back."""
+        """Find nodes for the servers of tentatively placed workers; without any, free those."""
         room = view.room
         beside = self(view, servers)
         room.give(alone)
@@ -148,18 +206,21 @@ class Placer:
 
     def ways(self, view: View, demand: Demand) -> Ways:
         """Return where a demand may go, in order, and whether GPUs are all that matters there."""
-        known = self._ways.get(id(demand))
+        known = self._ways.get(demand.key)
         if known is None:
             nodes, pools = view.cluster.nodes, view.room.pools
             here = [nodes[node] for at in demand.pools for node in pools[at].nodes]
-            unlimited = not (demand.cpus or demand.mem_gb) or all(node.cpus == inf and node.mem_gb == inf for node in here)
+            unlimited = not (demand.cpus or demand.mem_gb) or all(
+                node.cpus == inf and node.mem_gb == inf for node in here
+            )
             groups, preferred = self._groups(view, demand)
             by_mask = demand.gpus == 1 and unlimited and demand.servers is None
-            known = self._ways[id(demand)] = Ways(groups, by_mask, preferred)
+            known = self._ways[demand.key] = Ways(groups, by_mask, preferred)
         return known
 
     def run_time_s(self, view: View, job: JobId, at: int = 0) -> float:
-        """Return the believed seconds that a waiting job needs at the requested size; needs "remaining_work" and "rates".
+        """Return the estimated seconds that a waiting job needs at the requested size; reads
+        `RUN_TIME`.
 
         Parameters
         ----------
@@ -171,17 +232,17 @@ class Placer:
             Which of the groups of `ways` it would run on; 0 = the preferred type.
         """
         demand = view.demand(job)
-        whole = self._whole.get((id(demand), at))
+        whole = self._whole.get((demand.key, at))
         if whole is None:
             groups = self.ways(view, demand).groups
             if not groups:
                 return inf
-            whole = self._whole[id(demand), at] = alone(view, demand, groups[at:])
-        rate = view.belief.rate(job, whole)
+            whole = self._whole[demand.key, at] = alone(view, demand, groups[at:])
+        rate = view.estimates.rate(job, whole)
         return view.one("remaining_work", job) / rate if rate > 0 else inf
 
     def _fewest_ever(self, view: View, demand: Demand, pools: Sequence[int]) -> int:
-        key = (id(demand), pools[0], len(pools))
+        key = (demand.key, pools[0], len(pools))
         if key not in self._ever:
             self._ever[key] = len(alone(view, demand, [pools]).gangs[0].workers.nodes)
         return self._ever[key]
@@ -192,10 +253,10 @@ class Placer:
             return Grant((Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb)),))
         # Most grants are one node's: the same object again costs nothing to build, check or add up.
         node = spots[0][0]
-        known = self._on_one.get((node, id(demand)))
+        known = self._on_one.get((node, demand.key))
         if known is None:
             part = Part((node,), (demand.replicas,), demand.gpus, demand.cpus, demand.mem_gb)
-            known = self._on_one[node, id(demand)] = Grant((Gang(part),))
+            known = self._on_one[node, demand.key] = Grant((Gang(part),))
         return known
 
     def _groups(self, view: View, demand: Demand) -> tuple[tuple[tuple[int, ...], ...], int]:
@@ -220,34 +281,62 @@ class Placer:
 
 
 def alone(view: View, demand: Demand, groups: Iterable[Sequence[int]]) -> Grant:
-    """Return what a job would hold if it were alone, every node in service: the fewest nodes of the first of these groups (at least one) of `Ways`."""
+    """Return what a job would hold if it were alone, every node in service: the fewest nodes of the
+    first of these groups (at least one) of `Ways`.
+    """
     pools = next(iter(groups))
-    fits = [(-capacity_for(view, node, demand), node) for at in pools for node in view.room.pools[at].nodes]
-    nodes, count = zip(*sorted(_walk([(-fit, node) for fit, node in sorted(fits) if fit], demand.replicas)), strict=True)
-    servers = None if demand.servers is None else alone(view, demand.servers, [demand.servers.pools]).gangs[0].workers
+    fits = [
+        (-capacity_for(view, node, demand), node)
+        for at in pools
+        for node in view.room.pools[at].nodes
+    ]
+    nodes, count = zip(
+        *sorted(_walk([(-fit, node) for fit, node in sorted(fits) if fit], demand.replicas)),
+        strict=True,
+    )
+    servers = (
+        None
+        if demand.servers is None
+        else alone(view, demand.servers, [demand.servers.pools]).gangs[0].workers
+    )
     return Grant((Gang(Part(nodes, count, demand.gpus, demand.cpus, demand.mem_gb), servers),))
 
 
 def could_ever_hold(view: View, demand: Demand, *, mixed: bool) -> bool:
-    """Tell whether a gang would find room if the cluster were empty and complete, on one GPU type or, if `mixed`, on several."""
+    """Tell whether a gang would find room if the cluster were empty and complete, on one GPU type
+    or, if `mixed`, on several.
+    """
     kinds: dict[int, list[int]] = {}
     for at in demand.pools:
-        kinds.setdefault(0 if mixed or not demand.gpus else view.room.pools[at].type_at, []).append(at)
+        kinds.setdefault(0 if mixed or not demand.gpus else view.room.pools[at].type_at, []).append(
+            at
+        )
     fits = any(_holds(view, demand, pools) for pools in kinds.values())
     return fits and (demand.servers is None or _holds(view, demand.servers, demand.servers.pools))
 
 
 def _holds(view: View, demand: Demand, pools: Iterable[int]) -> bool:
-    return sum([capacity_for(view, node, demand) for at in pools for node in view.room.pools[at].nodes]) >= demand.replicas
+    return (
+        sum(
+            [capacity_for(view, node, demand) for at in pools for node in view.room.pools[at].nodes]
+        )
+        >= demand.replicas
+    )
 
 
 def capacity_for(view: View, at: int, demand: Demand) -> int:
-    """Return how many replicas of a demand a node holds when it is empty and in service; none where nobody knows yet that it will come."""
+    """Return how many replicas of a demand a node holds when it is empty and in service; 0 while
+    the node is not announced.
+    """
     if view.cluster.unforeseen and at in view.cluster.unknown(view.now_s):
         return 0
     node = view.cluster.nodes[at]
     fit = node.gpus // demand.gpus if demand.gpus else inf
-    fit = min(fit, (node.cpus + 1e-9) // demand.cpus if demand.cpus else inf, (node.mem_gb + 1e-9) // demand.mem_gb if demand.mem_gb else inf)
+    fit = min(
+        fit,
+        (node.cpus + 1e-9) // demand.cpus if demand.cpus else inf,
+        (node.mem_gb + 1e-9) // demand.mem_gb if demand.mem_gb else inf,
+    )
     return int(min(fit, demand.replicas))
 
 
@@ -258,11 +347,20 @@ def _bits(mask: int) -> Iterable[int]:
         mask ^= low
 
 
-def _fill(room: Room, order: Iterable[tuple[int, int]], need: int) -> list[Spot]:
-    return _walk(((free, room.pools[pool].nodes[place]) for pool, free in order for place in _bits(room.masks[pool][free])), need)
+def _fill(room: FreeResources, order: Iterable[tuple[int, int]], need: int) -> list[Spot]:
+    return _walk(
+        (
+            (free, room.pools[pool].nodes[place])
+            for pool, free in order
+            for place in _bits(room.masks[pool][free])
+        ),
+        need,
+    )
 
 
-def _one_node(room: Room, pools: Sequence[int], need: int, below: int | None = None) -> list[Spot]:
+def _one_node(
+    room: FreeResources, pools: Sequence[int], need: int, below: int | None = None
+) -> list[Spot]:
     best, where = inf, -1
     for pool in pools:
         masks = room.masks[pool]
@@ -277,22 +375,33 @@ def _one_node(room: Room, pools: Sequence[int], need: int, below: int | None = N
     return [(room.pools[where].nodes[(mask & -mask).bit_length() - 1], need)]
 
 
-def _levels(room: Room, pools: Sequence[int], *, emptiest_first: bool) -> list[tuple[int, int]]:
+def _levels(
+    room: FreeResources, pools: Sequence[int], *, emptiest_first: bool
+) -> list[tuple[int, int]]:
     if len(pools) == 1:
         pool = pools[0]
         masks = room.masks[pool]
-        return [(pool, free) for free in (range(len(masks) - 1, 0, -1) if emptiest_first else range(1, len(masks))) if masks[free]]
-    levels = [(pool, free) for pool in pools for free in range(1, len(room.masks[pool])) if room.masks[pool][free]]
+        return [
+            (pool, free)
+            for free in (range(len(masks) - 1, 0, -1) if emptiest_first else range(1, len(masks)))
+            if masks[free]
+        ]
+    levels = [
+        (pool, free)
+        for pool in pools
+        for free in range(1, len(room.masks[pool]))
+        if room.masks[pool][free]
+    ]
     return sorted(levels, key=lambda level: (-level[1] if emptiest_first else level[1], level[0]))
 
 
-def _pack(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
+def _pack(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
     if need == 1:
         return _one_node(room, pools, 1)
     return _fill(room, _levels(room, pools, emptiest_first=False), need)
 
 
-def _fewest(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
+def _fewest(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
     alone = _one_node(room, pools, need)
     if alone:
         return alone
@@ -305,19 +414,27 @@ def _fewest(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
             mask ^= low
             need -= free
         if mask:
-            # The last node only takes the rest: the fullest node with room for it does as well and leaves the emptier one whole.
-            return spots + (_one_node(room, pools, need, below=free) or [(nodes[(mask & -mask).bit_length() - 1], need)])
+            # The last node only takes the rest: the fullest node with room for it does as well and
+            # leaves the emptier one whole.
+            return spots + (
+                _one_node(room, pools, need, below=free)
+                or [(nodes[(mask & -mask).bit_length() - 1], need)]
+            )
     return spots
 
 
-def _first_fit(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
+def _first_fit(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
     *full, (_, rest) = _fewest(room, pools, need)
     used = {node for node, _ in full}
     return [*full, (min(node for node in nodes_with(room, pools, rest) if node not in used), rest)]
 
 
-def _spread(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
-    levels = {(free, -pool): room.masks[pool][free] for pool in pools for free in range(1, len(room.masks[pool]))}
+def _spread(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
+    levels = {
+        (free, -pool): room.masks[pool][free]
+        for pool in pools
+        for free in range(1, len(room.masks[pool]))
+    }
     taken: dict[tuple[int, int], int] = {}
     while need:
         free, key = max(level for level, mask in levels.items() if mask)
@@ -328,18 +445,22 @@ def _spread(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
         spot = (-key, low.bit_length() - 1)
         taken[spot] = taken.get(spot, 0) + 1
         need -= 1
-    return [(room.pools[pool].nodes[place], count) for (pool, place), count in sorted(taken.items())]
+    return [
+        (room.pools[pool].nodes[place], count) for (pool, place), count in sorted(taken.items())
+    ]
 
 
-def _anywhere(room: Room, pools: Sequence[int], need: int) -> list[Spot]:
+def _anywhere(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
     found: list[Spot] = []
     for pool in pools:
         nodes, masks = room.pools[pool].nodes, room.masks[pool]
-        found += [(nodes[place], free) for free in range(1, len(masks)) for place in _bits(masks[free])]
+        found += [
+            (nodes[place], free) for free in range(1, len(masks)) for place in _bits(masks[free])
+        ]
     return _walk(((free, node) for node, free in sorted(found)), need)
 
 
-_BY_MASK: Final[dict[str, Callable[[Room, Sequence[int], int], list[Spot]]]] = {
+_BY_MASK: Final[dict[str, Callable[[FreeResources, Sequence[int], int], list[Spot]]]] = {
     "pack": _pack,
     "fewest": _fewest,
     "consolidate": _fewest,
@@ -349,8 +470,14 @@ _BY_MASK: Final[dict[str, Callable[[Room, Sequence[int], int], list[Spot]]]] = {
 }
 
 
-def _by_fit(room: Room, pools: Sequence[int], demand: Demand, how: str, avoid: Collection[int]) -> list[Spot] | None:
-    fits = [(fit, node) for node in nodes_with(room, pools, demand.gpus) if node not in avoid and (fit := room.replicas_that_fit(node, demand))]
+def _by_fit(
+    room: FreeResources, pools: Sequence[int], demand: Demand, how: str, avoid: Collection[int]
+) -> list[Spot] | None:
+    fits = [
+        (fit, node)
+        for node in nodes_with(room, pools, demand.gpus)
+        if node not in avoid and (fit := room.replicas_that_fit(node, demand))
+    ]
     if sum([fit for fit, _ in fits]) < demand.replicas:
         return None
     if how == "spread":
@@ -366,7 +493,7 @@ _ORDERS: Final[dict[str, Callable[[Spot], tuple[int, int]]]] = {
 }
 
 
-def nodes_with(room: Room, pools: Sequence[int], gpus: int) -> Iterable[int]:
+def nodes_with(room: FreeResources, pools: Sequence[int], gpus: int) -> Iterable[int]:
     """Walk the nodes of these pools on which so many GPUs are free."""
     for pool in pools:
         nodes, masks = room.pools[pool].nodes, room.masks[pool]
@@ -376,7 +503,9 @@ def nodes_with(room: Room, pools: Sequence[int], gpus: int) -> Iterable[int]:
 
 
 def _walk(fits: Iterable[tuple[int, int]], need: int) -> list[Spot]:
-    """Take what is needed from nodes in order, given as (replicas that fit, node); they hold enough."""
+    """Take what is needed from nodes in order, given as (replicas that fit, node); they hold
+    enough.
+    """
     spots: list[Spot] = []
     ordered = iter(fits)
     while need:
@@ -387,7 +516,8 @@ def _walk(fits: Iterable[tuple[int, int]], need: int) -> list[Spot]:
 
 
 def _top_off(fits: list[tuple[int, int]], spots: list[Spot], *, first: bool) -> list[Spot]:
-    # The last node only takes the rest: the fullest node that has room for it does as well and leaves the emptier one whole.
+    # The last node only takes the rest: the fullest node that has room for it does as well and
+    # leaves the emptier one whole.
     rest, used = spots[-1][1], {node for node, _ in spots[:-1]}
     last = [(fit, node) for fit, node in fits if fit >= rest and node not in used]
     return [*spots[:-1], (min(node for _, node in last) if first else min(last)[1], rest)]
@@ -404,11 +534,13 @@ _LONGEST_LOG = 20_000
 
 
 class Denials:
-    """An upper bound on what each denied demand would find now: what it found then, and all that each node given back since can take.
+    """An upper bound on what each denied demand would find now: what it found then, and all that
+    each node given back since can take.
 
     Notes
     -----
-    Whoever asks must report every node on which room was given back, except what it took itself within the same call.
+    Whoever asks must report every node on which room was given back, except what it took itself
+    within the same call.
     """
 
     def __init__(self) -> None:
@@ -418,7 +550,13 @@ class Denials:
     def give_back(self, grant: Grant) -> None:
         """Note that a job left its nodes."""
         if self._known:
-            self.renew(node for gang in grant.gangs for part in gang if part is not None for node in part.nodes)
+            self.renew(
+                node
+                for gang in grant.gangs
+                for part in gang
+                if part is not None
+                for node in part.nodes
+            )
 
     def renew(self, nodes: Iterable[int]) -> None:
         """Note that there is news of these nodes."""
@@ -431,12 +569,14 @@ class Denials:
     def deny(self, view: View, demand: Demand, pools: tuple[int, ...]) -> None:
         """Note that a demand has no room on these pools."""
         room = view.room
-        fit = sum([room.replicas_that_fit(node, demand) for node in nodes_with(room, pools, demand.gpus)])
-        self._known[id(demand), pools] = len(self._freed), fit
+        fit = sum(
+            [room.replicas_that_fit(node, demand) for node in nodes_with(room, pools, demand.gpus)]
+        )
+        self._known[demand.key, pools] = len(self._freed), fit
 
     def holds(self, view: View, demand: Demand, pools: tuple[int, ...]) -> bool:
         """Tell whether a demand surely has no room there still."""
-        known = self._known.get((id(demand), pools))
+        known = self._known.get((demand.key, pools))
         if known is None:
             return False
         seen, most = known
@@ -445,7 +585,7 @@ class Denials:
             if freed[seen] != overflow:
                 most += room.replicas_that_fit(freed[seen], demand)
             seen += 1
-        self._known[id(demand), pools] = seen, most
+        self._known[demand.key, pools] = seen, most
         return most < demand.replicas
 
 
@@ -453,11 +593,15 @@ def wait_for_type_param() -> Any:
     """Declare the parameter ``wait_for_type``."""
     return param(
         0.0,
+        title="Wait for the preferred type",
         unit="s",
         low=0,
         high=1e7,
-        help="Until so long after its submission a job that has room on another GPU type still waits for "
-        "the one that `types` puts first, the fastest by default; then it takes what there is.",
+        help=(
+            "For this long after its submission a job waits for the GPU type that `types`"
+            " puts first (the fastest by default), even if another type has room; after that"
+            " it takes any type."
+        ),
     )
 
 
@@ -483,7 +627,7 @@ class Patience:
 
     @classmethod
     def of(cls, place: Placer, wait_s: float) -> Self | None:
-        """Return None if nobody waits."""
+        """Return None if no job waits for a type."""
         return cls(place, wait_s) if wait_s else None
 
     def until_s(self, view: View, job: JobId) -> float:

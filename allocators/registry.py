@@ -26,8 +26,8 @@ from allocators.queue.wrappers import Partition, Switch
 from sim.contract import Allocator, ParameterError, Spec, build
 
 REGISTRY: Final[dict[str, type[Allocator]]] = {
-    "recorded": Recorded,
     "fifo": Fifo,
+    "recorded": Recorded,
     "sjf": Sjf,
     "easy": Easy,
     "srtf": Srtf,
@@ -46,7 +46,9 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "switch": Switch,
     "rounds": Rounds,
 }
-"""Name -> allocator, a dataclass of parameters. The only list of allocators there is: forms, command line, sweeps and tests are derived from it."""
+"""Name -> allocator, a dataclass of parameters. The only list of allocators there is: forms,
+command line, sweeps and tests are derived from it.
+"""
 
 
 def make(spec: Spec) -> Allocator:
@@ -60,10 +62,13 @@ def make(spec: Spec) -> Allocator:
     Raises
     ------
     ParameterError
-        If the name or a parameter is unknown, or a value is out of its bounds; also for the allocators inside.
+        If the name or a parameter is unknown, or a value is out of its bounds; also for the
+        allocators inside.
     """
     if spec.name not in REGISTRY:
-        raise ParameterError(f"There is no allocator '{spec.name}'. Choose one of {', '.join(REGISTRY)}.")
+        raise ParameterError(
+            f"There is no allocator '{spec.name}'. Choose one of {', '.join(REGISTRY)}."
+        )
     made = build(REGISTRY[spec.name], spec)
     if isinstance(made, Composite):
         made.assemble(make)

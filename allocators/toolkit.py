@@ -1,4 +1,6 @@
-"""The public kit of allocators: queues that keep themselves up to date, rounds, and grants in an order of priority."""
+"""The public kit of allocators: queues that keep themselves up to date, rounds, and grants in an
+order of priority.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,26 @@ USUAL_ROUND_S: Final = 360.0
 
 def round_param() -> Any:
     """Declare the parameter ``round_s``."""
-    return param(USUAL_ROUND_S, unit="s", low=10, high=86_400, help="Length of a round: jobs start, stop and move only between rounds.")
+    return param(
+        USUAL_ROUND_S,
+        title="Length of a round",
+        unit="s",
+        low=10,
+        high=86_400,
+        help="Length of a round: jobs start, stop and move only between rounds.",
+    )
 
 
 class Aside:
-    """Jobs without GPUs: outside the rounds, started in order of id as soon as they have room; who has none is passed by others."""
+    """Jobs without GPUs: outside the rounds, started in order of id as soon as they have room; jobs
+    without room are skipped.
+    """
 
     def __init__(self, place: Placer) -> None:
         self._place = place
-        self._lanes: dict[int, list[JobId]] = {}  # by demand: where the first has no room, no other has
+        self._lanes: dict[
+            int, list[JobId]
+        ] = {}  # by demand: where the first has no room, no other has
         self._waiting: set[JobId] = set()
         self._all: set[JobId] = set()
         self._begun = False
@@ -54,7 +67,7 @@ class Aside:
 
     def _wait(self, view: View, job: JobId) -> None:
         self._waiting.add(job)
-        heappush(self._lanes.setdefault(id(view.demand(job)), []), job)
+        heappush(self._lanes.setdefault(view.demand(job).key, []), job)
 
     def start(self, view: View) -> dict[JobId, Grant | None]:
         """Start what has room."""
@@ -79,7 +92,7 @@ class Aside:
 
     @property
     def running(self) -> int:
-        """Number of those that run, as far as is known."""
+        """Number of running jobs, as far as is known."""
         return len(self._all) - len(self._waiting)
 
     def others(self, ids: Ints) -> Ints:
@@ -91,8 +104,9 @@ class Aside:
         return all(job in self._all for job in jobs)
 
 
-class Clock:
-    """When rounds begin: one after the other as long as a job with GPUs runs, else with the next news.
+class RoundClock:
+    """When rounds begin: one after the other as long as a job with GPUs runs, else with the next
+    news.
 
     Parameters
     ----------
@@ -127,7 +141,9 @@ Wants = Callable[[JobId], Sequence[Demand]]
 """What a job would take, the best first; for all but the first nobody else is stopped."""
 
 
-def settle(view: View, place: Placer, order: Sequence[JobId], wants: Wants) -> dict[JobId, Grant | None]:
+def settle(
+    view: View, place: Placer, order: Sequence[JobId], wants: Wants
+) -> dict[JobId, Grant | None]:
     """Return the changes after which the best jobs run.
 
     Parameters
@@ -137,15 +153,18 @@ def settle(view: View, place: Placer, order: Sequence[JobId], wants: Wants) -> d
     place : Placer
         Chooses nodes.
     order : sequence of int
-        All jobs that may run, best first; running jobs that are not named are stopped if they may be.
+        All jobs that may run, best first; running jobs that are not named are stopped if they may
+        be.
     wants : callable
         Job -> demands.
 
     Notes
     -----
-    A running job that holds what it wants stays where it is. One that wants another size is placed anew and keeps what it has where that fails. Otherwise a
-    job goes where there is room; if there is none for its first wish, worse jobs are stopped, the worst first, until there is, or none is if that would not
-    help. A job stopped so is looked at again at its own place in the order, its old nodes first.
+    A running job that holds what it wants stays where it is. One that wants another size is placed
+    anew and keeps what it has where that fails. Otherwise a job goes where there is room; if there
+    is none for its first wish, worse jobs are stopped, the worst first, until there is, or none is
+    if that would not help. A job stopped so is looked at again at its own place in the order, its
+    old nodes first.
     """
     return _Walk(view, place, order, wants).changes
 
@@ -162,7 +181,9 @@ class _Walk:
             else:
                 view.room.give(grant)
                 self.changes[job] = None
-        self._worst = deque(job for job in order if job in self._holding and view.one("preemptible", job))
+        self._worst = deque(
+            job for job in order if job in self._holding and view.one("preemptible", job)
+        )
         self._worse_gpus = sum([_gpus(self._holding[job]) for job in self._worst])
         for job in order:
             if self._worst and self._worst[0] == job:
@@ -188,7 +209,9 @@ class _Walk:
     def _come(self, job: JobId) -> None:
         wishes = self._wants(job)
         old = self._view.grants.get(job)
-        if old is not None and any(matches(old, wish) and takes(self._view, old, wish) for wish in wishes):
+        if old is not None and any(
+            matches(old, wish) and takes(self._view, old, wish) for wish in wishes
+        ):
             self._holding[job] = old
             del self.changes[job]
             return
@@ -199,7 +222,9 @@ class _Walk:
             self._holding[job] = self.changes[job] = found
 
     def _displace(self, demand: Demand) -> Grant | None:
-        """Stop as many worse jobs, the worst first, as give a demand a place; none if all together do not."""
+        """Stop as many worse jobs, the worst first, as give a demand a place; none if all together
+        do not.
+        """
         room = self._view.room
         need = demand.replicas * demand.gpus - room.gpus_free(demand.pools)
         if not self._worst or (demand.gpus and need > self._worse_gpus):
@@ -225,13 +250,22 @@ class _Walk:
 def matches(grant: Grant, demand: Demand) -> bool:
     """Tell whether a grant is of the size and kind that a demand is for."""
     workers, servers = grant.gangs[0]
-    return len(grant.gangs) == 1 and _same(workers, demand) and (demand.servers is None if servers is None else _same(servers, demand.servers))
+    return (
+        len(grant.gangs) == 1
+        and _same(workers, demand)
+        and (demand.servers is None if servers is None else _same(servers, demand.servers))
+    )
 
 
 def _same(part: Part, demand: Demand | None) -> bool:
     if demand is None:
         return False
-    return (sum(part.count), part.gpus, part.cpus, part.mem_gb) == (demand.replicas, demand.gpus, demand.cpus, demand.mem_gb)
+    return (sum(part.count), part.gpus, part.cpus, part.mem_gb) == (
+        demand.replicas,
+        demand.gpus,
+        demand.cpus,
+        demand.mem_gb,
+    )
 
 
 def takes(view: View, grant: Grant, demand: Demand) -> bool:
@@ -251,11 +285,16 @@ def takes(view: View, grant: Grant, demand: Demand) -> bool:
 
 
 def _has_room(view: View, part: Part, demand: Demand) -> bool:
-    return all(view.room.replicas_that_fit(node, demand) >= count for node, count in zip(part.nodes, part.count, strict=True))
+    return all(
+        view.room.replicas_that_fit(node, demand) >= count
+        for node, count in zip(part.nodes, part.count, strict=True)
+    )
 
 
 def _gpus(grant: Grant) -> int:
-    return sum([sum(part.count) * part.gpus for gang in grant.gangs for part in gang if part is not None])
+    return sum(
+        [sum(part.count) * part.gpus for gang in grant.gangs for part in gang if part is not None]
+    )
 
 
 Key = tuple[float, ...]
@@ -266,43 +305,62 @@ KeyOf = Callable[[View, JobId], Key]
 _NOBODY: Final[Mapping[JobId, Grant | None]] = MappingProxyType({})
 
 
-def head_param(default: str = "block") -> Any:
-    """Declare the parameter ``head``."""
-    return param(default, choices=("block", "skip"), help="block: the first job that has no room holds up those behind it. skip: they may pass.")
+def backfill_param(default: str = "none") -> Any:
+    """Declare the parameter ``backfill``."""
+    return param(
+        default,
+        choices=("none", "first_fit"),
+        labels={"none": "None", "first_fit": "First fit"},
+        help=(
+            "none: the first job without room holds up all jobs behind it. first_fit: jobs behind"
+            " it start if they fit."
+        ),
+        was="head",
+        were={"none": "block", "first_fit": "skip"},
+    )
 
 
-def backlog(head: str, key: KeyOf, patience: Patience | None = None) -> Backlog | Lanes:
-    """Return the queue for a value of the parameter ``head``.
+def backlog(backfill: str, key: KeyOf, patience: Patience | None = None) -> Backlog | Lanes:
+    """Return the queue for a value of the parameter ``backfill``.
 
     Parameters
     ----------
-    head : str
-        "block" or "skip".
+    backfill : str
+        "none" or "first_fit".
     key : callable
-        (view, job) -> numbers; smaller goes first, ties go to the lower job id. Asked once, when the job begins to wait.
+        (view, job) -> numbers; smaller goes first, ties go to the lower job id. Asked once, when
+        the job begins to wait.
     patience : Patience
         How long jobs wait for the types that they prefer; None = they do not.
     """
-    return (Backlog if head == "block" else Lanes)(key, patience)
+    return (Backlog if backfill == "none" else Lanes)(key, patience)
 
 
 def newly_waiting(delta: Delta) -> tuple[JobId, ...]:
-    """Return the jobs that began to wait: arrivals, and those that lost their grant and were not given up."""
+    """Return the jobs that began to wait: arrivals, and jobs that lost their grant and are not
+    finished.
+    """
     if not delta.evicted:
         return delta.arrived
-    return (*delta.arrived, *(eviction.job for eviction in delta.evicted if eviction.job not in delta.finished))
+    return (
+        *delta.arrived,
+        *(eviction.job for eviction in delta.evicted if eviction.job not in delta.finished),
+    )
 
 
 def only_arrivals(delta: Delta) -> bool:
     """Tell whether nothing can have become free: what had no room at the last call has none now."""
-    return bool(delta.arrived) and not (delta.finished or delta.evicted or delta.nodes or delta.resized)
+    return bool(delta.arrived) and not (
+        delta.finished or delta.evicted or delta.nodes or delta.resized
+    )
 
 
 class Backlog:
     """Waiting jobs by falling urgency, of which the first that has no room holds up the others.
 
-    Jobs that come in order, as they do in order of submission, stand in a line; only the others need a heap. A job that waits for its preferred type holds
-    up the others as one that has no room.
+    Jobs that come in order, as they do in order of submission, stand in a line; only the others
+    need a heap. A job that waits for its preferred type holds up the others as one that has no
+    room.
     """
 
     def __init__(self, key: KeyOf, patience: Patience | None = None) -> None:
@@ -323,7 +381,9 @@ class Backlog:
                 heappush(self._heap, entry)
 
     def start(self, view: View, place: Placer) -> Mapping[JobId, Grant | None]:
-        """Start jobs in order until the first that has no room, or waits until `wake_at_s` for a type that it prefers."""
+        """Start jobs in order until the first that has no room, or waits until `wake_at_s` for a
+        type that it prefers.
+        """
         line, heap = self._line, self._heap
         started: dict[JobId, Grant | None] = {}
         while line or heap:
@@ -331,7 +391,11 @@ class Backlog:
             job: JobId = (line[0] if queued else heap[0])[-1]
             if job == self._stuck and only_arrivals(view.delta) and view.now_s < self.wake_at_s:
                 return started or _NOBODY
-            grant = self._try(view, job, place, self._patience) if self._patience else place(view, view.demand(job))
+            grant = (
+                self._try(view, job, place, self._patience)
+                if self._patience
+                else place(view, view.demand(job))
+            )
             if grant is None:
                 self._stuck = job
                 return started or _NOBODY
@@ -343,6 +407,12 @@ class Backlog:
         self.wake_at_s = inf
         return started or _NOBODY
 
+    def ahead(self, job: JobId) -> list[JobId]:
+        """Return the waiting jobs before one, the first of the queue first."""
+        entries = sorted([*self._line, *self._heap])
+        jobs: list[JobId] = [entry[-1] for entry in entries]
+        return jobs[: jobs.index(job)] if job in jobs else []
+
     def _try(self, view: View, job: JobId, place: Placer, patience: Patience) -> Grant | None:
         until_s = patience.until_s(view, job)
         waits = until_s > view.now_s
@@ -353,10 +423,11 @@ class Backlog:
 
 
 class Lanes:
-    """Waiting jobs by falling urgency, which pass those that have no room.
+    """Waiting jobs in order of priority; jobs without room are skipped.
 
-    One queue for each demand: where its first job has no room, no other of that demand has any, until something becomes free. Those of a demand that wait for
-    their preferred type stand in a queue of their own, with a negative number, until each of them has waited for long enough.
+    One queue for each demand: where its first job has no room, no other of that demand has any,
+    until something becomes free. Those of a demand that wait for their preferred type stand in a
+    queue of their own, with a negative number, until each of them has waited for long enough.
     """
 
     def __init__(self, key: KeyOf, patience: Patience | None = None) -> None:
@@ -371,7 +442,9 @@ class Lanes:
         self._begun = False
 
     def feed(self, view: View) -> None:
-        """Take in the jobs that began to wait since the last call, and note what others gave back."""
+        """Take in the jobs that began to wait since the last call, and note what others gave
+        back.
+        """
         delta = view.delta
         if not self._begun:
             self._begun = True
@@ -379,7 +452,7 @@ class Lanes:
         if self._deadlines:
             self._lose_patience(view)
         for job in newly_waiting(delta):
-            lane, key = id(view.demand(job)), self._key(view, job)
+            lane, key = view.demand(job).key, self._key(view, job)
             if self._patience and (until_s := self._patience.until_s(view, job)) > view.now_s:
                 lane = -lane
                 self._patient[job] = key, lane
@@ -421,7 +494,7 @@ class Lanes:
         return deadlines[0][0] if deadlines else inf
 
     def start(self, view: View, place: Placer) -> Mapping[JobId, Grant]:
-        """Start jobs in order, passing over those that have no room."""
+        """Start jobs in order, skipping those without room."""
         lanes, full = self._lanes, self._full
         if not only_arrivals(view.delta):
             full.clear()
@@ -452,6 +525,11 @@ class Lanes:
             for job in started if self._patient else ():
                 self._patient.pop(job, None)
         return started
+
+    def ahead(self, job: JobId) -> list[JobId]:
+        """Return the waiting jobs before one, the first in order of priority first."""
+        jobs = [one for _, one in sorted(entry for lane in self._lanes.values() for entry in lane)]
+        return jobs[: jobs.index(job)] if job in jobs else []
 
     def _place(self, view: View, demand: Demand, place: Placer, lane: int) -> Grant | None:
         ways = place.ways(view, demand)

@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 
-from benchmarks import aiturbo, app, asrpt, dashboard, dp_sample, elastic, gavel, hadar, kernel, metrics, reading, shares, sweep
+from benchmarks import (
+    aiturbo,
+    app,
+    asrpt,
+    dashboard,
+    dp_sample,
+    elastic,
+    gavel,
+    hadar,
+    kernel,
+    metrics,
+    reading,
+    shares,
+    sweep,
+)
 
 GROUPS = {
     "kernel": kernel.main,
@@ -25,8 +40,12 @@ GROUPS = {
 
 def run(arguments: list[str]) -> int:
     """Run groups; options go to each. Return 1 if a budget is not held."""
-    options = [word for word in arguments if word.startswith("-")]
-    names = [word for word in arguments if not word.startswith("-")] or list(GROUPS)
+    parser = ArgumentParser("python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "groups", nargs="*", metavar="GROUP", help=f"{', '.join(GROUPS)}; none = all of them"
+    )
+    chosen, options = parser.parse_known_args(arguments)
+    names = chosen.groups or list(GROUPS)
     unknown = [name for name in names if name not in GROUPS]
     if unknown:
         print(f"There is no group '{unknown[0]}'. Groups: {', '.join(GROUPS)}.", file=sys.stderr)

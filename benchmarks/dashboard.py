@@ -1,4 +1,6 @@
-"""What the pages cost: bytes to the browser, points drawn, processor time of the server, reactions to zoom, brush and cancel, and forty sessions at once."""
+"""What the pages cost: bytes to the browser, points drawn, processor time of the server, reactions
+to zoom, brush and cancel, and forty sessions at once.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,6 @@ MOST_MB: Final[Mapping[str, float]] = {"compare": 0.8, "explore": 0.6}
 OTHERS_MB: Final = 0.3
 MOST_POINTS, MOST_ON_A_PAGE, MOST_CELLS, MOST_BARS = 1000, 32_000, 130_000, 1500
 MOST_CPU_MS: Final = 60.0
-MOST_ZOOM_MS: Final = 100.0
 MOST_BRUSH_S: Final = 0.7
 MOST_CANCEL_S, MOST_WORKER_S = 1.0, 2.0
 MOST_SLOWER: Final = 3.0
@@ -45,21 +46,17 @@ RERUNS: Final = 20
 PAGES: Final = ("start", "trace", "cluster", "policies", "compare", "explore", "plan", "learn")
 
 _DRAWN: Final = """() => [...document.querySelectorAll('.js-plotly-plot')].map(gd => (gd._fullData || []).map(t => ({
-  kind: t.type, points: (t.z ? 0 : (t.x || t.y || []).length), cells: t.z ? t.z.length * (t.z[0] || []).length : 0})))"""
-_RANGE: Final = "() => JSON.stringify(document.querySelector('.st-key-timeline .js-plotly-plot')._fullLayout.xaxis.range)"
-_AXIS: Final = "kind => document.querySelector('.js-plotly-plot')?._fullLayout?.xaxis.type === kind"
-_ROWS: Final = "() => [...document.querySelectorAll('[role=grid]')].map(grid => Number(grid.getAttribute('aria-rowcount')) - 1)"
-_ZOOM: Final = """async ([gd, from, to]) => {
-  const redrawn = new Promise(done => gd.once('plotly_afterplot', () => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now())))));
-  const box = gd.querySelector('.nsewdrag').getBoundingClientRect();
-  const at = share => ({bubbles: true, cancelable: true, clientX: box.left + share * box.width, clientY: box.top + box.height / 2, buttons: 1, button: 0});
-  const target = gd.querySelector('.nsewdrag');
-  target.dispatchEvent(new MouseEvent('mousedown', at(from)));
-  for (const step of [0.25, 0.5, 0.75, 1]) document.dispatchEvent(new MouseEvent('mousemove', at(from + step * (to - from))));
-  const began = performance.now();
-  document.dispatchEvent(new MouseEvent('mouseup', at(to)));
-  return await redrawn - began;
-}"""
+  kind: t.type, points: (t.z ? 0 : (t.x || t.y || []).length), cells: t.z ? t.z.length * (t.z[0] || []).length : 0})))"""  # noqa: E501
+_RANGE: Final = (
+    "() => JSON.stringify(document.querySelector('.st-key-over_time"
+    " .js-plotly-plot')._fullLayout.xaxis.range)"
+)
+_PICTURES: Final = """count => [...document.querySelectorAll('.js-plotly-plot')].some(gd =>
+  (gd._fullData || []).filter(trace => trace.type === 'heatmap').length === count)"""
+_ROWS: Final = (
+    "() => [...document.querySelectorAll('[role=grid]')].map(grid =>"
+    " Number(grid.getAttribute('aria-rowcount')) - 1)"
+)
 
 
 @dataclass
@@ -86,14 +83,17 @@ class Watch:
 
 
 @dataclass
-class Figures:
+class PageFigures:
     """What was measured, printed as it comes, and what is over its budget."""
 
     over: list[str] = field(default_factory=list)
 
     def note(self, what: str, value: float, most: float | None = None, unit: str = "") -> None:
         """Print a figure beside its budget."""
-        print(json.dumps({"figure": what, "value": round(value, 3), "unit": unit, "budget": most}), flush=True)
+        print(
+            json.dumps({"figure": what, "value": round(value, 3), "unit": unit, "budget": most}),
+            flush=True,
+        )
         if most is not None and value > most:
             self.over.append(f"{what}: {value:.3g} {unit} (at most {most:g})")
 
@@ -101,20 +101,26 @@ class Figures:
 def main(arguments: list[str]) -> list[str]:
     """Print the figures and return what is over its budget."""
     del arguments
-    figures = Figures()
-    figures.note("load of this machine, processes that want a core, of the last minute", os.getloadavg()[0])
+    figures = PageFigures()
+    figures.note(
+        "load of this machine, processes that want a core, of the last minute", os.getloadavg()[0]
+    )
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         with serving(Path(folder) / "store") as address:
             server = _server(address)
             _pages(browser, address, figures)
             _processor(browser, address, server, figures)
-            _zoom_and_brush(browser, address, figures)
+            _brushes(browser, address, figures)
             _beside_a_run(browser, address, figures)
             _cancel(browser, address, server, figures)
             _closed(browser, address, server, figures)
             orphans = _begun(browser, address, server)
-        figures.note("workers after the server has stopped", sum(psutil.pid_exists(worker) for worker in orphans), 0)
+        figures.note(
+            "workers after the server has stopped",
+            sum(psutil.pid_exists(worker) for worker in orphans),
+            0,
+        )
         with serving(Path(folder) / "other") as address:
             _class(browser, address, Path(folder) / "other", figures)
         browser.close()
@@ -124,7 +130,9 @@ def main(arguments: list[str]) -> list[str]:
 
 def _server(address: str) -> psutil.Process:
     port = address.rpartition(":")[2]
-    return next(child for child in psutil.Process().children(recursive=True) if port in child.cmdline())
+    return next(
+        child for child in psutil.Process().children(recursive=True) if port in child.cmdline()
+    )
 
 
 def _study(seed: int = 0) -> Study:
@@ -140,20 +148,26 @@ def _thousands(*policies: str, repeats: int = 1, seed: int = 0) -> Study:
 
 
 @contextmanager
-def _opened(browser: Browser, address: str, path: str, watch: Watch | None = None) -> Iterator[Page]:
+def _opened(
+    browser: Browser, address: str, path: str, watch: Watch | None = None
+) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1440, "height": 1000})
     page.set_default_timeout(60_000)
     if watch is not None:
         watch.on(page)
     page.goto(f"{address}/{path}")
-    page.get_by_text("Save scenario").wait_for(state="attached")
+    page.locator(".st-key-share button").wait_for(state="attached")
     _idle(page)
     yield page
     page.close()
 
 
 def _idle(page: Page) -> None:
-    page.wait_for_function("() => !document.querySelector('[data-testid=stApp][data-test-script-state=running], [data-testid=stSkeleton]')", polling=10)
+    page.wait_for_function(
+        "() => !document.querySelector('[data-testid=stApp][data-test-script-state=running],"
+        " [data-testid=stSkeleton]')",
+        polling=10,
+    )
 
 
 def _result(browser: Browser, address: str, study: Study) -> None:
@@ -163,33 +177,59 @@ def _result(browser: Browser, address: str, study: Study) -> None:
 
 
 def _run(page: Page) -> None:
-    page.get_by_test_id("stSidebar").get_by_role("button", name="Run", exact=True).click()
+    page.locator(".st-key-bar").get_by_role("button", name="Run", exact=True).click()
 
 
-def _pages(browser: Browser, address: str, figures: Figures) -> None:
+def _pages(browser: Browser, address: str, figures: PageFigures) -> None:
     """Bytes, points, rows and strangers, page by page, with the result of the sample."""
     study = _study()
     _result(browser, address, study)
     for name in PAGES:
         watch = Watch()
-        with _opened(browser, address, f"{'' if name == 'start' else name}?s={study.pack()}", watch) as page:
+        with _opened(
+            browser, address, f"{'' if name == 'start' else name}?s={study.pack()}", watch
+        ) as page:
             page.wait_for_timeout(3000)
-            figures.note(f"{name}: to the browser", watch.received / 1e6, MOST_MB.get(name, OTHERS_MB), "MB")
+            figures.note(
+                f"{name}: to the browser", watch.received / 1e6, MOST_MB.get(name, OTHERS_MB), "MB"
+            )
             traces = [trace for plot in page.evaluate(_DRAWN) for trace in plot]
             lines = [int(trace["points"]) for trace in traces if trace["kind"] != "bar"]
             figures.note(f"{name}: points of the longest trace", max(lines, default=0), MOST_POINTS)
             figures.note(f"{name}: points of all traces", sum(lines), MOST_ON_A_PAGE)
-            figures.note(f"{name}: cells", max((int(trace["cells"]) for trace in traces), default=0), MOST_CELLS)
-            figures.note(f"{name}: bars", sum(int(trace["points"]) for trace in traces if trace["kind"] == "bar"), MOST_BARS)
-            for box in page.locator("[class*='st-key-data-'] summary").all():
-                box.click()
-            page.wait_for_timeout(3000)
-            figures.note(f"{name}: rows of the longest table, all data unfolded", max(page.evaluate(_ROWS), default=0), MOST_ROWS)
+            figures.note(
+                f"{name}: cells",
+                max((int(trace["cells"]) for trace in traces), default=0),
+                MOST_CELLS,
+            )
+            figures.note(
+                f"{name}: bars",
+                sum(int(trace["points"]) for trace in traces if trace["kind"] == "bar"),
+                MOST_BARS,
+            )
+            figures.note(f"{name}: rows of the longest table", _longest(page), MOST_ROWS)
             figures.note(f"{name}: requests to other hosts", len(watch.strangers), 0)
 
 
-def _processor(browser: Browser, address: str, server: psutil.Process, figures: Figures) -> None:
-    """Processor time of the server for a rerun of a whole page with results, asked for with a choice in it."""
+def _longest(page: Page) -> int:
+    """Return the rows of the longest table, with the data of every chart opened in turn."""
+    rows = [*page.evaluate(_ROWS)]
+    for menu in page.locator("[class*='st-key-data-'] button").all():
+        if not menu.is_visible():  # of a tab that is closed
+            continue
+        menu.click()
+        page.wait_for_timeout(2000)
+        rows += page.evaluate(_ROWS)
+        page.keyboard.press("Escape")
+    return int(max(rows, default=0))
+
+
+def _processor(
+    browser: Browser, address: str, server: psutil.Process, figures: PageFigures
+) -> None:
+    """Processor time of the server for a rerun of a whole page with results, asked for with a
+    choice in it.
+    """
     for name in ("compare", "explore"):
         with _opened(browser, address, f"{name}?s={_study().pack()}") as page:
             page.wait_for_timeout(2000)
@@ -199,15 +239,30 @@ def _processor(browser: Browser, address: str, server: psutil.Process, figures: 
             before = _cpu_s(server)
             for turn in range(RERUNS):
                 _rerun(page, turn)
-            figures.note(f"{name}: processor time of a rerun", 1000 * (_cpu_s(server) - before) / RERUNS, MOST_CPU_MS, "ms")
+            figures.note(
+                f"{name}: processor time of a rerun",
+                1000 * (_cpu_s(server) - before) / RERUNS,
+                MOST_CPU_MS,
+                "ms",
+            )
 
 
 def _rerun(page: Page, turn: int) -> float:
-    """Switch the axis of time, which runs all of the page, and wait for the first figure to follow."""
-    name, kind = (("calendar", "date"), ("since start", "linear"))[turn % 2]
-    began = time.perf_counter()
-    page.get_by_role("radio", name=name).click()
-    page.wait_for_function(_AXIS, arg=kind, polling=5)
+    """Highlight another policy on Compare, or show another picture on Explore, which runs all of
+    the page, and wait for the answer to follow.
+    """
+    rows = page.locator(".st-key-ledger .ty-ledger tbody tr")
+    if rows.count():
+        row = rows.nth(1 + turn % 2)
+        title = row.get_attribute("title") or ""
+        began = time.perf_counter()
+        row.click()
+        page.locator("h1.ty-answer").get_by_text(title, exact=True).wait_for()
+    else:
+        name, pictures = (("Difference", 1), ("GPUs in use", 2))[turn % 2]
+        began = time.perf_counter()
+        page.get_by_role("radio", name=name).click()
+        page.wait_for_function(_PICTURES, arg=pictures, polling=5)
     taken = time.perf_counter() - began
     # The other figures follow, and a click while they are drawn may miss its button.
     page.wait_for_timeout(700)
@@ -219,26 +274,26 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _zoom_and_brush(browser: Browser, address: str, figures: Figures) -> None:
+def _brushes(browser: Browser, address: str, figures: PageFigures) -> None:
     study = _thousands("fifo", "sjf", "easy", "srtf")
     _result(browser, address, study)
     with _opened(browser, address, f"compare?s={study.pack()}") as page:
         page.wait_for_timeout(3000)
-        plot = page.locator(".st-key-timeline .js-plotly-plot")
-        zooms = [page.evaluate(_ZOOM, [plot.element_handle(), 0.2 + 0.01 * turn, 0.6]) for turn in range(10)]
-        figures.note("zoom of the timeline, 10,000 jobs, median", statistics.median(zooms), MOST_ZOOM_MS, "ms")
-    with _opened(browser, address, f"compare?s={study.pack()}") as page:
-        page.wait_for_timeout(3000)
         seconds = [_brush(page, share) for share in (0.5, 0.6, 0.7, 0.55, 0.65)]
-        figures.note("brush to redrawn panel, 10,000 jobs, median", statistics.median(seconds), MOST_BRUSH_S, "s")
+        figures.note(
+            "brush to redrawn panel, 10,000 jobs, median",
+            statistics.median(seconds),
+            MOST_BRUSH_S,
+            "s",
+        )
 
 
 def _brush(page: Page, share: float) -> float:
-    strip = page.locator("[class*=st-key-compare-] .nsewdrag").first
-    strip.scroll_into_view_if_needed()
-    box = strip.bounding_box()
+    chart = page.locator(".st-key-over_time .nsewdrag").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
     if box is None:
-        raise RuntimeError("the strip has no place on the page")
+        raise RuntimeError("the chart has no place on the page")
     before = page.evaluate(_RANGE)
     page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + box["height"] / 2)
     page.mouse.down()
@@ -247,6 +302,7 @@ def _brush(page: Page, share: float) -> float:
     page.mouse.up()
     page.wait_for_function(f"before => ({_RANGE})() !== before", arg=before, polling=10)
     taken = time.perf_counter() - began
+    page.locator(".st-key-compare_whole button").click()
     page.wait_for_timeout(1500)
     return taken
 
@@ -256,7 +312,9 @@ def _long() -> Study:
 
 
 def _begun(browser: Browser, address: str, server: psutil.Process) -> set[int]:
-    """Begin a run in a tab that is then closed; return its workers. It must not be over before the session counts as gone, nor known from before."""
+    """Begin a run in a tab that is then closed; return its workers. It must not be over before the
+    session counts as gone, nor known from before.
+    """
     endless = _thousands("las", "srtf", "easy", repeats=99, seed=int(time.time()))
     with _opened(browser, address, f"compare?s={endless.pack()}") as page:
         _run(page)
@@ -269,7 +327,11 @@ def _workers(page: Page, server: psutil.Process) -> set[int]:
     children = [child for child in server.children(recursive=True) if child.is_running()]
     before = {child.pid: _cpu_s(child) for child in children}
     page.wait_for_timeout(3000)
-    return {child.pid for child in children if child.is_running() and _cpu_s(child) - before[child.pid] > 0.05}
+    return {
+        child.pid
+        for child in children
+        if child.is_running() and _cpu_s(child) - before[child.pid] > 0.05
+    }
 
 
 def _gone_s(workers: set[int], began: float, most_s: float) -> float:
@@ -278,7 +340,7 @@ def _gone_s(workers: set[int], began: float, most_s: float) -> float:
     return time.perf_counter() - began
 
 
-def _cancel(browser: Browser, address: str, server: psutil.Process, figures: Figures) -> None:
+def _cancel(browser: Browser, address: str, server: psutil.Process, figures: PageFigures) -> None:
     stopped, gone = [], []
     with _opened(browser, address, f"compare?s={_long().pack()}") as page:
         button = page.get_by_role("button", name="Cancel")
@@ -296,13 +358,15 @@ def _cancel(browser: Browser, address: str, server: psutil.Process, figures: Fig
     figures.note("cancel to worker gone, longest", max(gone), MOST_WORKER_S, "s")
 
 
-def _closed(browser: Browser, address: str, server: psutil.Process, figures: Figures) -> None:
+def _closed(browser: Browser, address: str, server: psutil.Process, figures: PageFigures) -> None:
     workers = _begun(browser, address, server)
     figures.note("workers of a tab at the moment it is closed", len(workers))
-    figures.note("tab closed to worker gone", _gone_s(workers, time.perf_counter(), 240.0), LEAVE_S, "s")
+    figures.note(
+        "tab closed to worker gone", _gone_s(workers, time.perf_counter(), 240.0), LEAVE_S, "s"
+    )
 
 
-def _beside_a_run(browser: Browser, address: str, figures: Figures) -> None:
+def _beside_a_run(browser: Browser, address: str, figures: PageFigures) -> None:
     """How much slower another session's rerun is while a run goes on."""
     with _opened(browser, address, f"compare?s={_study().pack()}") as quiet:
         quiet.wait_for_timeout(2000)
@@ -314,7 +378,9 @@ def _beside_a_run(browser: Browser, address: str, figures: Figures) -> None:
             beside = _median(lambda turn: _rerun(quiet, turn))
             busy.get_by_role("button", name="Cancel").click()
         figures.note("rerun of a session, idle", 1000 * idle, None, "ms")
-        figures.note("rerun of another session during a run, against idle", beside / idle, MOST_SLOWER)
+        figures.note(
+            "rerun of another session during a run, against idle", beside / idle, MOST_SLOWER
+        )
 
 
 def _median(measure: Callable[[int], float]) -> float:
@@ -323,28 +389,40 @@ def _median(measure: Callable[[int], float]) -> float:
     return statistics.median(measure(turn) for turn in range(10))
 
 
-def _class(browser: Browser, address: str, store: Path, figures: Figures) -> None:
-    """Open the sample in forty sessions at once, without drawing it forty times; the server has prepared it by itself."""
+def _class(browser: Browser, address: str, store: Path, figures: PageFigures) -> None:
+    """Open the sample in forty sessions at once, without drawing it forty times; the server has
+    prepared it by itself.
+    """
     server, study = _server(address), _study()
     with _opened(browser, address, f"compare?s={study.pack()}") as page:
         while len(list(store.rglob("manifest.json"))) < len(study.allocators):
             page.wait_for_timeout(500)
         page.reload()
-        page.locator(".st-key-timeline .main-svg").first.wait_for()
+        page.locator(".st-key-over_time .main-svg").first.wait_for()
     before, cpu_s, began = _memory_mb(server), _cpu_s(server), time.perf_counter()
     with ExitStack() as open_together, ThreadPoolExecutor(SESSIONS) as visitors:
         told = list(visitors.map(lambda _: _visit(open_together, address, study), range(SESSIONS)))
         figures.note("more memory of the server", _memory_mb(server) - before, MOST_MORE_MB, "MB")
-    figures.note("sessions without the result", sum(b"Up to date" not in text or b"timeline" not in text for text in told), 0)
+    figures.note(
+        "sessions without the result",
+        sum(b"Up to date" not in text or b"over_time" not in text for text in told),
+        0,
+    )
     figures.note("forty sessions, until the last is drawn", time.perf_counter() - began, None, "s")
     figures.note("forty sessions, processor time of the server", _cpu_s(server) - cpu_s, None, "s")
-    figures.note("runs in the store", len(list(store.rglob("manifest.json"))), len(study.allocators))
+    figures.note(
+        "runs in the store", len(list(store.rglob("manifest.json"))), len(study.allocators)
+    )
 
 
 def _visit(open_together: ExitStack, address: str, study: Study) -> bytes:
-    """Open a session as a browser does; return all that the server sends until the page is complete. The session stays."""
+    """Open a session as a browser does; return all that the server sends until the page is
+    complete. The session stays.
+    """
     url = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
-    socket = open_together.enter_context(connect(url, subprotocols=[Subprotocol("streamlit")], max_size=None))
+    socket = open_together.enter_context(
+        connect(url, subprotocols=[Subprotocol("streamlit")], max_size=None)
+    )
     ask = BackMsg()
     ask.rerun_script.query_string, ask.rerun_script.page_name = f"s={study.pack()}", "compare"
     socket.send(ask.SerializeToString())
@@ -353,7 +431,7 @@ def _visit(open_together: ExitStack, address: str, study: Study) -> bytes:
         frame = socket.recv(timeout=120)
         said += frame if isinstance(frame, bytes) else b""
         message = ForwardMsg.FromString(frame if isinstance(frame, bytes) else b"")
-        if message.WhichOneof("type") == "script_finished" and b"timeline" in said:
+        if message.WhichOneof("type") == "script_finished" and b"over_time" in said:
             return said
 
 

@@ -1,4 +1,6 @@
-"""Time per decision of the elastic dynamic program on philly-like traces, and whether it grows with the number of finished jobs."""
+"""Time per decision of the elastic dynamic program on philly-like traces, and whether it grows with
+the number of finished jobs.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from allocators.elastic import dp
 from benchmarks.unit import unit_s
 from sim.cluster import Cluster
 from sim.contract import Plan, View
+from sim.engine.simulator import Conditions, Simulator
 from sim.generate import generate
 from sim.overheads import Overheads
 from sim.perf import PERF
-from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
 from trainyard.traces.samples import load_sample
 
@@ -25,11 +27,16 @@ BUDGET_U = {"512x8:p100": 1_500, "40x8:p100": 5_000}
 MOST_GROWTH = 1.5
 
 
-class Timed:
+class TimedDecisions:
     """Measures every decision at which something had changed, with the number of active jobs."""
 
     def __init__(self, inner: dp.DpElastic) -> None:
-        self.inner, self.cadence, self.needs, self.card = inner, inner.cadence, inner.needs, inner.card
+        self.inner, self.cadence, self.needs, self.card = (
+            inner,
+            inner.cadence,
+            inner.needs,
+            inner.card,
+        )
         self.cost: list[tuple[float, int, float]] = []
 
     def allocate(self, view: View) -> Plan:
@@ -42,7 +49,9 @@ class Timed:
 
 
 def growth(cost: list[tuple[float, int, float]], end_s: float) -> float:
-    """Return the time per decision in the last third of the run over that in the first third, compared at equal numbers of active jobs."""
+    """Return the time per decision in the last third of the run over that in the first third,
+    compared at equal numbers of active jobs.
+    """
     at, active, took_s = np.array(cost).T
     level = np.digitize(active, np.geomspace(1, active.max() + 1, 13))
     ratios, weights = [], []
@@ -57,7 +66,7 @@ def growth(cost: list[tuple[float, int, float]], end_s: float) -> float:
 def measure(trace: Trace, cluster: str, perf: str, what: str) -> dict[str, float | str]:
     """Run one case and return its figures."""
     unit = unit_s(repeats=3)
-    timed = Timed(dp.DpElastic(every_s=EVERY_S))
+    timed = TimedDecisions(dp.DpElastic(every_s=EVERY_S))
     conditions = Conditions(perf=PERF[perf](), overheads=Overheads(restart_s=30))
     result = Simulator(trace, Cluster.parse(cluster), timed, conditions).run()
     busy = [took_s for _, _, took_s in timed.cost]
@@ -81,19 +90,37 @@ def measure(trace: Trace, cluster: str, perf: str, what: str) -> dict[str, float
 
 
 def main(arguments: list[str]) -> list[str]:
-    """Print the table and return what is over its budget; ``--quick`` leaves out the crowded cluster."""
+    """Print the table and return what is over its budget; ``--quick`` leaves out the crowded
+    cluster.
+    """
     sample = load_sample("philly-like")[0]
-    cases = [(sample, "512x8:p100", perf, "philly-like") for perf in ("power_law", "batch")] + [(sample, "40x8:p100", "power_law", "philly-like")]
+    cases = [(sample, "512x8:p100", perf, "philly-like") for perf in ("power_law", "batch")] + [
+        (sample, "40x8:p100", "power_law", "philly-like")
+    ]
     if "--quick" not in arguments:
-        crowded = generate("philly", jobs=10_000, seed=4, cluster=Cluster.parse("512x8:p100"), load=1.05)
+        crowded = generate(
+            "philly", jobs=10_000, seed=4, cluster=Cluster.parse("512x8:p100"), load=1.05
+        )
         cases.append((crowded, "512x8:p100", "power_law", "philly at load 1.05"))
     over = []
     for trace, cluster, perf, what in cases:
         row = measure(trace, cluster, perf, what)
         print(json.dumps(row), flush=True)
         name = f"dp_elastic on {what}, {cluster}, {perf}"
-        over += [f"{name}: only {row['completed']} of {row['jobs']} jobs completed"] if row["completed"] != row["jobs"] else []
+        over += (
+            [f"{name}: only {row['completed']} of {row['jobs']} jobs completed"]
+            if row["completed"] != row["jobs"]
+            else []
+        )
         slow, late = float(row["U_per_decision"]), float(row["last_third_over_first"])
-        over += [f"{name}: {slow} U per decision"] if trace is sample and slow > BUDGET_U[cluster] else []
-        over += [f"{name}: decisions late in the run take {late} times as long as early ones"] if late > MOST_GROWTH else []
+        over += (
+            [f"{name}: {slow} U per decision"]
+            if trace is sample and slow > BUDGET_U[cluster]
+            else []
+        )
+        over += (
+            [f"{name}: decisions late in the run take {late} times as long as early ones"]
+            if late > MOST_GROWTH
+            else []
+        )
     return over

@@ -1,4 +1,6 @@
-"""Shares of time and rounds: whole runs of thousands of generated jobs against their budgets, and the published window of a long run."""
+"""Shares of time and rounds: whole runs of thousands of generated jobs against their budgets, and
+the published window of a long run.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,21 @@ from allocators.gavel.policy import Gavel
 from benchmarks.unit import BUDGETS_UNIT_S, unit_s
 from sim.cluster import Cluster
 from sim.contract import Plan, View
-from sim.generate.gavel import Gavel as Workload
+from sim.engine.simulator import Conditions, Measure, Simulator
+from sim.generate.gavel import GavelWorkload
 from sim.perf.profiled import Profiled
 from sim.result import RunResult
-from sim.simulator import Conditions, Measure, Simulator
 
 SMALL: Final = "16x1:v100,16x1:p100,16x1:k80"
 LARGE: Final = "36x1:v100,36x1:p100,36x1:k80"
 RUNS: Final[Mapping[str, float]] = {"max_min": 2.0, "makespan": 4.0, "finish_time_fairness": 6.0}
-"""Most CPU seconds for a whole run of 2,000 jobs of several GPUs, where U is what it was when they were set."""
+"""Most CPU seconds for a whole run of 2,000 jobs of several GPUs, where U is what it was when they
+were set.
+"""
 ARRIVALS: Final = (0.0, 0.6)
-"""Jobs per hour, 0 = all at once: what "generated" means is left open, so each objective is held to its budget at both."""
+"""Jobs per hour, 0 = all at once: what "generated" means is left open, so each objective is held to
+its budget at both.
+"""
 MOST_ALLOX_S: Final = 15.0
 WINDOWS: Final[Mapping[tuple[str, bool], tuple[float, float]]] = {
     ("max_min", True): (17.07, 0.03),
@@ -32,10 +38,12 @@ WINDOWS: Final[Mapping[tuple[str, bool], tuple[float, float]]] = {
     ("fifo", False): (25.4, 0.06),
     ("allox", True): (17.1, 0.06),
 }
-"""Average JCT in hours and tolerance: the first as the published simulator gives it today, the others from its notebooks, which are 1 to 5 % lower."""
+"""Average JCT in hours and tolerance: the first as the published simulator gives it today, the
+others from its notebooks, which are 1 to 5 % lower.
+"""
 
 
-class Figures(NamedTuple):
+class WholeRun(NamedTuple):
     """What a run came to."""
 
     cpu_s: float
@@ -46,7 +54,7 @@ class Figures(NamedTuple):
     decisions: int
 
 
-class _Timed(Gavel):
+class _TimedGavel(Gavel):
     """Notes the CPU time of its longest decision."""
 
     def allocate(self, view: View, /) -> Plan:
@@ -56,13 +64,22 @@ class _Timed(Gavel):
         return plan
 
 
-def run(workload: Workload, cluster: Cluster, conditions: Conditions, allocator: Gavel) -> Figures:
+def run(
+    workload: GavelWorkload, cluster: Cluster, conditions: Conditions, allocator: Gavel
+) -> WholeRun:
     """Run once; the averages are those of the jobs that count."""
     trace = workload.make()
     cpu, wall = process_time(), perf_counter()
     result = Simulator(trace, cluster, allocator, conditions).run()
     cpu, wall = process_time() - cpu, perf_counter() - wall
-    return Figures(cpu, wall, _jct_h(result, conditions), _busy(result, cluster), result.end_s / 3600, len(result.decisions))
+    return WholeRun(
+        cpu,
+        wall,
+        _jct_h(result, conditions),
+        _busy(result, cluster),
+        result.end_s / 3600,
+        len(result.decisions),
+    )
 
 
 def _jct_h(result: RunResult, conditions: Conditions) -> float:
@@ -72,11 +89,15 @@ def _jct_h(result: RunResult, conditions: Conditions) -> float:
 
 def _busy(result: RunResult, cluster: Cluster) -> float:
     segments = result.segments
-    return float(((segments["t1"] - segments["t0"]) * segments["gpus"]).sum()) / (result.end_s * cluster.gpus)
+    return float(((segments["t1"] - segments["t0"]) * segments["gpus"]).sum()) / (
+        result.end_s * cluster.gpus
+    )
 
 
 def main(arguments: list[str]) -> list[str]:
-    """Print the figures and return what is over its budget; ``--quick``: the whole runs of 2,000 jobs only."""
+    """Print the figures and return what is over its budget; ``--quick``: the whole runs of 2,000
+    jobs only.
+    """
     return _whole_runs() if "--quick" in arguments else [*_whole_runs(), *_matching(), *_windows()]
 
 
@@ -84,33 +105,73 @@ def _whole_runs() -> list[str]:
     over = []
     for objective, most_s in RUNS.items():
         for per_h in ARRIVALS:
-            allocator = _Timed(objective=objective)
+            allocator = _TimedGavel(objective=objective)
             before_s = unit_s()
-            found = run(Workload(jobs=2000, per_h=per_h, multi_gpu=True), Cluster.parse(SMALL), Conditions(Profiled()), allocator)
+            found = run(
+                GavelWorkload(jobs=2000, per_h=per_h, multi_gpu=True),
+                Cluster.parse(SMALL),
+                Conditions(Profiled()),
+                allocator,
+            )
             unit = (before_s + unit_s()) / 2
             there_s = found.cpu_s / unit * BUDGETS_UNIT_S
-            case = f"whole run of 2,000 jobs of several GPUs on 48 GPUs, {f'{per_h:g} per hour' if per_h else 'all at once'}, {objective}"
-            figures = _rounded(found) | {"unit_us": round(unit * 1e6, 2), "cpu_s_at_0.7_us": round(there_s, 2)}
-            _print(case, **figures, longest_decision_s=round(allocator.longest_s, 3), budget_s=most_s)
-            over += [f"{case}: {there_s:.1f} s where U is {BUDGETS_UNIT_S * 1e6:.1f} us"] if there_s > most_s else []
+            case = (
+                "whole run of 2,000 jobs of several GPUs on 48 GPUs,"
+                f" {f'{per_h:g} per hour' if per_h else 'all at once'}, {objective}"
+            )
+            figures = _rounded(found) | {
+                "unit_us": round(unit * 1e6, 2),
+                "cpu_s_at_0.7_us": round(there_s, 2),
+            }
+            _print(
+                case, **figures, longest_decision_s=round(allocator.longest_s, 3), budget_s=most_s
+            )
+            over += (
+                [f"{case}: {there_s:.1f} s where U is {BUDGETS_UNIT_S * 1e6:.1f} us"]
+                if there_s > most_s
+                else []
+            )
     return over
 
 
 def _matching() -> list[str]:
-    allocator = _Timed(objective="allox")
-    found = run(Workload(jobs=1000, per_h=0), Cluster.parse(SMALL), Conditions(Profiled()), allocator)
-    _print("AlloX, whole run of 1,000 jobs on 48 GPUs", **_rounded(found), longest_decision_s=round(allocator.longest_s, 2), budget_s=MOST_ALLOX_S)
+    allocator = _TimedGavel(objective="allox")
+    found = run(
+        GavelWorkload(jobs=1000, per_h=0), Cluster.parse(SMALL), Conditions(Profiled()), allocator
+    )
+    _print(
+        "AlloX, whole run of 1,000 jobs on 48 GPUs",
+        **_rounded(found),
+        longest_decision_s=round(allocator.longest_s, 2),
+        budget_s=MOST_ALLOX_S,
+    )
     return [f"AlloX: {found.cpu_s:.1f} s"] if found.cpu_s > MOST_ALLOX_S else []
 
 
 def _windows() -> list[str]:
     over = []
-    conditions = Conditions(Profiled(), measure=Measure(first_job=4000, last_job=4999), stop="measured")
+    conditions = Conditions(
+        Profiled(), measure=Measure(first_job=4000, last_job=4999), stop="measured"
+    )
     for (objective, aware), (published, tolerance) in WINDOWS.items():
-        found = run(Workload(jobs=6000, per_h=4.0), Cluster.parse(LARGE), conditions, Gavel(objective=objective, aware=aware))
+        found = run(
+            GavelWorkload(jobs=6000, per_h=4.0),
+            Cluster.parse(LARGE),
+            conditions,
+            Gavel(objective=objective, aware=aware),
+        )
         case = f"window of jobs 4,000 to 4,999 at 4 per hour on 108 GPUs, {_name(objective, aware)}"
-        _print(case, **_rounded(found), published_jct_h=published, difference=f"{found.jct_h / published - 1:+.1%}")
-        over += [f"{case}: {found.jct_h:.2f} h instead of {published} h"] if abs(found.jct_h / published - 1) > tolerance else []
+        _print(
+            case,
+            **_rounded(found),
+            published_jct_h=published,
+            difference=f"{found.jct_h / published - 1:+.1%}",
+        )
+        over += (
+            [f"{case}: {found.jct_h:.2f} h instead of {published} h"]
+            if abs(found.jct_h / published - 1) > tolerance
+            else []
+        )
     return over
 
 
@@ -118,7 +179,7 @@ def _name(objective: str, aware: bool) -> str:
     return objective if aware else f"{objective} agnostic"
 
 
-def _rounded(found: Figures) -> dict[str, float]:
+def _rounded(found: WholeRun) -> dict[str, float]:
     return {name: round(value, 3) for name, value in found._asdict().items()}
 
 

@@ -1,4 +1,6 @@
-"""Cost per job of the queue policies on a bursty philly-like workload, in units U, and memory per job. Each case runs in a process of its own."""
+"""Cost per job of the queue policies on a bursty philly-like workload, in units U, and memory per
+job. Each case runs in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from allocators import make
 from benchmarks.unit import unit_s
 from sim.cluster import Cluster
 from sim.contract import Spec
+from sim.engine.simulator import Simulator
 from sim.generate import generate
-from sim.simulator import Simulator
 
 POLICIES = ("fifo", "easy", "sjf", "srtf", "las")
 MOST_GROWTH, MOST_KB = 1.3, 0.8
@@ -54,23 +56,46 @@ def measure(policy: str, jobs: int, load: float, seed: int) -> dict[str, float |
 def case(policy: str, jobs: int, load: float, seed: int = 0) -> dict[str, float | str]:
     """Run one case in a fresh interpreter."""
     command = [sys.executable, "-m", "benchmarks.kernel", policy, str(jobs), str(load), str(seed)]
-    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    return dict(
+        json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    )
 
 
 def main(arguments: list[str]) -> list[str]:
-    """Print the table and return what is over its budget; ``--quick`` leaves out the million-job cases."""
-    shapes = ((100_000, 0.9), (100_000, 1.05)) + (() if "--quick" in arguments else ((1_000_000, 0.9),))
+    """Print the table and return what is over its budget; ``--quick`` leaves out the million-job
+    cases.
+    """
+    shapes = ((100_000, 0.9), (100_000, 1.05)) + (
+        () if "--quick" in arguments else ((1_000_000, 0.9),)
+    )
     over: list[str] = []
     for policy in POLICIES:
         found = [case(policy, jobs, load) for jobs, load in shapes]
         for row in found:
             print(json.dumps(row), flush=True)
-        over += [f"{policy}: {row['U_per_job']} U per job of {row['jobs']:,} at load {row['load']}" for row in found if row["U_per_job"] > row["budget_U"]]
+        over += [
+            f"{policy}: {row['U_per_job']} U per job of {row['jobs']:,} at load {row['load']}"
+            for row in found
+            if row["U_per_job"] > row["budget_U"]
+        ]
         if len(found) > 2:
             ratio = float(found[2]["U_per_job"]) / float(found[0]["U_per_job"])
-            print(json.dumps({"policy": policy, "cost per job, 1,000,000 jobs over 100,000": round(ratio, 2)}), flush=True)
-            over += [f"{policy}: cost per job grows {ratio:.2f} times from 100,000 to 1,000,000 jobs"] if ratio > MOST_GROWTH else []
-            over += [f"{policy}: {found[2]['kB_per_job']} kB per job"] if float(found[2]["kB_per_job"]) > MOST_KB else []
+            print(
+                json.dumps(
+                    {"policy": policy, "cost per job, 1,000,000 jobs over 100,000": round(ratio, 2)}
+                ),
+                flush=True,
+            )
+            over += (
+                [f"{policy}: cost per job grows {ratio:.2f} times from 100,000 to 1,000,000 jobs"]
+                if ratio > MOST_GROWTH
+                else []
+            )
+            over += (
+                [f"{policy}: {found[2]['kB_per_job']} kB per job"]
+                if float(found[2]["kB_per_job"]) > MOST_KB
+                else []
+            )
     return over
 
 

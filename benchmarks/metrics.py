@@ -12,14 +12,16 @@ from allocators import make
 from sim import metrics
 from sim.cluster import Cluster
 from sim.contract import Spec
+from sim.engine.simulator import Simulator
 from sim.generate import generate
-from sim.simulator import Simulator
 
 MOST_MS = 50.0
 
 
 def main(arguments: list[str]) -> list[str]:
-    """Print one line per function, the least CPU time of nine calls, and return what is over its budget."""
+    """Print one line per function, the least CPU time of nine calls, and return what is over its
+    budget.
+    """
     del arguments
     cluster = Cluster.parse("64x8:v100,64x8:a100")
     small = generate("philly", jobs=10_000, seed=0, cluster=cluster)
@@ -30,7 +32,9 @@ def main(arguments: list[str]) -> list[str]:
         "summary, 10,000 jobs": lambda: metrics.summary(few, small, cluster),
         "queue series, 100,000 segments": lambda: metrics.queue_series(many),
         "utilisation series, 100,000 segments": lambda: metrics.utilisation_series(many, cluster),
-        "fragmentation series, 100,000 segments": lambda: metrics.fragmentation_series(many, cluster),
+        "fragmentation series, 100,000 segments": lambda: metrics.fragmentation_series(
+            many, cluster
+        ),
         "1,000,000 steps reduced": lambda: metrics.reduce_steps(instants, np.sin(instants), 0, 1e6),
     }
     over: list[str] = []

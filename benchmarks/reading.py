@@ -1,4 +1,6 @@
-"""Seconds to read 100,000 rows: a plain CSV in the native schema, and an accounting dump of Slurm."""
+"""Seconds to read 100,000 rows: a plain CSV in the native schema, and an accounting dump of
+Slurm.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ MOST_S = 2.0
 
 
 def main(arguments: list[str]) -> list[str]:
-    """Print one line per format, the median of five reads from the file to the checked trace, and return what is over its budget."""
+    """Print one line per format, the median of five reads from the file to the checked trace, and
+    return what is over its budget.
+    """
     del arguments
     over: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -27,7 +31,17 @@ def main(arguments: list[str]) -> list[str]:
         slurm.write_text(_sacct(), encoding="utf-8")
         for path in (native, slurm):
             seconds = round(_median_s(path), 2)
-            print(json.dumps({"file": path.name, "MB": round(path.stat().st_size / 1e6, 1), "rows": ROWS, "seconds": seconds}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "file": path.name,
+                        "MB": round(path.stat().st_size / 1e6, 1),
+                        "rows": ROWS,
+                        "seconds": seconds,
+                    }
+                ),
+                flush=True,
+            )
             over += [f"{path.name}: {seconds} s"] if seconds > MOST_S else []
     return over
 
@@ -43,10 +57,10 @@ def _median_s(path: Path) -> float:
 
 
 def _sacct() -> str:
-    header = "JobID|Partition|User|Submit|Start|End|Elapsed|Timelimit|State|NNodes|NCPUS|AllocTRES|JobName"
+    header = "JobID|Partition|User|Submit|Start|End|Elapsed|Timelimit|State|NNodes|NCPUS|AllocTRES|JobName"  # noqa: E501
     rows = (
-        f"{at}|gpu|u{at % 97}|2025-01-{1 + at % 28:02d}T09:12:44|2025-01-{1 + at % 28:02d}T09:40:02|2025-01-{1 + at % 28:02d}T11:40:05|02:00:03|1-12:00:00"
-        f"|COMPLETED|1|16|billing=16,cpu=16,gres/gpu:a100={1 + at % 8},gres/gpu={1 + at % 8},mem=96G,node=1|train"
+        f"{at}|gpu|u{at % 97}|2025-01-{1 + at % 28:02d}T09:12:44|2025-01-{1 + at % 28:02d}T09:40:02|2025-01-{1 + at % 28:02d}T11:40:05|02:00:03|1-12:00:00"  # noqa: E501
+        f"|COMPLETED|1|16|billing=16,cpu=16,gres/gpu:a100={1 + at % 8},gres/gpu={1 + at % 8},mem=96G,node=1|train"  # noqa: E501
         for at in range(ROWS)
     )
     return "\n".join([header, *rows]) + "\n"

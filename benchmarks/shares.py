@@ -1,4 +1,6 @@
-"""Shares of time on several GPU types: every objective at 480 and 2,048 jobs, cold and from the prices before, and the same programs in general solvers."""
+"""Shares of time on several GPU types: every objective at 480 and 2,048 jobs, cold and from the
+prices before, and the same programs in general solvers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import pulp
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from allocators.timeshare.linear import Program, solve
+from allocators.timeshare.linear import LinearProgram, solve
 from allocators.timeshare.matching import WAITS, allox
 from allocators.timeshare.problem import Problem, Shares, normal_rates
 from allocators.timeshare.shares import OBJECTIVES
@@ -25,17 +27,31 @@ LONG = {"water_filling"}
 TYPES = ("v100", "p100", "k80")
 
 
-def problem(jobs: int, seed: int, devices: tuple[int, ...] = (36, 36, 36), *, gangs: bool = True) -> Problem:
+def problem(
+    jobs: int, seed: int, devices: tuple[int, ...] = (36, 36, 36), *, gangs: bool = True
+) -> Problem:
     """Draw jobs of the measured kinds, as Gavel's generator does, some way into their lives."""
     rng = np.random.default_rng(seed)
     table = _table()
-    sizes = rng.choice([1, 2, 4, 8], jobs, p=[0.7, 0.1, 0.15, 0.05]) if gangs else np.ones(jobs, np.int64)
+    sizes = (
+        rng.choice([1, 2, 4, 8], jobs, p=[0.7, 0.1, 0.15, 0.05])
+        if gangs
+        else np.ones(jobs, np.int64)
+    )
     rates = np.array([table[int(size)][rng.integers(len(table[int(size)]))] for size in sizes])
     long = rng.random(jobs) < 0.2
     duration_s = 60 * 10 ** np.where(long, rng.uniform(3, 4, jobs), rng.uniform(1.5, 3, jobs))
     age_s = rng.uniform(0, 3e5, jobs)
     fastest = rates.max(axis=1)
-    return Problem(rates, sizes, np.array(devices), left=fastest * duration_s, age_s=age_s, isolated_s=age_s * rng.uniform(0.2, 1, jobs), due_s=duration_s * 50)
+    return Problem(
+        rates,
+        sizes,
+        np.array(devices),
+        left=fastest * duration_s,
+        age_s=age_s,
+        isolated_s=age_s * rng.uniform(0.2, 1, jobs),
+        due_s=duration_s * 50,
+    )
 
 
 def _table() -> dict[int, list[list[float]]]:
@@ -45,7 +61,9 @@ def _table() -> dict[int, list[list[float]]]:
         found.setdefault((key.model, key.batch, key.gpus), {})[key.gpu_type] = measured.together
     table: dict[int, list[list[float]]] = {}
     for (_, _, gpus), rates in found.items():
-        table.setdefault(gpus, []).append([float(np.nan_to_num(rates.get(kind, 0.0))) for kind in TYPES])
+        table.setdefault(gpus, []).append(
+            [float(np.nan_to_num(rates.get(kind, 0.0))) for kind in TYPES]
+        )
     return table
 
 
@@ -56,7 +74,9 @@ def cpu_ms(work: Callable[[], object]) -> float:
 
 
 def main(arguments: list[str]) -> list[str]:
-    """Print medians of CPU milliseconds over nine instances, and return what is over its budget; ``--quick``: three instances."""
+    """Print medians of CPU milliseconds over nine instances, and return what is over its budget;
+    ``--quick``: three instances.
+    """
     seeds = SEEDS[:3] if "--quick" in arguments else SEEDS
     return [*_objectives(seeds), *_solvers(seeds[:3]), *_matching(seeds)]
 
@@ -67,12 +87,25 @@ def _objectives(seeds: range) -> Iterator[str]:
         for name, objective in OBJECTIVES.items():
             some = drawn[:1] if name in LONG else drawn
             answers: list[Shares] = []
-            cold = statistics.median(cpu_ms(lambda it=it, by=objective, to=answers: to.append(by(it))) for it in some)
+            cold = statistics.median(
+                cpu_ms(lambda it=it, by=objective, to=answers: to.append(by(it))) for it in some
+            )
             warm = statistics.median(
-                cpu_ms(lambda it=it, by=objective, to=found: by(it._replace(hint=to.hint))) for it, found in zip(some, answers, strict=True)
+                cpu_ms(lambda it=it, by=objective, to=found: by(it._replace(hint=to.hint)))
+                for it, found in zip(some, answers, strict=True)
             )
             budget = MOST_MS.get((name, jobs))
-            print(json.dumps({"case": f"{name}, {jobs:,} jobs x 3 types", "ms": round(cold, 2), "again_ms": round(warm, 2), "budget_ms": budget}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "case": f"{name}, {jobs:,} jobs x 3 types",
+                        "ms": round(cold, 2),
+                        "again_ms": round(warm, 2),
+                        "budget_ms": budget,
+                    }
+                ),
+                flush=True,
+            )
             if budget and cold > budget:
                 yield f"{name} on {jobs:,} jobs: {cold:.1f} ms"
 
@@ -81,11 +114,26 @@ def _solvers(seeds: range) -> Iterator[str]:
     for jobs, devices in SIZES.items():
         drawn = [problem(jobs, seed, devices) for seed in seeds]
         best = [OBJECTIVES["max_min"](it).value for it in drawn]
-        for title, level in (("HiGHS, arrays", _by_arrays), ("HiGHS, scipy", _by_scipy), ("HiGHS, PuLP", _by_pulp)):
+        for title, level in (
+            ("HiGHS, arrays", _by_arrays),
+            ("HiGHS, scipy", _by_scipy),
+            ("HiGHS, PuLP", _by_pulp),
+        ):
             found: list[float] = []
-            took = statistics.median(cpu_ms(lambda it=it, by=level, to=found: to.append(by(it))) for it in drawn)
+            took = statistics.median(
+                cpu_ms(lambda it=it, by=level, to=found: to.append(by(it))) for it in drawn
+            )
             worst = max(abs(one / other - 1) for one, other in zip(found, best, strict=True))
-            print(json.dumps({"case": f"max_min as a program, {jobs:,} jobs x 3 types, {title}", "ms": round(took, 1), "differs": f"{worst:.1e}"}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "case": f"max_min as a program, {jobs:,} jobs x 3 types, {title}",
+                        "ms": round(took, 1),
+                        "differs": f"{worst:.1e}",
+                    }
+                ),
+                flush=True,
+            )
             if worst > 1e-6:
                 yield f"max_min on {jobs:,} jobs differs from {title} by {worst:.1e}"
 
@@ -95,7 +143,7 @@ def _gain(it: Problem) -> np.ndarray:
 
 
 def _by_arrays(it: Problem) -> float:
-    found = solve(it, Program(np.zeros(it.rates.shape), np.zeros(len(it.rates)), _gain(it)))
+    found = solve(it, LinearProgram(np.zeros(it.rates.shape), np.zeros(len(it.rates)), _gain(it)))
     assert found is not None
     return found.level
 
@@ -107,21 +155,46 @@ def _by_scipy(it: Problem) -> float:
     places = np.arange(jobs * types)
     rows = np.concatenate((job, jobs + kind, jobs + types + job, jobs + types + np.arange(jobs)))
     columns = np.concatenate((places, places, places, np.full(jobs, jobs * types)))
-    matrix = coo_array((np.concatenate((np.ones(len(job)), it.gangs[job], -scaled, np.ones(jobs))), (rows, columns)))
+    matrix = coo_array(
+        (
+            np.concatenate((np.ones(len(job)), it.gangs[job], -scaled, np.ones(jobs))),
+            (rows, columns),
+        )
+    )
     limits = np.concatenate((np.ones(jobs), it.devices, np.zeros(jobs)))
-    return float(-linprog(-(np.arange(jobs * types + 1) == jobs * types).astype(float), A_ub=matrix, b_ub=limits, method="highs").fun)
+    return float(
+        -linprog(
+            -(np.arange(jobs * types + 1) == jobs * types).astype(float),
+            A_ub=matrix,
+            b_ub=limits,
+            method="highs",
+        ).fun
+    )
 
 
 def _by_pulp(it: Problem) -> float:
     program, gain = pulp.LpProblem("shares", pulp.LpMaximize), _gain(it)
     level = program.add_variable("level")
-    x = [[program.add_variable(f"x{job:05d}_{kind}", 0) for kind in range(it.rates.shape[1])] for job in range(len(it.rates))]
+    x = [
+        [program.add_variable(f"x{job:05d}_{kind}", 0) for kind in range(it.rates.shape[1])]
+        for job in range(len(it.rates))
+    ]
     program.setObjective(level + 0)
     for job, row in enumerate(x):
         program.addConstraint(pulp.lpSum(row) <= 1)
-        program.addConstraint(pulp.LpAffineExpression([(one, rate / gain[job]) for one, rate in zip(row, it.rates[job], strict=True)]) >= level)
+        program.addConstraint(
+            pulp.LpAffineExpression(
+                [(one, rate / gain[job]) for one, rate in zip(row, it.rates[job], strict=True)]
+            )
+            >= level
+        )
     for kind, count in enumerate(it.devices.tolist()):
-        program.addConstraint(pulp.LpAffineExpression([(row[kind], float(gang)) for row, gang in zip(x, it.gangs, strict=True)]) <= count)
+        program.addConstraint(
+            pulp.LpAffineExpression(
+                [(row[kind], float(gang)) for row, gang in zip(x, it.gangs, strict=True)]
+            )
+            <= count
+        )
     program.solve(pulp.HiGHS(msg=False, threads=1))
     return float(level.varValue)
 
@@ -129,6 +202,16 @@ def _by_pulp(it: Problem) -> float:
 def _matching(seeds: range) -> Iterator[str]:
     for devices in ((16, 16, 16), (2, 1, 3)):
         drawn = [problem(1000, seed, devices, gangs=False) for seed in seeds]
-        took = statistics.median(cpu_ms(lambda it=it: allox(it, np.full(len(it.rates), WAITS))) for it in drawn)
-        print(json.dumps({"case": f"allox, 1,000 jobs, {' + '.join(map(str, devices))} free GPUs", "ms": round(took, 1)}), flush=True)
+        took = statistics.median(
+            cpu_ms(lambda it=it: allox(it, np.full(len(it.rates), WAITS))) for it in drawn
+        )
+        print(
+            json.dumps(
+                {
+                    "case": f"allox, 1,000 jobs, {' + '.join(map(str, devices))} free GPUs",
+                    "ms": round(took, 1),
+                }
+            ),
+            flush=True,
+        )
     yield from ()

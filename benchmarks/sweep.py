@@ -1,4 +1,6 @@
-"""Sweeps of the 10,000-job sample: speed-up on two processes and on Dask against that of a bare loop; the store, resuming, listing, a question of capacity."""
+"""Sweeps of the 10,000-job sample: speed-up on two processes and on Dask against that of a bare
+loop; the store, resuming, listing, a question of capacity.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,10 @@ from trainyard.library.library import HERE
 from trainyard.store import Store
 from trainyard.store.index import RUN
 from trainyard.study.scenario import Scenario, TraceSpec
+from trainyard.study.search import Question
 from trainyard.study.study import Study
+from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.plan import PlanRun
-from trainyard.sweeps.recipe import Axis, Sweep
-from trainyard.sweeps.search import Question
 from trainyard.sweeps.sweep_run import SweepRun
 from trainyard.traces.samples import load_sample
 
@@ -56,7 +58,7 @@ def sweep() -> Sweep:
     return Sweep(study(), (Axis("trace.load", LOADS),))
 
 
-class Timed(Store):
+class TimedStore(Store):
     """A store that adds up what it costs to keep numbers and to look for them."""
 
     cpu_s = wall_s = 0.0
@@ -69,18 +71,24 @@ class Timed(Store):
             self.cpu_s += time.thread_time() - cpu
             self.wall_s += time.perf_counter() - wall
 
-    def put_numbers(self, key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]) -> None:
-        self._timed(lambda: super(Timed, self).put_numbers(key, summary, scenario))
+    def put_numbers(
+        self, key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]
+    ) -> None:
+        self._timed(lambda: super(TimedStore, self).put_numbers(key, summary, scenario))
 
     def numbers(self, *args: Any, **kwargs: Any) -> dict[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = self._timed(lambda: super(Timed, self).numbers(*args, **kwargs))
+        found: dict[str, Mapping[str, Any]] = self._timed(
+            lambda: super(TimedStore, self).numbers(*args, **kwargs)
+        )
         return found
 
 
 def swept(where: str, serving: Sequence[psutil.Process] = ()) -> dict[str, float]:
-    """Run the cells at a place, nothing being known before; return what it took, with the processor time of those that serve the place."""
+    """Run the cells at a place, nothing being known before; return what it took, with the processor
+    time of those that serve the place.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        store = Timed(folder)
+        store = TimedStore(folder)
         run = SweepRun(sweep(), store, where)
         before_s, cpu, wall = _cpu_s(serving), time.process_time(), time.perf_counter()
         run.run()
@@ -88,8 +96,18 @@ def swept(where: str, serving: Sequence[psutil.Process] = ()) -> dict[str, float
         if run.error or run.failed:
             raise RuntimeError(run.error or str(next(iter(run.failed.values()))))
         cells = run.table()["cell_cpu_s"].to_list()
-        beside_s = parent_s - sum(cells) if where == "inline" else parent_s + max(_cpu_s(serving) - before_s - sum(cells), 0.0) * bool(serving)
-        found = {"wall_s": took_s, "cells_cpu_s": sum(cells), "beside_cpu_s": beside_s, "store_cpu_s": store.cpu_s, "store_wall_s": store.wall_s}
+        beside_s = (
+            parent_s - sum(cells)
+            if where == "inline"
+            else parent_s + max(_cpu_s(serving) - before_s - sum(cells), 0.0) * bool(serving)
+        )
+        found = {
+            "wall_s": took_s,
+            "cells_cpu_s": sum(cells),
+            "beside_cpu_s": beside_s,
+            "store_cpu_s": store.cpu_s,
+            "store_wall_s": store.wall_s,
+        }
         return found | {"quiet_s": _quiet_s(cells, 1 if where == "inline" else 2, beside_s)}
 
 
@@ -98,7 +116,9 @@ def _cpu_s(processes: Sequence[psutil.Process]) -> float:
 
 
 def _quiet_s(cells: Sequence[float], workers: int, beside_s: float) -> float:
-    """Return how long the cells would take on a machine with nothing else to do: dealt out in order, what is done beside them shared by the cores."""
+    """Return how long the cells would take on a machine with nothing else to do: dealt out in
+    order, what is done beside them shared by the cores.
+    """
     free = [0.0] * workers
     for cell in cells:
         free[free.index(min(free))] += cell
@@ -129,7 +149,10 @@ def bare() -> float:
 @contextmanager
 def dask_machines() -> Iterator[tuple[str, list[psutil.Process]]]:
     """Start a Dask scheduler and two workers on loopback; yield their place, and them."""
-    with tempfile.TemporaryDirectory() as folder, (log := Path(folder) / "log").open("wb") as stream:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        (log := Path(folder) / "log").open("wb") as stream,
+    ):
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -137,12 +160,38 @@ def dask_machines() -> Iterator[tuple[str, list[psutil.Process]]]:
             "OMP_NUM_THREADS": "1",
             "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
         }
-        begin = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show"]
-        running = [subprocess.Popen(begin, cwd=folder, env=environment, stdout=stream, stderr=stream)]
+        begin = [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--no-show",
+        ]
+        running = [
+            subprocess.Popen(begin, cwd=folder, env=environment, stdout=stream, stderr=stream)
+        ]
         try:
-            address = _when(lambda: re.search(r"Scheduler at:\s+tcp://([\d.:]+)", log.read_text()))[1]
-            more = [sys.executable, "-m", "distributed.cli.dask_worker", f"tcp://{address}", "--nthreads", "1", "--no-nanny", "--no-dashboard"]
-            running += [subprocess.Popen(more, cwd=folder, env=environment, stdout=stream, stderr=stream) for _ in range(2)]
+            address = _when(lambda: re.search(r"Scheduler at:\s+tcp://([\d.:]+)", log.read_text()))[
+                1
+            ]
+            more = [
+                sys.executable,
+                "-m",
+                "distributed.cli.dask_worker",
+                f"tcp://{address}",
+                "--nthreads",
+                "1",
+                "--no-nanny",
+                "--no-dashboard",
+            ]
+            running += [
+                subprocess.Popen(more, cwd=folder, env=environment, stdout=stream, stderr=stream)
+                for _ in range(2)
+            ]
             _when(lambda: len(re.findall(r"Registered to:", log.read_text())) == 2)
             yield f"dask://{address}", [psutil.Process(process.pid) for process in running]
         finally:
@@ -163,7 +212,8 @@ def _when(found: Callable[[], Any], most_s: float = 60.0) -> Any:
 def speed(rounds: int) -> list[str]:
     """Print the speed-ups, measured by turns, and return what is over its budget.
 
-    Beside each is what processor times say of a machine with nothing else to do (`quiet`), because the clock is no judge where others want the cores too.
+    Beside each is what processor times say of a machine with nothing else to do (`quiet`), because
+    the clock is no judge where others want the cores too.
     """
     found: dict[str, list[float]] = {"processes:2": [], "dask": []}
     store: list[float] = []
@@ -177,14 +227,45 @@ def speed(rounds: int) -> list[str]:
             for name, one in (("processes:2", two), ("dask", dask)):
                 found[name].append(inline["wall_s"] / one["wall_s"] / loop)
                 quiet = inline["quiet_s"] / one["quiet_s"] / 2
-                print(json.dumps({"place": name, "of_bare": round(found[name][-1], 3), "of_bare_quiet": round(quiet, 3), **_rounded(one)}), flush=True)
-            print(json.dumps({"place": "inline", "bare_speedup": round(loop, 3), "load_of_machine": round(others, 1), **_rounded(inline)}), flush=True)
+                print(
+                    json.dumps(
+                        {
+                            "place": name,
+                            "of_bare": round(found[name][-1], 3),
+                            "of_bare_quiet": round(quiet, 3),
+                            **_rounded(one),
+                        }
+                    ),
+                    flush=True,
+                )
+            print(
+                json.dumps(
+                    {
+                        "place": "inline",
+                        "bare_speedup": round(loop, 3),
+                        "load_of_machine": round(others, 1),
+                        **_rounded(inline),
+                    }
+                ),
+                flush=True,
+            )
     told = {name: statistics.median(values) for name, values in found.items()}
     share = statistics.median(store)
-    print(json.dumps({"median_of_bare": _rounded(told), "store_share_of_cpu": round(share, 4)}), flush=True)
+    print(
+        json.dumps({"median_of_bare": _rounded(told), "store_share_of_cpu": round(share, 4)}),
+        flush=True,
+    )
     budgets = {"processes:2": LEAST_PROCESSES, "dask": LEAST_DASK}
-    over = [f"speed-up on {name} is {value:.2f} of a bare loop's, not {budgets[name]}" for name, value in told.items() if value < budgets[name]]
-    return over + ([f"keeping numbers takes {share:.1%} of the time of the cells"] if share > MOST_STORE else [])
+    over = [
+        f"speed-up on {name} is {value:.2f} of a bare loop's, not {budgets[name]}"
+        for name, value in told.items()
+        if value < budgets[name]
+    ]
+    return over + (
+        [f"keeping numbers takes {share:.1%} of the time of the cells"]
+        if share > MOST_STORE
+        else []
+    )
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
@@ -192,29 +273,72 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def resuming() -> list[str]:
-    """Kill a sweep of the command line with everything it started, go on with it, and return an error if a finished cell was run again."""
+    """Kill a sweep of the command line with everything it started, go on with it, and return an
+    error if a finished cell was run again.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sweep.json"
         file.write_text(sweep().canonical(), encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRAINYARD_STORE": f"{folder}/store"}
-        command = [sys.executable, "-m", "trainyard", "sweep", "--executor", "processes:2", "--yes", "--json"]
-        begun = subprocess.Popen([*command, str(file)], cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [
+            sys.executable,
+            "-m",
+            "trainyard",
+            "sweep",
+            "--executor",
+            "processes:2",
+            "--yes",
+            "--json",
+        ]
+        begun = subprocess.Popen(
+            [*command, str(file)],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         store = Store(f"{folder}/store")
         _when(lambda: len(store.index.rows(RUN)) >= 10 or begun.poll() is not None, 300.0)
         begun.send_signal(signal.SIGKILL)
         begun.wait()
         kept = {row.key: row.created_s for row in store.index.rows(RUN)}
-        done = subprocess.run([*command, "--resume"], cwd=folder, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [*command, "--resume"],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         known = int(json.loads(done.stdout)["known_before"])
         after = {row.key: row.created_s for row in store.index.rows(RUN)}
     again = sum(after[key] != created for key, created in kept.items())
-    print(json.dumps({"finished_before_kill": len(kept), "known_after": known, "run_again": again, "in_all": len(after)}), flush=True)
+    print(
+        json.dumps(
+            {
+                "finished_before_kill": len(kept),
+                "known_after": known,
+                "run_again": again,
+                "in_all": len(after),
+            }
+        ),
+        flush=True,
+    )
     ok = len(kept) < len(after) == len(POLICIES) * len(LOADS) and known == len(kept) and not again
-    return [] if ok else [f"after a kill {len(kept)} cells were finished, {known} known, {again} run again, {len(after)} there in the end"]
+    return (
+        []
+        if ok
+        else [
+            f"after a kill {len(kept)} cells were finished, {known} known, {again} run again,"
+            f" {len(after)} there in the end"
+        ]
+    )
 
 
 def listing() -> list[str]:
-    """Keep the numbers of 1,000 runs of 100 sweeps, and return an error if listing them takes too long."""
+    """Keep the numbers of 1,000 runs of 100 sweeps, and return an error if listing them takes too
+    long.
+    """
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
         one = SweepRun(Sweep(study(POLICIES[:1]), (Axis("seed", (0,)),)), store, "inline")
@@ -226,7 +350,12 @@ def listing() -> list[str]:
             store.put_numbers(f"{at:032x}", row.manifest["summary"], row.manifest["scenario"])
         keeping_s = (time.process_time() - began) / STORED
         for at in range(STORED // 10):
-            library.shelve(store, HERE, Sweep(study(POLICIES[:1]), (Axis("seed", (at,)),)), [f"{at * 10 + turn:032x}" for turn in range(10)])
+            library.shelve(
+                store,
+                HERE,
+                Sweep(study(POLICIES[:1]), (Axis("seed", (at,)),)),
+                [f"{at * 10 + turn:032x}" for turn in range(10)],
+            )
         began = time.perf_counter()
         found = library.items(store, HERE)
         items_s, began = time.perf_counter() - began, time.perf_counter()
@@ -234,32 +363,68 @@ def listing() -> list[str]:
         rows_s = time.perf_counter() - began
         size = sum(file.stat().st_size for file in Path(folder).rglob("library.db*")) / len(rows)
     assert (len(found), len(rows)) == (STORED // 10, STORED + 1)
-    print(json.dumps({"runs": STORED, "keep_ms": keeping_s * 1e3, "items_s": items_s, "rows_s": rows_s, "bytes_per_run": round(size)}), flush=True)
-    return [f"listing {STORED} runs takes {items_s + rows_s:.2f} s"] if items_s + rows_s > MOST_LISTING_S else []
+    print(
+        json.dumps(
+            {
+                "runs": STORED,
+                "keep_ms": keeping_s * 1e3,
+                "items_s": items_s,
+                "rows_s": rows_s,
+                "bytes_per_run": round(size),
+            }
+        ),
+        flush=True,
+    )
+    return (
+        [f"listing {STORED} runs takes {items_s + rows_s:.2f} s"]
+        if items_s + rows_s > MOST_LISTING_S
+        else []
+    )
 
 
 def asking() -> list[str]:
-    """Ask how many nodes the sample needs under three policies, and return an error if that takes too long."""
+    """Ask how many nodes the sample needs under three policies, and return an error if that takes
+    too long.
+    """
     over = []
     for low, high in ((36, 54), (2, 20)):
         with tempfile.TemporaryDirectory() as folder:
             question = Question(study(POLICIES[:3]), (0,), (low,), (high,), "queue_p95_s", 3600.0)
-            run, cpu, wall = PlanRun(question, Store(folder), "processes:2"), time.process_time(), time.perf_counter()
+            run, cpu, wall = (
+                PlanRun(question, Store(folder), "processes:2"),
+                time.process_time(),
+                time.perf_counter(),
+            )
             run.run()
             took_s, parent_s = time.perf_counter() - wall, time.process_time() - cpu
             if run.error:
                 raise RuntimeError(run.error)
-            cells = [float(numbers["cell_cpu_s"]) for numbers in run.store.numbers(run.keys).values()]
+            cells = [
+                float(numbers["cell_cpu_s"]) for numbers in run.store.numbers(run.keys).values()
+            ]
             quiet_s = _quiet_s(cells, 2, parent_s)
         sizes = {answer.policy: answer.size for answer in run.answers()}
-        row = {"nodes": f"{low}..{high}", "runs": run.done, "answers": sizes, "wall_s": took_s, "cells_cpu_s": sum(cells), "quiet_s": quiet_s}
+        row = {
+            "nodes": f"{low}..{high}",
+            "runs": run.done,
+            "answers": sizes,
+            "wall_s": took_s,
+            "cells_cpu_s": sum(cells),
+            "quiet_s": quiet_s,
+        }
         print(json.dumps(row), flush=True)
-        over += [f"a question of capacity takes {quiet_s:.0f} s on two cores"] if quiet_s > MOST_QUESTION_S else []
+        over += (
+            [f"a question of capacity takes {quiet_s:.0f} s on two cores"]
+            if quiet_s > MOST_QUESTION_S
+            else []
+        )
     return over
 
 
 def main(arguments: list[str]) -> list[str]:
-    """Print all figures and return what is over its budget; ``--quick`` leaves out the speed-ups."""
+    """Print all figures and return what is over its budget; ``--quick`` leaves out the
+    speed-ups.
+    """
     over = [] if "--quick" in arguments else speed(ROUNDS)
     return over + resuming() + listing() + asking()
 

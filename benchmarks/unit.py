@@ -1,4 +1,6 @@
-"""The unit U: what one bare SimPy timeout costs in this process, so that figures from different machines can be compared."""
+"""The unit U: what one bare SimPy timeout costs in this process, so that figures from different
+machines can be compared.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,15 @@ from typing import Final
 import simpy
 
 BUDGETS_UNIT_S: Final = 0.7e-6
-"""U on the machine that budgets in seconds were set for: ``cpu_s / unit_s() * BUDGETS_UNIT_S`` is what a run would take there."""
+"""U on the machine that budgets in seconds were set for: ``cpu_s / unit_s() * BUDGETS_UNIT_S`` is
+what a run would take there.
+"""
 
 
 def unit_s(events: int = 200_000, pending: int = 1_000, repeats: int = 5) -> float:
-    """Return CPU seconds per timeout: callbacks that re-arm themselves with exponential delays, median of the repeats."""
+    """Return CPU seconds per timeout: callbacks that re-arm themselves with exponential delays,
+    median of the repeats.
+    """
     return statistics.median(_once(events, pending) for _ in range(repeats))
 
 

@@ -1,90 +1,102 @@
-"""Cluster: which machines, at what price, and what may go wrong with them."""
+"""Cluster: the machines as a table and a picture, their prices, and what may go wrong with them."""
 
 from __future__ import annotations
 
 import streamlit as st
 
-import charts
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.trace import Trace
 from trainyard.clusters import machines, prices
+from trainyard.text import gpu_type
 from trainyard.traces import start
 from trainyard.traces.sources import load_trace
 from ui import figure, server, state, words
-from ui.choosing import cluster_editor, knobs, profiles
-from ui.shell import page
+from ui.choosing import cluster_editor, gpu_types, profiles, run_settings
+from ui.layout import page
+from views import inputs
 
 
 def body() -> None:
     """Draw the page."""
-    st.title("Which machines?", anchor=False)
     try:
-        trace = load_trace(state.desk().study.base.trace, server.store())
+        trace = load_trace(state.session().study.base.trace, server.store())
     except TrainyardError as error:
-        if not start.trace_is_gone(state.desk().study, server.store()):  # else it is said above
+        if not start.trace_is_gone(state.session().study, server.store()):  # else it is said above
             st.warning(words.plain(str(error)), icon=":material/warning:")
         trace = None
-    cluster_editor.presets(trace)
-    cluster_editor.tables()
-    cluster_editor.prices()
-    cluster = state.desk().study.base.cluster
-    _totals(cluster)
-    _racks(cluster)
+    # Filled after the tables, which may change what the headline says.
+    head = st.container(horizontal=True, vertical_alignment="center")
+    gpu_types.ask()
+    totals = st.container()
+    with st.container(key="cluster_parts"):
+        left, right = st.columns([5, 2], gap="small")
+    with left:
+        cluster_editor.tables()
+    cluster = state.session().study.base.cluster
+    with head:
+        st.title(words.plain(_headline(cluster)), anchor=False)
+        cluster_editor.menus(trace)
+    with totals:
+        _totals(cluster)
+    with right:
+        figure.draw(inputs.racks(cluster))
     if trace is not None:
         _fit(trace, cluster)
-    st.subheader("What else may differ", anchor=False)
-    knobs.draw()
-    st.page_link("pages/policies.py", label="Next: the policies", icon=":material/arrow_forward:")
+    st.subheader("Restarts and failures", anchor=False)
+    run_settings.draw()
+
+
+def _headline(cluster: Cluster) -> str:
+    nodes = words.plural(len(cluster.nodes), "node")
+    machines_of = f"{words.plural(cluster.gpus, 'GPU')} on {nodes}" if cluster.gpus else nodes
+    return f"{cluster.name}: {machines_of}"
 
 
 def _totals(cluster: Cluster) -> None:
     total = machines.totals(cluster)
-    grid = st.grid(4, min_column_width=130)
-    with grid.cell():
-        st.metric("Nodes", f"{total.nodes:,}")
-    with grid.cell():
-        st.metric("GPUs", f"{total.gpus:,}")
-    with grid.cell():
-        if not total.gpus:
-            st.metric("CPU cores", words.count(sum(node.cpus for node in cluster.nodes)))
-        else:
-            st.metric("V100-equivalents", f"{total.equivalents:,.0f}", help="GPUs weighted by the speed of their type; one V100 counts 1.")
-    with grid.cell():
-        st.metric("Price per hour", words.money(total.price_per_hour) if total.price_per_hour else words.MISSING, help=_PRICE)
-    listed, missing = (words.plain(", ".join(names)) for names in prices.not_own(cluster))
-    if listed:
-        st.caption(f":material/sell: List prices of {listed}, for comparison only: edit them to make them yours.")
+    tiles: dict[str, tuple[str, str | None]] = {"Nodes": (f"{total.nodes:,}", None)}
+    if total.gpus:
+        tiles["GPUs"] = f"{total.gpus:,}", None
+        tiles["V100-equivalents"] = f"{total.equivalents:,.0f}", _EQUIVALENTS
+    else:
+        tiles["CPU cores"] = words.count(sum(node.cpus for node in cluster.nodes)), None
+    listed, missing = (
+        words.plain(", ".join(map(gpu_type, names))) for names in prices.not_own(cluster)
+    )
+    if total.price_per_hour and not missing:
+        tiles["Price per hour"] = words.money(total.price_per_hour), "All nodes, in service or not."
+    grid = st.grid(len(tiles), min_column_width=130)
+    for label, (value, meaning) in tiles.items():
+        with grid.cell():
+            st.metric(label, value, help=meaning, border=True)
     if missing:
-        st.caption(f":material/sell: No price of {missing} is known, so what costs money leaves them out: enter your own.")
-
-
-def _racks(cluster: Cluster) -> None:
-    nodes = machines.nodes(cluster)
-    types = charts.type_style([kind.name for kind in cluster.types])
-    gpus = f"{words.plural(cluster.gpus, 'GPU')} on " if cluster.gpus else ""
-    said = f"{gpus}{words.plural(len(nodes), 'node')} in {words.plural(nodes['rack'].nunique(), 'rack')}"
-    figure.draw(charts.racks(nodes, types, said), "racks", said, lambda: machines.nodes(cluster))
+        st.caption(f":material/sell: No price of {missing} is known, so no cost is shown.")
+    elif listed:
+        st.caption(f":material/sell: List prices of {listed}, for comparison only.")
 
 
 def _fit(trace: Trace, cluster: Cluster) -> None:
-    stopped = profiles.stopped(state.desk().study)
+    stopped = profiles.stopped(state.session().study)
     if stopped is not None:
         for sentence in stopped.sentences:
             st.warning(words.plain(sentence), icon=":material/warning:")
         return
     try:
-        found = cluster_editor.fit(trace, cluster, state.desk().study.base.perf)
+        found = cluster_editor.fit(trace, cluster, state.session().study.base.perf)
     except TrainyardError as error:
         st.warning(words.plain(str(error)), icon=":material/warning:")
         return
     if found.sentences():
         cluster_editor.never(found)
     else:
-        st.caption(f":material/check: Every one of the {words.plural(len(trace), 'job')} fits on the empty cluster.")
+        st.caption(
+            f":material/check: Every one of the {words.plural(len(trace), 'job')} fits on the empty"
+            " cluster."
+        )
 
 
-_PRICE = "All nodes, in service or not. – = no node and no GPU type here has a price."
+_EQUIVALENTS = "GPUs weighted by the speed of their type; one V100 counts 1."
 
 if __name__ == "__main__":
     page("cluster", body)

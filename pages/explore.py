@@ -1,42 +1,46 @@
-"""Explore: what happened, machine by machine, instant by instant, job by job, and why jobs waited."""
+"""Explore: what two policies did, machine by machine, instant by instant, job by job."""
 
 from __future__ import annotations
 
 import streamlit as st
 
-from ui import state, states
-from ui.comparing import comparison, overview
-from ui.exploring import job as explore_job
+from ui import empty_states, job_drawer, state
+from ui.comparing import comparison, window
 from ui.exploring import machines as explore
 from ui.exploring import moment as explore_moment
-from ui.exploring import node as explore_node
 from ui.exploring import view as explore_view
-from ui.shell import page
+from ui.layout import page
 
-_TITLE = "What happened, and why?"
-_ABOUT = "This page will show which machines were in use and when, who waited at any instant, and for each job what became of it and why it waited."
+_TITLE = "Explore"
+_ABOUT = (
+    "This page shows which machines were in use and when, which jobs waited at any instant, and"
+    " why."
+)
 
 
 def body() -> None:
     """Draw the page."""
-    mine = state.desk()
-    if mine.arrived:
+    session = state.session()
+    if session.arrived:
         explore_moment.stop()
-    explore_view.keep(mine.shown)
-    opened = comparison.opened(mine, _TITLE, _ABOUT)
-    if opened is None:
+    explore_view.keep(session.shown)
+    compared = comparison.opened(session, _TITLE, _ABOUT)
+    if compared is None:
         return
-    said, shown, look = opened
-    st.title(_TITLE, anchor=False)
-    chosen = explore.policies(said, shown)
-    states.pending(mine, shown)
-    window = overview.draw(said, look, "explore")
-    scene = explore_view.scene(said, look, shown, chosen, window)
-    left_px = explore.occupancy(scene)
-    explore_moment.draw(scene, left_px)
-    explore_job.draw(scene)
-    explore_node.draw(scene)
-    st.page_link("pages/compare.py", label="Compare the policies", icon=":material/arrow_back:")
+    end_s = compared.report.end_s
+    empty_states.pending(session, compared.runs)
+    with st.container(horizontal=True, vertical_alignment="center", key="explore_bar"):
+        chosen = explore.policies(compared)
+        seen = compared.seen(window.current(end_s))
+        explored = explore_view.explored(seen, chosen)
+        wanted = explore.choices(explored)
+        window.draw("explore", end_s, seen.axis.clock)
+        if compared.runs.study.repeats > 1:
+            st.caption(f"first repeat, seed {compared.runs.study.base.seed}")
+    job_drawer.draw(compared, list(explored.books))
+    shown = explore.draw(explored, wanted)
+    if shown is not None:
+        explore_moment.draw(explored, shown)
 
 
 if __name__ == "__main__":

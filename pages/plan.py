@@ -1,4 +1,6 @@
-"""Plan: how many nodes meet a target, and what happens while something varies; each tab has an address of its own."""
+"""Plan: how many nodes meet a target, and what happens while something varies; each tab has an
+address of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +8,31 @@ from typing import Final
 
 import streamlit as st
 
-from trainyard.sweeps.recipe import Sweep
-from ui import place
+from trainyard.study.sweep import Sweep
+from ui import url_params
+from ui.layout import page
 from ui.planning import capacity as plan
 from ui.planning import from_here, sweep
-from ui.shell import page
 
-TABS: Final[place.Tabs] = {
+TABS: Final[url_params.Tabs] = {
     "capacity": ("Capacity", plan.draw),
     "sweep": ("Sweep", sweep.draw),
-    from_here.NAME: ("From here on", from_here.draw),
+    from_here.NAME: ("Change from an instant", from_here.draw),
 }
 
 
 def body() -> None:
     """Draw the page."""
-    st.title("Plan: how much is enough?", anchor=False)
     recipe = plan.adopt()
-    named = place.asked(place.TAB) if recipe is None or place.TAB in st.query_params else "sweep" if isinstance(recipe, Sweep) else "capacity"
+    named = (
+        url_params.asked(url_params.TAB)
+        if recipe is None or url_params.TAB in st.query_params
+        else "sweep"
+        if isinstance(recipe, Sweep)
+        else "capacity"
+    )
     asked = named if named in TABS else "capacity"
-    place.tabs(TABS, asked, "plan_tab")
+    url_params.tabs(TABS, asked, "plan_tab")
 
 
 if __name__ == "__main__":

@@ -2,54 +2,73 @@
 
 from __future__ import annotations
 
+from typing import Final, Literal
+
 import streamlit as st
 
+from trainyard.study.study import Study
 from trainyard.traces import start
-from trainyard.traces.samples import SAMPLES
-from ui import library, lookup, scenario_file, state
-from ui.shell import page
+from ui import library, picture, state
+from ui.layout import page
+
+_DOORS: Final = (
+    (
+        "Slurm sacct, Philly, Helios, Microsoft ITP, Gavel, SWF, or any table as CSV, Parquet or"
+        " JSON; the page says what was understood and what was left out.",
+        "trace",
+        "Load a job trace",
+        ":material/upload_file:",
+    ),
+    (
+        "The fewest nodes for a wait that you accept, and what they cost a month.",
+        "plan",
+        "Decide what to buy",
+        ":material/query_stats:",
+    ),
+    (
+        "Short exercises, and what papers claim beside what comes out here. A link lets a class"
+        " see the same.",
+        "learn",
+        "Learn or teach",
+        ":material/school:",
+    ),
+)
+"""What a visitor finds behind a door, the page, what the door is called, and its sign."""
 
 
 def body() -> None:
     """Draw the page."""
-    st.title("What would another scheduler have done?", anchor=False)
-    st.write("Replay a job trace on a GPU cluster under several schedulers; see who waits, who finishes when, how busy the GPUs are and what it costs.")
-    _sample()
+    study = start.sample_study()
+    with st.container(horizontal=True, vertical_alignment="center", key="opening"):
+        with st.container(gap=None):
+            st.title("What would another scheduler have done?", anchor=False)
+            st.caption(
+                "Replay a job trace on a GPU cluster under several schedulers: how long jobs wait,"
+                " when they are done, how busy the GPUs are and what that costs."
+            )
+        _run(study)
+    picture.draw(study)
     _doors()
-    scenario_file.opener()
+    library.open_file()
     library.draw()
 
 
-def _sample() -> None:
-    sample, study = SAMPLES[start.FIRST_SAMPLE], start.sample_study()
-    ready = all(lookup.gather(study).entries)
-    with st.container(border=True):
-        st.markdown(f"**See it now.** {sample.description} {'Its result is stored here, so it is there at once.' if ready else 'About two seconds.'}")
-        if st.button("Run the sample", key="run_sample", type="primary", icon=":material/play_arrow:"):
-            mine = state.desk()
-            mine.replace(study)
-            mine.run()
-            st.switch_page("pages/compare.py", query_params=state.address())
+def _run(study: Study) -> None:
+    session = state.session()
+    # With a scenario of the user the one primary button is that of the bar.
+    kind: Literal["primary", "secondary"] = "primary" if session.on_sample else "secondary"
+    if st.button("Run the sample", key="run_sample", type=kind, icon=":material/play_arrow:"):
+        session.replace(study)
+        session.run()
+        st.switch_page("pages/compare.py", query_params=state.address())
 
 
 def _doors() -> None:
-    grid = st.grid(min_column_width=280)
-    with grid.cell(), st.container(border=True, height="stretch"):
-        st.markdown("**I have a job trace**")
-        st.write(
-            "Slurm `sacct`, Philly, Helios, Microsoft ITP, Gavel, SWF, or any table as CSV, TSV, Parquet or JSON. It says what it understood and left out."
-        )
-        st.page_link("pages/trace.py", label="Load a trace", icon=":material/upload_file:")
-    with grid.cell(), st.container(border=True, height="stretch"):
-        st.markdown("**I must decide what to buy**")
-        st.write("Describe the cluster you have, with its prices, and say what wait you can accept: the fewest nodes for it, and what they cost a month.")
-        with st.container(horizontal=True):
-            st.page_link("pages/plan.py", label="Find the fewest nodes", icon=":material/query_stats:")
-            st.page_link("pages/cluster.py", label="Describe the cluster", icon=":material/dns:")
-    with grid.cell(), st.container(border=True, height="stretch"):
-        st.markdown("**I am in a class**")
-        st.write("Short exercises, and what papers claim beside what the simulation gives. A link holds the whole scenario, so all see the same.")
-        st.page_link("pages/learn.py", label="Learn", icon=":material/school:")
+    grid = st.container(key="doors").grid(3, min_column_width=280)
+    for why, target, label, icon in _DOORS:
+        with grid.cell(), st.container(border=True, height="stretch", gap=None):
+            st.page_link(f"pages/{target}.py", label=f"**{label}**", icon=icon)
+            st.caption(why)
 
 
 if __name__ == "__main__":

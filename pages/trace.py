@@ -1,4 +1,4 @@
-"""Trace: which jobs, and whether they were read right."""
+"""Trace: the jobs, where they come from, and whether they were read right."""
 
 from __future__ import annotations
 
@@ -6,77 +6,104 @@ import math
 
 import streamlit as st
 
-from sim.errors import TrainyardError
 from sim.trace import Trace
 from trainyard.clusters import machines
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import intake, start
 from trainyard.traces.samples import SAMPLES
-from trainyard.traces.sources import load_source, load_trace
-from ui import server, state, states, words
-from ui.importing import account, made, trace_charts, trace_part, upload
-from ui.shell import page
+from trainyard.traces.sources import Source, load_source, load_trace
+from ui import empty_states, figure, server, state, words
+from ui.choosing import scaling
+from ui.importing import trace_part, upload
+from ui.layout import page
+from views import inputs
 
 
 def body() -> None:
     """Draw the page."""
-    st.title("Which jobs?", anchor=False)
-    mine = state.desk()
-    grid = st.grid(2, min_column_width=300, gap="medium")
-    with grid.cell():
+    session = state.session()
+    with st.container(horizontal=True, vertical_alignment="bottom", key="trace_source"):
         upload.receive()
-    with grid.cell():
-        _samples(mine)
-        made.choose(mine)
+        _samples(session)
+        trace_part.choose_made(session)
+        upload.about(session)
     upload.fault()
-    st.divider()
-    if start.trace_is_gone(mine.study, server.store()):
-        states.trace_gone(here=True)
+    if start.trace_is_gone(session.study, server.store()):
+        empty_states.trace_gone(here=True)
         return
-    source = load_source(mine.study.base.trace, server.store())
-    account.draw(source.account, mine.taken.get(mine.study.base.trace.source))
-    made.parameters(mine)
-    said = st.container()
-    trace_part.draw(mine, source)
-    trace = load_trace(mine.study.base.trace, server.store())
+    source = load_source(session.study.base.trace, server.store())
+    # Filled after the choices, which may change what the headline says.
+    head = st.container(horizontal=True, vertical_alignment="center", key="trace_head")
+    with head:
+        title = st.container()
+        trace_part.draw(session, source)
+        trace_part.made_parameters(session)
+    trace = load_trace(session.study.base.trace, server.store())
     facts = _profile(trace.digest, trace)
-    load = machines.offered_load(trace, mine.study.base.cluster)
-    hours, unit = (facts.gpu_hours, "GPU-hours") if facts.gpu_hours else (facts.core_hours, "core-hours")
-    asked = [f"{hours:,.{0 if hours >= 10 else 2}f} {unit}"] if hours else []
-    loaded = f" · load {words.factor(load)} of “{words.plain(mine.study.base.cluster.name)}”" if facts.gpu_hours and math.isfinite(load) else ""
+    with title:
+        st.title(words.plain(_headline(session, source, trace, facts)), anchor=False)
+    _own_cluster(session, source)
+    grid = st.grid(4, min_column_width=290, gap="small")
+    for view in inputs.trace_views(facts):
+        with grid.cell():
+            figure.draw(view)
+    upload.account(source.account, session.taken.get(session.study.base.trace.source))
+    scaling.draw(session)
+
+
+def _headline(
+    session: state.Session, source: Source, trace: Trace, facts: intake.TraceProfile
+) -> str:
+    """Return what the jobs are: how many, over which time, and how much they ask for."""
     part = f" of {len(source.trace):,}" if len(trace) < len(source.trace) else ""
-    # What the jobs are stands above what may be changed of them.
-    said.markdown(
-        f"**{words.plain(trace.name)}** · {' · '.join([words.plural(facts.jobs, 'job') + part, words.time(facts.span_s), *asked])} · "
-        f"{'half of the jobs run no longer than' if facts.jobs > 1 else 'it runs'} {words.time(facts.median_s)}{loaded}"
-    )
-    trace_charts.draw(facts)
-    st.page_link("pages/cluster.py", label="Next: the cluster", icon=":material/arrow_forward:")
+    parts = [words.plural(facts.jobs, "job") + part, words.time(facts.span_s)]
+    load = machines.offered_load(trace, session.study.base.cluster)
+    if facts.gpu_hours and math.isfinite(load):
+        parts.append(f"load {words.factor(load)}")
+    return f"{trace.name}: {', '.join(parts)}"
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _profile(mark: str, _trace: Trace) -> intake.Profile:
+def _profile(mark: str, _trace: Trace) -> intake.TraceProfile:
     del mark
     return intake.profile(_trace)
 
 
-def _samples(mine: state.Desk) -> None:
-    kind, _, current = mine.study.base.trace.source.partition(":")
+def _samples(session: state.Session) -> None:
+    kind, _, current = session.study.base.trace.source.partition(":")
     names = list(SAMPLES)
     at = names.index(current) if kind == "sample" and current in names else None
-    chosen = st.selectbox("or a sample", names, at, key=state.widget("sample", mine.study.base.trace.source), format_func=lambda name: SAMPLES[name].title)
-    if chosen is not None:
-        st.caption(SAMPLES[chosen].description)
-    if chosen is not None and f"sample:{chosen}" != mine.study.base.trace.source:
-        mine.replace(start.with_trace(mine.study, TraceSpec(f"sample:{chosen}"), server.store()))
-        mine.upload = None
+    chosen = st.selectbox(
+        "Sample",
+        names,
+        at,
+        key=state.widget("sample", session.study.base.trace.source),
+        format_func=lambda name: SAMPLES[name].title,
+        placeholder="choose a sample",
+        help="\n".join(f"- {sample.title}: {sample.description}" for sample in SAMPLES.values()),
+        width=280,
+    )
+    if chosen is not None and f"sample:{chosen}" != session.study.base.trace.source:
+        session.replace(
+            start.with_trace(session.study, TraceSpec(f"sample:{chosen}"), server.store())
+        )
+        session.upload = None
         st.rerun()
-    try:
-        own, cluster = load_source(mine.study.base.trace, server.store()).cluster, mine.study.base.cluster
-    except TrainyardError:
-        return  # said below, where the jobs are needed
-    if own is not None and own != cluster:
-        st.caption(f":material/dns: These jobs come with the cluster “{words.plain(own.name)}”, but “{words.plain(cluster.name)}” is in use.")
+
+
+def _own_cluster(session: state.Session, source: Source) -> None:
+    """Say that these jobs come with another cluster than the one in use."""
+    own, cluster = source.cluster, session.study.base.cluster
+    if own is None or own == cluster:
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(
+            f":material/dns: These jobs come with the cluster “{words.plain(own.name)}”, but"
+            f" “{words.plain(cluster.name)}” is in use."
+        )
+        if st.button("Take it", key="own_cluster", type="tertiary"):
+            session.replace(start.with_cluster(session.study, own))
+            st.rerun()
 
 
 if __name__ == "__main__":

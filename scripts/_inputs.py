@@ -1,4 +1,6 @@
-"""Files to throw at the readers: real and made ones of every format, damaged at random; each follows from a seed and a number."""
+"""Files to throw at the readers: real and made ones of every format, damaged at random; each
+follows from a seed and a number.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +29,104 @@ from sim.trace import COLUMNS, REQUIRED
 from trainyard.traces import start
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-_REAL: Final = (*sorted((ROOT / "tests/sim/readers/fixtures").glob("*")), ROOT / "sample_traces/tiny.csv")
+_REAL: Final = (
+    *sorted((ROOT / "tests/sim/readers/fixtures").glob("*")),
+    ROOT / "sample_traces/tiny.csv",
+)
 NUMBERS: Final = (
     *("0", "1", "8", "-1", "-0.5", "0.25", "1e308", "-1e308", "1e400", "nan", "inf", "-inf"),
     *("NaN", "", "None", "null", "1,5", "0x10", "1_000", "١٢"),
-    *("1700000000", "1700000000000", "1700000000000000", "1e12", "1e-320", "9" * 30, "9" * 400, str(2**31), str(2**63), str(2**64), "true", "- 3"),
+    *(
+        "1700000000",
+        "1700000000000",
+        "1700000000000000",
+        "1e12",
+        "1e-320",
+        "9" * 30,
+        "9" * 400,
+        str(2**31),
+        str(2**63),
+        str(2**64),
+        "true",
+        "- 3",
+    ),
 )
 TEXTS: Final = (
-    *("", " ", "a", "ä", "名", "\u202e", "\x00", "\x1f", '"', "'", "\\", "=1+1", "a|b", "a,b", "a;b", "a\tb", "\ufeff", "🚂", "v100", "V 100", "nan"),
-    *("gpu:a100:4(S:0-1)", "gpu[001-99999999]", "cpu=8,gres/gpu=9999999999999999999999", "2024-03-31T02:30:00", "2024-01-01 00:00:00+02:00", "now"),
-    *("0000-00-00", "9999-12-31T23:59:59", "2262-04-12", "10000-01-01", "1-02:03:04", "UNLIMITED", "x" * 70, "y" * 11_000, "[[1]]", "<b>", "\ud800"),
+    *(
+        "",
+        " ",
+        "a",
+        "ä",
+        "名",
+        "\u202e",
+        "\x00",
+        "\x1f",
+        '"',
+        "'",
+        "\\",
+        "=1+1",
+        "a|b",
+        "a,b",
+        "a;b",
+        "a\tb",
+        "\ufeff",
+        "🚂",
+        "v100",
+        "V 100",
+        "nan",
+    ),
+    *(
+        "gpu:a100:4(S:0-1)",
+        "gpu[001-99999999]",
+        "cpu=8,gres/gpu=9999999999999999999999",
+        "2024-03-31T02:30:00",
+        "2024-01-01 00:00:00+02:00",
+        "now",
+    ),
+    *(
+        "0000-00-00",
+        "9999-12-31T23:59:59",
+        "2262-04-12",
+        "10000-01-01",
+        "1-02:03:04",
+        "UNLIMITED",
+        "x" * 70,
+        "y" * 11_000,
+        "[[1]]",
+        "<b>",
+        "\ud800",
+    ),
 )
 VALUES: Final = (
-    *(None, True, False, 0, 1, -1, 0.5, 1e308, -1e308, float("inf"), float("nan"), 10**30, 10**400, 2**53),
-    *(10**8, 10**6, 3, 100_000, "", "x", "1e9", "v100", "store:0000000000000000", "made:gavel", "../../etc/passwd"),
+    *(
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        0.5,
+        1e308,
+        -1e308,
+        float("inf"),
+        float("nan"),
+        10**30,
+        10**400,
+        2**53,
+    ),
+    *(
+        10**8,
+        10**6,
+        3,
+        100_000,
+        "",
+        "x",
+        "1e9",
+        "v100",
+        "store:0000000000000000",
+        "made:gavel",
+        "../../etc/passwd",
+    ),
     *("\ud800", "x" * 700, [], [[]], {}, {"name": "fifo"}, [1, 2], {"a": {}}),
 )
 
@@ -51,7 +137,10 @@ def _cell(rng: random.Random, usual: Callable[[], str]) -> str:
 
 
 def _header(rng: random.Random) -> list[str]:
-    natives = [*(name for name in REQUIRED if rng.random() < 0.95), *rng.sample(COLUMNS, rng.randint(0, 6))]
+    natives = [
+        *(name for name in REQUIRED if rng.random() < 0.95),
+        *rng.sample(COLUMNS, rng.randint(0, 6)),
+    ]
     named = [rng.choice(ALIASES[name]) if rng.random() < 0.3 else name for name in natives]
     if rng.random() < 0.1:
         named.append(rng.choice([*named, *TEXTS]))
@@ -60,13 +149,27 @@ def _header(rng: random.Random) -> list[str]:
 
 def _rows(rng: random.Random, header: Sequence[str]) -> list[list[str]]:
     rows = rng.choice((0, 1, 3, 8, 30))
-    when = rng.choice((lambda at: str(at * 60), lambda at: str(1_700_000_000 + at), lambda at: f"2024-03-0{at % 9 + 1}T10:00:00", lambda at: str(at / 7)))
+    when = rng.choice(
+        (
+            lambda at: str(at * 60),
+            lambda at: str(1_700_000_000 + at),
+            lambda at: f"2024-03-0{at % 9 + 1}T10:00:00",
+            lambda at: str(at / 7),
+        )
+    )
 
     def value(column: str, at: int) -> str:
         if column in ALIASES["submit_time_s"]:
             return _cell(rng, lambda: when(at))
         text = "name" in column or column in ("user", "vc", "status", "partition", "gpu_type")
-        return _cell(rng, lambda: rng.choice(("a", "b", "v100")) if text else str(at if "id" in column else rng.randint(1, 64)))
+        return _cell(
+            rng,
+            lambda: (
+                rng.choice(("a", "b", "v100"))
+                if text
+                else str(at if "id" in column else rng.randint(1, 64))
+            ),
+        )
 
     return [[value(column, at) for column in header] for at in range(rows)]
 
@@ -75,27 +178,52 @@ def _delimited(rng: random.Random) -> bytes:
     header = _header(rng)
     mark = rng.choice(",,,\t;|")
     lines = [mark.join(row) for row in [header, *_rows(rng, header)]]
-    return rng.choice(("\n", "\n", "\r\n", "\r")).join(lines).encode(rng.choice(("utf-8", "utf-8", "utf-8-sig", "utf-16", "latin-1")), "replace")
+    return (
+        rng.choice(("\n", "\n", "\r\n", "\r"))
+        .join(lines)
+        .encode(rng.choice(("utf-8", "utf-8", "utf-8-sig", "utf-16", "latin-1")), "replace")
+    )
 
 
 def _blanks(rng: random.Random) -> bytes:
     """Return a workload log: 18 numbers between blanks."""
-    rows = ["; UnixStartTime: " + _cell(rng, lambda: "1000000000"), "; TimeZoneString: " + rng.choice(("Europe/Berlin", "UTC", "x", "../UTC"))]
-    rows += [" ".join(_cell(rng, lambda at=at: str(at + rng.randint(0, 9))) for _ in range(18)) for at in range(rng.choice((1, 4, 20)))]  # type: ignore[misc]
+    rows = [
+        "; UnixStartTime: " + _cell(rng, lambda: "1000000000"),
+        "; TimeZoneString: " + rng.choice(("Europe/Berlin", "UTC", "x", "../UTC")),
+    ]
+    rows += [
+        " ".join(_cell(rng, lambda at=at: str(at + rng.randint(0, 9))) for _ in range(18))
+        for at in range(rng.choice((1, 4, 20)))
+    ]  # type: ignore[misc]
     return "\n".join(rows).encode("utf-8", "replace")
 
 
 def _gavel(rng: random.Random) -> bytes:
     def row(at: int) -> list[str]:
-        kind = f"{rng.choice(('ResNet-18', 'LM', 'A3C', 'x'))} (batch size {rng.choice((16, 32, 64))})"
+        kind = (
+            f"{rng.choice(('ResNet-18', 'LM', 'A3C', 'x'))} (batch size {rng.choice((16, 32, 64))})"
+        )
         figures = [_cell(rng, lambda: str(rng.randint(1, 900))) for _ in range(5)]
-        return [kind, "python3 main.py -b 16", "/w", "-n", "1", figures[0], _cell(rng, lambda: "1"), "1", "-1.0", _cell(rng, lambda: str(at))]
+        return [
+            kind,
+            "python3 main.py -b 16",
+            "/w",
+            "-n",
+            "1",
+            figures[0],
+            _cell(rng, lambda: "1"),
+            "1",
+            "-1.0",
+            _cell(rng, lambda: str(at)),
+        ]
 
     lines = [row(at) for at in range(rng.choice((1, 5, 20)))]
     return "\n".join("\t".join(line) for line in lines).encode("utf-8", "replace")
 
 
-def _drawn(kinds: Sequence[pa.DataType], values: Sequence[Any]) -> Callable[[random.Random, int], pa.Array]:
+def _drawn(
+    kinds: Sequence[pa.DataType], values: Sequence[Any]
+) -> Callable[[random.Random, int], pa.Array]:
     """Return what draws so many of some values, as one of some kinds."""
     return lambda rng, rows: pa.array([rng.choice(values) for _ in range(rows)], rng.choice(kinds))
 
@@ -108,7 +236,15 @@ _ARRAYS: Final[tuple[Callable[[random.Random, int], pa.Array], ...]] = (
     _drawn((pa.binary(2),), (b"\xff0", None)),
     _drawn((pa.decimal128(20, 2), pa.decimal256(50, 2)), (None, decimal.Decimal("1.50"))),
     lambda rng, rows: _drawn((pa.string(),), ("a", None, "8"))(rng, rows).dictionary_encode(),
-    _drawn((pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("ms", "UTC"), pa.timestamp("s", "Asia/Tokyo")), _INSTANTS),
+    _drawn(
+        (
+            pa.timestamp("s"),
+            pa.timestamp("ms"),
+            pa.timestamp("ms", "UTC"),
+            pa.timestamp("s", "Asia/Tokyo"),
+        ),
+        _INSTANTS,
+    ),
     _drawn((pa.timestamp("us"), pa.timestamp("ns")), (None, 0, 2**62)),
     _drawn([pa.duration(unit) for unit in ("s", "ms", "us", "ns")], (None, 5, 2**61)),
     _drawn((pa.date32(), pa.date64()), (None, dt.date(2024, 1, 1), dt.date(9999, 1, 1))),
@@ -124,12 +260,19 @@ _ARRAYS: Final[tuple[Callable[[random.Random, int], pa.Array], ...]] = (
 
 
 def _columnar(rng: random.Random) -> bytes:
-    header, rows = [name for name in _header(rng) if "\ud800" not in name], rng.choice((0, 1, 5, 25))
+    header, rows = (
+        [name for name in _header(rng) if "\ud800" not in name],
+        rng.choice((0, 1, 5, 25)),
+    )
     header = [header[0] if header and rng.random() < 0.04 else name for name in header]
 
     def made(at: int) -> pa.Array:
         if rng.random() < 0.7:
-            return pa.array([rng.randint(0, 50) + at for at in range(rows)] if at else [f"j{row}" for row in range(rows)])
+            return pa.array(
+                [rng.randint(0, 50) + at for at in range(rows)]
+                if at
+                else [f"j{row}" for row in range(rows)]
+            )
         return rng.choice(_ARRAYS)(rng, rows)
 
     table = pa.Table.from_arrays([made(at) for at in range(len(header))], names=header)
@@ -137,7 +280,12 @@ def _columnar(rng: random.Random) -> bytes:
     if rng.random() < 0.04 and 0 < len(set(header)) == len(header):
         pyarrow.feather.write_feather(table, out)
     else:
-        pq.write_table(table, out, compression=rng.choice(("none", "snappy", "zstd")), row_group_size=rng.choice((None, 3)))
+        pq.write_table(
+            table,
+            out,
+            compression=rng.choice(("none", "snappy", "zstd")),
+            row_group_size=rng.choice((None, 3)),
+        )
     return out.getvalue()
 
 
@@ -158,12 +306,25 @@ def _real() -> list[tuple[str, bytes]]:
     week = pq.read_table(ROOT / "sample_traces/week.parquet").slice(0, 30)
     out = io.BytesIO()
     pq.write_table(week, out)
-    return [*found, ("week.parquet", out.getvalue()), ("week.csv", week.to_pandas().to_csv(index=False).encode())]
+    return [
+        *found,
+        ("week.parquet", out.getvalue()),
+        ("week.csv", week.to_pandas().to_csv(index=False).encode()),
+    ]
 
 
 def trace(rng: random.Random) -> bytes:
     """Return a file as it may be dropped on the Trace page."""
-    makers = (_delimited, _delimited, _columnar, _columnar, _json_trace, _blanks, _gavel, lambda rng: _edited(rng, rng.choice(_real())[1]))
+    makers = (
+        _delimited,
+        _delimited,
+        _columnar,
+        _columnar,
+        _json_trace,
+        _blanks,
+        _gavel,
+        lambda rng: _edited(rng, rng.choice(_real())[1]),
+    )
     return packed(rng, damaged(rng, rng.choice(makers)(rng)))
 
 
@@ -179,7 +340,12 @@ def replaced(rng: random.Random, document: Any) -> Any:
         return document | {key: replaced(rng, document[key])}
     if isinstance(document, list) and document and rng.random() < 0.9:
         at = rng.randrange(len(document))
-        return [*document[:at], replaced(rng, document[at]), *document[at + 1 :], *([document[at]] if rng.random() < 0.05 else [])]
+        return [
+            *document[:at],
+            replaced(rng, document[at]),
+            *document[at + 1 :],
+            *([document[at]] if rng.random() < 0.05 else []),
+        ]
     return rng.choice(VALUES)
 
 
@@ -201,7 +367,18 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
     made = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 8))):
         at, size = rng.randrange(len(made) + 1), rng.choice((1, 4, 30))
-        made[at : at + size] = rng.choice((b"", rng.randbytes(size), b"\x00" * size, b"\xff" * size, bytes(made[at : at + size]) * 2, b'"', b"\n", b","))
+        made[at : at + size] = rng.choice(
+            (
+                b"",
+                rng.randbytes(size),
+                b"\x00" * size,
+                b"\xff" * size,
+                bytes(made[at : at + size]) * 2,
+                b'"',
+                b"\n",
+                b",",
+            )
+        )
         made = made or bytearray(b" ")
     return bytes(made[: rng.randrange(len(made) + 1)] if rng.random() < 0.2 else made)
 
@@ -211,16 +388,29 @@ def packed(rng: random.Random, data: bytes) -> bytes:
     chance = rng.random()
     if chance < 0.05:
         return damaged(rng, gzip.compress(data, 1))
-    return damaged(rng, zipped({"a.csv": data} | ({"b": b""} if rng.random() < 0.1 else {}), rng)) if chance < 0.1 else data
+    return (
+        damaged(rng, zipped({"a.csv": data} | ({"b": b""} if rng.random() < 0.1 else {}), rng))
+        if chance < 0.1
+        else data
+    )
 
 
 def zipped(files: Mapping[str, bytes], rng: random.Random) -> bytes:
     """Return an archive."""
     out = io.BytesIO()
-    method = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2))
+    method = rng.choice(
+        (
+            zipfile.ZIP_STORED,
+            zipfile.ZIP_DEFLATED,
+            zipfile.ZIP_DEFLATED,
+            zipfile.ZIP_LZMA,
+            zipfile.ZIP_BZIP2,
+        )
+    )
     with zipfile.ZipFile(out, "w", method) as file:
         for name, data in files.items():
-            file.writestr(name, data)
+            # Without the time of day, so that the same seed gives the same bytes.
+            file.writestr(zipfile.ZipInfo(name), data, method)
     return out.getvalue()
 
 
@@ -230,21 +420,40 @@ nodename=old[1-2]n[1-3] CPUs=40 RealMemory=192000 gres=gpu:tesla_v100:2
 NodeSet=olds Nodes=old[1-2]n[1-3]
 PartitionName=gpu Nodes=gpu[001-016,020] Default=YES
 PartitionName=all Nodes=ALL"""
-_SHOWN: Final = "NodeName=g1 CPUTot=64 Gres=gpu:a100:4 RealMemory=515000 State=IDLE\n   Partitions=gpu CfgTRES=cpu=64,gres/gpu=4\n"
-_LISTED: Final = "name,gpus,gpu_type,cores,memory_gb,partitions,price_per_hour,nodes\n" + "\n".join(f"n{at},8,v100,64,512,a;b,2.5,3" for at in range(4))
+_SHOWN: Final = (
+    "NodeName=g1 CPUTot=64 Gres=gpu:a100:4 RealMemory=515000 State=IDLE\n   Partitions=gpu"
+    " CfgTRES=cpu=64,gres/gpu=4\n"
+)
+_LISTED: Final = "name,gpus,gpu_type,cores,memory_gb,partitions,price_per_hour,nodes\n" + "\n".join(
+    f"n{at},8,v100,64,512,a;b,2.5,3" for at in range(4)
+)
 _TOLD: Final = "vc,nodes\nvc1,4\nvc2,8\n"
-_DAILY: Final = "date,vcA,vcB,total\n2020-09-01,64,32,96\n2020-09-02,72,32,104\n2020-09-03,64,8,72\n"
-_NODE: Final = {"name": "g1", "cpus": 64, "real_memory": 515000, "gres": "gpu:a100:4", "tres": "cpu=64,gres/gpu=4", "state": ["IDLE"], "partitions": ["gpu"]}
+_DAILY: Final = (
+    "date,vcA,vcB,total\n2020-09-01,64,32,96\n2020-09-02,72,32,104\n2020-09-03,64,8,72\n"
+)
+_NODE: Final = {
+    "name": "g1",
+    "cpus": 64,
+    "real_memory": 515000,
+    "gres": "gpu:a100:4",
+    "tres": "cpu=64,gres/gpu=4",
+    "state": ["IDLE"],
+    "partitions": ["gpu"],
+}
 
 
 def cluster(rng: random.Random) -> tuple[bytes, str]:
     """Return a file of machines as it may be dropped on the Cluster page, and its name."""
     if rng.random() < 0.45:
-        described = Cluster.parse("4x8:v100,2x4:t4/64c/512g,1x0:cpu").to_json() | {"changes": [{"at_s": 60.0, "nodes": [0, 1], "present": False}]}
+        described = Cluster.parse("4x8:v100,2x4:t4/64c/512g,1x0:cpu").to_json() | {
+            "changes": [{"at_s": 60.0, "nodes": [0, 1], "present": False}]
+        }
         document: Any = rng.choice((described, {"cluster": described}, {"nodes": [_NODE, _NODE]}))
         for _ in range(rng.randint(0, 2)):
             document = replaced(rng, document)
-        return damaged(rng, _json(document)) if rng.random() < 0.3 else _json(document), "machines.json"
+        return (
+            damaged(rng, _json(document)) if rng.random() < 0.3 else _json(document)
+        ), "machines.json"
     text = rng.choice((CONF, _SHOWN * 2, _LISTED, _TOLD, _DAILY)).encode()
     return packed(rng, damaged(rng, _edited(rng, text))), rng.choice(("machines.csv", "slurm.conf"))
 
@@ -256,9 +465,21 @@ def scenario(rng: random.Random) -> bytes:
         document = replaced(rng, document)
     if rng.random() < 0.7:
         return damaged(rng, _json(document)) if rng.random() < 0.2 else _json(document)
-    about = {"name": "x", "epoch": "2024-01-01T00:00:00", "account": {"format": "native", "read": 3}}
-    parts = {"scenario.json": _json(document), "trace.json": _json(replaced(rng, about)), "trace.parquet": damaged(rng, _columnar(rng))}
-    things = {"kind": "library", "things": [{"document": document, "name": "a", "tags": ["b"], "runs": []}], "numbers": {}}
+    about = {
+        "name": "x",
+        "epoch": "2024-01-01T00:00:00",
+        "account": {"format": "native", "read": 3},
+    }
+    parts = {
+        "scenario.json": _json(document),
+        "trace.json": _json(replaced(rng, about)),
+        "trace.parquet": damaged(rng, _columnar(rng)),
+    }
+    things = {
+        "kind": "library",
+        "things": [{"document": document, "name": "a", "tags": ["b"], "runs": []}],
+        "numbers": {},
+    }
     if rng.random() < 0.3:
         parts = {"library.json": _json(replaced(rng, things))}
     return damaged(rng, zipped(parts, rng))
@@ -266,5 +487,11 @@ def scenario(rng: random.Random) -> bytes:
 
 def profile(rng: random.Random) -> bytes:
     """Return a table of measured throughputs."""
-    lines = built_in("simulation").to_frame().sample(6, random_state=rng.randrange(1000)).to_csv(index=False).encode()
+    lines = (
+        built_in("simulation")
+        .to_frame()
+        .sample(6, random_state=rng.randrange(1000))
+        .to_csv(index=False)
+        .encode()
+    )
     return damaged(rng, _edited(rng, lines))

@@ -1,4 +1,6 @@
-"""The checkout's own virtual environment: made once, filled again only when the requirements change; standard library only."""
+"""The checkout's own virtual environment: made once, filled again only when the requirements
+change; standard library only.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ def refusal(version: tuple[int, ...]) -> str:
     if tuple(version[:2]) >= OLDEST:
         return ""
     have, want = (".".join(map(str, parts)) for parts in (version[:3], OLDEST))
-    return f"Trainyard needs Python {want} or newer, but this is {have}; install a newer one and start this script with it."
+    return (
+        f"Trainyard needs Python {want} or newer, but this is {have}; install a newer one and start"
+        " this script with it."
+    )
 
 
 def interpreter(home: Path, system: str = os.name) -> Path:
@@ -41,7 +46,9 @@ def requirement_files(root: Path, name: str) -> list[Path]:
 
 
 def fingerprint(root: Path, name: str, version: tuple[int, ...]) -> str:
-    """Return a hash of everything that decides what has to be installed: the requirement files, the constraints, and Python's version."""
+    """Return a hash of everything that decides what has to be installed: the requirement files, the
+    constraints, and Python's version.
+    """
     mix = hashlib.sha256(repr(tuple(version[:2])).encode())
     for file in [*requirement_files(root, name), root / "constraints.txt"]:
         mix.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -49,18 +56,25 @@ def fingerprint(root: Path, name: str, version: tuple[int, ...]) -> str:
 
 
 def stamp(home: Path, name: str) -> Path:
-    """Return the file inside the environment that remembers the fingerprint of its last complete installation."""
+    """Return the file inside the environment that remembers the fingerprint of its last complete
+    installation.
+    """
     return home / f"installed-{name}"
 
 
 def is_current(home: Path, name: str, wanted: str, system: str = os.name) -> bool:
     """Tell whether the environment is there and was filled from exactly these files."""
     mark = stamp(home, name)
-    return interpreter(home, system).exists() and mark.exists() and mark.read_text(encoding="utf-8") == wanted
+    return (
+        interpreter(home, system).exists()
+        and mark.exists()
+        and mark.read_text(encoding="utf-8") == wanted
+    )
 
 
 def prepare(name: str, root: Path = ROOT, home: Path = HOME) -> Path:
-    """Make the environment if it is missing, fill it if the files have changed, and return its Python.
+    """Make the environment if it is missing, fill it if the files have changed, and return its
+    Python.
 
     Raises
     ------
@@ -76,19 +90,43 @@ def prepare(name: str, root: Path = ROOT, home: Path = HOME) -> Path:
         return python
     if not _has_pip(python):
         _create(home)
-    print(f"Installing the packages of {name} into {home.name}; the first time takes a minute or two.", flush=True)
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "-r", name, "-c", "constraints.txt"]
+    print(
+        f"Installing the packages of {name} into {home.name}; the first time takes a minute or"
+        " two.",
+        flush=True,
+    )
+    install = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "-r",
+        name,
+        "-c",
+        "constraints.txt",
+    ]
     if subprocess.run(install, cwd=root, check=False).returncode:
         raise SystemExit(
-            "The packages could not be installed (pip's own words are above); check the network connection and pip's settings, then run the same command again."
+            "The packages could not be installed (pip's own words are above); check the network"
+            " connection and pip's settings, then run the same command again."
         )
     for file in requirement_files(root, name):
-        stamp(home, file.name).write_text(fingerprint(root, file.name, sys.version_info[:2]), encoding="utf-8")
+        stamp(home, file.name).write_text(
+            fingerprint(root, file.name, sys.version_info[:2]), encoding="utf-8"
+        )
     return python
 
 
 def _has_pip(python: Path) -> bool:
-    return python.exists() and not subprocess.run([str(python), "-m", "pip", "--version"], capture_output=True, check=False).returncode
+    return (
+        python.exists()
+        and not subprocess.run(
+            [str(python), "-m", "pip", "--version"], capture_output=True, check=False
+        ).returncode
+    )
 
 
 def _create(home: Path) -> None:
@@ -97,5 +135,6 @@ def _create(home: Path) -> None:
         venv.EnvBuilder(with_pip=True, clear=True, symlinks=os.name != "nt").create(home)
     except (OSError, subprocess.CalledProcessError) as error:
         raise SystemExit(
-            f"The virtual environment {home} could not be made ({error}); its folder must be writable and Python's venv module complete (Debian: python3-venv)."
+            f"The virtual environment {home} could not be made ({error}); its folder must be"
+            " writable and Python's venv module complete (Debian: python3-venv)."
         ) from error

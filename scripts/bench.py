@@ -1,4 +1,6 @@
-"""Run the benchmarks: `python3 scripts/bench.py [arguments]`; the arguments go to `python -m benchmarks`."""
+"""Run the benchmarks: `python3 scripts/bench.py [arguments]`; the arguments go to `python -m
+benchmarks`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from _venv import DEV, ROOT, prepare
 
 def main(arguments: Sequence[str]) -> int:
     """Prepare the environment and run the benchmarks in it."""
-    return subprocess.run([str(prepare(DEV)), "-m", "benchmarks", *arguments], cwd=ROOT, check=False).returncode
+    return subprocess.run(
+        [str(prepare(DEV)), "-m", "benchmarks", *arguments], cwd=ROOT, check=False
+    ).returncode
 
 
 if __name__ == "__main__":

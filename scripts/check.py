@@ -1,4 +1,6 @@
-"""Run everything a machine can check without running the app: style, format, types, and the rules of the architecture."""
+"""Run everything a machine can check without running the app: style, format, types, and the rules
+of the architecture.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,15 @@ import sys
 
 from _venv import DEV, ROOT, prepare
 
-TYPED = ("sim", "allocators", "trainyard", "charts", "ui", "pages", "app.py")
+TYPED = ("sim", "allocators", "trainyard", "views", "ui", "pages", "app.py")
 STEPS = (
     ("style", ("ruff", "check", ".")),
     ("format", ("ruff", "format", "--check", ".")),
     ("types", ("mypy", "--strict", *TYPED)),
     ("architecture", ("pytest", "-q", "tests/test_architecture.py")),
+    # What types do not cover: every test and every benchmark can be imported.
+    ("tests", ("pytest", "-q", "--collect-only", "-qq")),
+    ("benchmarks", ("benchmarks", "--help")),
 )
 
 

@@ -1,7 +1,9 @@
-"""Throw damaged files at everything the pages open: `python scripts/fuzz.py --seed N --inputs N`, with the Python of the environment.
+"""Throw damaged files at everything the pages open: `python scripts/fuzz.py --seed N --inputs N`,
+with the Python of the environment.
 
-Every input follows from the seed and its number, so `--seed 7 --first 4711 --inputs 1` does one again. A fault is an error that is not ours, a sentence that is
-none, more than 5 s of CPU time, or more than 1 GB of memory.
+Every input follows from the seed and its number, so `--seed 7 --first 4711 --inputs 1` does one
+again. A fault is an error that is not ours, a sentence that is none, more than 5 s of CPU time, or
+more than 1 GB of memory.
 """
 
 from __future__ import annotations
@@ -47,7 +49,14 @@ from trainyard.traces.thinning import renamed
 
 MOST_S: Final = 5.0
 MOST_MB: Final = 1000.0
-SHARES: Final[Mapping[str, int]] = {"trace": 8, "cluster": 4, "tables": 2, "scenario": 3, "link": 3, "profile": 1}
+SHARES: Final[Mapping[str, int]] = {
+    "trace": 8,
+    "cluster": 4,
+    "tables": 2,
+    "scenario": 3,
+    "link": 3,
+    "profile": 1,
+}
 """How often each kind of file is tried."""
 _SHOWN: Final = 20
 _MOST_BYTES: Final = 8_000_000_000
@@ -56,9 +65,13 @@ _PATIENCE_S: Final = 120
 
 
 class Shelf:
-    """Stands for the store where a trace is kept: makes what would be written, and remembers the jobs."""
+    """Stands for the store where a trace is kept: makes what would be written, and remembers the
+    jobs.
+    """
 
-    def put_trace(self, trace: Trace, account: Mapping[str, Any] | None = None, owners: Sequence[str] = ()) -> str:
+    def put_trace(
+        self, trace: Trace, account: Mapping[str, Any] | None = None, owners: Sequence[str] = ()
+    ) -> str:
         """Take a trace."""
         del owners
         parquet(trace.frame)
@@ -97,19 +110,30 @@ class Pages:
             intake.examples(found)
             [intake.median_s(found, None, unit) for unit in ("s", "ms")]
             if rng.random() < 0.1 and found.columns:
-                choices["mapping"] = intake.mapping_from({native: rng.choice(["", *found.columns]) for native in intake.NATIVE_COLUMNS[:6]})
+                choices["mapping"] = intake.mapping_from(
+                    {
+                        native: rng.choice(["", *found.columns])
+                        for native in intake.NATIVE_COLUMNS[:6]
+                    }
+                )
         except TrainyardError as error:
             checked(error)
         if rng.random() < 0.2:
-            choices |= {"time_unit": rng.choice(("s", "ms", "h")), "duration_unit": rng.choice(("s", "h")), "zone": rng.choice((None, "Europe/Berlin"))}
-            choices |= {"cpu_jobs": rng.choice(("keep", "drop")), "unfinished": rng.choice(("cut", "drop")), "since": rng.choice(("submit", "eligible"))}
+            choices |= {
+                "time_unit": rng.choice(("s", "ms", "h")),
+                "duration_unit": rng.choice(("s", "h")),
+                "zone": rng.choice((None, "Europe/Berlin")),
+            }
+            choices |= {
+                "cpu_jobs": rng.choice(("keep", "drop")),
+                "unfinished": rng.choice(("cut", "drop")),
+                "since": rng.choice(("submit", "eligible")),
+            }
         fmt = rng.choice(list(FORMATS)) if rng.random() < 0.05 else ""
         columns = intake.written(found) if found is not None else ()
         taken = intake.take(data, "file", shelf, fmt=fmt, choices=choices, columns=columns)  # type: ignore[arg-type]
         intake.rules(taken.account)
         intake.columns_read(taken.account)
-        if found is not None:
-            intake.column_table(taken.account, found)
         self._jobs(shelf.trace)
 
     def _jobs(self, trace: Trace) -> None:
@@ -117,14 +141,18 @@ class Pages:
         intake.days(trace)
         machines.presets(trace)
         machines.offered_load(trace, self._study.base.cluster)
-        machines.impossible(trace, self._study.base.cluster, self._perf).sentences()
+        machines.unschedulable(trace, self._study.base.cluster, self._perf).sentences()
         if trace.has("user"):
             renamed(trace.frame["user"])
 
     def cluster(self, rng: random.Random) -> None:
         """Drop a file on the Cluster page."""
         data, name = _inputs.cluster(rng)
-        self._machines(machines.import_cluster(name, data, rng.choice(("", "2020-09-01T00:00:00+08:00"))).cluster)
+        self._machines(
+            machines.import_cluster(
+                name, data, rng.choice(("", "2020-09-01T00:00:00+08:00"))
+            ).cluster
+        )
 
     def _machines(self, cluster: Cluster) -> None:
         study = start.with_cluster(self._study, cluster)
@@ -141,10 +169,15 @@ class Pages:
     def tables(self, rng: random.Random) -> None:
         """Edit the two tables of the Cluster page: machines, and speeds and prices of GPU types."""
         cluster = self._study.base.cluster
-        groups, types = (table.astype("object") for table in (machines.group_table(cluster), machines.type_table(cluster)))
+        groups, types = (
+            table.astype("object")
+            for table in (machines.group_table(cluster), machines.type_table(cluster))
+        )
         for table in (groups, types):
             for _ in range(rng.randint(0, 2)):
-                table.iat[rng.randrange(len(table)), rng.randrange(table.shape[1])] = rng.choice((*_inputs.VALUES[:24], pd.NA, pd.NaT))
+                table.iat[rng.randrange(len(table)), rng.randrange(table.shape[1])] = rng.choice(
+                    (*_inputs.VALUES[:24], pd.NA, pd.NaT)
+                )
         self._machines(machines.cluster_from_tables(groups, types, cluster))
 
     def scenario(self, rng: random.Random) -> None:
@@ -183,7 +216,11 @@ class Pages:
 def checked(error: TrainyardError) -> None:
     """Raise a ValueError if what is told of an error is no single sentence that can be read."""
     told = str(error)
-    if not (0 < len(told) <= MOST_LETTERS and told.isprintable() and told.rstrip().endswith((".", "?", ")"))):
+    if not (
+        0 < len(told) <= MOST_LETTERS
+        and told.isprintable()
+        and told.rstrip().endswith((".", "?", ")"))
+    ):
         raise ValueError(f"no sentence: {told[:200]!r}") from error
 
 
@@ -197,7 +234,11 @@ def fault(pages: Pages, kind: str, rng: random.Random) -> str:
             checked(error)
     except Exception as error:  # the point of it
         frames = traceback.extract_tb(error.__traceback__)
-        ours = [frame for frame in frames if not {"scripts", "site-packages"} & set(Path(frame.filename).parts)]
+        ours = [
+            frame
+            for frame in frames
+            if not {"scripts", "site-packages"} & set(Path(frame.filename).parts)
+        ]
         where = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else "fuzz"
         return f"{type(error).__name__} at {where}: {str(error)[:160]!r}"
     took_s, grown_mb = time.process_time() - began_s, _peak_mb() - before_mb
@@ -215,11 +256,23 @@ def main(arguments: Sequence[str]) -> int:
     """Try inputs until their number or the time is reached; return 1 if one went wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     drawn = random.SystemRandom().randrange(2**31)
-    parser.add_argument("--seed", type=int, default=drawn, help="another number makes other inputs; drawn if left out")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=drawn,
+        help="another number makes other inputs; drawn if left out",
+    )
     parser.add_argument("--inputs", type=int, default=20_000)
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
-    parser.add_argument("--minutes", type=float, default=0.0, help="stop after so many minutes; 0 = when all are done")
-    parser.add_argument("--cpu-s", type=float, default=float("inf"), help="stop after so many seconds of CPU time")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=0.0,
+        help="stop after so many minutes; 0 = when all are done",
+    )
+    parser.add_argument(
+        "--cpu-s", type=float, default=float("inf"), help="stop after so many seconds of CPU time"
+    )
     args = parser.parse_args(arguments)
     print(f"seed {args.seed}", flush=True)
     found: Counter[str] = Counter()
@@ -228,7 +281,10 @@ def main(arguments: Sequence[str]) -> int:
         mark = Path(folder) / "at"
         at, most_s, spent_s = args.first, args.cpu_s, 0.0
         while at < args.first + args.inputs and time.monotonic() < ends_s and spent_s < most_s:
-            child = get_context("spawn").Process(target=tried, args=(args.seed, at, args.first + args.inputs, (ends_s, most_s - spent_s), mark))
+            child = get_context("spawn").Process(
+                target=tried,
+                args=(args.seed, at, args.first + args.inputs, (ends_s, most_s - spent_s), mark),
+            )
             child.start()
             child.join()
             reached, spent, *lines = mark.read_text(encoding="utf-8").splitlines()
@@ -238,7 +294,9 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"input {at} ended the process (exit code {child.exitcode})", flush=True)
                 found["the process ended"] += 1
                 at += 1
-    done = f"{at - args.first:,} inputs, {len(found):,} kinds of faults, {spent_s:.0f} s of CPU time"
+    done = (
+        f"{at - args.first:,} inputs, {len(found):,} kinds of faults, {spent_s:.0f} s of CPU time"
+    )
     print(f"{done}; go on with --seed {args.seed} --first {at}")
     for key, count in found.most_common(_SHOWN):
         print(f"{count:,} x {key}")
@@ -246,7 +304,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def tried(seed: int, first: int, end: int, limits: tuple[float, float], mark: Path) -> None:
-    """Try inputs in a process that one of them may end; `mark` says how far it came, and what it found."""
+    """Try inputs in a process that one of them may end; `mark` says how far it came, and what it
+    found.
+    """
     warnings.simplefilter("ignore")
     # Whoever asks for all the memory of the machine shall not get it.
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
@@ -255,7 +315,10 @@ def tried(seed: int, first: int, end: int, limits: tuple[float, float], mark: Pa
     with tempfile.TemporaryDirectory() as folder:
         pages = Pages(Store(Path(folder)))
         for at in range(first, end):
-            mark.write_text("\n".join([str(at), f"{time.process_time() - began_s:.2f}", *lines]), encoding="utf-8")
+            mark.write_text(
+                "\n".join([str(at), f"{time.process_time() - began_s:.2f}", *lines]),
+                encoding="utf-8",
+            )
             if time.monotonic() > limits[0] or time.process_time() - began_s > limits[1]:
                 return
             rng = random.Random(f"{seed}/{at}")
@@ -268,8 +331,14 @@ def tried(seed: int, first: int, end: int, limits: tuple[float, float], mark: Pa
                     print(f"input {at}, {kind}: {wrong}", flush=True)
                 lines[key] = None
             if (at + 1) % 10_000 == 0:
-                print(f"{at + 1:,} inputs, {time.process_time() - began_s:.0f} s of CPU time, {_peak_mb():,.0f} MB, {len(lines):,} kinds of faults", flush=True)
-    mark.write_text("\n".join([str(end), f"{time.process_time() - began_s:.2f}", *lines]), encoding="utf-8")
+                print(
+                    f"{at + 1:,} inputs, {time.process_time() - began_s:.0f} s of CPU time,"
+                    f" {_peak_mb():,.0f} MB, {len(lines):,} kinds of faults",
+                    flush=True,
+                )
+    mark.write_text(
+        "\n".join([str(end), f"{time.process_time() - began_s:.2f}", *lines]), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

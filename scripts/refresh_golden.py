@@ -1,4 +1,6 @@
-"""Computes the golden summaries again, prints what changed, and keeps them: python -m scripts.refresh_golden."""
+"""Computes the golden summaries again, prints what changed, and keeps them: python -m
+scripts.refresh_golden.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,18 @@ from tests.golden.scenarios import compute, differences, path_of, stored
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Refresh all scenarios; return 1 if results changed although `RESULTS_VERSION` did not, and keep the old ones then."""
+    """Refresh all scenarios; return 1 if results changed although `RESULTS_VERSION` did not, and
+    keep the old ones then.
+    """
     parser = argparse.ArgumentParser(prog="python -m scripts.refresh_golden", description=__doc__)
-    parser.add_argument("--unreleased", action="store_true", help="keep changed results under the same version, because nobody has stored results of it yet")
+    parser.add_argument(
+        "--unreleased",
+        action="store_true",
+        help=(
+            "keep changed results under the same version, because nobody has stored results of"
+            " it yet"
+        ),
+    )
     options = parser.parse_args(arguments)
     refused = 0
     for scenario in scenarios.SCENARIOS:
@@ -27,9 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if changed and kept["results_version"] == RESULTS_VERSION and not options.unreleased:
             refused += 1
             continue
-        path_of(scenario).write_text(json.dumps({"results_version": RESULTS_VERSION, "runs": runs}, indent=1) + "\n", "utf-8")
+        path_of(scenario).write_text(
+            json.dumps({"results_version": RESULTS_VERSION, "runs": runs}, indent=1) + "\n", "utf-8"
+        )
     if refused:
-        print(f"{refused} scenarios changed but RESULTS_VERSION is still {RESULTS_VERSION}. Raise it in sim/result.py and run this again.")
+        print(
+            f"{refused} scenarios changed but RESULTS_VERSION is still {RESULTS_VERSION}. Raise it"
+            " in sim/result.py and run this again."
+        )
     return int(bool(refused))
 
 

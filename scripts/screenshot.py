@@ -1,6 +1,8 @@
-"""Take the pictures of the README from the running app; with ``--all FOLDER``, every page wide and narrow, light and dark, for looking at.
+"""Take the pictures of the documentation from the running app; with ``--all FOLDER``, every page
+wide and narrow, light and dark, for looking at.
 
-A server with an empty store is started for it. The picture is docs/images/compare.png, the animation docs/images/tour.gif.
+A server with an empty store is started for it. The pictures of the sample and the animation
+tour.gif go to docs/images.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -24,10 +27,10 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 IMAGES: Final = ROOT / "docs" / "images"
-PICTURE: Final = (1440, 1480)
-FRAME: Final = (1200, 800)
+PICTURE: Final = (1440, 900)
 FRAME_MS: Final = 2600
 COLOURS: Final = 128
+MOST_COLOURS: Final = 256
 MOST_BYTES: Final = 4_000_000
 WIDTHS: Final = (1440, 800)
 SCHEMES: Final[tuple[Literal["light"], Literal["dark"]]] = ("light", "dark")
@@ -45,8 +48,11 @@ PLACES: Final = {
     "learn-limits": "learn?tab=limits",
 }
 """Name of a picture -> where it is taken."""
-_BUSY: Final = "[data-testid=stApp][data-test-script-state=running], [data-testid=stSkeleton], [data-testid=stSpinner]"
-_HEIGHT: Final = """() => Math.max(...[...document.querySelectorAll('[data-testid=stMain], [data-testid=stSidebarContent]')].map(part => part.scrollHeight))"""
+_BUSY: Final = (
+    "[data-testid=stApp][data-test-script-state=running], [data-testid=stSkeleton],"
+    " [data-testid=stSpinner]"
+)
+_HEIGHT: Final = "() => document.querySelector('[data-testid=stMain]').scrollHeight"
 
 
 def main(arguments: list[str]) -> int:
@@ -61,7 +67,7 @@ def main(arguments: list[str]) -> int:
             album(browser, address, folder)
         else:
             IMAGES.mkdir(parents=True, exist_ok=True)
-            picture(browser, address, IMAGES / "compare.png")
+            pictures(browser, address)
             tour(browser, address, IMAGES / "tour.gif")
         browser.close()
     return 0
@@ -73,7 +79,17 @@ def served() -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless", "true", "--server.port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "streamlit",
+        "run",
+        "app.py",
+        "--server.headless",
+        "true",
+        "--server.port",
+        str(port),
+    ]
     with tempfile.TemporaryDirectory() as store:
         server = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"TRAINYARD_STORE": store})
         try:
@@ -109,12 +125,116 @@ def settled(page: Page) -> None:
     page.wait_for_timeout(1200)
 
 
-def picture(browser: Browser, address: str, file: Path) -> None:
-    """Save what Compare shows of the sample."""
-    page = opened(browser, address, PICTURE)
-    page.mouse.move(0, 0)
-    page.screenshot(path=file)
+def pictures(browser: Browser, address: str) -> None:
+    """Save what is seen of the sample, page by page."""
+    page = browser.new_page(viewport={"width": PICTURE[0], "height": PICTURE[1]})
+    page.set_default_timeout(60_000)
+    page.goto(address)
+    has_result(page)
+    save(page, "tutorial-start")
     page.close()
+    page = opened(browser, address, PICTURE)
+    save(page, "compare")
+    zoom(page)
+    save(page, "tutorial-compare")
+    page.get_by_role("button", name="✕").click()
+    settled(page)
+    job(page)
+    save(page, "tutorial-job")
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="detached")
+    go(page, "Policies")
+    save(page, "tutorial-policies")
+    explore(page)
+    save(page, "explore")
+    plan(page)
+    save(page, "plan")
+    page.close()
+
+
+def has_result(page: Page) -> None:
+    """Wait on Start until the server has prepared the result of the sample."""
+    page.get_by_role("button", name="Run the sample").wait_for()
+    settled(page)
+    while not page.locator(".js-plotly-plot").count():
+        page.reload()
+        page.get_by_role("button", name="Run the sample").wait_for()
+        settled(page)
+
+
+def save(page: Page, name: str) -> None:
+    """Save what the window shows, with as few colours as can be without being seen."""
+    settled(page)
+    shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    few = shot.quantize(
+        MOST_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE, kmeans=2
+    )
+    few.save(IMAGES / f"{name}.png", optimize=True)
+
+
+def go(page: Page, name: str) -> None:
+    """Open another page by its name in the navigation."""
+    page.get_by_role("link", name=name, exact=True).click()
+    page.get_by_test_id("stMain").locator("h1, h3").first.wait_for()
+    settled(page)
+
+
+def zoom(page: Page) -> None:
+    """Drag over the peak of the queue on Compare, and leave the pointer where it is read."""
+    x, y, width = place_of(page, page.locator("[class*=st-key-compare] .nsewdrag").first)
+    page.mouse.move(x + 0.6 * width, y)
+    page.mouse.down()
+    page.mouse.move(x + 0.85 * width, y, steps=8)
+    page.mouse.up()
+    page.get_by_role("button", name="✕").wait_for()
+    settled(page)
+    page.mouse.move(x + 0.5 * width, y)
+
+
+def place_of(page: Page, part: Locator) -> tuple[float, float, float]:
+    """Return the left edge, the middle in height, and the width of a part of the page."""
+    part.scroll_into_view_if_needed()
+    box = part.bounding_box()
+    if box is None:
+        raise SystemExit(f"{part} has no place on {page.url}.")
+    return box["x"], box["y"] + box["height"] / 2, box["width"]
+
+
+def job(page: Page) -> None:
+    """Open the job that the highlighted policy of Compare slows most, below its figures."""
+    table = page.get_by_test_id("stDataFrame").first
+    table.scroll_into_view_if_needed()
+    table.click(position={"x": 20, "y": 55})
+    page.get_by_role("dialog").get_by_text("Waited to start").wait_for()
+    page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, 0)")
+    settled(page)
+
+
+def explore(page: Page) -> None:
+    """Open Explore, and fix an instant at the peak of the queue."""
+    go(page, "Explore")
+    page.locator(".st-key-machines .js-plotly-plot").wait_for()
+    settled(page)
+    x, y, width = place_of(page, page.locator(".st-key-machines .nsewdrag").first)
+    page.mouse.click(x + 0.72 * width, y)
+    page.locator(".ty-instant b").get_by_text("at day").wait_for()
+    page.mouse.move(0, 0)
+
+
+def plan(page: Page) -> None:
+    """Open Plan, and search the fewest nodes for a wait."""
+    go(page, "Plan")
+    search = page.get_by_role("button", name="Search", exact=True)
+    answer = page.get_by_role("heading", name=re.compile("^(SRTF|FIFO|EASY).* needs "))
+    answer.or_(search).first.wait_for()
+    if search.count():  # else the answer is stored
+        search.click()
+        page.get_by_test_id("stMain").get_by_role("button", name="Cancel").wait_for()
+        page.get_by_test_id("stMain").get_by_test_id("stProgress").wait_for(
+            state="detached", timeout=300_000
+        )
+    answer.wait_for()
+    page.mouse.move(0, 0)
 
 
 def album(browser: Browser, address: str, folder: Path) -> None:
@@ -132,74 +252,63 @@ def album(browser: Browser, address: str, folder: Path) -> None:
                 page.locator("h1, h3").first.wait_for()
                 settled(page)
                 for _ in range(2):  # a taller window may have more in it
-                    page.set_viewport_size({"width": width, "height": int(page.evaluate(_HEIGHT)) + 80})
+                    page.set_viewport_size(
+                        {"width": width, "height": int(page.evaluate(_HEIGHT)) + 80}
+                    )
                     settled(page)
                 page.screenshot(path=folder / f"{name}-{width}-{scheme}.png")
         page.close()
 
 
 def tour(browser: Browser, address: str, file: Path) -> None:
-    """Save the walk from the sample to the reason why one job waited, and to a lesson, as an animation."""
+    """Save the walk from the sample to the reason why one job waited, and to a lesson, as an
+    animation.
+    """
     frames = [Image.open(io.BytesIO(shot)).convert("RGB") for shot in _walk(browser, address)]
-    drawn = [frame.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE) for frame in frames]
-    drawn[0].save(file, save_all=True, append_images=drawn[1:], duration=FRAME_MS, loop=0, optimize=True)
+    drawn = [
+        frame.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        for frame in frames
+    ]
+    drawn[0].save(
+        file, save_all=True, append_images=drawn[1:], duration=FRAME_MS, loop=0, optimize=True
+    )
     if file.stat().st_size > MOST_BYTES:
-        raise SystemExit(f"{file.name} has {file.stat().st_size:,} bytes, more than {MOST_BYTES:,}.")
+        raise SystemExit(
+            f"{file.name} has {file.stat().st_size:,} bytes, more than {MOST_BYTES:,}."
+        )
 
 
 def _walk(browser: Browser, address: str) -> Iterator[bytes]:
-    page = browser.new_page(viewport={"width": FRAME[0], "height": FRAME[1]})
+    page = browser.new_page(viewport={"width": PICTURE[0], "height": PICTURE[1]})
     page.set_default_timeout(60_000)
     page.goto(address)
-    page.get_by_role("button", name="Run the sample").wait_for()
+    has_result(page)
     settled(page)
     yield page.screenshot()
     page.get_by_role("button", name="Run the sample").click()
     page.get_by_text("Up to date").wait_for()
     settled(page)
     yield page.screenshot()
-    yield from _window(page)
-    page.get_by_role("link", name="Explore", exact=True).click()
-    page.locator(".st-key-occupancy .js-plotly-plot").wait_for()
+    zoom(page)
     settled(page)
-    yield _at(page, page.locator(".st-key-occupancy"))
-    yield _at(page, page.locator(".st-key-instant"))
-    page.get_by_test_id("stDataFrame").first.click(position={"x": 20, "y": 55})
-    page.get_by_text("Why it waited", exact=True).wait_for()
+    yield page.screenshot()
+    page.get_by_role("button", name="✕").click()
     settled(page)
-    yield _at(page, page.get_by_text("Why it waited", exact=True))
-    page.get_by_role("link", name="Learn", exact=True).click()
+    job(page)
+    yield page.screenshot()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="detached")
+    explore(page)
+    settled(page)
+    yield page.screenshot()
+    plan(page)
+    settled(page)
+    yield page.screenshot()
+    go(page, "Learn")
     page.get_by_test_id("stMain").get_by_role("radiogroup").first.wait_for()
     settled(page)
     yield page.screenshot()
     page.close()
-
-
-def _window(page: Page) -> Iterator[bytes]:
-    """Drag over the strip of Compare, and see the figures follow."""
-    strip = page.locator("[class*=st-key-compare] .nsewdrag").first
-    _at(page, strip)
-    box = strip.bounding_box()
-    if box is None:
-        raise SystemExit("The strip of Compare has no place on the page.")
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + 0.45 * box["width"], middle)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 0.7 * box["width"], middle, steps=8)
-    yield page.screenshot()
-    page.mouse.up()
-    page.get_by_role("button", name="✕").wait_for()
-    settled(page)
-    page.mouse.move(0, 0)
-    yield _at(page, page.locator("[class*=st-key-compare]").first)
-    yield _at(page, page.locator(".st-key-cdf"))
-
-
-def _at(page: Page, place: Locator) -> bytes:
-    """Bring something near the upper edge, and return the picture."""
-    place.evaluate("part => { part.scrollIntoView(); document.querySelector('[data-testid=stMain]').scrollBy(0, -110); }")
-    page.wait_for_timeout(800)
-    return page.screenshot()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Start the app: `python3 scripts/start.py`; makes the environment on first use, then serves on this machine and opens the browser."""
+"""Start the app: `python3 scripts/start.py`; makes the environment on first use, then serves on
+this machine and opens the browser.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +42,39 @@ def choose_port(asked: int | None) -> int:
         if is_free(port):
             return port
     where = f"Port {asked} is" if asked is not None else f"Ports {tried[0]} to {tried[-1]} are"
-    raise SystemExit(f"{where} in use; stop the program that uses it or choose another with --port.")
+    raise SystemExit(
+        f"{where} in use; stop the program that uses it or choose another with --port."
+    )
 
 
 def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
-    """Tell whether a browser window could open: always on Windows and macOS, with a display elsewhere, never in CI or over SSH."""
+    """Tell whether a browser window could open: always on Windows and macOS, with a display
+    elsewhere, never in CI or over SSH.
+    """
     if environment.get("CI") or environment.get("SSH_CONNECTION"):
         return False
-    return platform in {"win32", "darwin"} or bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
+    return platform in {"win32", "darwin"} or bool(
+        environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
+    )
 
 
 def serve_command(python: Path, port: int) -> list[str]:
-    """Return the command line of the server; opening the browser is left to this script, which knows when the server answers."""
-    return [str(python), "-m", "streamlit", "run", "app.py", "--server.headless", "true", "--server.address", HOST, "--server.port", str(port)]
+    """Return the command line of the server; opening the browser is left to this script, which
+    knows when the server answers.
+    """
+    return [
+        str(python),
+        "-m",
+        "streamlit",
+        "run",
+        "app.py",
+        "--server.headless",
+        "true",
+        "--server.address",
+        HOST,
+        "--server.port",
+        str(port),
+    ]
 
 
 def is_healthy(port: int) -> bool:
@@ -89,7 +111,9 @@ def serve(python: Path, port: int, *, browse: bool) -> int:
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if os.name != "nt":  # there Ctrl-C has reached the server already, and terminate() would cut its farewell short
+    if (
+        os.name != "nt"
+    ):  # there Ctrl-C has reached the server already, and terminate() would cut its farewell short
         server.terminate()
     try:
         server.wait(timeout=10.0)
@@ -100,12 +124,20 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Prepare the environment and serve the app."""
-    parser = argparse.ArgumentParser(prog="scripts/start.py", description="Start Trainyard in the browser.")
-    parser.add_argument("--port", type=int, help="port to serve on (default: the first free one from 8501 on)")
+    parser = argparse.ArgumentParser(
+        prog="scripts/start.py", description="Start Trainyard in the browser."
+    )
+    parser.add_argument(
+        "--port", type=int, help="port to serve on (default: the first free one from 8501 on)"
+    )
     parser.add_argument("--headless", action="store_true", help="do not open a browser window")
     options = parser.parse_args(arguments)
     python = prepare(APP)
-    return serve(python, choose_port(options.port), browse=not options.headless and has_screen(sys.platform, os.environ))
+    return serve(
+        python,
+        choose_port(options.port),
+        browse=not options.headless and has_screen(sys.platform, os.environ),
+    )
 
 
 if __name__ == "__main__":

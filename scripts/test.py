@@ -1,7 +1,12 @@
-"""Run the tests: the fast tier, `--all` for the slow one after it, or `[arguments of pytest]`."""
+"""Run the tests: the fast tier, `--all` for the full one, or `[arguments of pytest]`.
+
+The full tier draws other random examples for every commit; a failure is printed with what repeats
+it, and is kept as a test.
+"""
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,7 +18,8 @@ from _venv import DEV, ROOT, prepare
 # files go in the order of the folders, the long ones first.
 SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 FAST = (*SIDE_BY_SIDE, "-m", "not slow")
-SLOW = (*SIDE_BY_SIDE, "-m", "slow")
+FAST_BUT_RANDOM = (*SIDE_BY_SIDE, "-m", "not slow and not hypothesis")
+SLOW = (*SIDE_BY_SIDE, "-m", "slow or hypothesis", "--hypothesis-profile=random")
 
 
 def test_commands(python: Path, arguments: Sequence[str]) -> list[list[str]]:
@@ -22,10 +28,23 @@ def test_commands(python: Path, arguments: Sequence[str]) -> list[list[str]]:
     What the user adds goes to pytest as it is, in one process.
     """
     if list(arguments) == ["--all"]:
-        chosen: list[Sequence[str]] = [FAST, SLOW]
+        chosen: list[Sequence[str]] = [FAST_BUT_RANDOM, (*SLOW, f"--hypothesis-seed={seed()}")]
     else:
         chosen = [arguments or FAST]
     return [[str(python), "-m", "pytest", *one] for one in chosen]
+
+
+def seed() -> int:
+    """Return the seed of the random examples: another for each commit, so that new cases are tried
+    and a failure can be repeated; without git another for each run.
+    """
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return secrets.randbits(32)
+    return int(done.stdout[:8], 16)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 STEP_S: Final = 1e-6
 """Seconds between two neighbouring instants."""
 LATEST_S: Final = 2.0e9
-"""Seconds from the first to the last instant there is, 63 years: what would be later never happens.
+"""Seconds from the first to the last instant, 63 years: a later event never happens.
 
 Up to there the rounding of `instant` is exact, and neighbouring instants are different doubles.
 """

@@ -1,4 +1,6 @@
-"""The machines: node groups that unfold into nodes, GPU types with speed and price, and a dated list of changes."""
+"""The machines: node groups that unfold into nodes, GPU types with speed and price, and a dated
+list of changes.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class GpuType:
     name : str
         Lower case, e.g. "v100".
     speed : float, relative
-        Training speed against the reference type (1.0); read by performance models that have no profile.
+        Training speed against the reference type (1.0); read by performance models that have no
+        profile.
     price_per_gpu_hour : float, USD
         For comparison only until the user enters their own.
     """
@@ -90,7 +93,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From `at_s` on, these nodes are present or absent (capacity 0): maintenance, growth, loss, daily VC sizes.
+    """From `at_s` on, these nodes are present or absent (capacity 0): maintenance, growth, loss,
+    daily VC sizes.
 
     Parameters
     ----------
@@ -101,7 +105,8 @@ class Change:
     present : bool
         Whether they come or go.
     foreseen : bool
-        False = nobody knew that these nodes would come: a job that fits only with them is impossible if it is submitted before, instead of waiting for them.
+        False = these nodes come unannounced: a job that fits only with them is impossible if it is
+        submitted before, instead of waiting for them.
     """
 
     at_s: float
@@ -119,7 +124,8 @@ class Cluster:
     groups : tuple of NodeGroup
         In order; nodes are numbered through.
     types : tuple of GpuType
-        Every type that a group names. A type left out gets the figures of `KNOWN_TYPES`, or speed 1 and price 0.
+        Every type that a group names. A type left out gets the figures of `KNOWN_TYPES`, or speed 1
+        and price 0.
     changes : tuple of Change
         Dated, in any order.
     name : str
@@ -140,15 +146,27 @@ class Cluster:
         """Check, and complete the list of types."""
         for at, group in enumerate(self.groups, 1):
             _check_group(group, at)
-        object.__setattr__(self, "groups", tuple(replace(group, gpu_type=group.gpu_type.lower()) for group in self.groups))
-        object.__setattr__(self, "types", tuple(replace(kind, name=kind.name.lower()) for kind in self.types))
+        object.__setattr__(
+            self,
+            "groups",
+            tuple(replace(group, gpu_type=group.gpu_type.lower()) for group in self.groups),
+        )
+        object.__setattr__(
+            self, "types", tuple(replace(kind, name=kind.name.lower()) for kind in self.types)
+        )
         if not (nodes := sum(group.count for group in self.groups)):
             raise ClusterError("The cluster has no nodes. Add a row with at least one node.")
         check_sizes("The cluster", nodes, self.gpus)
         named = {kind.name for kind in self.types}
         for kind in self.types:
-            if not (kind.speed > 0 and math.isfinite(kind.speed)) or not 0 <= kind.price_per_gpu_hour < math.inf:
-                both = f"speed {kind.speed} must be above 0, the price {kind.price_per_gpu_hour} not negative"
+            if (
+                not (kind.speed > 0 and math.isfinite(kind.speed))
+                or not 0 <= kind.price_per_gpu_hour < math.inf
+            ):
+                both = (
+                    f"speed {kind.speed} must be above 0, the price {kind.price_per_gpu_hour} not"
+                    " negative"
+                )
                 raise ClusterError(f"GPU type {kind.name}: {both}, and both must be finite.")
         if len(named) != len(self.types):
             raise ClusterError("A GPU type is described twice. Keep one line for each type.")
@@ -156,8 +174,13 @@ class Cluster:
         extra = tuple(KNOWN_TYPES.get(kind, GpuType(kind)) for kind in used if kind not in named)
         object.__setattr__(self, "types", self.types + extra)
         for change in self.changes:
-            if any(not 0 <= node < len(self.nodes) for node in change.nodes) or not math.isfinite(change.at_s):
-                raise ClusterError(f"The change at {change.at_s} s is never, or names a node outside 0..{len(self.nodes) - 1}. Correct the list of changes.")
+            if any(not 0 <= node < len(self.nodes) for node in change.nodes) or not math.isfinite(
+                change.at_s
+            ):
+                raise ClusterError(
+                    f"The change at {change.at_s} s is never, or names a node outside"
+                    f" 0..{len(self.nodes) - 1}. Correct the list of changes."
+                )
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -171,9 +194,22 @@ class Cluster:
                 known = KNOWN_TYPES.get(group.gpu_type, GpuType(group.gpu_type)).price_per_gpu_hour
                 price = group.gpus * prices.get(group.gpu_type, known)
             for i in range(group.count):
-                rack = f"{prefix}/r{i // group.rack_size + 1}" if group.rack_size else f"{prefix}/r1"
+                rack = (
+                    f"{prefix}/r{i // group.rack_size + 1}" if group.rack_size else f"{prefix}/r1"
+                )
                 name = f"{prefix}-{i + 1:0{len(str(group.count))}d}"
-                unfolded.append(Node(name, group.gpu_type if group.gpus else "", group.gpus, group.cpus, group.mem_gb, rack, group.partitions, price))
+                unfolded.append(
+                    Node(
+                        name,
+                        group.gpu_type if group.gpus else "",
+                        group.gpus,
+                        group.cpus,
+                        group.mem_gb,
+                        rack,
+                        group.partitions,
+                        price,
+                    )
+                )
         return tuple(unfolded)
 
     @cached_property
@@ -183,19 +219,33 @@ class Cluster:
 
     @cached_property
     def unforeseen(self) -> tuple[tuple[float, frozenset[int]], ...]:
-        """Instants at which nodes come that nobody knew of, the last first, each with all nodes unknown until then."""
-        come = sorted([change for change in self.changes if change.present and not change.foreseen], key=lambda change: -change.at_s)
-        return tuple((change.at_s, frozenset(node for later in come[: at + 1] for node in later.nodes)) for at, change in enumerate(come))
+        """Instants at which nodes come unannounced, the last first, each with all nodes unknown
+        until then.
+        """
+        come = sorted(
+            [change for change in self.changes if change.present and not change.foreseen],
+            key=lambda change: -change.at_s,
+        )
+        return tuple(
+            (change.at_s, frozenset(node for later in come[: at + 1] for node in later.nodes))
+            for at, change in enumerate(come)
+        )
 
     @property
     def known(self) -> tuple[Node, ...]:
         """The nodes that are known of from the beginning."""
         unknown = self.unknown(-math.inf)
-        return tuple(node for at, node in enumerate(self.nodes) if at not in unknown) if unknown else self.nodes
+        return (
+            tuple(node for at, node in enumerate(self.nodes) if at not in unknown)
+            if unknown
+            else self.nodes
+        )
 
     def unknown(self, now_s: float) -> frozenset[int]:
-        """Return the nodes that are still to come and that nobody knows of at an instant, in seconds."""
-        return next((nodes for at_s, nodes in reversed(self.unforeseen) if now_s < at_s), frozenset())
+        """Return the nodes that will come unannounced after an instant in seconds."""
+        return next(
+            (nodes for at_s, nodes in reversed(self.unforeseen) if now_s < at_s), frozenset()
+        )
 
     @property
     def gpus(self) -> int:
@@ -220,7 +270,10 @@ class Cluster:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values: what a scenario file holds. Infinite figures are written as null."""
-        groups: list[dict[str, Any]] = [{key: (None if value == math.inf else value) for key, value in asdict(group).items()} for group in self.groups]
+        groups: list[dict[str, Any]] = [
+            {key: None if value == math.inf else value for key, value in asdict(group).items()}
+            for group in self.groups
+        ]
         return {
             "name": self.name,
             "groups": [group | {"partitions": list(group["partitions"])} for group in groups],
@@ -239,18 +292,31 @@ class Cluster:
         """
         if not isinstance(data, Mapping) or "groups" not in data:
             shown = "" if isinstance(data, Mapping) else f" but {data!r:.60}"
-            raise ClusterError(f"The cluster is no table with the key 'groups'{shown}. See the reference page on clusters for its keys.")
-        groups = [NodeGroup(**_values("Row", row, group, _GROUP, ("count", "gpus"))) for row, group in _rows(data, "groups")]
-        types = [GpuType(**_values("GPU type", row, kind, _TYPE, ("name",))) for row, kind in _rows(data, "types")]
-        changes = [Change(**_values("Change", row, change, _CHANGE, ("at_s", "nodes", "present"))) for row, change in _rows(data, "changes")]
+            raise ClusterError(
+                f"The cluster is no table with the key 'groups'{shown}. See the reference page on"
+                " clusters for its keys."
+            )
+        groups = [
+            NodeGroup(**_values("Row", row, group, _GROUP, ("count", "gpus")))
+            for row, group in _rows(data, "groups")
+        ]
+        types = [
+            GpuType(**_values("GPU type", row, kind, _TYPE, ("name",)))
+            for row, kind in _rows(data, "types")
+        ]
+        changes = [
+            Change(**_values("Change", row, change, _CHANGE, ("at_s", "nodes", "present")))
+            for row, change in _rows(data, "changes")
+        ]
         return cls(tuple(groups), tuple(types), tuple(changes), str(data.get("name", "cluster")))
 
     @classmethod
     def parse(cls, spec: str) -> Cluster:
         """Read a short description such as ``16x8:v100,4x4:t4,2x0:cpu`` (nodes x GPUs : type).
 
-        A part may go on with ``/96c`` (cores per node) and ``/512g`` (GB per node). CPU nodes have 96 cores and 512 GB where nothing is said (the
-        machines of the PAI trace); on GPU nodes cores and memory are not modelled unless given.
+        A part may go on with ``/96c`` (cores per node) and ``/512g`` (GB per node). CPU nodes have
+        96 cores and 512 GB unless given (the machines of the PAI trace); on GPU nodes cores and
+        memory are not modelled unless given.
 
         Raises
         ------
@@ -260,7 +326,8 @@ class Cluster:
         return cls(tuple(_parse_group(part.strip()) for part in spec.split(",")), name=spec)
 
 
-# Speed against one V100 and on-demand price of the GPU alone: docs/reference/gpu-types.md names the source of every figure. For comparison only.
+# Speed against one V100 and on-demand price of the GPU alone: docs/reference/gpu-types.md names the
+# source of every figure. For comparison only.
 KNOWN_TYPES: Mapping[str, GpuType] = {
     kind.name: kind
     for kind in (
@@ -282,14 +349,21 @@ def _plain_change(change: Change) -> dict[str, Any]:
 def _rows(data: Mapping[str, Any], key: str) -> Iterable[tuple[int, Any]]:
     rows = data.get(key, ())
     if not isinstance(rows, (list, tuple)):
-        raise ClusterError(f"The cluster: {key} = {rows!r:.60} is not a list. See the reference page on clusters for its keys.")
+        raise ClusterError(
+            f"The cluster: {key} = {rows!r:.60} is not a list. See the reference page on clusters"
+            " for its keys."
+        )
     return enumerate(rows, 1)
 
 
-def _values(what: str, row: int, data: Any, kinds: Mapping[str, str], needed: tuple[str, ...]) -> dict[str, Any]:
+def _values(
+    what: str, row: int, data: Any, kinds: Mapping[str, str], needed: tuple[str, ...]
+) -> dict[str, Any]:
     where = f"{what} {row} of the cluster"
     if not isinstance(data, Mapping):
-        raise ClusterError(f"{where} is {data!r:.60}, but it must be a table with {', '.join(kinds)}.")
+        raise ClusterError(
+            f"{where} is {data!r:.60}, but it must be a table with {', '.join(kinds)}."
+        )
     for key in data:
         if key not in kinds:
             raise ClusterError(f"{where} has no key '{key!s:.60}'. It has: {', '.join(kinds)}.")
@@ -312,7 +386,8 @@ def _number(value: Any) -> float:
 
 
 def _whole(value: Any) -> int | float:
-    # Table editors make floats of whole numbers; real fractions are refused when the cluster is checked.
+    # Table editors make floats of whole numbers; real fractions are refused when the cluster is
+    # checked.
     return int(value) if _number(value).is_integer() else float(value)
 
 
@@ -358,7 +433,12 @@ _GROUP: Final = {
 _TYPE_NAME: Final = re.compile(r"[a-z0-9._-]+")
 """What a GPU type may be called in the short description, in lower case."""
 _TYPE: Final = {"name": "text", "speed": "a number", "price_per_gpu_hour": "a number"}
-_CHANGE: Final = {"at_s": "a number", "nodes": "a list of whole numbers", "present": "true or false", "foreseen": "true or false"}
+_CHANGE: Final = {
+    "at_s": "a number",
+    "nodes": "a list of whole numbers",
+    "present": "true or false",
+    "foreseen": "true or false",
+}
 
 
 def _check_group(group: NodeGroup, at: int) -> None:
@@ -372,12 +452,27 @@ def _check_group(group: NodeGroup, at: int) -> None:
     )
     for what, value in figures:
         if value is not None and not value >= 0:
-            raise ClusterError(f"Row {at} of the cluster: {what} is {value}, but it must be a number that is not negative.")
-    check_sizes(f"Row {at} of the cluster", group.count, group.gpus, group.rack_size, group.name, group.gpu_type)
+            raise ClusterError(
+                f"Row {at} of the cluster: {what} is {value}, but it must be a number that is not"
+                " negative."
+            )
+    check_sizes(
+        f"Row {at} of the cluster",
+        group.count,
+        group.gpus,
+        group.rack_size,
+        group.name,
+        group.gpu_type,
+    )
     if any(number != int(number) for number in (group.count, group.gpus, group.rack_size)):
-        raise ClusterError(f"Row {at} of the cluster: {group.count} nodes with {group.gpus} GPUs, {group.rack_size} to a rack; these must be whole numbers.")
+        raise ClusterError(
+            f"Row {at} of the cluster: {group.count} nodes with {group.gpus} GPUs,"
+            f" {group.rack_size} to a rack; these must be whole numbers."
+        )
     if group.gpus and not group.gpu_type:
-        raise ClusterError(f"Row {at} of the cluster: {group.gpus} GPUs per node but no GPU type. Name the type.")
+        raise ClusterError(
+            f"Row {at} of the cluster: {group.gpus} GPUs per node but no GPU type. Name the type."
+        )
 
 
 def _parse_group(part: str) -> NodeGroup:
@@ -391,8 +486,21 @@ def _parse_group(part: str) -> NodeGroup:
     except (ValueError, IndexError):
         nodes, per_node, limits = -1, -1, {}
     if nodes < 0 or per_node < 0 or not kind or set(limits) - {"c", "g"}:
-        raise ClusterError(f"Cluster part '{part}' is not of the form nodes x GPUs : type, e.g. 16x8:v100, 2x0:cpu or 4x8:a100/96c/1024g.")
+        raise ClusterError(
+            f"Cluster part '{part}' is not of the form nodes x GPUs : type, e.g. 16x8:v100, 2x0:cpu"
+            " or 4x8:a100/96c/1024g."
+        )
     if not _TYPE_NAME.fullmatch(kind):
-        raise ClusterError(f"Cluster part '{part}' names a GPU type '{kind}', but names have letters, digits, '.', '_' and '-' only. Separate parts with ','.")
+        raise ClusterError(
+            f"Cluster part '{part}' names a GPU type '{kind}', but names have letters, digits, '.',"
+            " '_' and '-' only. Separate parts with ','."
+        )
     cores, memory = (math.inf, math.inf) if per_node else (96.0, 512.0)
-    return NodeGroup(nodes, per_node, kind if per_node else "", limits.get("c", cores), limits.get("g", memory), name="" if per_node else kind)
+    return NodeGroup(
+        nodes,
+        per_node,
+        kind if per_node else "",
+        limits.get("c", cores),
+        limits.get("g", memory),
+        name="" if per_node else kind,
+    )

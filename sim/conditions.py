@@ -1,4 +1,6 @@
-"""Everything of a run but trace, cluster and allocator: models, costs, failures, seed, and which jobs count."""
+"""Everything of a run but trace, cluster and allocator: models, costs, failures, seed, and which
+jobs count.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from sim.faults import Faults
+from sim.engine.faults import Faults
 from sim.overheads import Overheads
-from sim.perf.belief import BeliefSpec, Exact
+from sim.perf.estimators import EstimatorSpec, Exact
 from sim.perf.model import PerfSpec
 from sim.perf.rigid import Rigid
 
@@ -20,27 +22,36 @@ ENDS: Final = ("drained", "measured", "horizon")
 
 @dataclass(frozen=True)
 class Measure:
-    """Which jobs count in the metrics: those submitted in a span of seconds, and in a range of rows (last one included)."""
+    """Which jobs count in the metrics: those submitted in a span of seconds, and in a range of rows
+    (last one included).
+    """
 
     from_s: float = -inf
     to_s: float = inf
     first_job: int = 0
     last_job: int | None = None
 
-    def mask(self, submit_s: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Tell for each job whether it counts."""
+    def mask(
+        self, submit_s: np.ndarray[Any, np.dtype[np.float64]]
+    ) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return for each job whether it counts."""
         rows = np.arange(len(submit_s))
         last = len(submit_s) if self.last_job is None else self.last_job
-        return np.asarray((submit_s >= self.from_s) & (submit_s <= self.to_s) & (rows >= self.first_job) & (rows <= last))
+        return np.asarray(
+            (submit_s >= self.from_s)
+            & (submit_s <= self.to_s)
+            & (rows >= self.first_job)
+            & (rows <= last)
+        )
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Everything of a run but trace, cluster and allocator.
+    """All inputs of a run but trace, cluster and allocator.
 
     Parameters
     ----------
-    perf, belief : PerfSpec, BeliefSpec
+    perf, estimator : PerfSpec, EstimatorSpec
         Truth, and what allocators may think of it.
     overheads, faults : Overheads, Faults
         Costs of changes; failures.
@@ -51,16 +62,18 @@ class Conditions:
     measure : Measure
         Jobs that count.
     stop : str
-        "drained": when every job is settled; "measured": when those that count are; "horizon": at the horizon, even if all is settled before.
+        "drained": when every job is settled; "measured": when those that count are; "horizon": at
+        the horizon, even if all is settled before.
 
     Notes
     -----
-    Whatever is set here, a run ends early when no job can start any more, and when it stands still (see `sim.standstill.Standstill`). Jobs that are active
-    by then are unfinished, and `RunResult.reason` and `RunResult.remarks` say why.
+    Whatever is set here, a run ends early when no job can start any more, and when it stands still
+    (see `sim.engine.endings.Standstill`). Jobs that are active by then are unfinished, and
+    `RunResult.reason` and `RunResult.remarks` say why.
     """
 
     perf: PerfSpec = field(default_factory=Rigid)
-    belief: BeliefSpec = field(default_factory=Exact)
+    estimator: EstimatorSpec = field(default_factory=Exact)
     overheads: Overheads = field(default_factory=Overheads)
     faults: Faults = field(default_factory=Faults)
     seed: int = 0

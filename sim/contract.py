@@ -1,8 +1,10 @@
-"""The contract between simulator and allocators: one method, ``allocate(view) -> Plan``. Read this first.
+"""The contract between simulator and allocators: one method, ``allocate(view) -> Plan``. Read this
+first.
 
-An allocator is a dataclass. Its fields declared with `param` are its parameters, its other state is ``field(init=False, repr=False)``. It is asked when
-its `Cadence` says so, sees the world through a `View` that is valid only during the call, and answers with a `Plan` of changes. The simulator validates
-the plan and applies it, releases first; it never repairs one.
+An allocator is a dataclass. Its fields declared with `param` are its parameters, its other state is
+``field(init=False, repr=False)``. It is asked when its `Cadence` says so, sees the world through a
+`View` that is valid only during the call, and answers with a `Plan` of changes. The simulator
+validates the plan and applies it, releases first; it never repairs one.
 """
 
 from __future__ import annotations
@@ -15,41 +17,47 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from sim.clock import LATEST_S, STEP_S, instant, later
 from sim.errors import ContractError, ParameterError, SolverError
-from sim.grants import Delta, Demand, Eviction, Gang, Grant, JobId, Part, Pool, Shape, Tuning
+from sim.grants import Delta, Demand, Eviction, Gang, Grant, JobId, NodePool, Part, Shape, Tuning
 from sim.params import ParamInfo, Spec, build, param, parameters
-from sim.seen import Belief, Floats, Ints, JobTable, Resources, Room, Telemetry, View
+from sim.reasons import Decided, Reason, Value
+from sim.seen import Estimates, Floats, FreeResources, Ints, JobTable, Resources, Telemetry, View
 
 __all__ = [
     "EMPTY",
     "LATEST_S",
-    "NEEDS",
+    "READS",
+    "REQUIRES",
     "STEP_S",
     "Allocator",
-    "Belief",
     "Cadence",
     "Card",
     "ContractError",
+    "Decided",
     "Delta",
     "Demand",
+    "Estimates",
     "Eviction",
     "Floats",
+    "FreeResources",
     "Gang",
     "Grant",
     "Ints",
     "JobId",
     "JobTable",
+    "Needs",
+    "NodePool",
     "ParamInfo",
     "ParameterError",
     "Part",
     "Plan",
-    "Pool",
+    "Reason",
     "Resources",
-    "Room",
     "Shape",
     "SolverError",
     "Spec",
     "Telemetry",
     "Tuning",
+    "Value",
     "View",
     "build",
     "inf",
@@ -60,33 +68,77 @@ __all__ = [
     "remarks_of",
 ]
 
-NEEDS: Final = frozenset(
+READS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "remaining_work",
-        "rates",
-        "pause",
-        "resources",
-        "telemetry",
-        "scaling",
-        "profile",
-        "servers",
-        "recorded_start",
-        "overflow",
-        "mixed",
-        "forks",
-        "confined_by_vc",
-        "confined_by_partition",
+        "remaining_work": "estimated work left of each job, and whether it can be estimated yet",
+        "rates": "estimated work per second under a grant, or under a shape before placement",
+        "pause": "estimated seconds without progress that a change would cost",
+        "resources": "cores and memory that a job is estimated to use",
+        "telemetry": "measurements of running jobs",
+        "recorded_start": "start times and GPU types that the trace recorded",
     }
 )
-"""What an allocator may declare in `needs`; a view answers nothing of this kind to one that has not.
+"""Word of `Needs.reads` -> what the view opens to an allocator that declares it."""
+REQUIRES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "scaling": "jobs can be resized: the performance model has rates for other sizes",
+        "profile": "a measured performance profile",
+        "servers": "jobs are made of workers and parameter servers",
+        "forks": "a job may hold several gangs, copies of it; the performance model prices them",
+        "overflow": "one more node, unlimited and without price, beyond the cluster",
+    }
+)
+"""Word of `Needs.requires` -> what the trace, the performance model or the simulator must offer."""
 
-``remaining_work``, ``rates``, ``pause`` and ``resources`` open the belief; ``telemetry`` the measurements of running jobs; ``scaling`` says that jobs must be
-resizable, ``profile`` that a measured performance profile must exist; ``servers`` that jobs must be made of workers and parameter servers;
-``recorded_start`` opens the trace's own start times (column ``recorded_start_s``); ``overflow`` asks for an unpriced extra
-node. ``mixed`` says that one gang may span GPU types; without it a job that fits no single type is impossible.
-``forks`` says that a job may be granted several gangs, copies of it, whose price the performance model states.
-``confined_by_vc`` and ``confined_by_partition`` restrict every job to the nodes of its virtual cluster or partition, and to nodes that belong to none.
-"""
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What an allocator needs beyond the public columns and whole gangs; most need nothing.
+
+    Parameters
+    ----------
+    reads : frozenset of str
+        Words of `READS`; the view answers nothing of this kind that is not declared.
+    requires : frozenset of str
+        Words of `REQUIRES`.
+    confine_by : str
+        "vc" or "partition": a job stays on the nodes of its own, and on nodes that belong to none;
+        "" = jobs may use all nodes.
+    mixes_types : bool
+        Whether one gang may span GPU types; if not, a job that fits no single type is impossible.
+
+    Raises
+    ------
+    ContractError
+        If a word is unknown, or if needs are joined that confine jobs by different columns.
+    """
+
+    reads: frozenset[str] = frozenset()
+    requires: frozenset[str] = frozenset()
+    confine_by: str = ""
+    mixes_types: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse unknown words."""
+        unknown = (self.reads - READS.keys()) | (self.requires - REQUIRES.keys())
+        if self.confine_by not in {"", "vc", "partition"}:
+            unknown |= {self.confine_by}
+        if unknown:
+            raise ContractError(f"The allocator has unknown needs: {', '.join(sorted(unknown))}.")
+
+    def __or__(self, other: Needs) -> Needs:
+        """Join the needs of two allocators that share a run."""
+        if self.confine_by and other.confine_by not in {"", self.confine_by}:
+            raise ContractError(
+                "Jobs cannot be confined by virtual cluster and by partition at once. Choose one of"
+                " them for all allocators of the run."
+            )
+        return Needs(
+            self.reads | other.reads,
+            self.requires | other.requires,
+            self.confine_by or other.confine_by,
+            self.mixes_types or other.mixes_types,
+        )
 
 
 _NO_CHANGES: Final[Mapping[JobId, Grant | None]] = MappingProxyType({})
@@ -94,7 +146,7 @@ _NO_NOTES: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 class Plan(NamedTuple):
-    """What shall change; a job that is not mentioned stays as it is.
+    """The changes to make; jobs that are not mentioned stay as they are.
 
     Parameters
     ----------
@@ -108,8 +160,8 @@ class Plan(NamedTuple):
     notes : mapping
         Numbers for the record and the UI: objective, gap, price.
     seamless : frozenset of int
-        Running jobs that keep their old place, and run on there, until they have moved; the others are stopped and restarted at once, as their old place is
-        free for the rest of the plan.
+        Running jobs that keep running on their old nodes until they have moved; other moved jobs
+        are stopped and restarted at once, and their old nodes are free for the rest of the plan.
     """
 
     changes: Mapping[JobId, Grant | None] = _NO_CHANGES
@@ -119,8 +171,17 @@ class Plan(NamedTuple):
     seamless: frozenset[JobId] = frozenset()
 
     @classmethod
-    def reach(cls, view: View, target: Mapping[JobId, Grant], *, wake_at_s: float = inf, notes: Mapping[str, float] = _NO_NOTES) -> Plan:
-        """Build the plan that leads from what is running to a full target: jobs that are running and not in it are stopped."""
+    def reach(
+        cls,
+        view: View,
+        target: Mapping[JobId, Grant],
+        *,
+        wake_at_s: float = inf,
+        notes: Mapping[str, float] = _NO_NOTES,
+    ) -> Plan:
+        """Build the plan that leads from what is running to a full target: jobs that are running
+        and not in it are stopped.
+        """
         changes: dict[JobId, Grant | None] = {job: None for job in view.grants if job not in target}
         grants = view.grants
         changes |= {job: grant for job, grant in target.items() if grants.get(job) != grant}
@@ -133,7 +194,9 @@ EMPTY: Final = Plan()
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """When an allocator is asked: after arrivals, after a job left its GPUs by itself, after nodes came or went, and periodically."""
+    """When an allocator is called: after arrivals, after a job has ended or lost its GPUs, after
+    nodes came or went, and periodically.
+    """
 
     on_arrival: bool = True
     on_finish: bool = True
@@ -150,17 +213,23 @@ class Card:
     title : str
         Its usual name.
     what, cost : str
-        One sentence each: how it decides, and who pays for that.
+        One sentence each: how it decides, and at whose expense.
     limits : str
         What it cannot do.
     source : str
         Paper or system, with section where known.
     certainty : str
-        "exact" where the rule is fully published, else "our reading" and of what.
+        "exact" if the rule is fully published, else "our reading" and of what.
     goals : tuple of str
-        Of "short waits", "fairness", "deadlines", "heterogeneous", "elastic", "baseline".
+        Of "short waits", "fairness", "deadlines", "heterogeneous", "elastic", "baseline", the main
+        one first: lists of policies are grouped by it.
     how : tuple of str
         How it decides under its defaults, in three to five short sentences.
+    brief : str
+        The rule in at most nine words, without a full stop: what lists of policies show.
+    slot : int
+        The colour that it has unless another policy has it already: 1 blue, 2 vermilion, 3 green,
+        4 purple, 5 bronze.
     """
 
     title: str
@@ -171,38 +240,51 @@ class Card:
     certainty: str
     goals: tuple[str, ...] = ()
     how: tuple[str, ...] = ()
+    brief: str = ""
+    slot: int = 1
 
 
 class Allocator(Protocol):
-    """Who gets what, where, from now on.
+    """The base of all policies: decides which jobs get which nodes, from now on.
 
-    `explain(view, job) -> str` is optional and called only on replay. `remarks() -> tuple[str, ...]` is optional too: sentences for the user, of a fresh
-    instance on what it will do differently here (a solver that is not installed), after a run on what happened in it.
+    `remarks() -> tuple[str, ...]` is optional and returns sentences for the user: before a run on
+    what will differ here (a solver that is not installed), after a run on what happened in it.
     """
 
     @property
     def cadence(self) -> Cadence:
-        """When to ask."""
-        ...
+        """When to ask; unless a policy says otherwise, after every event."""
+        return Cadence()
 
     @property
-    def needs(self) -> frozenset[str]:
-        """What it reads beyond the public columns: a subset of `NEEDS`."""
-        ...
+    def needs(self) -> Needs:
+        """What it needs beyond the public columns; unless a policy says otherwise, nothing."""
+        return Needs()
 
     @property
     def card(self) -> Card:
-        """What to tell the user."""
+        """What users read about it."""
         ...
 
     def allocate(self, view: View, /) -> Plan:
-        """Return the changes to make at this instant; deterministic but for `View.rng`, ties broken by job id."""
+        """Return the changes to make at this instant; deterministic but for `View.rng`, ties broken
+        by job id.
+        """
         ...
+
+    def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
+        """Return why a job waits, right after the decision that left it waiting.
+
+        It may look at the view and at what the policy knows, but must change neither, so that a
+        run in which it is called is the run in which it is not. None = no reason of its own.
+        """
+        del decided, job
+        return None
 
 
 @runtime_checkable
 class Remarking(Protocol):
-    """An allocator with something to tell the user."""
+    """An allocator with remarks for the user."""
 
     def remarks(self) -> tuple[str, ...]:
         """Return sentences, see `Allocator`."""
@@ -210,5 +292,5 @@ class Remarking(Protocol):
 
 
 def remarks_of(allocator: Allocator) -> tuple[str, ...]:
-    """Return what an allocator has to tell the user; nothing for most."""
+    """Return the remarks of an allocator for the user; most have none."""
     return allocator.remarks() if isinstance(allocator, Remarking) else ()

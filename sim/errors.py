@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 MOST_LETTERS: Final = 500
-"""Of a sentence; what is longer holds something that nobody can read."""
+"""Of a sentence; a longer one contains text that was not meant to be read."""
 LONGEST_NAME: Final = 60
 _TAIL: Final = 170
 """Letters kept of the end, which says what to do."""
@@ -14,7 +14,8 @@ _LONG: Final = re.compile(rf"\S{{{LONGEST_NAME + 1},}}")
 
 
 def shortened(text: str) -> str:
-    """Return a sentence on one line, cut to `MOST_LETTERS`: names first, then its middle; an ellipsis stands for what is cut.
+    """Return a sentence on one line, cut to `MOST_LETTERS`: names first, then its middle; an
+    ellipsis stands for what is cut.
 
     Characters that cannot be seen, or would command a terminal, become marks.
     """
@@ -29,7 +30,9 @@ def shortened(text: str) -> str:
 
 
 class TrainyardError(Exception):
-    """Something the user can act on; its message is one sentence that says what, where and what to do."""
+    """Something the user can act on; its message is one sentence that says what, where and what to
+    do.
+    """
 
     def __str__(self) -> str:
         """Return the sentence, cut if it is too long to be read."""
@@ -72,4 +75,6 @@ class SolverError(TrainyardError):
 
 
 class ContractError(TrainyardError):
-    """An allocator or a model did something that the contract forbids, apart from infeasible plans."""
+    """An allocator or a model did something that the contract forbids, apart from infeasible
+    plans.
+    """

@@ -1,4 +1,6 @@
-"""How large a cluster may be: what is larger is a slip of the pen, and would take the memory of whoever works on it."""
+"""How large a cluster may be: a larger one is a typing error, and would take the memory of the
+machine.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,11 @@ def check_sizes(where: str, nodes: float, gpus: float, rack_size: float = 0, *na
         ("nodes to a rack", rack_size, MOST_NODES),
     ):
         if count > most:
-            told = f"{count:,.0f}" if count < 1e15 else "far more"
-            raise ClusterError(f"{where}: {told} {what}; {most:,} is the most that is simulated. Lower it.")
+            figure = f"{count:,.0f}" if count < 1e15 else "far more"
+            raise ClusterError(
+                f"{where}: {figure} {what}; {most:,} is the most that is simulated. Lower it."
+            )
     if (longest := max(map(len, names), default=0)) > LONGEST_NAME:
-        raise ClusterError(f"{where}: a name of {longest:,} letters; {LONGEST_NAME} is the most. Shorten it.")
+        raise ClusterError(
+            f"{where}: a name of {longest:,} letters; {LONGEST_NAME} is the most. Shorten it."
+        )

@@ -1,9 +1,11 @@
-"""What changes cost: pauses at start and restart, checkpoints, lost work, and the time a decision takes."""
+"""What changes cost: pauses at start and restart, checkpoints, lost work, and the time a decision
+takes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 from sim.clock import STEP_S
 from sim.contract import Grant, JobId
@@ -13,54 +15,133 @@ from sim.params import param
 class Transitions(Protocol):
     """The price of a change of grant, where a model of its own replaces `Overheads.transition`."""
 
-    def transition(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> tuple[float, float]:
+    def transition(
+        self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool
+    ) -> tuple[float, float]:
         """Return (overlap_s, pause_s)."""
         ...
 
 
 @dataclass(frozen=True)
 class Overheads:
-    """Costs of starting, stopping, saving and deciding. All are assumptions of the user; by default there are none.
+    """Costs of starting, stopping, saving and deciding. All are assumptions of the user; by default
+    they are 0.
 
     Notes
     -----
-    A running job whose grant changes pays ``restart_s``. Where the plan says that it moves seamlessly it first runs on at its old rate for ``overlap_s``
-    while old and new holdings are both charged, and then pays ``overlap_pause_s``. A job that deals its data in shards takes workers in and lets them go
-    without a pause, and an interruption hits one of its replicas, not the job: a lost worker costs its share of ``relaunch_s``, a lost server all of it,
-    and no work is lost. These are our readings of DLRover's elasticity and flash checkpoints.
-    A job saves itself every ``checkpoint_every_s`` seconds of progress, each taking ``checkpoint_s``, which lowers its rate by the factor
-    ``every / (every + cost)``; an outage costs the work since the last one. A planned stop under "checkpoint" saves first and loses nothing.
+    A running job whose grant changes pays ``restart_s``. Where the plan says that it moves
+    seamlessly it first runs on at its old rate for ``overlap_s`` while old and new holdings are
+    both charged, and then pays ``overlap_pause_s``. A job that deals its data in shards takes
+    workers in and lets them go without a pause, and an interruption hits one of its replicas, not
+    the job: a lost worker costs its share of ``relaunch_s``, a lost server all of it, and no work
+    is lost. These are our readings of DLRover's elasticity and flash checkpoints. A job saves
+    itself every ``checkpoint_every_s`` seconds of progress, each taking ``checkpoint_s``, which
+    lowers its rate by the factor ``every / (every + cost)``; an outage costs the work since the
+    last one. A planned stop under "checkpoint" saves first and loses nothing.
     """
 
-    start_s: float = param(0.0, unit="s", low=0, high=86_400, help="Pause at the first start, e.g. to load data.")
-    restart_s: float = param(0.0, unit="s", low=0, high=86_400, help="Pause when a job resumes or its grant changes.")
-    checkpoint_every_s: float = param(1800.0, unit="s", low=0, high=1e7, help="Progress between two checkpoints; 0 = never saved, an outage loses everything.")
-    checkpoint_s: float = param(0.0, unit="s", low=0, high=86_400, help="Time that one periodic checkpoint takes.")
-    on_preempt: str = param(
-        "checkpoint",
-        choices=("checkpoint", "lose_all", "forbidden"),
-        help="A stopped job keeps its work, loses all of it, or must not be stopped. A trace column 'preemptible' overrides it per job.",
-    )
-    latency_s: float = param(0.0, unit="s", low=0, high=86_400, help="Time from a decision to its effect.")
-    latency_per_job_s: float = param(0.0, unit="s", low=0, high=3600, help="The same, for every active job.")
-    overlap_s: float = param(
+    start_s: float = param(
         0.0,
+        title="Pause at the first start",
         unit="s",
         low=0,
         high=86_400,
-        help="Under an allocator that moves jobs seamlessly: time that a moved job still runs as before, holding old and new.",
+        help="Pause at the first start, e.g. to load data.",
     )
-    overlap_pause_s: float = param(-1.0, unit="s", low=-1, high=86_400, help="Pause after that time; -1 = as long as a restart.")
+    restart_s: float = param(
+        0.0,
+        title="Pause at a restart",
+        unit="s",
+        low=0,
+        high=86_400,
+        help="Pause when a job resumes or its GPUs change.",
+    )
+    checkpoint_every_s: float = param(
+        1800.0,
+        title="Time between checkpoints",
+        unit="s",
+        low=0,
+        high=1e7,
+        help="Progress between two checkpoints; 0 = never saved, an outage loses everything.",
+    )
+    checkpoint_s: float = param(
+        0.0,
+        title="Time to save a checkpoint",
+        unit="s",
+        low=0,
+        high=86_400,
+        help="Time that one periodic checkpoint takes.",
+    )
+    on_preempt: str = param(
+        "checkpoint",
+        title="When a job is preempted",
+        choices=("checkpoint", "lose_all", "forbidden"),
+        labels={
+            "checkpoint": "Keeps its work",
+            "lose_all": "Loses its work",
+            "forbidden": "Must not be stopped",
+        },
+        help=(
+            "A stopped job keeps its work, loses all of it, or must not be stopped. A trace column"
+            " 'preemptible' overrides it per job."
+        ),
+    )
+    latency_s: float = param(
+        0.0,
+        title="Delay of a decision",
+        unit="s",
+        low=0,
+        high=86_400,
+        help="Time from a decision to its effect.",
+    )
+    latency_per_job_s: float = param(
+        0.0,
+        title="Delay per active job",
+        unit="s",
+        low=0,
+        high=3600,
+        help="Further delay of a decision for every active job.",
+    )
+    overlap_s: float = param(
+        0.0,
+        title="Overlap of a seamless move",
+        unit="s",
+        low=0,
+        high=86_400,
+        help=(
+            "For policies that move jobs seamlessly: time for which a moved job still "
+            "runs as before, while it holds old and new GPUs."
+        ),
+    )
+    overlap_pause_s: float = param(
+        -1.0,
+        title="Pause after the overlap",
+        unit="s",
+        low=-1,
+        high=86_400,
+        help="Pause after the overlap of a seamless move; -1 = as long as a restart.",
+    )
     relaunch_s: float = param(
-        0.0, unit="s", low=0, high=86_400, help="Time to relaunch one replica of a job that deals its data in shards, after an interruption of that replica."
+        0.0,
+        title="Time to relaunch a replica",
+        unit="s",
+        low=0,
+        high=86_400,
+        help=(
+            "Time to relaunch one replica after its interruption, for jobs that hand out "
+            "data in shards."
+        ),
     )
 
     def at_once(self) -> Self:
         """Return the same costs for changes that are not seamless."""
         return replace(self, overlap_s=0.0)
 
-    def transition(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> tuple[float, float]:
-        """Return how long old and new holdings overlap, and how long the job then makes no progress.
+    def transition(
+        self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool
+    ) -> tuple[float, float]:
+        """Return how long old and new holdings overlap, and how long the job then makes no
+        progress.
 
         Parameters
         ----------
@@ -76,12 +157,19 @@ class Overheads:
         del job
         if old is None:
             return 0.0, self.restart_s if restarted else self.start_s
-        if old.tuning.sharding and new.tuning.sharding and [gang.servers for gang in old.gangs] == [gang.servers for gang in new.gangs]:
+        if (
+            old.tuning.sharding
+            and new.tuning.sharding
+            and [gang.servers for gang in old.gangs] == [gang.servers for gang in new.gangs]
+        ):
             return 0.0, 0.0
-        return self.overlap_s, self.overlap_pause_s if self.overlap_s and self.overlap_pause_s >= 0 else self.restart_s
+        return self.overlap_s, (
+            self.overlap_pause_s if self.overlap_s and self.overlap_pause_s >= 0 else self.restart_s
+        )
 
     def relaunch(self, grant: Grant, hit: float) -> tuple[str, float]:
-        """Return the role of the replica that an interruption hits, and the seconds of progress that its relaunch costs the job.
+        """Return the role of the replica that an interruption hits, and the seconds of progress
+        that its relaunch costs the job.
 
         Parameters
         ----------
@@ -92,7 +180,11 @@ class Overheads:
         """
         workers = sum([sum(gang.workers.count) for gang in grant.gangs])
         servers = sum([sum(gang.servers.count) for gang in grant.gangs if gang.servers is not None])
-        return ("worker", self.relaunch_s / workers) if hit * (workers + servers) < workers else ("server", self.relaunch_s)
+        return (
+            ("worker", self.relaunch_s / workers)
+            if hit * (workers + servers) < workers
+            else ("server", self.relaunch_s)
+        )
 
     @property
     def period_s(self) -> float:
@@ -114,3 +206,38 @@ class Overheads:
     def latency(self, active: int) -> float:
         """Return seconds from decision to effect for this many active jobs."""
         return self.latency_s + self.latency_per_job_s * active
+
+
+CHECKPOINT_SOURCE: Final = (
+    "GPT-2 of 1.5 billion parameters on two A100 (DLRover's flash checkpoint; NAS of 100 MB/s, SSD"
+    " of 2 GB/s, flash = host memory)"
+)
+
+
+class CheckpointTimes(NamedTuple):
+    """Seconds that training stands still while a checkpoint is saved, and seconds to load one."""
+
+    save_s: float
+    load_s: float
+
+
+CHECKPOINTS: Final[dict[str, CheckpointTimes]] = {
+    "ddp-nas": CheckpointTimes(135, 166),
+    "ddp-ssd": CheckpointTimes(18.2, 9.3),
+    "ddp-flash": CheckpointTimes(2.2, 3.7),
+    "fsdp-nas": CheckpointTimes(132, 158),
+    "fsdp-ssd": CheckpointTimes(51, 18),
+    "fsdp-flash": CheckpointTimes(2.9, 15.1),
+    "zero1-nas": CheckpointTimes(185, 202),
+    "zero1-ssd": CheckpointTimes(14.9, 8.9),
+    "zero1-flash": CheckpointTimes(1.4, 4.8),
+    "zero3-nas": CheckpointTimes(127, 146),
+    "zero3-ssd": CheckpointTimes(9.5, 3.9),
+    "zero3-flash": CheckpointTimes(1.0, 1.9),
+    "megatron-nas": CheckpointTimes(195, 127),
+    "megatron-ssd": CheckpointTimes(11, 5.1),
+    "megatron-flash": CheckpointTimes(1.2, 2.1),
+}
+"""Framework and storage -> times. Read from the published table; other models and machines take
+other times.
+"""

@@ -1,4 +1,6 @@
-"""Parameters declared once as dataclass fields: forms, JSON, command line, sweeps and the reference page are derived from them."""
+"""Parameters declared once as dataclass fields: forms, JSON, command line, sweeps and the reference
+page are derived from them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -19,14 +22,16 @@ DEEPEST: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A name and its parameters: how allocators and models are written down and cross process borders.
+    """A name and its parameters: how allocators and models are written down and cross process
+    borders.
 
     Parameters
     ----------
     name : str
         Key of a registry.
     params : mapping
-        Only what differs from the defaults; values are plain (numbers, text, booleans, tuples of numbers, nested `Spec`).
+        Only what differs from the defaults; values are plain (numbers, text, booleans, tuples of
+        numbers, nested `Spec`).
     """
 
     name: str
@@ -59,12 +64,14 @@ class Spec:
 
     @classmethod
     def parse(cls, text: str) -> Spec:
-        """Read ``name``, ``name:key=value,key=value`` or, nested, ``dlrover:inner=las(thresholds=3250/7200)``.
+        """Read ``name``, ``name:key=value,key=value`` or, nested,
+        ``dlrover:inner=las(thresholds=3250/7200)``.
 
         Raises
         ------
         ParameterError
-            If a part is not of the form key=value, a key comes twice, brackets do not match or are nested too deeply.
+            If a part is not of the form key=value, a key comes twice, brackets do not match or are
+            nested too deeply.
         """
         name, _, rest = text.strip().partition(":")
         if "(" in name:
@@ -80,7 +87,9 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class ParamInfo:
-    """What is known of one parameter; the row that a form, a table of the reference and a sweep axis are made of."""
+    """What is known of one parameter; the row that a form, a table of the reference and a sweep
+    axis are made of.
+    """
 
     name: str
     kind: str  # "bool" | "int" | "float" | "text" | "choice" | "numbers" | "spec"
@@ -90,25 +99,72 @@ class ParamInfo:
     high: float | None
     choices: tuple[str, ...]
     help: str
+    was: str = ""
+    were: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    given: str = ""
+
+    @property
+    def title(self) -> str:
+        """The parameter in words, without its unit."""
+        return self.given or self.name.replace("_", " ").capitalize()
+
+    def label(self, choice: str) -> str:
+        """Return a choice in words."""
+        return dict(self.labels).get(choice, choice.replace("_", " ").capitalize())
 
 
-def param(default: Any, *, unit: str = "", low: float | None = None, high: float | None = None, choices: tuple[str, ...] = (), help: str = "") -> Any:
+def param(  # noqa: PLR0913 - keywords of a declaration
+    default: Any,
+    *,
+    title: str = "",
+    unit: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    labels: Mapping[str, str] = MappingProxyType({}),
+    help: str = "",
+    was: str = "",
+    were: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
     """Declare a dataclass field as a parameter.
 
     Parameters
     ----------
     default : bool, int, float, str, tuple of float, or Spec
         Also settles the kind of the parameter.
+    title : str
+        What forms call it, in words and without the unit; "" = its name with spaces.
     unit : str
         E.g. "s", "GPU-s", "GB"; "" for a pure number.
     low, high : float or None
         Bounds, both allowed values.
     choices : tuple of str
         The values that a text may have; empty = any.
+    labels : mapping of str
+        Choice -> what forms call it, in words; a choice that is not there is written with spaces.
     help : str
         One sentence for the form and the reference.
+    was : str
+        Its former name, which is still read; keys of results are made of it, see `first_written`.
+    were : mapping
+        Value -> its former spelling.
     """
-    return field(default=default, metadata={"param": True, "unit": unit, "low": low, "high": high, "choices": choices, "help": help})
+    return field(
+        default=default,
+        metadata={
+            "param": True,
+            "title": title,
+            "unit": unit,
+            "low": low,
+            "high": high,
+            "choices": choices,
+            "help": help,
+            "was": was,
+            "were": tuple(were.items()),
+            "labels": tuple(labels.items()),
+        },
+    )
 
 
 _DECLARED: Final = WeakKeyDictionary[type, tuple[ParamInfo, ...]]()
@@ -116,11 +172,15 @@ _DECLARED: Final = WeakKeyDictionary[type, tuple[ParamInfo, ...]]()
 
 
 def parameters(cls: type) -> tuple[ParamInfo, ...]:
-    """List the parameters of a dataclass in the order of its constructor: as declared, those that are keywords only last."""
+    """List the parameters of a dataclass in the order of its constructor: as declared, those that
+    are keywords only last.
+    """
     if cls not in _DECLARED:
         hints = typing.get_type_hints(cls)
         _DECLARED[cls] = tuple(
-            _info(item, hints[item.name]) for item in sorted(dataclasses.fields(cls), key=lambda one: one.kw_only is True) if item.metadata.get("param")
+            _info(item, hints[item.name])
+            for item in sorted(dataclasses.fields(cls), key=lambda one: one.kw_only is True)
+            if item.metadata.get("param")
         )
     return _DECLARED[cls]
 
@@ -134,10 +194,56 @@ def build(cls: type[T], spec: Spec) -> T:
         If a name is unknown, or a value is of the wrong kind or out of its bounds.
     """
     known = {info.name: info for info in parameters(cls)}
-    for name in spec.values:
+    params = renamed(spec.name, cls, spec.values)
+    for name in params:
         if name not in known:
-            raise ParameterError(f"{spec.name} has no parameter '{name}'. It has: {', '.join(known) or 'none'}.")
-    return cls(**{name: _checked(spec.name, known[name], value) for name, value in spec.params})
+            raise ParameterError(
+                f"{spec.name} has no parameter '{name}'. It has: {', '.join(known) or 'none'}."
+            )
+    return cls(**{name: _checked(spec.name, known[name], value) for name, value in params.items()})
+
+
+def renamed(owner: str, cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters under their present names, whichever they are given by.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter is given by both names, or by its former name with a value that it never had.
+    """
+    former = {info.was: info for info in parameters(cls) if info.was}
+    made = {}
+    for name, value in params.items():
+        info = former.get(name)
+        if info is None:
+            made[name] = value
+            continue
+        if info.name in params:
+            raise ParameterError(
+                f"{owner}: {info.name} is given twice, because {name} is its former name. Keep one"
+                " of the two."
+            )
+        now = {was: value for value, was in info.were}
+        if now and str(value) not in now:
+            raise ParameterError(
+                f"{owner}: {name} is called {info.name} now and takes {', '.join(info.choices)};"
+                f" {name} = {value} is not one of {', '.join(now)}."
+            )
+        made[info.name] = now.get(str(value), value)
+    return made
+
+
+def first_written(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters under their former names, as plain values: what keys of stored results are
+    made of, so that a new name does not change them.
+    """
+    known = {info.name: info for info in parameters(cls) if info.was}
+    return {
+        known[name].was if name in known else name: (
+            dict(known[name].were).get(str(value), value) if name in known else value
+        )
+        for name, value in params.items()
+    }
 
 
 def spec_of(name: str, instance: Any) -> Spec:
@@ -149,18 +255,41 @@ def spec_of(name: str, instance: Any) -> Spec:
 
 def _info(item: dataclasses.Field[Any], hint: Any) -> ParamInfo:
     meta = item.metadata
-    kinds = {bool: "bool", int: "int", float: "float", str: "choice" if meta["choices"] else "text", Spec: "spec"}
+    kinds = {
+        bool: "bool",
+        int: "int",
+        float: "float",
+        str: "choice" if meta["choices"] else "text",
+        Spec: "spec",
+    }
     kind = kinds.get(hint, "numbers" if typing.get_origin(hint) is tuple else "text")
-    return ParamInfo(item.name, kind, item.default, meta["unit"], meta["low"], meta["high"], meta["choices"], meta["help"])
+    return ParamInfo(
+        item.name,
+        kind,
+        item.default,
+        meta["unit"],
+        meta["low"],
+        meta["high"],
+        meta["choices"],
+        meta["help"],
+        meta["was"],
+        meta["were"],
+        meta["labels"],
+        meta["title"],
+    )
 
 
 def _checked(owner: str, info: ParamInfo, value: Any) -> Any:
     try:
         made = _CONVERT[info.kind](value)
     except (TypeError, ValueError, KeyError, OverflowError) as error:
-        raise ParameterError(f"{owner}: {info.name} = {value} is not {_WANTED[info.kind]}.") from error
+        raise ParameterError(
+            f"{owner}: {info.name} = {value} is not {_WANTED[info.kind]}."
+        ) from error
     if info.choices and made not in info.choices:
-        raise ParameterError(f"{owner}: {info.name} = {value} is not one of {', '.join(info.choices)}.")
+        raise ParameterError(
+            f"{owner}: {info.name} = {value} is not one of {', '.join(info.choices)}."
+        )
     numbers = made if isinstance(made, tuple) else (made,)
     for number in numbers:
         if isinstance(number, (int, float)) and not isinstance(number, bool):
@@ -173,13 +302,17 @@ def _check_bounds(owner: str, info: ParamInfo, number: float) -> None:
     high = math.inf if info.high is None else info.high
     if not low <= number <= high:
         unit = f" {info.unit}" if info.unit else ""
-        raise ParameterError(f"{owner}: {info.name} = {number:g}{unit} is outside {low:g} to {high:g}.")
+        raise ParameterError(
+            f"{owner}: {info.name} = {number:g}{unit} is outside {low:g} to {high:g}."
+        )
 
 
 def _to_bool(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    return {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}[str(value).lower()]
+    return {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}[
+        str(value).lower()
+    ]
 
 
 def _to_int(value: Any) -> int:
@@ -195,7 +328,13 @@ def _to_float(value: Any) -> float:
 
 
 def _to_numbers(value: Any) -> tuple[float, ...]:
-    parts = value.split("/") if isinstance(value, str) else value if isinstance(value, (tuple, list)) else (value,)
+    parts = (
+        value.split("/")
+        if isinstance(value, str)
+        else value
+        if isinstance(value, (tuple, list))
+        else (value,)
+    )
     return tuple(_to_float(part) for part in parts)
 
 
@@ -234,9 +373,14 @@ def _plain(value: Any) -> Any:
 def _from_json(data: Any, depth: int) -> Spec:
     _check_depth(depth, "The parameters")
     try:
-        return Spec.of(str(data["name"]), **{str(key): _revive(value, depth) for key, value in data.get("params", {}).items()})
+        return Spec.of(
+            str(data["name"]),
+            **{str(key): _revive(value, depth) for key, value in data.get("params", {}).items()},
+        )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ParameterError(f'\'{data}\' is not a name with parameters, e.g. {{"name": "fifo", "params": {{}}}}.') from error
+        raise ParameterError(
+            f'\'{data}\' is not a name with parameters, e.g. {{"name": "fifo", "params": {{}}}}.'
+        ) from error
 
 
 def _revive(value: Any, depth: int) -> Any:
@@ -247,7 +391,9 @@ def _revive(value: Any, depth: int) -> Any:
 
 def _check_depth(depth: int, what: str) -> None:
     if depth > DEEPEST:
-        raise ParameterError(f"{what} hold more than {DEEPEST} policies inside one another. Leave some of them out.")
+        raise ParameterError(
+            f"{what} hold more than {DEEPEST} policies inside one another. Leave some of them out."
+        )
 
 
 def _pairs(text: str, whole: str, depth: int) -> dict[str, Any]:

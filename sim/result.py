@@ -19,7 +19,9 @@ ENDINGS: Final = ("finished", "changed", "preempted", "evicted", "open")
 
 
 class Progress(NamedTuple):
-    """How far a run is: settled jobs of all jobs, the simulated clock, and the time of the last submission."""
+    """How far a run is: settled jobs of all jobs, the simulated clock, and the time of the last
+    submission.
+    """
 
     done: int
     jobs: int
@@ -57,14 +59,18 @@ class RunResult:
     Parameters
     ----------
     jobs : DataFrame, one row per job of the trace, in its order
-        submit_s, first_start_s (NaN = never), finish_s (NaN = never), gpus, outcome (category of `OUTCOMES`), preemptions (stopped or changed by a plan),
-        evictions (outage, interruption, OOM), relaunches (interruptions of one replica that the job survived), held_s (time with a grant), paused_s (of it
-        without progress), served_gpu_s, work, ideal_s (alone at its best size on the fastest type, without pauses), believed_s (the same for the size that
-        was first believed, or replaced a stand-in; NaN = nobody asked), lost_work.
+        submit_s, first_start_s (NaN = never), finish_s (NaN = never), gpus, outcome (category of
+        `OUTCOMES`), preemptions (stopped or changed by a plan), evictions (outage, interruption,
+        OOM), relaunches (interruptions of one replica that the job survived), held_s (time with a
+        grant), paused_s (of it without progress), served_gpu_s, work, ideal_s (alone at its best
+        size on the fastest type, without pauses), believed_s (the same for the size that was first
+        estimated, or replaced a stand-in; NaN = nobody asked), lost_work.
     segments : DataFrame, one row per job and period of constant grant and rate
-        job, t0, t1, gpus, rate (work per second after the pause), paused_s, batch (-1 = none), ended (category of `ENDINGS`).
+        job, t0, t1, gpus, rate (work per second after the pause), paused_s, batch (-1 = none),
+        ended (category of `ENDINGS`).
     placements : DataFrame, the only source for where and on which type
-        segment (row of `segments`), gang, role (0 worker, 1 server), node, count, gpus, cpus, mem_gb (per replica).
+        segment (row of `segments`), gang, role (0 worker, 1 server), node, count, gpus, cpus,
+        mem_gb (per replica).
     decisions : DataFrame, one row per call of the allocator
         t, changed, waiting, running (jobs, after the plan).
     notes : DataFrame
@@ -72,20 +78,23 @@ class RunResult:
     outages : DataFrame
         node, t0, t1 (NaN = to the end), cause ("outage" or "absent").
     failures : DataFrame, one row per eviction or relaunch
-        t, job, lost_work, survived (1 = only a replica was relaunched), cause (category of `CAUSES`), role (category of `ROLES`) of who was hit.
+        t, job, lost_work, survived (1 = only a replica was relaunched), cause (category of
+        `CAUSES`), role (category of `ROLES`) of who was hit.
     usage : DataFrame
-        segment (row of `segments`), role (row of `ROLES`), cpus, mem_gb: in use by all its replicas together, as a mean over the segment; only for
-        performance models that know.
+        segment (row of `segments`), role (row of `ROLES`), cpus, mem_gb: in use by all its replicas
+        together, as a mean over the segment; only for performance models that know.
     end_s : float, seconds
         When the run ended.
     reason : str
-        Why it ended: "drained", "horizon", "measured", or a sentence on the jobs that can never start.
+        Why it ended: "drained", "horizon", "measured", or a sentence on the jobs that can never
+        start.
     voided : int
         Entries of plans dropped because their job or node changed while the plan was in flight.
     overflow : int or None
         Number of the unpriced overflow node, if the allocator asked for one.
     remarks : tuple of str
-        Sentences of the allocator on how it ran, e.g. that another solver had to be used; not part of the digest.
+        Sentences of the allocator on how it ran, e.g. that another solver had to be used; not part
+        of the digest.
     timing : Timing
         Not part of the digest.
     """
@@ -106,14 +115,27 @@ class RunResult:
     timing: Timing = field(default_factory=Timing)
 
     def __post_init__(self) -> None:
-        """Bring into canonical form: the clock of a run in which nothing happens is a whole number, which would have another digest."""
+        """Bring into canonical form: the clock of a run in which nothing happens is a whole number,
+        which would have another digest.
+        """
         object.__setattr__(self, "end_s", float(self.end_s))
 
     def digest(self) -> str:
-        """Return a hash of every byte of what happened: all but `timing`, `remarks`, and what was believed of sizes."""
+        """Return a hash of the record: all bytes but `timing`, `remarks` and estimated sizes."""
         happened = self.jobs.drop(columns="believed_s", errors="ignore")
-        mix = hashlib.blake2b(repr((self.end_s, self.reason, self.voided, self.overflow)).encode(), digest_size=16)
-        for frame in (happened, self.segments, self.placements, self.decisions, self.notes, self.outages, self.failures, self.usage):
+        mix = hashlib.blake2b(
+            repr((self.end_s, self.reason, self.voided, self.overflow)).encode(), digest_size=16
+        )
+        for frame in (
+            happened,
+            self.segments,
+            self.placements,
+            self.decisions,
+            self.notes,
+            self.outages,
+            self.failures,
+            self.usage,
+        ):
             for column in frame.columns:
                 values = frame[column]
                 mix.update(f"{column}:{values.dtype}:{len(values)}".encode())

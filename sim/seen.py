@@ -1,4 +1,6 @@
-"""What an allocator is shown, as protocols: job tables, free room, beliefs and measurements, all behind one `View`."""
+"""What an allocator is shown, as protocols: job tables, free room, estimates and measurements, all
+behind one `View`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.grants import Delta, Demand, Grant, JobId, Pool, Shape
+from sim.grants import Delta, Demand, Grant, JobId, NodePool, Shape
 
 if TYPE_CHECKING:
     from sim.cluster import Cluster
@@ -17,13 +19,15 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Room(Protocol):
-    """What is free, as a sketch: placement functions reserve on it as they go, and the simulator undoes it all after the call.
+class FreeResources(Protocol):
+    """What is free. Placement functions allocate on it tentatively; the simulator undoes all of
+    that after the call.
 
-    ``masks[pool][f]`` is a bit set (bit i = i-th node of the pool) of the nodes with exactly ``f`` free GPUs; ``free[pool]`` the free GPUs of the pool.
+    ``masks[pool][f]`` is a bit set (bit i = i-th node of the pool) of the nodes with exactly ``f``
+    free GPUs; ``free[pool]`` the free GPUs of the pool.
     """
 
-    pools: Sequence[Pool]
+    pools: Sequence[NodePool]
     masks: Sequence[Sequence[int]]
     free: Sequence[int]
     overflow: int | None
@@ -33,7 +37,9 @@ class Room(Protocol):
         ...
 
     def replicas_that_fit(self, node: int, demand: Demand) -> int:
-        """Return how many replicas of this kind the node can still take, looking at GPUs, cores and memory."""
+        """Return how many replicas of this kind the node can still take, looking at GPUs, cores and
+        memory.
+        """
         ...
 
     def take(self, grant: Grant) -> None:
@@ -41,12 +47,14 @@ class Room(Protocol):
         ...
 
     def give(self, grant: Grant) -> None:
-        """Free what a grant holds, e.g. because the plan will stop that job."""
+        """Free what a grant holds, e.g. because the plan will stop its job."""
         ...
 
 
 class Telemetry(NamedTuple):
-    """Measurements of a running job by role ("worker", "server"): cores and GB in use per replica, speed of each replica against a healthy one."""
+    """Measurements of a running job by role ("worker", "server"): cores and GB in use per replica,
+    speed of each replica against a healthy one.
+    """
 
     cpus: Mapping[str, float]
     mem_gb: Mapping[str, float]
@@ -54,7 +62,9 @@ class Telemetry(NamedTuple):
 
 
 class Resources(NamedTuple):
-    """Cores and GB that a job will use at most: of each worker, and of each server if it has as many as it asks for; 0 = none, or memory not modelled."""
+    """Cores and GB that a job will use at most: of each worker, and of each server if it has as
+    many as it asks for; 0 = none, or memory not modelled.
+    """
 
     worker_cpus: float
     worker_gb: float
@@ -63,13 +73,15 @@ class Resources(NamedTuple):
 
 
 class JobTable(Protocol):
-    """Columns of a set of jobs, gathered when touched, read-only, in order of job id, valid only during `Allocator.allocate`.
+    """Columns of a set of jobs, gathered when touched, read-only, in order of job id, valid only
+    during `Allocator.allocate`.
 
-    Besides the columns below every numeric column of the trace that a user knows at submission is there under its trace name (``priority``,
-    ``deadline_s``, ``time_limit_s``, ``batch_size``, ``cpus``, ``mem_gb``); limits not given are inf, priorities 0. How far a job may be resized
-    (``min_gpus``, ``max_gpus``, ``min_batch``, ``max_batch``) is what the performance model says, see `sim.perf.Limits`. Text
-    columns (``user``, ``name``, ``vc``, ``model``, ``partition``) are codes into `View.names`. The recorded run time, end and status of a job are not
-    columns here.
+    Besides the columns below every numeric column of the trace that a user knows at submission is
+    there under its trace name (``priority``, ``deadline_s``, ``time_limit_s``, ``batch_size``,
+    ``cpus``, ``mem_gb``); limits not given are inf, priorities 0. How far a job may be resized
+    (``min_gpus``, ``max_gpus``, ``min_batch``, ``max_batch``) is what the performance model says,
+    see `sim.perf.Limits`. Text columns (``user``, ``name``, ``vc``, ``model``, ``partition``) are
+    codes into `View.names`. The recorded run time, end and status of a job are not columns here.
     """
 
     @property
@@ -109,7 +121,7 @@ class JobTable(Protocol):
 
     @property
     def remaining_work(self) -> Floats:
-        """Believed work left, in the unit of `Belief.rate`; needs "remaining_work"."""
+        """Estimated work left, in the unit of `Estimates.rate`; reads "remaining_work"."""
         ...
 
     @property
@@ -119,12 +131,12 @@ class JobTable(Protocol):
 
     @property
     def keeps_work(self) -> NDArray[np.bool_]:
-        """Whether a stopped or changed job goes on where it was, instead of from the beginning."""
+        """Whether a stopped or changed job resumes where it was, instead of from the beginning."""
         ...
 
     @property
     def predictable(self) -> NDArray[np.bool_]:
-        """Whether the belief can tell the size of the job by now; needs "remaining_work"."""
+        """Whether the size of the job can be estimated by now; reads "remaining_work"."""
         ...
 
     def column(self, name: str) -> Floats:
@@ -136,28 +148,31 @@ class JobTable(Protocol):
         ...
 
 
-class Belief(Protocol):
-    """What the allocator may think of speed and size; the truth is another object."""
+class Estimates(Protocol):
+    """Estimates of speed and size for the allocator; the true values are in another object."""
 
     def rate(self, job: JobId, grant: Grant) -> float:
-        """Return the believed work per second under a grant."""
+        """Return the estimated work per second under a grant."""
         ...
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return believed work per second, of shape (jobs, shapes), before anything is placed."""
+        """Return estimated work per second, of shape (jobs, shapes), before anything is placed."""
         ...
 
     def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
-        """Return the believed seconds without progress that a change would cost."""
+        """Return the estimated seconds without progress that a change would cost."""
         ...
 
     def resources(self, job: JobId) -> Resources | None:
-        """Return what a job is believed to use by now, whatever its user asked for; None = nothing can be told yet. Needs "resources"."""
+        """Return the estimated present use of a job, whatever its user asked for; None = no
+        estimate yet. Reads "resources".
+        """
         ...
 
 
 class View(Protocol):
-    """All that an allocator may know at one instant. One object is reused for the whole run; never keep it.
+    """All that an allocator may know at one instant. One object is reused for the whole run; never
+    keep it.
 
     `from_zero` tells whether the trace's own clock stood at 0 at second 0; see `sim.trace.Trace`.
     """
@@ -170,9 +185,9 @@ class View(Protocol):
     active: JobTable
     grants: Mapping[JobId, Grant]
     cluster: Cluster
-    belief: Belief
+    estimates: Estimates
     rng: np.random.Generator
-    room: Room
+    room: FreeResources
 
     @property
     def free_gpus(self) -> Ints:
@@ -195,7 +210,9 @@ class View(Protocol):
         ...
 
     def one(self, column: str, job: JobId) -> float:
-        """Return one value of a `JobTable` column, for any active job, without gathering the column."""
+        """Return one value of a `JobTable` column, for any active job, without gathering the
+        column.
+        """
         ...
 
     def demand(self, job: JobId) -> Demand:
@@ -207,5 +224,5 @@ class View(Protocol):
         ...
 
     def telemetry(self, job: JobId) -> Telemetry:
-        """Return the measurements of a running job; needs "telemetry"."""
+        """Return the measurements of a running job; reads "telemetry"."""
         ...

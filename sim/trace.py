@@ -28,7 +28,9 @@ OF_ROLES: Final = (
     "server_mem_growth_gb",
     "predictable_after",
 )
-"""What jobs of workers and parameter servers are made of, what they need, and when their size can be told."""
+"""Composition and needs of jobs of workers and parameter servers, and when their size becomes
+predictable.
+"""
 NUMBERS: Final = (
     "submit_time_s",
     "num_gpus",
@@ -81,8 +83,15 @@ BOUNDS: Final = {
 """Optional numbers of how a job trains and scales -> smallest and largest value."""
 INSTANTS: Final = ("submit_time_s", "start_time_s", "end_time_s", "deadline_s")
 """When something happened: counted from the first submission, and rounded to whole microseconds."""
-ORDERED: Final = (("min_gpus", "max_gpus"), ("min_gpus", "num_gpus"), ("num_gpus", "max_gpus"), ("min_batch", "max_batch"))
-"""Pairs of columns of which the first may not be above the second: a job runs at least at the size that it asked for."""
+ORDERED: Final = (
+    ("min_gpus", "max_gpus"),
+    ("min_gpus", "num_gpus"),
+    ("num_gpus", "max_gpus"),
+    ("min_batch", "max_batch"),
+)
+"""Pairs of columns of which the first may not be above the second: a job runs at least at the size
+that it asked for.
+"""
 COLUMNS: Final = (
     "job_id",
     "submit_time_s",
@@ -126,8 +135,9 @@ class Trace:
     Parameters
     ----------
     frame : DataFrame
-        Columns of `COLUMNS` only, the required ones always there. Numbers are float64 (NaN = not given), except `num_gpus`, which is int64;
-        `CATEGORIES` are pandas categories ("" never occurs: missing is NaN); `job_id` and `name` are text.
+        Columns of `COLUMNS` only, the required ones always there. Numbers are float64 (NaN = not
+        given), except `num_gpus`, which is int64; `CATEGORIES` are pandas categories ("" never
+        occurs: missing is NaN); `job_id` and `name` are text.
     name : str
         What the user calls it.
     epoch : str
@@ -143,7 +153,9 @@ class Trace:
     from_zero: bool = True
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, *, name: str = "trace", epoch: str = "", from_zero: bool = True) -> Trace:
+    def of(
+        cls, frame: pd.DataFrame, *, name: str = "trace", epoch: str = "", from_zero: bool = True
+    ) -> Trace:
         """Check a table in the native schema and put it in order.
 
         Parameters
@@ -151,29 +163,40 @@ class Trace:
         frame : DataFrame
             The native schema; times in seconds from any zero.
         name, epoch : str
-            See the class; `epoch` is the instant of the table's own second 0, and is moved along when the clock is shifted.
+            See the class; `epoch` is the instant of the table's own second 0, and is moved along
+            when the clock is shifted.
         from_zero : bool
             Whether the table's second 0 is that of its source.
 
         Returns
         -------
         Trace
-            Sorted by (submission, position), second 0 at the first submission; `INSTANTS` are rounded
-            to whole microseconds from there, which decimal times then are exactly.
+            Sorted by (submission, position), second 0 at the first submission; `INSTANTS` are
+            rounded to whole microseconds from there, which decimal times then are exactly.
 
         Raises
         ------
         TraceError
-            If a required column is missing, no row is left, a value is out of range, or an id occurs twice. Readers clean first and report what they
-            dropped; this is the last border, so it refuses instead of mending.
+            If a required column is missing, no row is left, a value is out of range, or an id
+            occurs twice. Readers clean first and report what they dropped; this is the last border,
+            so it refuses instead of mending.
         """
         missing = [column for column in REQUIRED if column not in frame.columns]
         if missing:
             found = ", ".join(map(str, frame.columns[:20]))
-            raise TraceError(f"{name}: column {missing[0]} is missing. Columns found: {found}. Map one of them to it.")
+            raise TraceError(
+                f"{name}: column {missing[0]} is missing. Columns found: {found}. Map one of them"
+                " to it."
+            )
         if frame.empty:
             raise TraceError(f"{name}: no jobs are left. Choose another file or another window.")
-        typed = pd.DataFrame({column: _typed(frame[column], column, name) for column in COLUMNS if column in frame.columns})
+        typed = pd.DataFrame(
+            {
+                column: _typed(frame[column], column, name)
+                for column in COLUMNS
+                if column in frame.columns
+            }
+        )
         _check(typed, name)
         zero = float(typed["submit_time_s"].min())
         for column in INSTANTS:
@@ -185,7 +208,10 @@ class Trace:
             try:
                 epoch = (pd.Timestamp(epoch) + pd.Timedelta(zero, "s")).isoformat()
             except (OverflowError, ValueError) as error:
-                raise TraceError(f"{name}: the first job is submitted {zero:g} s after {epoch}, which no calendar holds. Correct submit_time_s.") from error
+                raise TraceError(
+                    f"{name}: the first job is submitted {zero:g} s after {epoch}, which no"
+                    " calendar holds. Correct submit_time_s."
+                ) from error
         return cls(typed, name, epoch, from_zero and not zero)
 
     @property
@@ -198,11 +224,13 @@ class Trace:
         return len(self.frame)
 
     def has(self, column: str) -> bool:
-        """Tell whether an optional column is there with at least one value."""
+        """Return whether an optional column is there with at least one value."""
         return column in self.frame.columns and bool(self.frame[column].notna().any())
 
     def numbers(self, column: str, missing: float = np.nan) -> NDArray[np.float64]:
-        """Return a numeric column as a read-only float64 array of shape (jobs,), `missing` standing where nothing is given."""
+        """Return a numeric column as a read-only float64 array of shape (jobs,), `missing` standing
+        where nothing is given.
+        """
         if column not in self.frame.columns:
             values = np.full(len(self), missing)
         else:
@@ -215,7 +243,9 @@ class Trace:
     def texts(self, column: str, missing: str = "") -> pd.Categorical[Any]:
         """Return a text column as a categorical whose categories include `missing`."""
         if column not in self.frame.columns:
-            return pd.Categorical.from_codes(np.zeros(len(self), np.int8), categories=pd.Index([missing]))
+            return pd.Categorical.from_codes(
+                np.zeros(len(self), np.int8), categories=pd.Index([missing])
+            )
         values = self.frame[column].astype("category").array
         assert isinstance(values, pd.Categorical)
         if missing not in values.categories:
@@ -232,10 +262,14 @@ class Trace:
             if column in NUMBERS:
                 mix.update(np.ascontiguousarray(values.to_numpy()).tobytes())
             elif isinstance(values.dtype, pd.CategoricalDtype):
-                mix.update("\x1f".join(map(str, values.cat.categories)).encode("utf-8", "surrogatepass"))
+                mix.update(
+                    "\x1f".join(map(str, values.cat.categories)).encode("utf-8", "surrogatepass")
+                )
                 mix.update(values.cat.codes.to_numpy(np.int32).tobytes())
             else:
-                mix.update("\x1f".join(values.fillna("").astype(str)).encode("utf-8", "surrogatepass"))
+                mix.update(
+                    "\x1f".join(values.fillna("").astype(str)).encode("utf-8", "surrogatepass")
+                )
         return mix.hexdigest()
 
     @property
@@ -261,31 +295,60 @@ def _typed(values: pd.Series, column: str, name: str) -> pd.Series:
     try:
         numbers = pd.to_numeric(values, errors="raise").astype(np.float64)
     except (ValueError, TypeError) as error:
-        raise TraceError(f"{name}: column {column} holds something that is not a number ({error}). Correct it or map another column.") from error
+        raise TraceError(
+            f"{name}: column {column} holds something that is not a number ({error}). Correct it or"
+            " map another column."
+        ) from error
     return numbers
 
 
 def _check(frame: pd.DataFrame, name: str) -> None:
     rules = {
-        "submit_time_s": (~np.isfinite(frame["submit_time_s"]), "a submission time that is not a finite number"),
-        "duration_s": (~(np.isfinite(frame["duration_s"]) & (frame["duration_s"] > 0)), "a duration that is not a finite number above 0"),
-        "num_gpus": (~frame["num_gpus"].between(0, MOST_GPUS), f"a GPU count that is not between 0 and {MOST_GPUS}"),
+        "submit_time_s": (
+            ~np.isfinite(frame["submit_time_s"]),
+            "a submission time that is not a finite number",
+        ),
+        "duration_s": (
+            ~(np.isfinite(frame["duration_s"]) & (frame["duration_s"] > 0)),
+            "a duration that is not a finite number above 0",
+        ),
+        "num_gpus": (
+            ~frame["num_gpus"].between(0, MOST_GPUS),
+            f"a GPU count that is not between 0 and {MOST_GPUS}",
+        ),
         "job_id": (frame["job_id"].duplicated(), "an id that an earlier row already has"),
     }
     for column, (bad, what) in rules.items():
         if bad.any():
             row = int(np.flatnonzero(bad.to_numpy())[0])
-            raise TraceError(f"{name}: row {row + 1} has {what} ({column} = {frame[column].iloc[row]}); {int(bad.sum())} such rows. Correct or drop them.")
+            raise TraceError(
+                f"{name}: row {row + 1} has {what} ({column} = {frame[column].iloc[row]});"
+                f" {int(bad.sum())} such rows. Correct or drop them."
+            )
     whole = np.ceil(frame["num_gpus"])
     if (whole != frame["num_gpus"]).any():
         row = int(np.flatnonzero((whole != frame["num_gpus"]).to_numpy())[0])
-        raise TraceError(f"{name}: row {row + 1} asks for {frame['num_gpus'].iloc[row]} GPUs. Round fractions up before building a trace.")
+        raise TraceError(
+            f"{name}: row {row + 1} asks for {frame['num_gpus'].iloc[row]} GPUs. Round fractions up"
+            " before building a trace."
+        )
     frame["num_gpus"] = frame["num_gpus"].astype(np.int64)
-    for column, most in (("cpus", MOST), ("mem_gb", MOST), ("min_gpus", MOST), ("max_gpus", MOST), ("time_limit_s", np.inf)):
-        wrong = ~frame[column].fillna(0).between(0, most) if column in frame else pd.Series(dtype=bool)
+    for column, most in (
+        ("cpus", MOST),
+        ("mem_gb", MOST),
+        ("min_gpus", MOST),
+        ("max_gpus", MOST),
+        ("time_limit_s", np.inf),
+    ):
+        wrong = (
+            ~frame[column].fillna(0).between(0, most) if column in frame else pd.Series(dtype=bool)
+        )
         if wrong.any():
             row = int(np.flatnonzero(wrong.to_numpy())[0])
-            raise TraceError(f"{name}: row {row + 1} has a negative or infinite {column} ({frame[column].iloc[row]}). Correct or drop it.")
+            raise TraceError(
+                f"{name}: row {row + 1} has a negative or infinite {column}"
+                f" ({frame[column].iloc[row]}). Correct or drop it."
+            )
     _check_scaling(frame, name)
 
 
@@ -294,12 +357,12 @@ def _check_range(frame: pd.DataFrame, name: str) -> None:
         "submit_time_s": "is submitted {:g} s after the first job",
         "duration_s": "runs for {:g} s",
     }
-    for column, told in what.items():
+    for column, clause in what.items():
         late = frame[column] > LATEST_S
         if late.any():
             row = int(np.flatnonzero(late.to_numpy())[0])
             raise TraceError(
-                f"{name}: row {row + 1} {told.format(frame[column].iloc[row])} ({column};"
+                f"{name}: row {row + 1} {clause.format(frame[column].iloc[row])} ({column};"
                 f" {int(late.sum())} such rows), but the clock ends after {LATEST_S:g} s, 63 years."
                 " Give times in seconds (are these milliseconds?), or drop such rows."
             )
@@ -307,10 +370,20 @@ def _check_range(frame: pd.DataFrame, name: str) -> None:
 
 def _check_scaling(frame: pd.DataFrame, name: str) -> None:
     for column, (least, most) in BOUNDS.items():
-        wrong = ~frame[column].fillna(least).between(least, most) if column in frame else pd.Series(dtype=bool)
+        wrong = (
+            ~frame[column].fillna(least).between(least, most)
+            if column in frame
+            else pd.Series(dtype=bool)
+        )
         if wrong.any():
-            row, limit = int(np.flatnonzero(wrong.to_numpy())[0]), f" to {most:g}" if most < MOST else " or more, and finite"
-            raise TraceError(f"{name}: row {row + 1} has {column} {frame[column].iloc[row]:g}, but it must be {least:g}{limit}. Correct it or leave it empty.")
+            row, limit = (
+                int(np.flatnonzero(wrong.to_numpy())[0]),
+                (f" to {most:g}" if most < MOST else " or more, and finite"),
+            )
+            raise TraceError(
+                f"{name}: row {row + 1} has {column} {frame[column].iloc[row]:g}, but it must be"
+                f" {least:g}{limit}. Correct it or leave it empty."
+            )
     for low, high in ORDERED:
         if not {low, high} <= set(frame.columns):
             continue

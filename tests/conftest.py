@@ -10,10 +10,19 @@ import sys
 
 from hypothesis import HealthCheck, settings
 
-# Some fifty processes of the app start: what the first of them compiles is for all, also where the environment asks to keep nothing.
+# Some fifty processes of the app start: what the first of them compiles is for all, also where the
+# environment asks to keep nothing.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-settings.register_profile("trainyard", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("random", settings.get_profile("trainyard"), derandomize=False, print_blob=True)
+settings.register_profile(
+    "trainyard",
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "random", settings.get_profile("trainyard"), derandomize=False, print_blob=True
+)
 settings.load_profile("random" if os.environ.get("TRAINYARD_RANDOM") else "trainyard")

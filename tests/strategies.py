@@ -1,4 +1,6 @@
-"""Hypothesis strategies for traces, clusters and conditions: small, full of ties, and odd on purpose."""
+"""Hypothesis strategies for traces, clusters and conditions: small, full of ties, and odd on
+purpose.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from hypothesis import strategies as st
 
 from sim.cluster import Change, Cluster, GpuType, NodeGroup
 from sim.conditions import Conditions
-from sim.faults import Faults
+from sim.engine.faults import Faults
 from sim.overheads import Overheads
-from sim.perf.belief import Biased, Exact, Noisy, Unknown
+from sim.perf.estimators import Biased, Exact, Noisy, Unknown
 from sim.perf.rigid import Rigid
 from sim.trace import Trace
 
@@ -21,7 +23,8 @@ TYPES = (GpuType("old", 0.5, 1.0), GpuType("new", 2.0, 3.0))
 VCS = ("red", "blue")
 HORIZON_S = 5000.0
 
-# Few distinct instants, so that much happens at once; a third of a second, so that not all arithmetic is exact.
+# Few distinct instants, so that much happens at once; a third of a second, so that not all
+# arithmetic is exact.
 instants = st.one_of(st.integers(0, 40).map(float), st.sampled_from((1 / 3, 2 / 3, 7.1, 12.25)))
 sizes_s = st.one_of(st.integers(1, 30).map(float), st.sampled_from((0.1, 1 / 3, 100.0)))
 
@@ -35,12 +38,19 @@ def trace_of(rows: Sequence[dict[str, Any]], name: str = "drawn") -> Trace:
 @st.composite
 def jobs(draw: st.DrawFn, plain: bool) -> dict[str, Any]:
     """Draw the row of one job; plain jobs ask for GPUs only."""
-    row: dict[str, Any] = {"submit_time_s": draw(instants), "num_gpus": draw(st.integers(1, 6)), "duration_s": draw(sizes_s)}
+    row: dict[str, Any] = {
+        "submit_time_s": draw(instants),
+        "num_gpus": draw(st.integers(1, 6)),
+        "duration_s": draw(sizes_s),
+    }
     if plain:
         return row
     return row | {
         "num_gpus": draw(st.integers(0, 6)),
-        "start_time_s": row["submit_time_s"] + draw(st.one_of(st.integers(0, 20).map(float), st.just(float("nan")))),
+        "start_time_s": (
+            row["submit_time_s"]
+            + draw(st.one_of(st.integers(0, 20).map(float), st.just(float("nan"))))
+        ),
         "cpus": draw(st.sampled_from((float("nan"), 0.0, 1.0, 2.5, 7.0))),
         "mem_gb": draw(st.sampled_from((float("nan"), 0.0, 1.0, 10 / 3))),
         "gpu_type": draw(st.sampled_from((None, "old", "new"))),
@@ -79,7 +89,12 @@ def clusters(draw: st.DrawFn, plain: bool = False) -> Cluster:
         return Cluster((NodeGroup(draw(st.integers(1, 3)), draw(st.integers(1, 4)), "new"),), TYPES)
     rows = tuple(draw(st.lists(groups(), min_size=1, max_size=3)))
     nodes = sum(row.count for row in rows)
-    change = st.builds(Change, st.sampled_from((-1.0, 0.0, 3.0, 7.1, 20.0)), st.lists(st.integers(0, nodes - 1), max_size=2).map(tuple), st.booleans())
+    change = st.builds(
+        Change,
+        st.sampled_from((-1.0, 0.0, 3.0, 7.1, 20.0)),
+        st.lists(st.integers(0, nodes - 1), max_size=2).map(tuple),
+        st.booleans(),
+    )
     return Cluster(rows, TYPES, tuple(draw(st.lists(change, max_size=3))))
 
 
@@ -101,14 +116,14 @@ failures = st.builds(
     retries=st.sampled_from((-1, 0, 1)),
     outages=st.sampled_from(("", "0:3:9", "0:5:12;0:10:20", "0:0:4;0:4:6", "0:7.1:12.25")),
 )
-beliefs = st.sampled_from((Exact(), Noisy(0.8), Biased(0.2), Unknown(5.0)))
+estimators = st.sampled_from((Exact(), Noisy(0.8), Biased(0.2), Unknown(5.0)))
 conditions = st.builds(
     Conditions,
     perf=st.sampled_from((Rigid(), Rigid("old", 1.5, 2.0))),
-    belief=beliefs,
+    estimator=estimators,
     overheads=costs,
     faults=failures,
     seed=st.integers(0, 3),
     horizon_s=st.just(HORIZON_S),
 )
-calm = st.builds(Conditions, perf=st.just(Rigid()), belief=beliefs, seed=st.integers(0, 3))
+calm = st.builds(Conditions, perf=st.just(Rigid()), estimator=estimators, seed=st.integers(0, 3))

@@ -1,16 +1,19 @@
-"""The documentation is executed: Python blocks, command lines and the files that they need, page by page and in order; links must lead somewhere.
+"""The documentation is executed: Python blocks, command lines and the files that they need, page by
+page and in order; links must lead somewhere.
 
 How a block is treated follows from its info string:
 
 - ``python`` runs in the namespace of its page;
-- ``console``: each line that begins with ``$ `` must be ``python -m trainyard ...`` and end with exit code 0 (``console exit=2``: with 2); lines that follow
-  it are its expected output, ``...`` standing for anything;
+- ``console``: each line that begins with ``$ `` must be ``python -m trainyard ...`` and end with
+  exit code 0 (``console exit=2``: with 2); lines that follow it are its expected output, ``...``
+  standing for anything;
 - any other with ``file=NAME`` is written to that file, beside the others of its page.
 """
 
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import io
 import os
 import re
@@ -25,10 +28,11 @@ from typing import NamedTuple
 
 import pytest
 
-from sim.faults import Faults
+from sim import contract
+from sim.engine.faults import Faults
 from sim.overheads import Overheads
 from sim.params import parameters
-from sim.perf import BELIEFS, PERF
+from sim.perf import ESTIMATORS, PERF
 from sim.readers import FORMATS
 from sim.trace import COLUMNS
 from trainyard.cli.main import main
@@ -79,7 +83,15 @@ def commands(block: Block) -> list[Command]:
 
 
 def in_a_process(words: list[str]) -> tuple[int, str, str]:
-    done = subprocess.run([sys.executable, *words[1:]], env=os.environ, capture_output=True, text=True, encoding="utf-8", timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, *words[1:]],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -95,12 +107,18 @@ def called(words: list[str]) -> tuple[int, str, str]:
 
 
 def run(command: Command, code: int, how: Callable[[list[str]], tuple[int, str, str]]) -> None:
-    assert command.words[:3] == ["python", "-m", "trainyard"], f"only `python -m trainyard` can be run here: {command.words}"
+    assert command.words[:3] == [
+        "python",
+        "-m",
+        "trainyard",
+    ], f"only `python -m trainyard` can be run here: {command.words}"
     ended, out, err = how(command.words)
     assert ended == code, err[-3000:]
     assert "Traceback" not in err
     got = out if code == 0 else err
-    assert not command.expected or doctest.OutputChecker().check_output(command.expected, got, LOOSELY), got
+    assert not command.expected or doctest.OutputChecker().check_output(
+        command.expected, got, LOOSELY
+    ), got
 
 
 def is_executed(block: Block) -> bool:
@@ -108,10 +126,16 @@ def is_executed(block: Block) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [path for path in PAGES if any(map(is_executed, blocks(path)))], ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "path",
+    [path for path in PAGES if any(map(is_executed, blocks(path)))],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
 def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # a page speaks from the checkout, its files lie elsewhere
+    monkeypatch.setenv(
+        "PYTHONPATH", str(ROOT)
+    )  # a page speaks from the checkout, its files lie elsewhere
     monkeypatch.setenv("PYTHONIOENCODING", "utf-8")
     monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "store"))
     page = types.ModuleType("documented_page")
@@ -124,23 +148,39 @@ def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             exec(compile(code, str(path), "exec"), page.__dict__)
         elif block.language == "console":
             for command in commands(block):
-                run(command, int(block.options.get("exit", "0")), in_a_process if path.name == "README.md" else called)
+                run(
+                    command,
+                    int(block.options.get("exit", "0")),
+                    in_a_process if path.name == "README.md" else called,
+                )
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_example_escapes_execution(path: Path) -> None:
     for block in blocks(path):
         if block.language != "console":
-            assert "python -m trainyard" not in block.text or block.language == "python", f"line {block.line}: use a console block"
+            assert "python -m trainyard" not in block.text or block.language == "python", (
+                f"line {block.line}: use a console block"
+            )
         else:
             assert commands(block)
-        assert block.language not in {"py", "python3", "pycon", "bash", "shell"}, f"line {block.line}: blocks in {block.language} are never executed"
+        assert block.language not in {
+            "py",
+            "python3",
+            "pycon",
+            "bash",
+            "shell",
+        }, f"line {block.line}: blocks in {block.language} are never executed"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(path: Path) -> None:
     text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:", target)]
+    targets = [
+        target.split("#")[0]
+        for target in re.findall(r"\]\(([^)\s]+)\)", text)
+        if not re.match(r"[a-z]+:", target)
+    ]
     assert [target for target in targets if target and not (path.parent / target).exists()] == []
 
 
@@ -150,18 +190,58 @@ def test_every_page_is_reachable_from_the_readme() -> None:
         page = todo.pop()
         seen.add(page)
         links = re.findall(r"\]\(([^)#\s]+\.md)", page.read_text(encoding="utf-8"))
-        todo += [target for link in links if (target := (page.parent / link).resolve()) not in seen and target.exists()]
-    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md") if path not in seen} == set()
+        todo += [
+            target
+            for link in links
+            if (target := (page.parent / link).resolve()) not in seen and target.exists()
+        ]
+    assert {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "docs").rglob("*.md")
+        if path not in seen
+    } == set()
 
 
-def named_in(page: str) -> set[str]:
-    return set(re.findall(r"`([^`\s]+)`", (ROOT / "docs" / page).read_text(encoding="utf-8")))
+def test_every_file_that_is_named_exists() -> None:
+    # Decision records name what was there at their time, and how-tos what the reader will make.
+    ours = r"`((?:allocators|docs|pages|scripts|sim|tests|trainyard|ui|views)/[\w./-]+)`"
+    made = {"allocators/queue/smallest.py", "tests/allocators/test_smallest.py"}
+    assert [
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in PAGES
+        if "decisions" not in page.parts
+        for name in re.findall(ours, page.read_text(encoding="utf-8"))
+        if name not in made and not (ROOT / name).exists()
+    ] == []
+
+
+def named_in(pages: str) -> set[str]:
+    """Names set as code on the pages that a pattern finds."""
+    texts = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob(pages)]
+    return set(re.findall(r"`([^`\s]+)`", "\n".join(texts)))
 
 
 def test_reference_names_all_models_and_their_parameters() -> None:
-    kinds = {**PERF, **BELIEFS}
-    known = kinds.keys() | {info.name for kind in (*kinds.values(), Overheads, Faults) for info in parameters(kind)}
-    assert known - named_in("reference/models.md") == set()
+    kinds = {**PERF, **ESTIMATORS}
+    known = kinds.keys() | {
+        info.name for kind in (*kinds.values(), Overheads, Faults) for info in parameters(kind)
+    }
+    assert known - named_in("reference/models/*.md") == set()
+
+
+def test_pages_made_from_the_code_are_up_to_date() -> None:
+    where = ROOT / "scripts" / "reference.py"
+    spec = importlib.util.spec_from_file_location("reference", where)
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    for path, text in script.pages().items():
+        assert path.read_text(encoding="utf-8") == text, "run python3 scripts/reference.py"
+    listed = {name for names in script.CONTRACT.values() for name in names}
+    assert {one for one in contract.__all__ if isinstance(getattr(contract, one), type)} <= (
+        listed | script.ELSEWHERE
+    )
 
 
 def test_reference_names_all_columns_and_formats() -> None:
@@ -169,8 +249,15 @@ def test_reference_names_all_columns_and_formats() -> None:
     assert FORMATS.keys() - named_in("how-to/import-a-trace.md") == set()
 
 
-def test_reference_names_every_argument_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    known = set(re.findall(r"--[a-z-]+", (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")))
+def test_reference_names_every_argument_of_the_command_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    known = set(
+        re.findall(
+            r"--[a-z-]+",
+            (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8"),
+        )
+    )
     for command in ("run", "replay", "convert", "generate", "list"):
         with pytest.raises(SystemExit):
             main([command, "--help"])

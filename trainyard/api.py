@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 
-import report as pages
-from report.figures import Drawn, Scene, figures
-from report.pieces import text
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.clusters import machines
 from trainyard.results import outcomes, plainest
-from trainyard.results.metrics_shown import METRICS
-from trainyard.results.outcomes import Report, Shown
+from trainyard.results.outcomes import ComparisonReport, Shown
 from trainyard.runs.run import complete
-from trainyard.store import Store
-from trainyard.study import catalog
+from trainyard.store import Entry, Store
+from trainyard.study import catalog, gpu_types
+from trainyard.study.metrics_shown import METRICS
 from trainyard.study.scenario import NEW_COSTS, RIGID, Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import bundle
 from trainyard.traces.sources import Source, load_source, load_trace
-
-_SHORT: Final[Mapping[str, str]] = {"queue": "timeline", "gpus": "states", "jct_cdf": "jct"}
+from trainyard.what_if import explore, reasons, tables
+from views import registry
+from views.compared import ComparedRuns, compare_runs
+from views.markup import text
+from views.report.page import offline_html
 
 
 def read_trace(source: str | Path | pd.DataFrame, fmt: str = "", **reading: Any) -> Source:
@@ -70,12 +69,7 @@ def read_cluster(path: str | Path) -> Cluster:
     TrainyardError
         If it cannot be read.
     """
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        reason = error.strerror or error
-        raise ParameterError(f"{path}: it cannot be read ({reason}). Check the path.") from error
-    return machines.import_cluster(Path(path).name, content).cluster
+    return machines.read_cluster(Path(path)).cluster
 
 
 def fit_cluster(trace: Source | Trace, load: float = 0.7) -> Cluster:
@@ -93,21 +87,16 @@ def fit_cluster(trace: Source | Trace, load: float = 0.7) -> Cluster:
     ParameterError
         If the load is not above 0 and up to 1.
     """
-    if not 0 < load <= 1:
-        raise ParameterError(f"load = {load:g} is not above 0 and up to 1. Try 0.7.")
-    jobs = trace.trace if isinstance(trace, Source) else trace
-    kinds = jobs.frame["gpu_type"].dropna() if jobs.has("gpu_type") else pd.Series(dtype="str")
-    kind = str(kinds.mode().iloc[0]) if len(kinds) else "v100"
-    # Of few jobs submitted at once the longest run is the span.
-    span_s = max(jobs.span_s, float(jobs.numbers("duration_s").max()))
-    needed = max(jobs.gpu_seconds / span_s / load, float(jobs.numbers("num_gpus").max()))
-    return Cluster.parse(f"{max(math.ceil(needed / 8), 1)}x8:{kind}")
+    return machines.fitted(trace.trace if isinstance(trace, Source) else trace, load)
 
 
 def policies(trace: Source | Trace | None = None) -> pd.DataFrame:
     """List all policies; with a trace also why one cannot run on it under the plainest model."""
     jobs = trace.trace if isinstance(trace, Source) else trace
-    rows = [{"policy": one.name, "title": one.title, "what": one.help, "reason": one.reason} for one in catalog.allocator_choices(jobs)]
+    rows = [
+        {"policy": one.name, "title": one.title, "what": one.help, "reason": one.reason}
+        for one in catalog.allocator_choices(jobs)
+    ]
     return pd.DataFrame(rows).set_index("policy")
 
 
@@ -155,7 +144,7 @@ def compare(  # noqa: PLR0913 - what a comparison is made of, all but the first 
     source = trace if isinstance(trace, Source) else read_trace(trace)
     jobs = source.trace
     if isinstance(cluster, str):
-        cluster = Cluster.parse(cluster)
+        cluster = gpu_types.parsed(cluster)
     nodes = cluster or source.cluster or fit_cluster(jobs)
     specs = tuple(Spec.parse(one) if isinstance(one, str) else one for one in allocators)
     if not specs:
@@ -195,16 +184,15 @@ class Comparison:
         return outcomes.gather(self.study, self.store)
 
     @cached_property
-    def _report(self) -> Report:
-        found = outcomes.report(self._runs, self.store)
+    def _compared(self) -> ComparedRuns:
+        found = compare_runs(self._runs, self.store)
         if found is None:
             raise ParameterError("The results are not kept any more. Compare again.")
         return found
 
-    @cached_property
-    def _figures(self) -> dict[str, Drawn]:
-        jobs = load_trace(self.study.base.trace, self.store)
-        return {one.name: one for one in figures(Scene(self._runs, self._report, jobs))}
+    @property
+    def _report(self) -> ComparisonReport:
+        return self._compared.report
 
     @property
     def headline(self) -> str:
@@ -216,10 +204,10 @@ class Comparison:
         """What is assumed and moves these results."""
         return self._report.assumed
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The figures that there are."""
-        return tuple(self._figures)
+        return tuple(one.name for one in registry.views(self._compared))
 
     def table(self) -> pd.DataFrame:
         """Return one row per policy; with repeats, half the width of 95 % intervals beside it.
@@ -239,7 +227,12 @@ class Comparison:
             dropna=True,
         )
         known = [metric.name for metric in METRICS if metric.name in long["metric"].unique()]
-        order = [(metric, part) for metric in known for part in ("value", "change", "low", "high") if (part, metric) in wide.columns]
+        order = [
+            (metric, part)
+            for metric in known
+            for part in ("value", "change", "low", "high")
+            if (part, metric) in wide.columns
+        ]
         return wide.swaplevel(axis=1)[order].reindex(list(self._report.labels))
 
     def figure(self, name: str = "queue") -> Any:
@@ -248,18 +241,14 @@ class Comparison:
         Parameters
         ----------
         name : str
-            ``"queue"``, ``"gpus"``, ``"jct_cdf"``, or one of `names`.
+            One of `names`, e.g. ``"queue"``, ``"gpus"`` or ``"jct_cdf"``.
 
         Raises
         ------
         ParameterError
             If there is none of that name.
         """
-        key = _SHORT.get(name, name)
-        if key not in self._figures:
-            there = ", ".join([*_SHORT, *self._figures])
-            raise ParameterError(f"There is no figure '{name}' here. There are {there}.")
-        return self._figures[key].figure
+        return registry.view(self._compared, name).figure
 
     def jobs(self, policy: str | Spec) -> pd.DataFrame:
         """Return what came of every job under a policy, one row each, of the first repeat.
@@ -269,20 +258,50 @@ class Comparison:
         ParameterError
             If the policy was not compared, or could not run.
         """
+        return self._entry(policy)[1].jobs()
+
+    def why(self, policy: str | Spec, job: str) -> tuple[str, ...]:
+        """Return why a job waited under a policy, in the words of its rules: the first repeat is
+        run again as far as the job waits; empty if it did not wait.
+
+        Parameters
+        ----------
+        policy : str or Spec
+            One of those compared.
+        job : str
+            As the trace names it.
+
+        Raises
+        ------
+        TrainyardError
+            If the policy was not compared, could not run, or there is no such job.
+        """
+        title, entry = self._entry(policy)
+        trace = load_trace(self.study.base.trace, self.store)
+        row = tables.job_row(trace, job)
+        if row is None:
+            raise ParameterError(f"There is no job {job} in this trace. Name one of its job_id.")
+        book = explore.opened(entry, trace, self.study.base.cluster, title, self.store)
+        said = reasons.replayed(book, row, self.store)
+        return tuple(one.told for one in reasons.why(book, row, said))
+
+    def _entry(self, policy: str | Spec) -> tuple[str, Entry]:
         asked = Spec.parse(policy) if isinstance(policy, str) else policy
         spec = catalog.canonical("allocator", asked)
         if spec not in self.study.allocators:
             there = ", ".join(str(one) for one in self.study.allocators)
             raise ParameterError(f"{policy} was not compared. There are {there}.")
-        entries = self._runs.entries[self.study.allocators.index(spec)]
-        if not entries:
-            raise ParameterError(f"{policy} has no result: {self.skipped.get(spec, 'run it again')}")
-        return entries[0].jobs()
+        at = self.study.allocators.index(spec)
+        if not self._runs.entries[at]:
+            raise ParameterError(
+                f"{policy} has no result: {self.skipped.get(spec, 'run it again')}"
+            )
+        return self._runs.titles[at], self._runs.entries[at][0]
 
     def report(self, path: str | Path) -> Path:
         """Write everything into one HTML file that opens without a network."""
         target = Path(path)
-        page = pages.html(self._runs, self.store, created=datetime.now(UTC))
+        page = offline_html(self._runs, self.store, created=datetime.now(UTC))
         target.write_text(page, encoding="utf-8", newline="")
         return target
 

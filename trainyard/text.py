@@ -1,25 +1,48 @@
-"""Numbers, durations, shares, money and nouns as people read them, in sentences, tables and reports."""
+"""Numbers, durations, shares, money and nouns as people read them, in sentences, tables and
+reports.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from sim.errors import ParameterError
+
 MANY: Final = 3.0
 """A relative increase above this is told as a factor."""
-_CAUSES: Final = {"oom": "out of memory ({role})", "interruption": "interrupted", "outage": "its node went down"}
+_CAUSES: Final = {
+    "oom": "out of memory ({role})",
+    "interruption": "interrupted",
+    "outage": "its node went down",
+}
 _DAY_S: Final = 86_400.0
 _MOST_DAYS: Final = 1_000_000
 """From the epoch; calendars end."""
+
+_GPU_MODEL: Final = re.compile(r"[a-z]{1,4}[0-9]+[a-z0-9_-]*")
 
 
 def plural(number: int, noun: str) -> str:
     """Return a number with its noun."""
     many = f"{noun[:-1]}ies" if noun.endswith("cy") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else many}"
+
+
+def gpu_type(name: str) -> str:
+    """Return a GPU type as it is written in sentences: "A100"; a name that is none of a model stays
+    as it is.
+    """
+    return name.upper() if _GPU_MODEL.fullmatch(name) else name
+
+
+def within(title: str) -> str:
+    """Return a title as it stands within a sentence: "average time to finish", but "GPUs busy"."""
+    return title if title[:2].isupper() else f"{title[:1].lower()}{title[1:]}"
 
 
 def as_many(change: float) -> str:
@@ -35,28 +58,34 @@ def numbers(name: str) -> str:
 def counted(jobs: Mapping[str, int], most: int = 5) -> str:
     """Return names with the number of jobs of each, those of the most jobs first."""
     ordered = sorted(jobs.items(), key=lambda item: -item[1])
-    told = ", ".join(f"{name[:40]} ({plural(count, 'job')})" for name, count in ordered[:most])
-    return f"{told} and {len(ordered) - most} more" if len(ordered) > most else told
+    listed = ", ".join(f"{name[:40]} ({plural(count, 'job')})" for name, count in ordered[:most])
+    return f"{listed} and {len(ordered) - most} more" if len(ordered) > most else listed
 
 
 def why_failed(failed_by: Mapping[str, int]) -> str:
-    """Return why jobs failed, from cause and role ("oom server") with the number of jobs of each; "" = none did."""
-    told: dict[str, int] = {}
+    """Return why jobs failed, from cause and role ("oom server") with the number of jobs of each;
+    "" = none did.
+    """
+    causes: dict[str, int] = {}
     for name, jobs in failed_by.items():
         cause, _, role = name.partition(" ")
         sentence = _CAUSES[cause].format(role=role)
-        told[sentence] = told.get(sentence, 0) + jobs
-    return ", ".join(f"{jobs:,} {sentence}" for sentence, jobs in sorted(told.items(), key=lambda item: -item[1]))
+        causes[sentence] = causes.get(sentence, 0) + jobs
+    return ", ".join(
+        f"{jobs:,} {sentence}"
+        for sentence, jobs in sorted(causes.items(), key=lambda item: -item[1])
+    )
 
 
 @dataclass(frozen=True)
-class Clock:
-    """How instants of a run are written.
+class RunClock:
+    """How instants of a run are written and read.
 
     Parameters
     ----------
     epoch : str
-        ISO instant of second 0: the calendar is shown. "" = days since the first submission, day 1 being the first.
+        ISO instant of second 0: the calendar is shown. "" = days since the first submission, day 1
+        being the first.
     seconds : bool
         Whether seconds are shown: for runs of minutes.
     """
@@ -65,45 +94,112 @@ class Clock:
     seconds: bool = False
 
     def at(self, t_s: float) -> str:
-        """Return an instant: "day 3 14:20" or "2017-10-05 14:20"."""
-        return " ".join(self._parts(t_s))
+        """Return an instant: "day 3, 14:20" or "Thu 5 Oct, 14:20"."""
+        return f"{self.day(t_s)}, {self.time(t_s)}"
 
     def after(self, t_s: float, before_s: float) -> str:
         """Return an instant without its day, if that is the day of the one named before."""
-        day, time = self._parts(t_s)
-        return time if day == self._parts(before_s)[0] else f"{day} {time}"
+        return self.time(t_s) if self.day(t_s) == self.day(before_s) else self.at(t_s)
 
-    def _parts(self, t_s: float) -> tuple[str, str]:
-        day, second = divmod(round(t_s, 3), _DAY_S)  # rounding errors must not fall back into the minute before
-        if self.epoch and abs(day) < _MOST_DAYS:
-            instant = datetime.fromisoformat(self.epoch) + timedelta(day, second)
-            return f"{instant:%Y-%m-%d}", f"{instant:{'%H:%M:%S' if self.seconds else '%H:%M'}}"
-        time = f"{second // 3600:02.0f}:{second // 60 % 60:02.0f}"
-        return f"day {day + 1:,.0f}", f"{time}:{second // 1 % 60:02.0f}" if self.seconds else time
+    def span(self, t0_s: float, t1_s: float) -> str:
+        """Return a bin or a window by its ends: "day 6, 04:30–06:00"."""
+        return f"{self.at(t0_s)}–{self.after(t1_s, t0_s)}"
+
+    def day(self, t_s: float) -> str:
+        """Return the day of an instant: "day 3" or "Thu 5 Oct"."""
+        days, _ = self._parted(t_s)
+        if not self._dated(days):
+            return f"day {days + 1:,d}"
+        date = datetime.fromisoformat(self.epoch).date() + timedelta(days)
+        return f"{date:%a} {date.day} {date:%b}"
+
+    def time(self, t_s: float) -> str:
+        """Return the time of day of an instant: "14:20"."""
+        _, second = self._parted(t_s)
+        hours = f"{second // 3600:02d}:{second // 60 % 60:02d}"
+        return f"{hours}:{second % 60:02d}" if self.seconds else hours
+
+    def read(self, words: str) -> float:
+        """Return the seconds of an instant that was written as `at` writes it.
+
+        Parameters
+        ----------
+        words : str
+            "day 6, 04:30" or "Sat 6 Jan, 04:30"; without a time midnight is meant. Of the calendar
+            the first such day from the first submission on is meant.
+
+        Raises
+        ------
+        ParameterError
+            If it is no such text.
+        """
+        found = (_DATED if self.epoch else _COUNTED).fullmatch(words.strip())
+        day = None if found is None else self._day_of(found)
+        if found is None or day is None:
+            raise ParameterError(
+                f"“{words[:40]}” is not an instant. Write it like “{self.at(5 * _DAY_S + 16_200)}”."
+            )
+        hours, minutes, seconds = (int(found[name] or 0) for name in ("h", "m", "s"))
+        return day * _DAY_S + hours * 3600 + minutes * 60 + seconds - self._first_s
+
+    @property
+    def midnight_s(self) -> float:
+        """The midnight before the first submission, in seconds."""
+        return -self._first_s
+
+    @property
+    def _first_s(self) -> float:
+        if not self.epoch:
+            return 0.0
+        first = datetime.fromisoformat(self.epoch)
+        return first.hour * 3600.0 + first.minute * 60 + first.second + first.microsecond / 1e6
+
+    def _parted(self, t_s: float) -> tuple[int, int]:
+        # Rounding errors must not fall back into the minute before.
+        days, second = divmod(round(t_s, 3) + self._first_s, _DAY_S)
+        if self.epoch and not self._dated(int(days)):
+            days, second = divmod(round(t_s, 3), _DAY_S)
+        return int(days), int(second)
+
+    def _dated(self, days: int) -> bool:
+        return bool(self.epoch) and abs(days) < _MOST_DAYS
+
+    def _day_of(self, found: re.Match[str]) -> int | None:
+        if not self.epoch:
+            return int(found["day"].replace(",", "")) - 1
+        first = datetime.fromisoformat(self.epoch).date()
+        for year in range(first.year, first.year + 9):  # a leap day is eight years away at most
+            try:
+                date = datetime.strptime(f"{found['day']} {found['month']} {year}", "%d %b %Y")
+            except ValueError:
+                continue
+            if date.date() >= first:
+                return (date.date() - first).days
+        return None
+
+
+_TIME_OF_DAY: Final = r"(?:[ ,]+(?P<h>[01]?\d|2[0-3]):(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d))?)?"
+_COUNTED: Final = re.compile(rf"(?:day\s*)?(?P<day>[1-9][\d,]{{0,8}}){_TIME_OF_DAY}", re.IGNORECASE)
+_DATED: Final = re.compile(
+    rf"(?:[a-z]{{3}},?\s+)?(?P<day>\d{{1,2}})\s+(?P<month>[a-z]{{3}}){_TIME_OF_DAY}", re.IGNORECASE
+)
+
+
+def instant(t_s: float, epoch: str = "") -> str:
+    """Return an instant of a run: "day 6, 04:30", or with the ISO instant of its second 0 "Sat 6
+    Jan, 04:30".
+    """
+    return RunClock(epoch).at(t_s)
 
 
 def moment(at: datetime, now: datetime) -> str:
-    """Return an instant of the calendar as seen from another one of the same time zone: "today 14:20", "yesterday 14:20", "3 Nov 14:20", "3 Nov 2025"."""
+    """Return an instant of the calendar as seen from another one of the same time zone: "today
+    14:20", "yesterday 14:20", "3 Nov 14:20", "3 Nov 2025".
+    """
     days = (now.date() - at.date()).days
     if days in (0, 1):
         return f"{('today', 'yesterday')[days]} {at:%H:%M}"
     return f"{at.day} {at:%b %H:%M}" if at.year == now.year else f"{at.day} {at:%b %Y}"
-
-
-def length(seconds: float) -> str:
-    """Return a duration in hours and minutes: "45 s", "1 min 30 s", "38 min", "2 h 38 min", "3 days 4 h"."""
-    if seconds < 59.5:
-        return f"{seconds:.0f} s" if seconds >= 10 or seconds == round(seconds) else f"{seconds:.1f} s"
-    if seconds < 600:
-        return _two(round(seconds), 60, ("min", "s"))
-    if seconds < 48 * 3600:
-        return _two(round(seconds / 60), 60, ("h", "min"))
-    return _two(round(seconds / 3600), 24, ("days", "h"))
-
-
-def _two(number: int, size: int, units: tuple[str, str]) -> str:
-    whole, rest = divmod(number, size)
-    return " ".join(f"{value:,} {unit}" for value, unit in zip((whole, rest), units, strict=True) if value)
 
 
 _ONE: Final = {60.0: "1 min", 3600.0: "1 h", 86_400.0: "1 day"}
@@ -113,16 +209,24 @@ _UNITS: Final = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (172_800.0, 3600.0, "h
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in the largest fitting unit, two digits: ``45 s``, ``12 min``, ``1 h``, ``3.4 h``, ``2.1 days``; as `charts.duration_text`."""
+    """Return seconds in the unit a person would use: "45 s", "27 min", "3.4 h", "2.5 days"; hours
+    from 90 minutes to 48 hours.
+    """
     if seconds in _ONE:
         return _ONE[seconds]
-    size, unit = next(((size, unit) for limit, size, unit in _UNITS if seconds < limit), (86_400.0, "days"))
+    size, unit = next(
+        ((size, unit) for limit, size, unit in _UNITS if seconds < limit), (86_400.0, "days")
+    )
     value = seconds / size
-    if value >= 10 or value.is_integer():
+    if value.is_integer() or value >= _WHOLE[unit]:
         return f"{value:,.0f} {unit}"
-    return f"{value:.1f} {unit}" if value >= 1 else f"{value:.2g} {unit}"
+    return f"{value:.1f} {unit}" if value >= 0.95 else f"{value:.2g} {unit}"
 
 
+_WHOLE: Final = {"s": 9.95, "min": 9.95, "h": math.inf, "days": 99.95}
+"""From this value on a unit has no decimals."""
+NARROW: Final = "\u202f"
+"""A narrow space that no line is broken at: between a number and its sign of per cent."""
 MISSING: Final = "–"
 SEEN: Final = 0.0005
 """Below, a relative difference is told as none."""
@@ -156,16 +260,23 @@ def count(value: float) -> str:
 
 
 def change(value: float) -> str:
-    """Return a relative difference with sign: "−41 %", "+9.5 %"; above `trainyard.text.MANY` as a factor: "90 times"."""
+    """Return a relative difference with sign: "−41 %", "+9.5 %"; above `trainyard.text.MANY` as a
+    factor: "90 times".
+    """
     if not math.isfinite(value):
         return ""
     if abs(value) < SEEN:
-        return "±0 %"
+        return f"±0{NARROW}%"
     if value > MANY:
         return f"{as_many(value)} times"
     digits = 0 if abs(value) >= 0.1 else 1
-    return f"{'+' if value > 0 else '−'}{abs(100 * value):,.{digits}f} %"
+    return f"{'+' if value > 0 else '−'}{abs(100 * value):,.{digits}f}{NARROW}%"
 
 
-BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {"s": time, "1": share, "USD": money, "": count}
+BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
+    "s": time,
+    "1": share,
+    "USD": money,
+    "": count,
+}
 """Unit of a metric -> how its value is written."""

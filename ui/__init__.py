@@ -1,1 +1,3 @@
-"""What pages are made of: session state, sidebar, forms, progress, tables; besides app.py and pages/ the only code that imports Streamlit."""
+"""What pages are made of: session state, scenario bar, forms, progress, tables; besides app.py and
+pages/ the only code that imports Streamlit.
+"""

@@ -1,18 +1,22 @@
-"""A chart on a page: its finding in words for those who cannot see it, its numbers as a table and a file, its picture as PNG or SVG."""
+"""A chart on a page: its finding in words for those who cannot see it, its numbers as a table and a
+file, its picture as PNG or SVG.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pandas as pd
 import streamlit as st
 
-import charts
 from trainyard.results import outcomes
-from ui import words
+from ui import url_params, words
+from views import charts
+from views.figure_view import FigureView
 
+Made = TypeVar("Made", bound=FigureView | None)
 MOST_ROWS: Final = 500
 """Rows of a table that are sent to the browser."""
 FORMATS: Final = ("png", "svg")
@@ -23,19 +27,22 @@ _CELL: Final = 200
 _NOT_IN_FILES: Final = re.compile(r"[^A-Za-z0-9.-]+")
 
 
-def draw(figure: Any, name: str, alt: str, data: Callable[[], pd.DataFrame] | None = None, **options: Any) -> Any:
-    """Draw a chart with its data folded below.
+def draw(
+    view: FigureView, key: str = "", *, finding: bool = False, bare: bool = False, **options: Any
+) -> Any:
+    """Draw a figure, its note, and a menu with its data.
 
     Parameters
     ----------
-    figure : Figure
-        What `charts` made.
-    name : str
-        Key of the element, and with "trainyard-" in front the name of its files.
-    alt : str
-        The finding as a sentence.
-    data : callable or None
-        Makes the table when somebody opens it: columns named as a reader wants them. None = a table beside the chart says the same.
+    view : FigureView
+        The figure.
+    key : str
+        Of the element, and with "trainyard-" in front the name of its files; "" = name of the view.
+    finding : bool
+        Whether the finding stands before the note, for all to read.
+    bare : bool
+        Whether a ledger below holds its values: then nothing but the figure is drawn, and a drag
+        over it is left to that.
     **options
         For `st.plotly_chart`, e.g. ``on_select``.
 
@@ -44,33 +51,64 @@ def draw(figure: Any, name: str, alt: str, data: Callable[[], pd.DataFrame] | No
     Any
         What `st.plotly_chart` returns.
     """
-    file = f"trainyard-{_NOT_IN_FILES.sub('-', name)[:80]}"
+    key = key or view.name
+    file = f"trainyard-{_NOT_IN_FILES.sub('-', key)[:80]}"
     config = charts.image_config(file)
+    if bare:
+        config |= {"modeBarButtons": [["toImage"]], "doubleClick": False, "scrollZoom": False}
     config["toImageButtonOptions"]["format"] = st.session_state.get(_FORMAT, FORMATS[0])
-    found = st.plotly_chart(figure, key=name, config=config, alt=charts.visible(alt, _ALT), **options)
-    if data is not None:
-        with st.expander("Data", key=f"data/{name}", on_change="rerun") as box:
-            if box.open:
-                table(data(), file)
+    alt = charts.visible(view.alt, _ALT)
+    shown = view.shown(dark(), large=url_params.presented())
+    found = st.plotly_chart(shown, key=key, config=config, alt=alt, **options)
+    if bare:
+        return found
+    _below(view, key, file, f"{view.alt if finding else ''} {view.note}".strip())
     return found
 
 
+def _below(view: FigureView, key: str, file: str, note: str) -> None:
+    """Draw the note of a figure and, in a menu at its right, its numbers."""
+    if view.data is None and not note:
+        return
+    with st.container(
+        horizontal=True,
+        horizontal_alignment="right" if not note else "left",
+        vertical_alignment="center",
+        key=f"{'below' if note else 'menu'}/{key}",
+    ):
+        if note:
+            st.caption(words.plain(note))
+        if view.data is None:
+            return
+        with st.popover(
+            "⋯",
+            key=f"data/{key}",
+            type="tertiary",
+            help="The numbers of this chart",
+            on_change="rerun",
+        ) as box:
+            if box.open:
+                table(view.data(), file)
+
+
 @st.cache_resource(max_entries=128, show_spinner=False)
-def kept(key: tuple[Any, ...], _make: Callable[[], Any]) -> Any:
-    """Return a figure that is made once for all sessions, and never changed after that.
+def kept(key: tuple[Any, ...], _make: Callable[[], Made]) -> Made:
+    """Return a view that is made once for all sessions, and never changed after that.
 
     Parameters
     ----------
     key : tuple
         Everything that it depends on: name, hashes, choices.
     _make : callable
-        Makes it.
+        Makes it, or None.
     """
     del key
     made = _make()
-    # Streamlit asks for it on every run, and Plotly would copy and encode every array each time.
-    whole = made.to_dict()
-    made.to_dict = lambda: whole
+    if made is not None:
+        # Streamlit asks for it on every run, and Plotly would copy and encode every array each
+        # time.
+        whole = made.figure.to_dict()
+        made.figure.to_dict = lambda: whole
     return made
 
 
@@ -78,7 +116,9 @@ def table(rows: pd.DataFrame, file: str) -> None:
     """Draw the beginning of a table, and offer the whole of it as CSV."""
     st.dataframe(readable(rows.head(MOST_ROWS)), hide_index=True)
     if len(rows) > MOST_ROWS:
-        st.caption(f"{MOST_ROWS} of {words.plural(len(rows), 'row')} are shown; the file holds all.")
+        st.caption(
+            f"{MOST_ROWS} of {words.plural(len(rows), 'row')} are shown; the file holds all."
+        )
     st.download_button(
         "CSV",
         lambda: outcomes.safe_csv(rows).encode(),
@@ -92,20 +132,49 @@ def table(rows: pd.DataFrame, file: str) -> None:
 
 
 def readable(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in which names from outside, in cells and in headers, can be read: see `charts.visible`; for showing only, files stay exact."""
-    shown = pd.DataFrame({at: _cells(rows.iloc[:, at]) for at in range(rows.shape[1])}, index=rows.index)
+    """Return a table in which names from outside, in cells and in headers, can be read: see
+    `charts.visible`; for showing only, files stay exact.
+    """
+    shown = pd.DataFrame(
+        {at: _cells(rows.iloc[:, at]) for at in range(rows.shape[1])}, index=rows.index
+    )
     titles = [charts.visible(str(name)) for name in rows.columns]
     # Of long names only the beginnings are left, which may be alike.
-    shown.columns = pd.Index([f"{title} ({at + 1})" if titles.count(title) > 1 else title for at, title in enumerate(titles)])
+    shown.columns = pd.Index(
+        [
+            f"{title} ({at + 1})" if titles.count(title) > 1 else title
+            for at, title in enumerate(titles)
+        ]
+    )
     return shown
 
 
 def _cells(values: pd.Series[Any]) -> pd.Series[Any]:
     if pd.api.types.is_numeric_dtype(values):
         return values
-    return values.map(lambda value: charts.visible(value, _CELL) if isinstance(value, str) else value)
+    return values.map(
+        lambda value: charts.visible(value, _CELL) if isinstance(value, str) else value
+    )
+
+
+def dark() -> bool:
+    """Tell whether the viewer's theme is dark."""
+    return bool(getattr(st.context.theme, "type", "light") == "dark")
+
+
+def themed(colour: str) -> str:
+    """Return a colour of a figure as it is in the viewer's theme."""
+    return charts.theme.DARK.get(colour, colour) if dark() else colour
 
 
 def choose_format() -> None:
     """Draw the choice of what the camera above each chart saves."""
-    st.segmented_control("Camera saves", FORMATS, default=FORMATS[0], required=True, format_func=str.upper, key=_FORMAT, persist_state="session")
+    st.segmented_control(
+        "Camera saves",
+        FORMATS,
+        default=FORMATS[0],
+        required=True,
+        format_func=str.upper,
+        key=_FORMAT,
+        persist_state="session",
+    )

@@ -1,84 +1,64 @@
-"""Runs under way: one line per policy, redrawn a few times a second without running the page, and a cancel that takes the page along."""
+"""Runs under way in words: which policy, how far, how long still, or its place in the queue."""
 
 from __future__ import annotations
 
 import time
 from typing import Final
 
-import streamlit as st
-
-from sim.simulator import Progress
-from trainyard.results import outcomes
+from sim.engine.simulator import Progress
 from trainyard.runs import estimate
-from trainyard.runs.pool import Job
+from trainyard.runs.queue import Submission
 from trainyard.study.scenario import Scenario
 from ui import state, words
 
-EVERY_S: Final = 0.25
-"""How often progress is asked for while something runs."""
-REDRAW_S: Final = 2.0
-"""How long a page stays before another policy is added to it, unless it is the last: drawing takes the cores that the runs need."""
-MOST_WAITING: Final = 6
-"""Runs of the queue that are named."""
 _LONG_S: Final = 2 * 86_400
 """From here on simulated time is told in days."""
 
 
-def watch() -> None:
-    """Draw the runs of this session; polls only while one is going."""
-    mine = state.desk()
-    if not mine.live and mine.over != mine.settled:
-        # The last one has ended while this page was being drawn.
-        st.rerun()
-    # Drawn even when nothing runs: the browser may still ask for it once more.
-    st.fragment(_lines, run_every=EVERY_S if mine.live else None)()
-
-
 def title_of(scenario: Scenario) -> str:
-    """Return the title of a scenario's policy in the study shown, with its seed where runs are repeated."""
-    mine = state.desk()
-    study = mine.shown or mine.study
-    names = dict(zip(study.allocators, outcomes.titles(study.allocators), strict=True))
+    """Return the title of a scenario's policy in the study being run, with its seed where runs are
+    repeated.
+    """
+    session = state.session()
+    study = session.target or session.study
+    names = dict(zip(study.allocators, study.titles, strict=True))
     name = names.get(scenario.allocator, scenario.allocator.name)
     return name if study.repeats == 1 else f"{name}, seed {scenario.seed}"
 
 
-def _lines() -> None:
-    mine = state.desk()
-    news = mine.over != mine.settled
-    if news and (not mine.live or time.monotonic() - mine.drawn_s > REDRAW_S):
-        # A result has come or a run has failed: the whole page has something new to show.
-        st.rerun()
-    if not mine.live:
-        return
-    # A callback, because it comes before anything that starts the page anew and so cannot lose the click.
-    st.button("Cancel", key="cancel", on_click=mine.cancel, icon=":material/stop_circle:", width="stretch")
-    waiting = [job for job in mine.live if job.state == "waiting"]
-    for job in mine.live:
-        if job not in waiting:
-            # A key of its own, or the next policy would take over the bar and its fill.
-            with st.container(key=f"bar/{job.key}"):
-                st.progress(min(max(job.share, 0.0), 1.0), text=_told(mine, job))
-    for job in waiting[:MOST_WAITING]:
-        st.caption(_told(mine, job))
-    if len(waiting) > MOST_WAITING:
-        st.caption(f"and {len(waiting) - MOST_WAITING:,} more")
+def brief(session: state.Session) -> str:
+    """Return how far the runs of a session are, in a few words: the least advanced run, how many of
+    many are over, or the place in the queue while none has begun.
+    """
+    if session.target is not None and session.target.repeats > 1:
+        return f"{len(session.jobs) - len(session.live):,} of {len(session.jobs):,} runs"
+    going = [job for job in session.live if not job.place]
+    if not going:
+        return f"{_ordinal(min(job.place for job in session.live))} in the queue"
+    job = min(going, key=lambda one: one.share)
+    if job.progress is None:
+        return f"{title_of(job.scenario)} starting"
+    left_s = _left_s(session, job)
+    left = f" · {words.time(max(left_s, 1.0))} left" if left_s is not None else ""
+    return f"{title_of(job.scenario)} {100 * job.share:.0f} %{left}"
 
 
-def _told(mine: state.Desk, job: Job) -> str:
-    title = words.plain(title_of(job.scenario))
-    place = job.place
-    if place:
-        starts_s = job.starts_in_s
-        about = f", starts in about {words.time(starts_s)}" if starts_s >= 1 else ""
-        return f"{title}: place {place} in the queue{about}"
-    report = job.progress
+def sentence(session: state.Session, job: Submission) -> str:
+    """Return how far one run is, with its place in simulated time."""
+    title, report = title_of(job.scenario), job.progress
+    if job.place:
+        return f"{title}: {waiting(job.place, job.starts_in_s)}"
     if report is None:
         return f"{title}: starting"
-    now = (time.monotonic(), job.share)
-    left_s = estimate.seconds_left(mine.began.setdefault(job.key, now), now)
+    left_s = _left_s(session, job)
     left = f", about {words.time(max(left_s, 1.0))} left" if left_s is not None else ""
     return f"{title}: {100 * job.share:.0f} %, {clock(report)}{left}"
+
+
+def waiting(place: int, starts_s: float) -> str:
+    """Return where a run stands in the queue, and when it starts."""
+    about = f", starts in about {words.time(starts_s)}" if starts_s >= 1 else ""
+    return f"{_ordinal(place)} in the queue{about}"
 
 
 def clock(report: Progress) -> str:
@@ -88,3 +68,13 @@ def clock(report: Progress) -> str:
     if report.span_s >= _LONG_S:
         return f"day {report.now_s / 86_400:.1f} of {report.span_s / 86_400:.1f}"
     return f"{words.time(report.now_s)} of {words.time(report.span_s)}"
+
+
+def _left_s(session: state.Session, job: Submission) -> float | None:
+    now = (time.monotonic(), job.share)
+    return estimate.seconds_left(session.began.setdefault(job.key, now), now)
+
+
+def _ordinal(place: int) -> str:
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    return f"{place:,}{'th' if place % 100 in (11, 12, 13) else ends.get(place % 10, 'th')}"

@@ -1,4 +1,6 @@
-"""Files from the browser: taken out of Streamlit's memory at once, and those that may be read again kept on the disk."""
+"""Files from the browser: taken out of Streamlit's memory at once, and those that may be read again
+kept on the disk.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from ui import server
 
 
 def taken(file: Any, key: str) -> bytes:
-    """Return the bytes of a file that came through the `st.file_uploader` of a key, and let Streamlit forget them.
+    """Return the bytes of a file that came through the `st.file_uploader` of a key, and let
+    Streamlit forget them.
 
     Notes
     -----
@@ -55,7 +58,10 @@ class OnDisk:
             self._file.write(data)
             self._file.flush()
         except OSError as error:
-            raise StoreError(f"The file cannot be kept while it is read ({error.strerror}). Free some space, then load it again.") from error
+            raise StoreError(
+                f"The file cannot be kept while it is read ({error.strerror}). Free some space,"
+                " then load it again."
+            ) from error
 
     def read(self) -> bytes:
         """Return the bytes."""

@@ -1,9 +1,13 @@
-"""What all sessions of one server share: the store and the worker processes; and each session's seat, which ends its runs when it leaves."""
+"""What all sessions of one server share: the store and the worker processes; and each session's
+seat, which ends its runs when it leaves.
+"""
 
 from __future__ import annotations
 
 import atexit
 import logging
+import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -13,8 +17,11 @@ import streamlit as st
 from sim.errors import TrainyardError
 from trainyard.library import library
 from trainyard.runs.disconnects import tidy
-from trainyard.runs.pool import Pool
+from trainyard.runs.executors import DEFAULT, Processes, RunLimits, cores
+from trainyard.runs.pool import WorkerPool
+from trainyard.runs.queue import RunQueue
 from trainyard.store import Store
+from trainyard.sweeps.sentences import workers
 from trainyard.traces import start
 from trainyard.traces.sources import forget
 
@@ -23,16 +30,32 @@ _HERE: Final = "server"
 """Who waits for what the server runs by itself, and whose shelf that is on."""
 _HERE_NOW: Final[dict[str, Callable[[], None]]] = {}
 """Session -> what lets go of what it holds."""
+_LOCAL: Final = re.compile(rf"{DEFAULT}(:[1-9]\d*)?")
 _LOG: Final = logging.getLogger(__name__)
 
 
 @st.cache_resource(show_spinner=False)
-def pool() -> Pool:
-    """Return the worker processes of this server; the first call starts them, so that they are warm at the first click."""
-    made = Pool(Store())
-    made.leaving.then(_left)
+def pool() -> WorkerPool:
+    """Return the worker processes of this server; the first call starts them, so that they are warm
+    at the first click.
+    """
+    count = workers(where()) if _LOCAL.fullmatch(where()) else cores()
+    made = WorkerPool(Store(), Processes(count, spare=1, limits=RunLimits.from_environment()))
+    made.grace.on_expiry(_left)
     atexit.register(made.close)
     return made
+
+
+def where() -> str:
+    """Return where sweeps, plans and replays run: what TRAINYARD_EXECUTOR says."""
+    return os.environ.get("TRAINYARD_EXECUTOR", "") or DEFAULT
+
+
+def queue() -> RunQueue | str:
+    """Return where a sweep, plan or replay submits its runs: the queue of this server, unless
+    TRAINYARD_EXECUTOR names something else.
+    """
+    return pool() if _LOCAL.fullmatch(where()) else where()
 
 
 def store() -> Store:
@@ -42,7 +65,9 @@ def store() -> Store:
 
 @st.cache_resource(ttl=_DAY_S, show_spinner=False)
 def daily() -> None:
-    """Remove what has been kept for its time, and run the first sample unless its result is kept, so that a first visitor finds it."""
+    """Remove what has been kept for its time, and run the first sample unless its result is kept,
+    so that a first visitor finds it.
+    """
     study = start.sample_study()
     try:
         store().expire()
@@ -54,7 +79,7 @@ def daily() -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Seat:
+class SessionSeat:
     """A session at this server.
 
     Parameters
@@ -66,21 +91,27 @@ class Seat:
     watcher: str
 
     def leave(self) -> None:
-        """End the runs and replays that nobody else watches, unless the session is back soon: a tab was closed, or a network blinked."""
-        pool().leaving.leave(self.watcher)
+        """End the runs and replays that nobody else watches, unless the session is back soon: a tab
+        was closed, or a network blinked.
+        """
+        pool().grace.begin(self.watcher)
 
 
 def _left(watcher: str) -> None:
-    """Let go of what a session held that has not come back, and with the last one of the jobs that are kept in memory; Streamlit itself takes its time."""
+    """Let go of what a session held that has not come back, and with the last one of the jobs that
+    are kept in memory; Streamlit itself takes its time.
+    """
     _HERE_NOW.pop(watcher, lambda: None)()
     if not _HERE_NOW:
         forget()
     tidy()
 
 
-@st.cache_resource(show_spinner=False, scope="session", on_release=Seat.leave)
-def seat(watcher: str, _let_go: Callable[[], None]) -> Seat:
-    """Take a seat; called on every run, so that a session that was gone for a moment keeps its runs."""
-    pool().leaving.back(watcher)
+@st.cache_resource(show_spinner=False, scope="session", on_release=SessionSeat.leave)
+def seat(watcher: str, _let_go: Callable[[], None]) -> SessionSeat:
+    """Take a seat; called on every run, so that a session that was gone for a moment keeps its
+    runs.
+    """
+    pool().grace.end(watcher)
     _HERE_NOW[watcher] = _let_go
-    return Seat(watcher)
+    return SessionSeat(watcher)

@@ -1,55 +1,113 @@
-"""Greedy elastic scaling: everybody starts small, and what is idle goes where it speeds up most; on request, large jobs shrink for those that wait."""
+"""Greedy elastic scaling: jobs start small, idle GPUs go to the job with the largest gain;
+optionally, large jobs shrink for waiting ones.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from allocators.elastic.scaling import Choices, Market, Menu, Option, granularity_param, jobs_were, sizes_param
+from allocators.elastic.scaling import (
+    Choices,
+    Market,
+    Menu,
+    Option,
+    granularity_param,
+    jobs_were,
+    sizes_param,
+)
+from allocators.nesting import is_tick, next_tick
 from allocators.placement import Placer, placement_param, types_param
-from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View, param
+from allocators.reasons import next_decision, room
+from sim.contract import (
+    EMPTY,
+    Allocator,
+    Cadence,
+    Card,
+    Decided,
+    JobId,
+    Needs,
+    Plan,
+    Reason,
+    View,
+    param,
+)
 
 VARIANTS = ("sticky", "reclaim", "fifo_fill")
 
 
 @dataclass
-class GreedyElastic:
-    """Start waiting jobs at their smallest size, in order of submission, then give idle GPUs away step by step.
+class GreedyElastic(Allocator):
+    """Start waiting jobs at their smallest size, in order of submission, then give idle GPUs away
+    step by step.
 
     Notes
     -----
-    The benchmark of an optimal allocator [1]_, of which only the abstract was read: all three variants are our reading.
+    The benchmark of an optimal allocator [1]_, of which only the abstract was read: all three
+    variants are our reading.
 
-    ``sticky``: waiting jobs are started at their smallest size in order of submission; the first that does not fit holds up those behind it. Then, as long
-    as units are idle, the job with the largest gain ``(s(k') - s(k)) / (k' - k)`` gets its next larger size ``k'``, if that fits and the gain is positive;
-    ``s(k)`` is its believed rate over that at its smallest size; ties by job id. No job ever shrinks.
+    ``sticky``: waiting jobs are started at their smallest size in order of submission; the first
+    that does not fit holds up those behind it. Then, as long as units are idle, the job with the
+    largest gain ``(s(k') - s(k)) / (k' - k)`` gets its next larger size ``k'``, if that fits and
+    the gain is positive; ``s(k)`` is its estimated rate over that at its smallest size; ties by job
+    id. No job ever shrinks.
 
-    ``reclaim``: before a waiting job is held up, the largest job gives up one step of its sizes, again and again, until the smallest size of the waiting
-    job fits (similar to Apathetic Future Share [2]_); of equally large ones the one submitted last; nobody goes below its smallest size. If the waiting job
-    would not fit even then, nobody shrinks for it.
+    ``reclaim``: before a waiting job is held up, the largest job gives up one step of its sizes,
+    again and again, until the smallest size of the waiting job fits (similar to Apathetic Future
+    Share [2]_); of equally large ones the one submitted last; nobody goes below its smallest size.
+    If the waiting job would not fit even then, nobody shrinks for it.
 
-    ``fifo_fill``: as ``reclaim``, but idle units go to the jobs in order of submission, to each up to its largest size.
+    ``fifo_fill``: as ``reclaim``, but idle units go to the jobs in order of submission, to each up
+    to its largest size.
 
-    Our reading: jobs that must not be stopped once they run are never resized; on several GPU types each is divided for itself, and who does not fit on one
-    is offered the next. Only GPUs are divided: where the cores or the memory for a chosen size are not free, the job gets the next smaller one, or waits
-    and is passed. A job for which no number of units is large enough and possible on this cluster is refused.
+    Our reading: jobs that must not be stopped once they run are never resized; on several GPU types
+    each is divided for itself, and who does not fit on one is offered the next. Only GPUs are
+    divided: where the cores or the memory for a chosen size are not free, the job gets the next
+    smaller one, or waits and is passed. A job for which no number of units is large enough and
+    possible on this cluster is refused.
 
     References
     ----------
-    .. [1] L. Hu, J. Zhu, Z. Zhou, R. Cheng, X. Bai, Y. Zhang, "An Optimal Resource Allocator of Elastic Training for Deep Learning Jobs on Cloud",
+    .. [1] L. Hu, J. Zhu, Z. Zhou, R. Cheng, X. Bai, Y. Zhang, "An Optimal Resource Allocator of
+    Elastic Training for Deep Learning Jobs on Cloud",
        arXiv 2109.03389 (2021).
-    .. [2] C. Hwang, T. Kim, S. Kim, J. Shin, K. Park, "Elastic Resource Sharing for Distributed Deep Learning", NSDI 2021.
+    .. [2] C. Hwang, T. Kim, S. Kim, J. Shin, K. Park, "Elastic Resource Sharing for Distributed
+    Deep Learning", NSDI 2021.
     """
 
     variant: str = param(
         "sticky",
+        title="Which jobs grow and shrink",
         choices=VARIANTS,
-        help="sticky: jobs only grow, by their gain. reclaim: the largest also shrink for those that wait. fifo_fill: as reclaim, but the oldest grow first.",
+        labels={
+            "sticky": "Jobs only grow",
+            "reclaim": "Large jobs shrink",
+            "fifo_fill": "Oldest jobs grow first",
+        },
+        help=(
+            "sticky: jobs only grow, the largest gain first. reclaim: the largest jobs also"
+            " shrink for waiting ones. fifo_fill: like reclaim, but the oldest jobs grow"
+            " first."
+        ),
     )
     granularity: str = granularity_param()
     sizes: str = sizes_param()
-    every_s: float = param(300.0, unit="s", low=1, high=86_400, help="Time between decisions.")
-    events: bool = param(False, help="Whether it decides after arrivals, departures and changes of nodes as well.")
+    every_s: float = param(
+        300.0,
+        title="Time between decisions",
+        unit="s",
+        low=1,
+        high=86_400,
+        help="Time between decisions.",
+    )
+    events: bool = param(
+        False,
+        title="Decide at events too",
+        help=(
+            "Whether the policy also decides when a job arrives or finishes, and when "
+            "nodes come or go."
+        ),
+    )
     placement: str = placement_param()
     types: str = types_param()
     _menu: Menu = field(init=False, repr=False)
@@ -57,39 +115,85 @@ class GreedyElastic:
     _refused: int = field(init=False, repr=False, default=0)
     _choices: Choices = field(init=False, repr=False, default_factory=Choices)
 
-    needs = frozenset({"rates", "scaling"})
+    needs = Needs(frozenset({"rates"}), frozenset({"scaling"}))
     card = Card(
         title="Greedy elastic",
-        what="Jobs start at their smallest size; idle GPUs go, step by step, to the job that they speed up most.",
-        cost="Each step is the best for its instant only; every growth is a restart of a job that ran well.",
-        limits="Looks neither at what is left of a job nor at what a restart costs. The sticky variant never takes GPUs back: late jobs wait for early ones.",
-        source="Benchmark in Hu et al., An Optimal Resource Allocator of Elastic Training, arXiv 2109.03389 (2021)",
-        certainty="our reading: the abstract says no more than that its benchmark is greedy; three plausible rules",
+        slot=1,
+        brief="free GPUs go where they help most",
+        what=(
+            "Jobs start at their smallest size; idle GPUs go, step by step, to the job that"
+            " gains the most speed."
+        ),
+        cost=("Each step is the best for that instant only; every growth restarts a running job."),
+        limits=(
+            "Ignores remaining work and the cost of a restart. The sticky variant never"
+            " takes GPUs back, so late jobs wait for early ones."
+        ),
+        source=(
+            "Benchmark in Hu et al., An Optimal Resource Allocator of Elastic Training, arXiv"
+            " 2109.03389 (2021)"
+        ),
+        certainty=(
+            "our reading: the abstract says no more than that its benchmark is greedy; three"
+            " plausible rules"
+        ),
         goals=("elastic", "baseline"),
         how=(
             "Every few minutes waiting jobs start at their smallest size, in order of submission.",
-            "The first that does not fit holds up those behind it.",
+            "The first job that does not fit holds up the jobs behind it.",
             "While GPUs are idle, the job that gains most speed per GPU gets its next larger size.",
-            "In the sticky variant no job ever shrinks; in the others the largest give GPUs back to those that wait.",
+            (
+                "In the sticky variant no job ever shrinks; in the others the largest jobs"
+                " return GPUs to waiting jobs."
+            ),
         ),
     )
 
     def __post_init__(self) -> None:
         """Prepare the menu of sizes."""
-        self._menu = Menu(Placer(self.placement, self.types, False), granularity=self.granularity, sizes=self.sizes)
+        self._menu = Menu(
+            Placer(self.placement, self.types, False),
+            granularity=self.granularity,
+            sizes=self.sizes,
+        )
 
     @property
     def cadence(self) -> Cadence:
         """Every period, and after events if so wished."""
-        return Cadence(on_arrival=self.events, on_finish=self.events, on_capacity=self.events, every_s=self.every_s)
+        return Cadence(
+            on_arrival=self.events,
+            on_finish=self.events,
+            on_capacity=self.events,
+            every_s=self.every_s,
+        )
 
     def remarks(self) -> tuple[str, ...]:
         """Tell how many jobs were refused, and whether there was anything to resize."""
-        said = self._choices.remark("greedy_elastic", "it started them in order of submission, as fifo does, but at its own instants")
+        said = self._choices.remark(
+            "greedy_elastic",
+            "it started them in order of submission, as fifo does, but at its own instants",
+        )
         if not self._refused:
             return said
         unit = "GPUs" if self.granularity == "gpu" else "whole nodes"
-        return (f"{jobs_were(self._refused)} refused: no number of {unit} was both large enough and possible on this cluster.", *said)
+        return (
+            (
+                f"{jobs_were(self._refused)} refused: no number of {unit} was both large enough and"
+                " possible on this cluster."
+            ),
+            *said,
+        )
+
+    def explain(self, decided: Decided, job: JobId, /) -> Reason:
+        """State when sizes are chosen next, or what the sizes chosen left for a job."""
+        now_s = decided.view.now_s
+        if not decided.wants(job):
+            return room(decided, job)
+        if not self.events and not is_tick(now_s, self.every_s):
+            return next_decision(next_tick(now_s, self.every_s), "sizes were chosen again")
+        return self._menu.explain(
+            decided, job, "jobs start at their smallest size in order of submission"
+        )
 
     def allocate(self, view: View, /) -> Plan:
         """Divide every market, and seat the outcome."""
@@ -135,9 +239,23 @@ class Division:
         return {job: option.sizes[self._step[job]] for job, option in self._options.items()}
 
     def start(self, *, reclaim: bool) -> None:
-        """Give waiting jobs their smallest size in order, up to the first for which there is too little, even if others shrink where that is allowed."""
-        spare = sum([option.held - option.sizes[0] for option in self._options.values()]) if reclaim else 0
-        largest = [(-option.held, -job) for job, option in self._options.items() if option.held > option.sizes[0]] if reclaim else []
+        """Give waiting jobs their smallest size in order, up to the first for which there is too
+        little, even if others shrink where that is allowed.
+        """
+        spare = (
+            sum([option.held - option.sizes[0] for option in self._options.values()])
+            if reclaim
+            else 0
+        )
+        largest = (
+            [
+                (-option.held, -job)
+                for job, option in self._options.items()
+                if option.held > option.sizes[0]
+            ]
+            if reclaim
+            else []
+        )
         heapify(largest)
         for option in self._waiting:
             need = option.sizes[0]

@@ -1,4 +1,6 @@
-"""The multiple-choice knapsack: one size for every job, the best sum of values that fits into the units there are; exact, by dynamic programming."""
+"""The multiple-choice knapsack: one size for every job, the best sum of values that fits into the
+units there are; exact, by dynamic programming.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import numpy as np
 
 from sim.contract import Floats
 
-_HALVINGS: Final = 24  # of the interval of prices; any price gives a valid bound, and this is near enough
+_HALVINGS: Final = (
+    24  # of the interval of prices; any price gives a valid bound, and this is near enough
+)
 _SLACK: Final = 1e-9  # of the sum of the largest values: what sums of floats may be off
 
 
@@ -22,7 +26,8 @@ def core(
     capacity: int,
     reached: float | None = None,
 ) -> list[list[int]]:
-    """Return, for every job, the places of sizes (-1 = nothing) that some choice worth at least `reached` can contain.
+    """Return, for every job, the indices of sizes (-1 = nothing) that a choice of value `reached`
+    or more can contain.
 
     Parameters
     ----------
@@ -33,9 +38,11 @@ def core(
 
     Notes
     -----
-    With a price ``y >= 0`` per unit no choice is worth more than ``y capacity + sum_i max_k (v_ik - y k)``, and none that contains size k of job i more than
-    that less ``max_k' (v_ik' - y k') - (v_ik - y k)``: sizes for which this is below `reached` are in no such choice. The bound stays valid where further
-    rules narrow the choice. Every list is empty if the least sizes of the obligatory jobs do not fit.
+    With a price ``y >= 0`` per unit no choice is worth more than ``y capacity + sum_i max_k (v_ik -
+    y k)``, and none that contains size k of job i more than that less ``max_k' (v_ik' - y k') -
+    (v_ik - y k)``: sizes for which this is below `reached` are in no such choice. The bound stays
+    valid where further rules narrow the choice. Every list is empty if the least sizes of the
+    obligatory jobs do not fit.
     """
     if not sizes:
         return []
@@ -59,7 +66,9 @@ def core(
 
 
 def _price(worth: Floats, units: Floats, capacity: int) -> float:
-    """Find about the least price at which everybody's best size fits; of sizes that are equally good the smallest counts."""
+    """Return approximately the lowest price at which the best sizes of all jobs fit; of equally
+    good sizes the smallest counts.
+    """
     finite = worth[worth > -inf]
     low, high = 0.0, float(finite.max() - finite.min()) + 1.0
     if _used(worth, units, low) <= capacity:
@@ -76,7 +85,9 @@ def _used(worth: Floats, units: Floats, price: float) -> float:
 
 
 def _possible(worth: Floats, units: Floats, net: Floats, capacity: int) -> float:
-    """Return the worth of a choice that fits: everybody's best at the price, then larger sizes while units are left."""
+    """Return the value of a choice that fits: each job's best size at the price, then larger sizes
+    while units are left.
+    """
     chosen = np.where(net == net.max(axis=1)[:, None], units, inf).argmin(axis=1)
     rows = np.arange(len(worth))
     left = capacity - units[rows, chosen].sum()
@@ -95,7 +106,7 @@ Values = Sequence[Sequence[float]]
 """A number for every size of every job."""
 
 
-class Choice(NamedTuple):
+class ChosenSizes(NamedTuple):
     """What to give to whom.
 
     Parameters
@@ -116,8 +127,9 @@ def knapsack(
     optional: Sequence[bool],
     capacity: int,
     ties: Sequence[Values] = (),
-) -> Choice | None:
-    """Return the choice of the greatest value, or None if those that must get something do not fit together.
+) -> ChosenSizes | None:
+    """Return the choice of the greatest value, or None if the jobs that must get something do not
+    fit together.
 
     Parameters
     ----------
@@ -130,16 +142,20 @@ def knapsack(
     capacity : int
         Units to divide; some may be left over.
     ties : sequence of values
-        Among choices of the same value the greatest sum of the first of these decides, then that of the second, and so on.
+        Among choices of the same value the greatest sum of the first of these decides, then that of
+        the second, and so on.
 
     Notes
     -----
-    Row ``i`` of the table holds the best value of the first ``i`` jobs within ``0, 1, ..., capacity`` units; time grows with jobs x sizes x capacity. Only
-    sizes of the `core` are tried, and jobs of which it leaves one take no row. Only a block of rows is kept at a time, and computed again on the way back.
+    Row ``i`` of the table holds the best value of the first ``i`` jobs within ``0, 1, ...,
+    capacity`` units; time grows with jobs x sizes x capacity. Only sizes of the `core` are tried,
+    and jobs of which it leaves one take no row. Only a block of rows is kept at a time, and
+    computed again on the way back.
 
-    Values are rounded to a grid that is so fine that the optimum is missed by no more than some 1e-12 of the objective, and so coarse that all sums are
-    exact. Equal choices are then seen to be equal: of those that `ties` leave a job, the last one first, gets nothing if that is as good, else the size named
-    first among its sizes.
+    Values are rounded to a grid that is so fine that the optimum is missed by no more than some
+    1e-12 of the objective, and so coarse that all sums are exact. Equal choices are then seen to be
+    equal: of those that `ties` leave a job, the last one first, gets nothing if that is as good,
+    else the size named first among its sizes.
     """
     if capacity < 0:
         return None
@@ -164,7 +180,9 @@ _MOST_CELLS = 16_000_000  # of a table: 128 MB
 
 
 class _Job(NamedTuple):
-    """Places of sizes in order of preference, with units and values of every level; nothing is place -1."""
+    """Places of sizes in order of preference, with units and values of every level; nothing is
+    place -1.
+    """
 
     places: list[int]
     units: list[int]
@@ -212,7 +230,9 @@ def _chosen(jobs: Sequence[_Job], capacity: int, levels: int) -> list[int]:
 
 
 def _table(jobs: Sequence[_Job], first: Floats) -> Floats:
-    """Fill a block of rows, each of all levels: of choices that are equal on a level the next one decides."""
+    """Fill a block of rows, each of all levels: of choices that are equal on a level the next one
+    decides.
+    """
     levels, width = first.shape
     rows = np.full((len(jobs) + 1, levels, width), -inf)
     rows[0] = first
@@ -235,7 +255,9 @@ def _table(jobs: Sequence[_Job], first: Floats) -> Floats:
 
 
 def _step_back(job: _Job, before: Floats, row: Floats, left: int) -> tuple[int, int]:
-    """Read a job's choice off the table, and return its place and the units left for the jobs before."""
+    """Read a job's choice off the table, and return its place and the units left for the jobs
+    before.
+    """
     goal = row[:, left]
     for place, size, values in zip(job.places, job.units, job.values, strict=True):
         # The very sum that the table was filled with: equality is exact.
@@ -244,5 +266,7 @@ def _step_back(job: _Job, before: Floats, row: Floats, left: int) -> tuple[int, 
     raise AssertionError("no option leads to what the table holds")
 
 
-def _choice(values: Values, chosen: list[int]) -> Choice:
-    return Choice(chosen, fsum([value[at] for value, at in zip(values, chosen, strict=True) if at >= 0]))
+def _choice(values: Values, chosen: list[int]) -> ChosenSizes:
+    return ChosenSizes(
+        chosen, fsum([value[at] for value, at in zip(values, chosen, strict=True) if at >= 0])
+    )

@@ -1,4 +1,6 @@
-"""The integer programs of elastic allocation, built and solved with PuLP: HiGHS in process, CBC where HiGHS is missing or fails."""
+"""The integer programs of elastic allocation, built and solved with PuLP: HiGHS in process, CBC
+where HiGHS is missing or fails.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,32 @@ from math import fsum, inf
 from typing import Any, Final, NamedTuple
 
 import pulp
-from pulp import LpAffineExpression, LpConstraint, LpConstraintEQ, LpConstraintGE, LpConstraintLE, LpInteger, LpMaximize, LpProblem, LpVariable
+from pulp import (
+    LpAffineExpression,
+    LpConstraint,
+    LpConstraintEQ,
+    LpConstraintGE,
+    LpConstraintLE,
+    LpInteger,
+    LpMaximize,
+    LpProblem,
+    LpVariable,
+)
 
 from allocators.elastic.knapsack import Values, core
 from sim.contract import ParameterError, SolverError
 
-_LARGEST: Final = 1e4  # what the greatest coefficient of an objective is scaled to, because solvers tell values apart by absolute tolerances
-_WIDTH: Final = 7  # digits of a number in a name: PuLP sorts variables by name, and they shall stay in order
+# what the greatest coefficient of an objective is scaled to, because solvers tell values apart by
+# absolute tolerances
+_LARGEST: Final = 1e4
+_WIDTH: Final = (
+    7  # digits of a number in a name: PuLP sorts variables by name, and they shall stay in order
+)
 
 
-class Program(NamedTuple):
-    """One size for every job, the best sum of values that fits, as `allocators.elastic.knapsack.knapsack` has it, with what only a program can say.
+class SizeProgram(NamedTuple):
+    """One size for every job, the best sum of values that fits, as
+    `allocators.elastic.knapsack.knapsack` has it, with what only a program can say.
 
     Parameters
     ----------
@@ -33,7 +50,8 @@ class Program(NamedTuple):
     changes : int
         Most running jobs that may get another size, or none; -1 = any number.
     ties : sequence of values
-        As for the knapsack. If there are any, all values and ties are whole numbers, and every level is solved to the optimum.
+        As for the knapsack. If there are any, all values and ties are whole numbers, and every
+        level is solved to the optimum.
     """
 
     sizes: Sequence[Sequence[int]]
@@ -47,14 +65,17 @@ class Program(NamedTuple):
 
 
 class Horizon(NamedTuple):
-    """The same over several slots, of which the first is `program`: its values are progress in the first slot, as shares of the remaining job.
+    """The same over several slots, of which the first is `program`: its values are progress in the
+    first slot, as shares of the remaining job.
 
-    Its `ties`, whole numbers, choose among first slots with which as much can be reached over all slots.
+    Its `ties`, whole numbers, choose among first slots with which as much can be reached over all
+    slots.
 
     Parameters
     ----------
-    program : Program
-        Sizes, first slot, capacity and constraints; ``optional``, ``fifo`` and ``changes`` hold for the first slot.
+    program : SizeProgram
+        Sizes, first slot, capacity and constraints; ``optional``, ``fifo`` and ``changes`` hold for
+        the first slot.
     later : sequence of sequences of float
         The same shares in each later slot.
     weights : sequence of float
@@ -67,7 +88,7 @@ class Horizon(NamedTuple):
         Price of every size that a job did not have in the slot before; a start is one, too.
     """
 
-    program: Program
+    program: SizeProgram
     later: Sequence[Sequence[float]]
     weights: Sequence[float]
     slots: int
@@ -75,7 +96,7 @@ class Horizon(NamedTuple):
     cost: float
 
 
-class Solved(NamedTuple):
+class SolvedSizes(NamedTuple):
     """What a solver found.
 
     Parameters
@@ -85,7 +106,8 @@ class Solved(NamedTuple):
     objective : float
         Of the whole program.
     gap : float
-        Proven relative distance to the best possible; CBC does not tell, for it this is the tolerance.
+        Proven relative distance to the best possible; CBC does not tell, for it this is the
+        tolerance.
     solver : str
         Title of the one that found it.
     """
@@ -97,8 +119,12 @@ class Solved(NamedTuple):
 
 
 _HALF_A_STEP: Final = 0.5
-_EXACT: Final = 1e-9  # how far off a whole number, or a bound, a solver may be: less than the steps of values, so that ties are seen
-_SAME: Final = 1e-7  # over several slots progress is a real number: what differs by less, of the largest weight, is as good
+# how far off a whole number, or a bound, a solver may be: less than the steps of values, so that
+# ties are seen
+_EXACT: Final = 1e-9
+# over several slots progress is a real number: what differs by less, of the largest weight, is as
+# good
+_SAME: Final = 1e-7
 Row = dict[int, LpVariable]
 """Variables of one job by the place of the size that they stand for."""
 
@@ -121,14 +147,24 @@ class _Model(NamedTuple):
 
     def places(self) -> list[int]:
         """Return the places that were chosen in the first slot."""
-        return [next((place for place, x in row.items() if x.varValue is not None and x.varValue > 0.5), -1) for row in self.first]
+        return [
+            next(
+                (place for place, x in row.items() if x.varValue is not None and x.varValue > 0.5),
+                -1,
+            )
+            for row in self.first
+        ]
 
     def _scaled(self, values: Values) -> tuple[list[tuple[LpVariable, float]], float]:
         scale = _scale([value for job in values for value in job])
-        return [(x, job[place] * scale) for row, job in zip(self.first, values, strict=True) for place, x in row.items()], scale
+        return [
+            (x, job[place] * scale)
+            for row, job in zip(self.first, values, strict=True)
+            for place, x in row.items()
+        ], scale
 
 
-def solve(asked: Program | Horizon, solvers: Solvers) -> Solved:
+def solve(asked: SizeProgram | Horizon, solvers: Solvers) -> SolvedSizes:
     """Build a program and solve it; then decide between equal choices, level by level.
 
     Raises
@@ -138,8 +174,8 @@ def solve(asked: Program | Horizon, solvers: Solvers) -> Solved:
 
     Notes
     -----
-    Each tie-break is a program of its own in which the levels before must reach what they did. Over one slot it contains only sizes of the `core`, which are
-    few where the units are scarce.
+    Each tie-break is a program of its own in which the levels before must reach what they did. Over
+    one slot it contains only sizes of the `core`, which are few where the units are scarce.
     """
     if isinstance(asked, Horizon):
         return _ahead(asked, solvers)
@@ -150,28 +186,60 @@ def solve(asked: Program | Horizon, solvers: Solvers) -> Solved:
     return _once(asked, solvers)
 
 
-def _once(program: Program, solvers: Solvers) -> Solved:
-    model = _single(program, [_useful(*job) for job in zip(program.sizes, program.values, program.held, strict=True)])
+def _once(program: SizeProgram, solvers: Solvers) -> SolvedSizes:
+    model = _single(
+        program,
+        [_useful(*job) for job in zip(program.sizes, program.values, program.held, strict=True)],
+    )
     name, gap = solvers.solve(model.problem, model.scale if program.ties else 0.0, ahead=False)
     at = model.places()
-    columns = core(program.sizes, program.values, program.optional, program.capacity, _sum(program.values, at)) if program.ties else []
+    columns = (
+        core(
+            program.sizes,
+            program.values,
+            program.optional,
+            program.capacity,
+            _sum(program.values, at),
+        )
+        if program.ties
+        else []
+    )
     if any(len(places) > 1 for places in columns):
-        at = _untied(_single(program, columns), program.ties, at, [program.values], partial(solvers.solve, ahead=False))
-    return Solved(at, _sum(program.values, at), gap, name)
+        at = _untied(
+            _single(program, columns),
+            program.ties,
+            at,
+            [program.values],
+            partial(solvers.solve, ahead=False),
+        )
+    return SolvedSizes(at, _sum(program.values, at), gap, name)
 
 
-def _ahead(horizon: Horizon, solvers: Solvers) -> Solved:
+def _ahead(horizon: Horizon, solvers: Solvers) -> SolvedSizes:
     model, ties = _horizon(horizon), horizon.program.ties
     name, gap = solvers.solve(model.problem, ahead=True)
     at, reached = model.places(), float(pulp.value(model.problem.objective) or 0.0)
     if ties:
-        _add(model.problem, list(model.problem.objective.items()), LpConstraintGE, reached - _LARGEST * _SAME)
+        _add(
+            model.problem,
+            list(model.problem.objective.items()),
+            LpConstraintGE,
+            reached - _LARGEST * _SAME,
+        )
         at = _untied(model, ties, at, [], lambda problem, step: solvers.solve(problem, ahead=True))
-    return Solved(at, reached / model.scale, gap, name)
+    return SolvedSizes(at, reached / model.scale, gap, name)
 
 
-def _untied(model: _Model, ties: Sequence[Values], at: list[int], levels: list[Values], run: Callable[[LpProblem, float], object]) -> list[int]:
-    """Decide between choices as good as this one, tie by tie; none that costs anything on a level before, as solvers round, is taken."""
+def _untied(
+    model: _Model,
+    ties: Sequence[Values],
+    at: list[int],
+    levels: list[Values],
+    run: Callable[[LpProblem, float], object],
+) -> list[int]:
+    """Decide between choices as good as this one, tie by tie; none that costs anything on a level
+    before, as solvers round, is taken.
+    """
     for values in ties:
         if not any(map(any, values)):
             continue
@@ -189,19 +257,33 @@ def _sum(values: Values, at: Sequence[int]) -> float:
     return fsum([job[place] for job, place in zip(values, at, strict=True) if place >= 0])
 
 
-def _only(program: Program, jobs: Sequence[int]) -> Program:
+def _only(program: SizeProgram, jobs: Sequence[int]) -> SizeProgram:
     sizes, values = [program.sizes[job] for job in jobs], [program.values[job] for job in jobs]
     optional, held = [program.optional[job] for job in jobs], [program.held[job] for job in jobs]
-    return program._replace(sizes=sizes, values=values, optional=optional, held=held, ties=[[level[job] for job in jobs] for level in program.ties])
+    return program._replace(
+        sizes=sizes,
+        values=values,
+        optional=optional,
+        held=held,
+        ties=[[level[job] for job in jobs] for level in program.ties],
+    )
 
 
-def _within_reach(program: Program) -> list[int]:
-    """List the jobs that can get something: first come first served, none from the first one on whose smallest size fits no more beside those before it."""
+def _within_reach(program: SizeProgram) -> list[int]:
+    """List the jobs that can get something: first come first served, none from the first one on
+    whose smallest size fits no more beside those before it.
+    """
     jobs = list(range(len(program.sizes)))
     queue = [job for job in jobs if program.held[job] < 0]
     if not program.fifo or not all(program.optional[job] for job in queue):
         return jobs
-    left = program.capacity - sum([min(sizes, default=0) for sizes, may_skip in zip(program.sizes, program.optional, strict=True) if not may_skip])
+    left = program.capacity - sum(
+        [
+            min(sizes, default=0)
+            for sizes, may_skip in zip(program.sizes, program.optional, strict=True)
+            if not may_skip
+        ]
+    )
     for at, job in enumerate(queue):
         left -= min(program.sizes[job], default=left + 1)
         if left < 0:
@@ -210,10 +292,13 @@ def _within_reach(program: Program) -> list[int]:
     return jobs
 
 
-def _single(program: Program, columns: Sequence[Sequence[int]]) -> _Model:
+def _single(program: SizeProgram, columns: Sequence[Sequence[int]]) -> _Model:
     """Build the program over one slot with these places of sizes only."""
     problem = LpProblem("sizes", LpMaximize)
-    rows = [{place: _binary(problem, "x", at, place) for place in places if place >= 0} for at, places in enumerate(columns)]
+    rows = [
+        {place: _binary(problem, "x", at, place) for place in places if place >= 0}
+        for at, places in enumerate(columns)
+    ]
     _constrain(problem, program, rows)
     model = _Model(problem, rows)
     return model._replace(scale=model.aim(program.values))
@@ -222,17 +307,33 @@ def _single(program: Program, columns: Sequence[Sequence[int]]) -> _Model:
 def _horizon(horizon: Horizon) -> _Model:
     program, slots = horizon.program, range(horizon.slots)
     problem, scale = LpProblem("slots", LpMaximize), _scale([*horizon.weights, horizon.cost])
-    rows = [[{place: _binary(problem, f"x{slot:03d}", at, place) for place in range(len(sizes))} for at, sizes in enumerate(program.sizes)] for slot in slots]
+    rows = [
+        [
+            {place: _binary(problem, f"x{slot:03d}", at, place) for place in range(len(sizes))}
+            for at, sizes in enumerate(program.sizes)
+        ]
+        for slot in slots
+    ]
     terms: list[tuple[LpVariable, float]] = []
     for job, weight in enumerate(horizon.weights):
         progress = [problem.add_variable(f"q{slot:03d}_{job:0{_WIDTH}d}", 0, 1) for slot in slots]
         for slot, q in enumerate(progress):
             shares = horizon.later[job] if slot else program.values[job]
-            _add(problem, [(q, 1.0), *((x, -shares[place]) for place, x in rows[slot][job].items())], LpConstraintLE, 0)
+            _add(
+                problem,
+                [(q, 1.0), *((x, -shares[place]) for place, x in rows[slot][job].items())],
+                LpConstraintLE,
+                0,
+            )
             terms.append((q, weight * scale * horizon.gamma**slot))
         _add(problem, [(q, 1.0) for q in progress], LpConstraintLE, 1)
         if horizon.cost > 0:
-            terms += [(x, sign * horizon.cost * scale) for x, sign in _changes(problem, job, [rows[slot][job] for slot in slots], program.held[job])]
+            terms += [
+                (x, sign * horizon.cost * scale)
+                for x, sign in _changes(
+                    problem, job, [rows[slot][job] for slot in slots], program.held[job]
+                )
+            ]
     problem.setObjective(LpAffineExpression(terms))
     _constrain(problem, program, rows[0])
     anything = program._replace(optional=[True] * len(program.sizes), fifo=False, changes=-1)
@@ -241,10 +342,14 @@ def _horizon(horizon: Horizon) -> _Model:
     return _Model(problem, rows[0], scale)
 
 
-def _changes(problem: LpProblem, job: int, rows: Sequence[Row], held: int) -> list[tuple[LpVariable, float]]:
-    """Return terms that add up to minus the number of slots in which a job has a size that it did not have before.
+def _changes(
+    problem: LpProblem, job: int, rows: Sequence[Row], held: int
+) -> list[tuple[LpVariable, float]]:
+    """Return terms that add up to minus the number of slots in which a job has a size that it did
+    not have before.
 
-    Whoever has a size changes, unless it had that size in the slot before. An indicator of each size that stays is tighter than one of each change.
+    Whoever has a size changes, unless it had that size in the slot before. An indicator of each
+    size that stays is tighter than one of each change.
     """
     terms = [(x, -1.0) for place, x in rows[0].items() if place != held]
     for slot, (before, row) in enumerate(pairwise(rows), 1):
@@ -256,21 +361,49 @@ def _changes(problem: LpProblem, job: int, rows: Sequence[Row], held: int) -> li
     return terms
 
 
-def _constrain(problem: LpProblem, program: Program, rows: Sequence[Row]) -> None:
+def _constrain(problem: LpProblem, program: SizeProgram, rows: Sequence[Row]) -> None:
     for row, may_skip in zip(rows, program.optional, strict=True):
-        _add(problem, [(x, 1.0) for x in row.values()], LpConstraintLE if may_skip else LpConstraintEQ, 1)
-    _add(problem, [(x, sizes[place]) for row, sizes in zip(rows, program.sizes, strict=True) for place, x in row.items()], LpConstraintLE, program.capacity)
+        _add(
+            problem,
+            [(x, 1.0) for x in row.values()],
+            LpConstraintLE if may_skip else LpConstraintEQ,
+            1,
+        )
+    _add(
+        problem,
+        [
+            (x, sizes[place])
+            for row, sizes in zip(rows, program.sizes, strict=True)
+            for place, x in row.items()
+        ],
+        LpConstraintLE,
+        program.capacity,
+    )
     if program.fifo:
         queue = [row for row, held in zip(rows, program.held, strict=True) if held < 0]
         for earlier, later in pairwise(queue):
-            _add(problem, [*((x, 1.0) for x in earlier.values()), *((x, -1.0) for x in later.values())], LpConstraintGE, 0)
+            _add(
+                problem,
+                [*((x, 1.0) for x in earlier.values()), *((x, -1.0) for x in later.values())],
+                LpConstraintGE,
+                0,
+            )
     if program.changes >= 0:
-        kept = [(row[held], 1.0) for row, held in zip(rows, program.held, strict=True) if held in row]
-        _add(problem, kept, LpConstraintGE, sum([held >= 0 for held in program.held]) - program.changes)
+        kept = [
+            (row[held], 1.0) for row, held in zip(rows, program.held, strict=True) if held in row
+        ]
+        _add(
+            problem,
+            kept,
+            LpConstraintGE,
+            sum([held >= 0 for held in program.held]) - program.changes,
+        )
 
 
 def _useful(sizes: Sequence[int], values: Sequence[float], held: int) -> list[int]:
-    """List the places of sizes that are better than every smaller one; what a job has is always one, because keeping it is no change."""
+    """List the places of sizes that are better than every smaller one; what a job has is always
+    one, because keeping it is no change.
+    """
     most, found = -inf, []
     for place in sorted(range(len(sizes)), key=lambda place: (sizes[place], -values[place], place)):
         if values[place] > most or place == held:
@@ -283,7 +416,9 @@ def _binary(problem: LpProblem, letter: str, job: int, place: int) -> LpVariable
     return problem.add_variable(f"{letter}_{job:0{_WIDTH}d}_{place:0{_WIDTH}d}", 0, 1, LpInteger)
 
 
-def _add(problem: LpProblem, terms: Sequence[tuple[LpVariable, float]], sense: int, bound: float) -> None:
+def _add(
+    problem: LpProblem, terms: Sequence[tuple[LpVariable, float]], sense: int, bound: float
+) -> None:
     problem.addConstraint(LpConstraint(LpAffineExpression(terms), sense, rhs=bound))
 
 
@@ -300,29 +435,47 @@ class _Solver(NamedTuple):
 
 
 def _highs(gap: float, ahead: bool, step: float) -> Any:
-    # Over one slot presolve takes longer than it saves, and the two heuristics go over all columns in vain; over several it pays. See benchmarks/elastic.py.
-    settings: dict[str, Any] = {"mip_feasibility_tolerance": _EXACT, "primal_feasibility_tolerance": _EXACT}
+    # Over one slot presolve takes longer than it saves, and the two heuristics go over all columns
+    # in vain; over several it pays. See benchmarks/elastic.py.
+    settings: dict[str, Any] = {
+        "mip_feasibility_tolerance": _EXACT,
+        "primal_feasibility_tolerance": _EXACT,
+    }
     if not ahead:
-        settings |= {"presolve": "off", "mip_heuristic_run_feasibility_jump": False, "mip_heuristic_run_root_reduced_cost": False}
+        settings |= {
+            "presolve": "off",
+            "mip_heuristic_run_feasibility_jump": False,
+            "mip_heuristic_run_root_reduced_cost": False,
+        }
     return pulp.HiGHS(msg=False, threads=1, gapRel=gap, gapAbs=step / 2, **settings)
 
 
 def _cbc(gap: float, ahead: bool = False, step: float = 0.0) -> Any:
     del ahead
-    # PULP_CBC_CMD itself is deprecated, not the binary that it ships; without that one a `cbc` on the path serves.
-    asked: dict[str, Any] = {"msg": False, "gapRel": gap, "gapAbs": step / 2, "options": [f"integerT {_EXACT}", f"primalT {_EXACT}"]}
+    # PULP_CBC_CMD itself is deprecated, not the binary that it ships; without that one a `cbc` on
+    # the path serves.
+    asked: dict[str, Any] = {
+        "msg": False,
+        "gapRel": gap,
+        "gapAbs": step / 2,
+        "options": [f"integerT {_EXACT}", f"primalT {_EXACT}"],
+    }
     bundled = pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, **asked)
     return bundled if bundled.available() else pulp.COIN_CMD(**asked)
 
 
 def _gap_of_highs(problem: LpProblem, gap: float) -> float:
     del gap
-    return float(problem.solverModel.getInfo().mip_gap) if problem.isMIP() else 0.0  # of a program without jobs it reports an infinite one
+    return (
+        float(problem.solverModel.getInfo().mip_gap) if problem.isMIP() else 0.0
+    )  # of a program without jobs it reports an infinite one
 
 
 SOLVERS: Final = {
     "highs": _Solver("HiGHS", "HiGHS is not installed (package highspy)", _highs, _gap_of_highs),
-    "cbc": _Solver("CBC", "The CBC that PuLP brings along cannot be run here", _cbc, lambda _, gap: gap),
+    "cbc": _Solver(
+        "CBC", "The CBC that PuLP brings along cannot be run here", _cbc, lambda _, gap: gap
+    ),
 }
 
 
@@ -333,14 +486,16 @@ def available(name: str) -> bool:
 
 @dataclass
 class Solvers:
-    """The solvers that may be used, the wanted one first; another takes over where it is missing or fails, and `remarks` says so.
+    """The solvers that may be used, the wanted one first; another takes over where it is missing or
+    fails, and `remarks` says so.
 
     Parameters
     ----------
     wanted : str
         Key of `SOLVERS`.
     gap : float
-        Relative gap at which a solver may stop. There is no time limit: results must not depend on the speed of a machine.
+        Relative gap at which a solver may stop. There is no time limit: results must not depend on
+        the speed of a machine.
 
     Raises
     ------
@@ -356,17 +511,32 @@ class Solvers:
 
     def __post_init__(self) -> None:
         """Look which solvers are there."""
-        self._there = [name for name in sorted(SOLVERS, key=lambda name: name != self.wanted) if available(name)]
+        self._there = [
+            name
+            for name in sorted(SOLVERS, key=lambda name: name != self.wanted)
+            if available(name)
+        ]
         if not self._there:
-            raise ParameterError("Neither HiGHS (package highspy) nor the CBC of PuLP can be run here: install highspy, or use the exact solver dp.")
+            raise ParameterError(
+                "Neither HiGHS (package highspy) nor the CBC of PuLP can be run here: install"
+                " highspy, or use the exact solver dp."
+            )
 
     @property
     def _way_out(self) -> str:
-        other = "choose solver=dp (which keeps no fifo_admission, no max_changes and looks ahead over one period)"
-        return f"{other[0].upper()}{other[1:]}." if "highs" in self._there else f"Install highspy, or {other}."
+        other = (
+            "choose solver=dp (which keeps no fifo_admission, no max_changes and looks ahead over"
+            " one period)"
+        )
+        return (
+            f"{other[0].upper()}{other[1:]}."
+            if "highs" in self._there
+            else f"Install highspy, or {other}."
+        )
 
     def solve(self, problem: LpProblem, step: float = 0.0, *, ahead: bool) -> tuple[str, float]:
-        """Solve a problem and return who did it and the gap proven; with a step, of which the objective is a multiple, to the optimum.
+        """Solve a problem and return who did it and the gap proven; with a step, of which the
+        objective is a multiple, to the optimum.
 
         Raises
         ------
@@ -382,7 +552,9 @@ class Solvers:
                 reasons.append(f"{SOLVERS[name].title}: {error}")
             else:
                 if (status, problem.sol_status) == (pulp.LpStatusOptimal, pulp.LpSolutionOptimal):
-                    return SOLVERS[name].title, 0.0 if step else SOLVERS[name].gap(problem, self.gap)
+                    return SOLVERS[name].title, (
+                        0.0 if step else SOLVERS[name].gap(problem, self.gap)
+                    )
                 reasons.append(f"{SOLVERS[name].title}: {pulp.LpStatus[status].lower()}")
             self._failed[name] = self._failed.get(name, 0) + 1
         size = f"{problem.numVariables():,} variable{'s' if problem.numVariables() > 1 else ''}"
@@ -390,10 +562,17 @@ class Solvers:
         raise SolverError(f"{said}; the run was stopped. {self._way_out}")
 
     def remarks(self) -> tuple[str, ...]:
-        """Say in sentences what the user should know: who is missing, and who failed how often."""
+        """Return sentences for the user: which solvers are missing, and how often each failed."""
         first = self._there[0]
-        said = [f"{SOLVERS[self.wanted].lack}, so {SOLVERS[first].title} solves the programs."] if first != self.wanted else []
+        said = (
+            [f"{SOLVERS[self.wanted].lack}, so {SOLVERS[first].title} solves the programs."]
+            if first != self.wanted
+            else []
+        )
         for name, times in self._failed.items():
             other = [SOLVERS[it].title for it in self._there if it != name]
-            said.append(f"{SOLVERS[name].title} failed on {times:,} of {self._asked:,} programs{f', which {other[0]} solved instead' if other else ''}.")
+            said.append(
+                f"{SOLVERS[name].title} failed on {times:,} of {self._asked:,}"
+                f" programs{f', which {other[0]} solved instead' if other else ''}."
+            )
         return tuple(said)

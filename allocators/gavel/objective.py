@@ -1,4 +1,6 @@
-"""What an objective of Gavel is asked for at one instant, and the shares of time that it answers with."""
+"""What an objective of Gavel is asked for at one instant, and the shares of time that it answers
+with.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,17 @@ from typing import Final
 import numpy as np
 
 from allocators.gavel.rounds import Roster
-from allocators.timeshare.fluid import Standing
+from allocators.timeshare.fluid import JobsSnapshot
 from allocators.timeshare.matching import WAITS, allox, fifo, fifo_any, whole
-from allocators.timeshare.problem import Hint, NoSharesError, Problem, Shares, agnostic, isolated_rates, per_job
+from allocators.timeshare.problem import (
+    Hint,
+    NoSharesError,
+    Problem,
+    Shares,
+    agnostic,
+    isolated_rates,
+    per_job,
+)
 from allocators.timeshare.published import PUBLISHED
 from allocators.timeshare.shares import OBJECTIVES
 from allocators.timeshare.water import Entities, water_filling
@@ -24,12 +34,17 @@ LOOKS_AT_RATES: Final = COUNTS_WORK | {"max_sum_throughput", "cost"}
 EQUAL: Final = frozenset({"isolated", "gandiva"})
 """Objectives that part the cluster equally, whatever the rates."""
 FASTEST: Final = 0
-GANGS: Final = "AlloX matches jobs of one GPU; here larger ones come first, in order of arrival, each on the fastest type with room."
+GANGS: Final = (
+    "AlloX matches jobs of one GPU; here larger ones come first, in order of arrival, each on the"
+    " fastest type with room."
+)
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """The parameters of `allocators.gavel.policy.Gavel` that say what the shares are chosen for; see there."""
+class ObjectiveSpec:
+    """The parameters of `allocators.gavel.policy.Gavel` that say what the shares are chosen for;
+    see there.
+    """
 
     objective: str
     aware: bool
@@ -40,7 +55,7 @@ class Wishes:
 
     @property
     def looks(self) -> bool:
-        """Whether rates are looked at, and not only where jobs can run."""
+        """Whether rates matter, and not only where jobs can run."""
         return self.objective in LOOKS_AT_RATES if not self.aware else self.objective not in EQUAL
 
     @property
@@ -48,12 +63,14 @@ class Wishes:
         """Column of the trace that says who owns a job; empty where that does not matter."""
         return self.owner if self.objective == "water_filling" and self.owner != "none" else ""
 
-    def shares(self, standing: Standing, roster: Roster, rng: np.random.Generator, hint: Hint | None) -> Shares:
+    def shares(
+        self, snapshot: JobsSnapshot, roster: Roster, rng: np.random.Generator, hint: Hint | None
+    ) -> Shares:
         """Return the shares of time of all jobs.
 
         Parameters
         ----------
-        standing : Standing
+        snapshot : JobsSnapshot
             Jobs and GPUs.
         roster : Roster
             The same jobs; what finish-time fairness remembers of them is brought up to date.
@@ -68,39 +85,53 @@ class Wishes:
             If no shares could be found.
         """
         try:
-            return self._shares(standing, roster, rng, hint)
+            return self._shares(snapshot, roster, rng, hint)
         except NoSharesError as error:
             raise ContractError(str(error)) from error
 
-    def _shares(self, standing: Standing, roster: Roster, rng: np.random.Generator, hint: Hint | None) -> Shares:
-        problem = self._problem(standing)._replace(hint=hint)
+    def _shares(
+        self, snapshot: JobsSnapshot, roster: Roster, rng: np.random.Generator, hint: Hint | None
+    ) -> Shares:
+        problem = self._problem(snapshot)._replace(hint=hint)
         if self.objective == "finish_time_fairness":
             problem = _remember(roster, problem)
         special = _SPECIAL.get(self.objective)
         if special:
-            return special(self, standing, roster, problem, rng)
+            return special(self, snapshot, roster, problem, rng)
         if self.faithful and self.objective in PUBLISHED:
             return PUBLISHED[self.objective](problem)
         return OBJECTIVES["isolated" if self.objective in EQUAL else self.objective](problem)
 
-    def _problem(self, standing: Standing) -> Problem:
-        here = standing.gangs[:, None] <= standing.gpus
-        rates = standing.rates * here
+    def _problem(self, snapshot: JobsSnapshot) -> Problem:
+        here = snapshot.gangs[:, None] <= snapshot.gpus
+        rates = snapshot.rates * here
         if not self.aware:
             seen = agnostic(rates, FASTEST if self.objective in LOOKS_AT_RATES else None)
             rates = seen * (here if self.faithful else rates > 0)
-        weights = np.where(standing.priority > 0, standing.priority, 1.0)
-        return Problem(rates, standing.gangs, standing.gpus, weights, standing.left, standing.age_s, 0.0, standing.due_s, prices(standing.prices))
+        weights = np.where(snapshot.priority > 0, snapshot.priority, 1.0)
+        return Problem(
+            rates,
+            snapshot.gangs,
+            snapshot.gpus,
+            weights,
+            snapshot.left,
+            snapshot.age_s,
+            0.0,
+            snapshot.due_s,
+            prices(snapshot.prices),
+        )
 
 
-def standing_of(view: View, wishes: Wishes, roster: Roster, columns: Sequence[int], gpus: Sequence[int]) -> Standing:
-    """Return how the jobs of a roster stand now, with what the wishes look at.
+def snapshot_of(
+    view: View, spec: ObjectiveSpec, roster: Roster, columns: Sequence[int], gpus: Sequence[int]
+) -> JobsSnapshot:
+    """Return the present state of the jobs of a roster, with the columns that the objective reads.
 
     Parameters
     ----------
     view : View
         The instant.
-    wishes : Wishes
+    spec : ObjectiveSpec
         What is asked for.
     roster : Roster
         The jobs.
@@ -109,8 +140,8 @@ def standing_of(view: View, wishes: Wishes, roster: Roster, columns: Sequence[in
     gpus : sequence of int
         GPUs of each type.
     """
-    ids, owner = roster.ids, wishes.owner_column
-    return Standing(
+    ids, owner = roster.ids, spec.owner_column
+    return JobsSnapshot(
         ids,
         roster.gangs,
         roster.rates,
@@ -118,8 +149,8 @@ def standing_of(view: View, wishes: Wishes, roster: Roster, columns: Sequence[in
         np.array([view.cluster.types[at].price_per_gpu_hour for at in columns]),
         column(view, "priority", ids),
         view.now_s - column(view, "arrival_s", ids),
-        column(view, "remaining_work", ids) if wishes.objective in COUNTS_WORK else 1.0,
-        column(view, "deadline_s", ids) - view.now_s if wishes.objective == "cost_slo" else np.inf,
+        column(view, "remaining_work", ids) if spec.objective in COUNTS_WORK else 1.0,
+        column(view, "deadline_s", ids) - view.now_s if spec.objective == "cost_slo" else np.inf,
         column(view, owner, ids).astype(np.int64) if owner else None,
         len(view.names(owner)) if owner else 1,
     )
@@ -132,13 +163,19 @@ def column(view: View, name: str, ids: Ints) -> Floats:
 
 
 def prices(asked: Floats) -> Floats:
-    """Return USD per GPU and hour above 0: a type without a price is as cheap as the cheapest that has one, and all cost the same if none has."""
+    """Return USD per GPU and hour above 0: a type without a price is as cheap as the cheapest that
+    has one, and all cost the same if none has.
+    """
     return np.where(asked > 0, asked, asked[asked > 0].min() if (asked > 0).any() else 1.0)
 
 
 def _remember(roster: Roster, problem: Problem) -> Problem:
     done = np.maximum(roster.left - problem.left, 0.0)
-    roster.fair_s += np.where(roster.counted & (roster.fair_rate > 0), done / np.where(roster.fair_rate > 0, roster.fair_rate, 1.0), 0.0)
+    roster.fair_s += np.where(
+        roster.counted & (roster.fair_rate > 0),
+        done / np.where(roster.fair_rate > 0, roster.fair_rate, 1.0),
+        0.0,
+    )
     roster.left = np.array(problem.left)
     roster.fair_rate = isolated_rates(problem)
     return problem._replace(isolated_s=roster.fair_s.copy())
@@ -148,20 +185,35 @@ def _held(roster: Roster) -> Ints:
     return np.where(roster.share.max(axis=1, initial=0.0) > 0, roster.share.argmax(axis=1), WAITS)
 
 
-def _first_come(wishes: Wishes, standing: Standing, roster: Roster, problem: Problem, rng: np.random.Generator) -> Shares:
-    if wishes.aware:
+def _first_come(
+    spec: ObjectiveSpec,
+    snapshot: JobsSnapshot,
+    roster: Roster,
+    problem: Problem,
+    rng: np.random.Generator,
+) -> Shares:
+    if spec.aware:
         return fifo(problem)
-    known = problem._replace(rates=standing.rates * (standing.gangs[:, None] <= standing.gpus))
+    known = problem._replace(rates=snapshot.rates * (snapshot.gangs[:, None] <= snapshot.gpus))
     return Shares(whole(fifo_any(known, _held(roster), rng), len(problem.devices)))
 
 
-def _matched(wishes: Wishes, standing: Standing, roster: Roster, problem: Problem, rng: np.random.Generator) -> Shares:
-    # Larger jobs, which the method does not know, go first: in order of arrival each on the fastest type with room. Who has a type keeps it.
-    del wishes, standing, rng
+def _matched(
+    spec: ObjectiveSpec,
+    snapshot: JobsSnapshot,
+    roster: Roster,
+    problem: Problem,
+    rng: np.random.Generator,
+) -> Shares:
+    # Larger jobs, which the method does not know, go first: in order of arrival each on the fastest
+    # type with room. Who has a type keeps it.
+    del spec, snapshot, rng
     held, one = _held(roster), roster.gangs == 1
     if one.all():
         return Shares(whole(allox(problem, held), len(problem.devices)))
-    taken = np.bincount(held[held != WAITS], roster.gangs[held != WAITS], len(problem.devices)).astype(np.int64)
+    taken = np.bincount(
+        held[held != WAITS], roster.gangs[held != WAITS], len(problem.devices)
+    ).astype(np.int64)
     free = np.maximum(problem.devices - taken, 0)
     large = np.flatnonzero(~one & (held == WAITS))
     x = whole(held, len(free))
@@ -176,19 +228,40 @@ def _part(problem: Problem, jobs: Ints, devices: Ints) -> Problem:
     def of(values: Floats | float) -> Floats:
         return per_job(problem, values)[jobs]
 
-    return problem._replace(rates=problem.rates[jobs], gangs=problem.gangs[jobs], devices=devices, left=of(problem.left), age_s=of(problem.age_s))
+    return problem._replace(
+        rates=problem.rates[jobs],
+        gangs=problem.gangs[jobs],
+        devices=devices,
+        left=of(problem.left),
+        age_s=of(problem.age_s),
+    )
 
 
-def _poured(wishes: Wishes, standing: Standing, roster: Roster, problem: Problem, rng: np.random.Generator) -> Shares:
+def _water_filling(
+    spec: ObjectiveSpec,
+    snapshot: JobsSnapshot,
+    roster: Roster,
+    problem: Problem,
+    rng: np.random.Generator,
+) -> Shares:
     del roster, rng
-    if standing.owner is None:
+    if snapshot.owner is None:
         return water_filling(problem)
-    weights = np.array([*wishes.owner_weights, *[wishes.owner_weights[-1]] * standing.owners][: standing.owners])
-    return water_filling(problem, Entities(standing.owner, weights, np.full(standing.owners, wishes.within == "fifo")))
+    weights = np.array(
+        [*spec.owner_weights, *[spec.owner_weights[-1]] * snapshot.owners][: snapshot.owners]
+    )
+    return water_filling(
+        problem,
+        Entities(snapshot.owner, weights, np.full(snapshot.owners, spec.within == "fifo")),
+    )
 
 
-_SPECIAL: Final[Mapping[str, Callable[[Wishes, Standing, Roster, Problem, np.random.Generator], Shares]]] = {
+_SPECIAL: Final[
+    Mapping[
+        str, Callable[[ObjectiveSpec, JobsSnapshot, Roster, Problem, np.random.Generator], Shares]
+    ]
+] = {
     "fifo": _first_come,
     "allox": _matched,
-    "water_filling": _poured,
+    "water_filling": _water_filling,
 }

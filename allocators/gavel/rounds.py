@@ -1,4 +1,6 @@
-"""GPU types as columns, what the jobs hold on them at the end of a round, and the changes of grants that the next round takes."""
+"""GPU types as columns, what the jobs hold on them at the end of a round, and the changes of grants
+that the next round takes.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,15 @@ from sim.contract import Demand, Floats, Gang, Grant, Ints, JobId, Part, Shape, 
 
 Bools = NDArray[np.bool_]
 Lane = tuple[Ints, Floats]
-"""Who may win on a type: places in the roster, and shares of time there; who is owed more comes first."""
+"""Who may win on a type: places in the roster, and shares of time there; who is owed more comes
+first.
+"""
 NONE: Final = -1
 """In place of a type: the job holds, or wins, no whole gang on one type."""
 
 
-class Contest:
-    """Who would run where in the next rounds: on each type those that are furthest behind what they shall have.
+class DeficitRanking:
+    """Ranks jobs on each type by how far they are behind their share of time.
 
     Parameters
     ----------
@@ -31,17 +35,22 @@ class Contest:
 
     Notes
     -----
-    On each type jobs are ranked by share of time over time received since the shares were computed, then by what was owed to them before, then by share, then
-    by id. Upstream divides by the job's part of the time received by all jobs on the type [1]_; that sum is common to a type and does not change the order.
+    On each type jobs are ranked by share of time over time received since the shares were computed,
+    then by what was owed to them before, then by share, then by id. Upstream divides by the job's
+    part of the time received by all jobs on the type [1]_; that sum is common to a type and does
+    not change the order.
 
     References
     ----------
-    .. [1] stanford-futuredata/gavel, scheduler/scheduler.py, ``_update_priorities`` and ``_schedule_jobs_on_workers_helper``.
+    .. [1] stanford-futuredata/gavel, scheduler/scheduler.py, ``_update_priorities`` and
+    ``_schedule_jobs_on_workers_helper``.
     """
 
     def __init__(self, roster: Roster, can: Bools) -> None:
         self._gangs = roster.gangs
-        self._lanes = [_lane(roster, np.flatnonzero(can[:, kind]), kind) for kind in range(can.shape[1])]
+        self._lanes = [
+            _lane(roster, np.flatnonzero(can[:, kind]), kind) for kind in range(can.shape[1])
+        ]
 
     def winners(self, time_s: Floats, order: Iterable[int], left: Sequence[int]) -> Ints:
         """Return the type on which each job wins a place, -1 for none.
@@ -59,10 +68,16 @@ class Contest:
         for kind in order:
             if left[kind] > 0 and others < len(won):
                 lane, received_s = self._lanes[kind], time_s[:, kind]
-                # Sorting thousands for the sake of a few is the cost of a round; only if those at the top leave GPUs over, are the others looked at.
+                # Sorting thousands for the sake of a few is the cost of a round; only if those at
+                # the top leave GPUs over, are the others looked at.
                 enough = 2 * left[kind] + 32 + others
                 few = len(lane[0]) <= 2 * enough
-                found, over = self._best(lane if few else _furthest_behind(lane, received_s, enough), received_s, won, left[kind])
+                found, over = self._best(
+                    lane if few else _furthest_behind(lane, received_s, enough),
+                    received_s,
+                    won,
+                    left[kind],
+                )
                 if over and not few:
                     found, _ = self._best(lane, received_s, won, left[kind])
                 won[found] = kind
@@ -89,14 +104,15 @@ class Contest:
 
 
 def _lane(roster: Roster, places: Ints, kind: int) -> Lane:
-    # What breaks ties stays the same from round to round, so only the priorities are sorted in each.
+    # What breaks ties stays the same from round to round, so only the priorities are sorted in
+    # each.
     share = roster.share[places, kind]
     order = np.lexsort((-share, -roster.deficit_s[places, kind]))
     return places[order], share[order]
 
 
 def _furthest_behind(lane: Lane, received_s: Floats, count: int) -> Lane:
-    """Return at least so many of a lane, those that are furthest behind."""
+    """Return at least this many jobs of a lane, those furthest behind their shares."""
     places, share = lane
     behind = share / received_s.take(places)
     top = behind >= np.partition(behind, -count)[-count]
@@ -115,21 +131,24 @@ def _first_that_fit(ranked: Ints, sizes: list[int], left: int) -> tuple[Ints, in
 
 
 class Roster:
-    """What is remembered of every active GPU job: arrays in order of job id; types are columns, the fastest first.
+    """What is remembered of every active GPU job: arrays in order of job id; types are columns, the
+    fastest first.
 
     Attributes
     ----------
     ids, gangs : arrays of shape (jobs,)
         Jobs, and the GPUs that they ask for.
     rates : array of shape (jobs, types)
-        Believed work per second of the complete gang, or 1 if rates are not looked at; 0 where it cannot run.
+        Estimated work per second of the complete gang, or 1 if rates are not looked at; 0 where it
+        cannot run.
     time_s, deficit_s, share : arrays of shape (jobs, types)
-        Seconds received since the shares were computed (and half a round), seconds owed before that, and the shares.
+        Seconds received since the shares were computed (and half a round), seconds owed before
+        that, and the shares.
     counted : array of shape (jobs,)
         Whether the job was there when the shares were computed.
     left, fair_rate, fair_s : arrays of shape (jobs,)
-        Work left when the shares were computed, work per second on a fair part of the cluster as it was then, seconds that the work done before would have
-        taken so.
+        Work left when the shares were computed, work per second on a fair part of the cluster as it
+        was then, seconds that the work done before would have taken so.
     """
 
     def __init__(self, types: int, head_start_s: float) -> None:
@@ -137,21 +156,33 @@ class Roster:
         self.ids: Ints = np.zeros(0, np.int64)
         self.gangs: Ints = np.zeros(0, np.int64)
         self.counted: Bools = np.zeros(0, np.bool_)
-        self.rates, self.time_s, self.deficit_s, self.share = (np.zeros((0, types)) for _ in range(4))
+        self.rates, self.time_s, self.deficit_s, self.share = (
+            np.zeros((0, types)) for _ in range(4)
+        )
         self.left, self.fair_rate, self.fair_s = (np.zeros(0) for _ in range(3))
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def align(self, ids: Ints) -> Ints:
-        """Forget who is gone and make room for who is new; return the places of the new ones, whose gangs and rates are still to be filled in."""
+        """Remove jobs that are gone and add new ones; return the rows of the new ones, whose gangs
+        and rates are still to be filled in.
+        """
         before = self.ids
         if len(ids) == len(before) and bool((ids == before).all()):
             return ids[:0]
         at = np.searchsorted(before, ids)
         at[at == len(before)] = 0
         new: Ints = np.flatnonzero(before[at] != ids) if len(before) else np.arange(len(ids))
-        for name, fill in (("gangs", 0), ("counted", False), ("left", 0.0), ("fair_rate", 0.0), ("fair_s", 0.0), ("rates", 0.0), *self._by_type()):
+        for name, fill in (
+            ("gangs", 0),
+            ("counted", False),
+            ("left", 0.0),
+            ("fair_rate", 0.0),
+            ("fair_s", 0.0),
+            ("rates", 0.0),
+            *self._by_type(),
+        ):
             setattr(self, name, _carried(getattr(self, name), at, new, fill))
         self.ids = ids
         return new
@@ -160,7 +191,7 @@ class Roster:
         return ("time_s", self._head_start_s), ("deficit_s", 0.0), ("share", 0.0)
 
     def reset(self, share: Floats, since_s: float) -> None:
-        """Take new shares: what is owed under the old ones is noted, and counting begins anew.
+        """Take new shares: note what is owed under the old ones, and restart the counts.
 
         Parameters
         ----------
@@ -208,9 +239,14 @@ class Kinds:
         for pool in pools:
             for node in pool.nodes:
                 self._column_of_node[node] = self._column.get(pool.type_at, NONE)
-        self.widest = [max([pool.gpus_per_node for pool in pools if pool.type_at == at]) for at in self.types]
+        self.widest = [
+            max([pool.gpus_per_node for pool in pools if pool.type_at == at]) for at in self.types
+        ]
         nodes = view.cluster.nodes
-        self.racks = [len({nodes[node].rack for pool in pools if pool.type_at == at for node in pool.nodes}) for at in self.types]
+        self.racks = [
+            len({nodes[node].rack for pool in pools if pool.type_at == at for node in pool.nodes})
+            for at in self.types
+        ]
         self._ways: dict[int, dict[int, tuple[int, ...]]] = {}
         self._seen: dict[int, tuple[Grant, Demand, int]] = {}
         self.pools: list[tuple[int, ...]] = [() for _ in self.types]
@@ -220,15 +256,19 @@ class Kinds:
         return len(self.types)
 
     def ways(self, view: View, demand: Demand) -> Mapping[int, tuple[int, ...]]:
-        """Return the pools of each type, by column, on which a demand could be placed if they were empty.
+        """Return the pools of each type, by column, on which a demand could be placed if they were
+        empty.
 
-        What it learns on the way: `pools`, all that may be used, and `by_count`, whether counting free GPUs is all that placing takes.
+        What it learns on the way: `pools`, all that may be used, and `by_count`, whether counting
+        free GPUs is all that placing takes.
         """
-        known = self._ways.get(id(demand))
+        known = self._ways.get(demand.key)
         if known is None:
             found = self._place.ways(view, demand)
-            known = {self._column[view.room.pools[pools[0]].type_at]: pools for pools in found.groups}
-            self._ways[id(demand)] = known
+            known = {
+                self._column[view.room.pools[pools[0]].type_at]: pools for pools in found.groups
+            }
+            self._ways[demand.key] = known
             for column, pools in known.items():
                 if self.pools[column] not in ((), pools):
                     self.by_count = False
@@ -253,24 +293,34 @@ class Kinds:
         return held
 
     def column(self, grant: Grant, demand: Demand) -> int:
-        """Return the type on which a grant holds exactly one whole gang; -1 if it holds anything else."""
-        known = self._seen.get(id(grant))
+        """Return the type on which a grant holds exactly one whole gang; -1 if it holds anything
+        else.
+        """
+        known = self._seen.get(grant.key)
         if known is None or known[0] is not grant or known[1] is not demand:
             if len(self._seen) > _MOST_SEEN:
                 self._seen.clear()
-            known = self._seen[id(grant)] = grant, demand, self._whole(grant, demand)
+            known = self._seen[grant.key] = grant, demand, self._whole(grant, demand)
         return known[2]
 
     def _whole(self, grant: Grant, demand: Demand) -> int:
         workers, servers = grant.gangs[0]
         size = (sum(workers.count), workers.gpus, workers.cpus, workers.mem_gb)
-        if len(grant.gangs) > 1 or (servers is None) != (demand.servers is None) or size != (demand.replicas, demand.gpus, demand.cpus, demand.mem_gb):
+        if (
+            len(grant.gangs) > 1
+            or (servers is None) != (demand.servers is None)
+            or size != (demand.replicas, demand.gpus, demand.cpus, demand.mem_gb)
+        ):
             return NONE
-        columns = {self._column_of_node[node] if node < len(self._column_of_node) else NONE for node in workers.nodes}
+        columns = {
+            self._column_of_node[node] if node < len(self._column_of_node) else NONE
+            for node in workers.nodes
+        }
         return columns.pop() if len(columns) == 1 else NONE
 
     def rates(self, view: View, ids: Ints, gangs: Ints, *, look: bool) -> Floats:
-        """Return the believed work per second of complete gangs on each type, or, without a look at it, 1; 0 where a gang cannot run.
+        """Return the estimated work per second of complete gangs on each type, or 1 if speeds do
+        not matter; 0 where a gang cannot run.
 
         Returns
         -------
@@ -282,16 +332,23 @@ class Kinds:
         if not look:
             return can
         sizes, which = np.unique(gangs, return_inverse=True)
-        shapes = [self._shape(size, column) for size in sizes.tolist() for column in range(len(self.types))]
-        all_sizes = view.belief.rates(ids, shapes).reshape(len(ids), len(sizes), len(self.types))
+        shapes = [
+            self._shape(size, column)
+            for size in sizes.tolist()
+            for column in range(len(self.types))
+        ]
+        all_sizes = view.estimates.rates(ids, shapes).reshape(len(ids), len(sizes), len(self.types))
         return can * np.nan_to_num(all_sizes[np.arange(len(ids)), which])
 
     def _shape(self, gpus: int, column: int) -> Shape:
         at = self.types[column]
-        return Shape(tuple([gpus if kind == at else 0 for kind in range(self._all_types)]), -(-gpus // self.widest[column]))
+        return Shape(
+            tuple([gpus if kind == at else 0 for kind in range(self._all_types)]),
+            -(-gpus // self.widest[column]),
+        )
 
 
-class Seats:
+class RoundPlacement:
     """Who holds what at the end of a round, and who will at the beginning of the next.
 
     Parameters
@@ -321,7 +378,9 @@ class Seats:
         self._held: dict[int, Grant] = {}
         self._spread: dict[tuple[tuple[int, ...], int], Grant] = {}
         self._left: list[int] = []
-        self._odd: list[int] = []  # places of those that hold something else than a whole gang on one type
+        self._odd: list[
+            int
+        ] = []  # places of those that hold something else than a whole gang on one type
         self._some_stay = False
         self.on: Ints = np.zeros(0, np.int64)
         self.ran: Ints = np.zeros(0, np.int64)
@@ -331,11 +390,13 @@ class Seats:
 
     @property
     def runs(self) -> bool:
-        """Whether anybody holds GPUs once the last changes are made."""
+        """Whether any job holds GPUs after the last changes."""
         return bool(self._held)
 
     def still(self, view: View, aside: Aside) -> bool:
-        """Tell whether everybody holds what the last changes gave and may be stopped; a plan that was long on its way may have been void."""
+        """Tell whether all jobs hold what the last changes gave and may be stopped; a plan that
+        took time may have become void.
+        """
         grants, ids = view.grants, self._ids
         if self._some_stay or len(grants) != len(self._held) + aside.running:
             return False
@@ -352,7 +413,9 @@ class Seats:
         self.fixed = np.zeros(len(roster), np.bool_)
         self._some_stay = not view.active.preemptible.all()
         if self._some_stay:
-            self.fixed[at] = ~view.running.preemptible[np.searchsorted(view.running.ids, roster.ids[at])]
+            self.fixed[at] = ~view.running.preemptible[
+                np.searchsorted(view.running.ids, roster.ids[at])
+            ]
         self._count(view, roster.gangs)
 
     def _count(self, view: View, gangs: Ints) -> None:
@@ -360,7 +423,11 @@ class Seats:
         free, kinds = np.array(self._kinds.free(view)), len(self._kinds)
         held = np.bincount(self.ran_on, gangs[self.ran], kinds)
         kept = np.bincount(self.ran_on, gangs[self.ran] * self.fixed[self.ran], kinds)
-        self._odd = [place for place in self._held if self.on[place] < 0] if len(self.ran) < len(self._held) else []
+        self._odd = (
+            [place for place in self._held if self.on[place] < 0]
+            if len(self.ran) < len(self._held)
+            else []
+        )
         for place in self._odd:
             odd = np.array(self._kinds.held(self._held[place]))
             held += odd
@@ -372,7 +439,14 @@ class Seats:
         self.ran = (self.on >= 0).nonzero()[0]
         self.ran_on = self.on.take(self.ran)
 
-    def settle(self, view: View, roster: Roster, contest: Contest, order: Sequence[int], sits_out: Bools) -> dict[JobId, Grant | None]:
+    def settle(
+        self,
+        view: View,
+        roster: Roster,
+        ranking: DeficitRanking,
+        order: Sequence[int],
+        sits_out: Bools,
+    ) -> dict[JobId, Grant | None]:
         """Decide a round and return the changes of grants.
 
         Parameters
@@ -381,7 +455,7 @@ class Seats:
             The instant.
         roster : Roster
             The jobs, those of the last `look`.
-        contest : Contest
+        ranking : DeficitRanking
             Who would run where; without those that are fixed.
         order : sequence of int
             Types, in the order in which they are filled.
@@ -389,11 +463,13 @@ class Seats:
             Jobs that may win GPUs, but leave them idle.
         """
         if not self._kinds.by_count:
-            won, chosen = self._by_fit(view, roster, contest, order)
+            won, chosen = self._by_fit(view, roster, ranking, order)
             won[sits_out] = NONE
             leaving = self._leaving(self._moved(won))
-            return self._changed(won, leaving, {place: grant for place, grant in chosen.items() if won[place] >= 0})
-        won = contest.winners(roster.time_s, order, self._left)
+            return self._changed(
+                won, leaving, {place: grant for place, grant in chosen.items() if won[place] >= 0}
+            )
+        won = ranking.winners(roster.time_s, order, self._left)
         won[sits_out] = NONE
         moved = self._moved(won)
         if not len(moved) and not self._odd:
@@ -414,8 +490,12 @@ class Seats:
         whole: list[int] = moved[self.on.take(moved) >= 0].tolist()
         return whole + [place for place in self._odd if not self.fixed[place]]
 
-    def _placed(self, view: View, gangs: Ints, won: Ints, moved: Ints, leaving: list[int]) -> dict[int, Grant]:
-        """Find nodes for those that won a place on another type than the one that they are on; who stays on a type stays where it is."""
+    def _placed(
+        self, view: View, gangs: Ints, won: Ints, moved: Ints, leaving: list[int]
+    ) -> dict[int, Grant]:
+        """Return nodes for jobs that won a place on another type than their present one; jobs that
+        stay on a type keep their nodes.
+        """
         chosen: dict[int, Grant] = {}
         columns = won.take(moved)
         seeking = moved[columns >= 0]
@@ -424,30 +504,43 @@ class Seats:
         given, others = self._handed_on(view, leaving), []
         for place, column in zip(order.tolist(), won.take(order).tolist(), strict=True):
             demand = view.demand(self._ids[place])
-            seats = given.get((column, id(demand)))
-            if seats:
-                chosen[place] = seats.pop()
+            left_behind = given.get((column, demand.key))
+            if left_behind:
+                chosen[place] = left_behind.pop()
             else:
                 others.append((place, column, demand))
         return chosen | self._found(view, others, given) if others else chosen
 
     def _handed_on(self, view: View, leaving: list[int]) -> dict[tuple[int, int], list[Grant]]:
-        """Return, by type and demand, what those that leave hold where all nodes have one GPU: one is as good as another there. Free what others hold."""
+        """Return, by type and demand, the grants of leaving jobs on nodes of one GPU, which are
+        interchangeable. Free all other grants of leaving jobs.
+        """
         given: dict[tuple[int, int], list[Grant]] = {}
         for place in leaving:
             column = int(self.on[place])
             if column >= 0 and self._kinds.widest[column] == 1:
-                given.setdefault((column, id(view.demand(self._ids[place]))), []).append(self._held[place])
+                given.setdefault((column, view.demand(self._ids[place]).key), []).append(
+                    self._held[place]
+                )
             else:
                 view.room.give(self._held[place])
         return given
 
-    def _found(self, view: View, others: list[tuple[int, int, Demand]], given: Mapping[tuple[int, int], list[Grant]]) -> dict[int, Grant]:
-        """Find nodes for gangs that nobody left a place of their size: of what others left in the same rack, or elsewhere."""
+    def _found(
+        self,
+        view: View,
+        others: list[tuple[int, int, Demand]],
+        given: Mapping[tuple[int, int], list[Grant]],
+    ) -> dict[int, Grant]:
+        """Return nodes for gangs for which no grant of the same size became free: from nodes left
+        in the same rack, or elsewhere.
+        """
         chosen: dict[int, Grant] = {}
         left: dict[int, list[int]] = {}
-        for (column, _), seats in given.items():
-            left.setdefault(column, []).extend([node for grant in seats for node in grant.gangs[0].workers.nodes])
+        for (column, _), left_behind in given.items():
+            left.setdefault(column, []).extend(
+                [node for grant in left_behind for node in grant.gangs[0].workers.nodes]
+            )
         for place, column, demand in others:
             nodes = left.get(column, [])
             if self._kinds.racks[column] == 1 and len(nodes) >= demand.replicas:
@@ -463,17 +556,24 @@ class Seats:
         return chosen
 
     def _each_one(self, nodes: list[int], demand: Demand) -> Grant:
-        # The same few sets of nodes come again and again: the same object again costs nothing to build, check or add up.
-        key = tuple(sorted(nodes)), id(demand)
+        # The same few sets of nodes come again and again: the same object again costs nothing to
+        # build, check or add up.
+        key = tuple(sorted(nodes)), demand.key
         known = self._spread.get(key)
         if known is None:
             if len(self._spread) >= _MOST_SEEN:
                 self._spread.clear()
-            known = self._spread[key] = Grant((Gang(Part(key[0], (1,) * len(nodes), 1, demand.cpus, demand.mem_gb)),))
+            known = self._spread[key] = Grant(
+                (Gang(Part(key[0], (1,) * len(nodes), 1, demand.cpus, demand.mem_gb)),)
+            )
         return known
 
-    def _by_fit(self, view: View, roster: Roster, contest: Contest, order: Sequence[int]) -> tuple[Ints, dict[int, Grant]]:
-        """Decide where cores, memory or pools of their own matter: whoever wins is placed at once, and passed over if there is no room."""
+    def _by_fit(
+        self, view: View, roster: Roster, ranking: DeficitRanking, order: Sequence[int]
+    ) -> tuple[Ints, dict[int, Grant]]:
+        """Decide where cores, memory or separate pools matter: each winner is placed at once, and
+        skipped if there is no room.
+        """
         for place, grant in self._held.items():
             if not self.fixed[place]:
                 view.room.give(grant)
@@ -481,13 +581,13 @@ class Seats:
         chosen: dict[int, Grant] = {}
         for column in order:
             denied: set[int] = set()  # room only shrinks, so who asks for the same has none either
-            for place in contest.ranked(roster.time_s, column).tolist():
+            for place in ranking.ranked(roster.time_s, column).tolist():
                 demand = view.demand(self._ids[place])
-                if place in chosen or id(demand) in denied:
+                if place in chosen or demand.key in denied:
                     continue
                 found = self._seat(view, demand, place, column)
                 if found is None:
-                    denied.add(id(demand))
+                    denied.add(demand.key)
                 else:
                     chosen[place], won[place] = found, column
         return won, chosen
@@ -500,7 +600,9 @@ class Seats:
             return held
         return self._place.within(view, demand, pools)
 
-    def _changed(self, won: Ints, leaving: list[int], chosen: Mapping[int, Grant]) -> dict[JobId, Grant | None]:
+    def _changed(
+        self, won: Ints, leaving: list[int], chosen: Mapping[int, Grant]
+    ) -> dict[JobId, Grant | None]:
         """Return the changes, and remember what is held after them."""
         ids, held = self._ids, self._held
         changes: dict[JobId, Grant | None] = {}

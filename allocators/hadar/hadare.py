@@ -1,4 +1,6 @@
-"""HadarE: jobs are forked into copies that train at the same time on nodes of their own, so that no node is idle while there is a job."""
+"""HadarE: jobs are forked into copies that train at the same time on nodes of their own, so that no
+node is idle while there is a job.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +11,64 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allocators.hadar.rounds import Free, Jobs, Rounds, Sites, Spots, gang_of, greedily, shape, spots_of
+from allocators.hadar.rounds import (
+    Free,
+    FreeJobs,
+    RoundLoop,
+    Sites,
+    Spots,
+    gang_of,
+    greedily,
+    shape,
+    spots_of,
+)
+from allocators.placement import RUN_TIME
+from allocators.reasons import behind, next_decision, room
 from allocators.toolkit import USUAL_ROUND_S, round_param
-from sim.contract import Cadence, Card, Demand, Floats, Grant, Ints, JobId, Plan, View, param
+from sim.contract import (
+    Allocator,
+    Cadence,
+    Card,
+    Decided,
+    Demand,
+    Floats,
+    Grant,
+    Ints,
+    JobId,
+    Needs,
+    Plan,
+    Reason,
+    View,
+    param,
+)
 
 Copies = dict[JobId, list[Spots]]
-"""Job -> where each of its copies is: one node, or several for the only copy of a gang that no node can hold."""
+"""Job -> where each of its copies is: one node, or several for the only copy of a gang that no node
+can hold.
+"""
 
 
 class Speeds:
-    """Believed work per second of copies on one node, for all jobs of a round at once.
+    """Estimated work per second of copies on one node, for all jobs of a round at once.
 
     Parameters
     ----------
-    view, jobs : View, Jobs
+    view, jobs : View, FreeJobs
         The instant.
     sites : Sites
         Where demands may go.
     """
 
-    def __init__(self, view: View, jobs: Jobs, sites: Sites) -> None:
+    def __init__(self, view: View, jobs: FreeJobs, sites: Sites) -> None:
         self._view, self._jobs, self._types = view, jobs, len(view.cluster.types)
         self._known: dict[tuple[int, int], tuple[Floats, Ints]] = {}
         self._sites = sites
         self.demands = [view.demand(job) for job in jobs.ids.tolist()]
 
     def of(self, kind: int, gpus: int) -> tuple[Floats, Ints]:
-        """Return the speed and the size of a copy on so many GPUs of a type: the gang, or the largest part of it that the performance model knows."""
+        """Return the speed and the size of a copy on so many GPUs of a type: the gang, or the
+        largest part of it that the performance model knows.
+        """
         known = self._known.get((kind, gpus))
         if known is None:
             jobs = self._jobs
@@ -43,9 +76,14 @@ class Speeds:
             for gang in np.unique(jobs.gangs).tolist():
                 rows = np.flatnonzero(jobs.gangs == gang)
                 tried = [gang] if gang <= gpus else list(range(gpus, 0, -1))
-                rates = self._view.belief.rates(jobs.ids[rows], [shape(self._types, {kind: size}, 1) for size in tried])
+                rates = self._view.estimates.rates(
+                    jobs.ids[rows], [shape(self._types, {kind: size}, 1) for size in tried]
+                )
                 first = (rates > 0).argmax(axis=1)
-                speeds[rows], sizes[rows] = rates[np.arange(len(rows)), first], np.array(tried)[first]
+                speeds[rows], sizes[rows] = (
+                    rates[np.arange(len(rows)), first],
+                    np.array(tried)[first],
+                )
             known = self._known[kind, gpus] = speeds, sizes
         return known
 
@@ -54,11 +92,19 @@ class Speeds:
         verdicts: dict[int, list[tuple[int, int]]] = {}
         found = []
         for at, demand in enumerate(self.demands):
-            most = verdicts.get(id(demand))
+            most = verdicts.get(demand.key)
             if most is None:
-                most = [(kind, self._sites.most(self._view, demand, kind)) for kind in self._sites.nodes(self._view, demand)]
-                verdicts[id(demand)] = most
-            found.append(not any(fit >= demand.replicas or (fit and self.of(kind, fit * demand.gpus)[0][at] > 0) for kind, fit in most))
+                most = [
+                    (kind, self._sites.most(self._view, demand, kind))
+                    for kind in self._sites.nodes(self._view, demand)
+                ]
+                verdicts[demand.key] = most
+            found.append(
+                not any(
+                    fit >= demand.replicas or (fit and self.of(kind, fit * demand.gpus)[0][at] > 0)
+                    for kind, fit in most
+                )
+            )
         return found
 
 
@@ -82,7 +128,7 @@ class Deal:
 
     Parameters
     ----------
-    view, jobs, paces : View, Jobs, array of shape (jobs, types)
+    view, jobs, paces : View, FreeJobs, array of shape (jobs, types)
         The instant, and what complete gangs do on each type.
     free : Free
         What there is.
@@ -93,11 +139,15 @@ class Deal:
 
     Notes
     -----
-    On each node, until it is full: of the jobs that have no copy there, fit, and have fewer than the most copies, the one with the most time left at the speed
-    that it has been given so far; before them those that have none yet, the one with the most time left on its best type first; ties by job id.
+    On each node, until it is full: of the jobs that have no copy there, fit, and have fewer than
+    the most copies, the one with the most time left at the speed that it has been given so far;
+    before them those that have none yet, the one with the most time left on its best type first;
+    ties by job id.
     """
 
-    def __init__(self, view: View, jobs: Jobs, paces: Floats, free: Free, sites: Sites, forking: Forking) -> None:
+    def __init__(
+        self, view: View, jobs: FreeJobs, paces: Floats, free: Free, sites: Sites, forking: Forking
+    ) -> None:
         self._view, self._free, self._sites, self._fill = view, free, sites, forking.fill
         self._speeds = Speeds(view, jobs, sites)
         self._demands, self._ids = self._speeds.demands, jobs.ids.tolist()
@@ -107,7 +157,9 @@ class Deal:
         self._most = np.where(self._wide, 1, forking.max_copies or len(view.cluster.nodes))
         self._number = np.zeros(len(jobs.ids), np.int64)
         self._paces = paces
-        self._kinds = [view.cluster.type_index.get(node.gpu_type, -1) for node in view.cluster.nodes]
+        self._kinds = [
+            view.cluster.type_index.get(node.gpu_type, -1) for node in view.cluster.nodes
+        ]
         self._admit: dict[int, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
         self.copies: Copies = {}
 
@@ -126,12 +178,15 @@ class Deal:
         return self.copies
 
     def _nodes(self) -> Iterator[int]:
-        # The fastest type is the one on which the jobs run at the largest part of their best speed, on average.
+        # The fastest type is the one on which the jobs run at the largest part of their best speed,
+        # on average.
         share = (self._paces / self._paces.max(axis=1, keepdims=True)).mean(axis=0)
         there = [node for node, gpus in enumerate(self._free.gpus) if gpus]
         yield from sorted(there, key=lambda node: (-share[self._kinds[node]], node))
 
-    def _neediest(self, node: int, barred: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int | None:
+    def _neediest(
+        self, node: int, barred: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    ) -> int | None:
         kind = self._kinds[node]
         speed, _ = self._speeds.of(kind, self._free.gpus[node])
         runs = np.where(self._wide, self._paces[:, kind], speed) > 0
@@ -141,23 +196,46 @@ class Deal:
         first = can & (self._number == 0)
         if first.any():
             return int(np.where(first, self._alone_s, -inf).argmax())
-        return int(np.where(can, self._left / np.where(self._given > 0, self._given, 1.0), -inf).argmax())
+        return int(
+            np.where(can, self._left / np.where(self._given > 0, self._given, 1.0), -inf).argmax()
+        )
 
     def _admitted(self, node: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        pool = next(at for at, pool in enumerate(self._view.room.pools) if node in pool.nodes) if node not in self._admit else -1
+        pool = (
+            next(at for at, pool in enumerate(self._view.room.pools) if node in pool.nodes)
+            if node not in self._admit
+            else -1
+        )
         if pool >= 0:
             mask = np.array([pool in demand.pools for demand in self._demands], bool)
             self._admit |= dict.fromkeys(self._view.room.pools[pool].nodes, mask)
         return self._admit[node]
 
     def _spots(self, at: int, node: int) -> Spots:
-        """Return where a copy goes whose turn it is on a node; nothing if it has no room or, without `fill`, makes the job no faster."""
+        """Return where a copy goes whose turn it is on a node; nothing if it has no room or,
+        without `fill`, makes the job no faster.
+        """
         demand, kind = self._demands[at], self._kinds[node]
         fit = self._free.fit(node, demand)
         if self._wide[at]:
-            others = [(self._free.fit(other, demand), other) for other in self._sites.nodes(self._view, demand)[kind] if other != node]
-            return tuple(greedily([(fit, node), *sorted(others, key=lambda fit: (-fit[0], fit[1]))], demand.replicas)) if fit else ()
-        speeds, sizes = self._speeds.of(kind, fit * demand.gpus) if fit else (self._given, self._number)
+            others = [
+                (self._free.fit(other, demand), other)
+                for other in self._sites.nodes(self._view, demand)[kind]
+                if other != node
+            ]
+            return (
+                tuple(
+                    greedily(
+                        [(fit, node), *sorted(others, key=lambda fit: (-fit[0], fit[1]))],
+                        demand.replicas,
+                    )
+                )
+                if fit
+                else ()
+            )
+        speeds, sizes = (
+            self._speeds.of(kind, fit * demand.gpus) if fit else (self._given, self._number)
+        )
         if not fit or not speeds[at]:
             return ()
         spots = ((node, int(sizes[at]) // demand.gpus),)
@@ -165,12 +243,18 @@ class Deal:
 
     def _is_faster(self, at: int, spots: Spots) -> bool:
         job, demand = self._ids[at], self._demands[at]
-        before, after = (grant_of(demand, copies) for copies in (self.copies[job], [*self.copies[job], spots]))
-        return self._view.belief.rate(job, after) > self._view.belief.rate(job, before)
+        before, after = (
+            grant_of(demand, copies) for copies in (self.copies[job], [*self.copies[job], spots])
+        )
+        return self._view.estimates.rate(job, after) > self._view.estimates.rate(job, before)
 
     def _enter(self, at: int, spots: Spots) -> None:
         kind, demand = self._kinds[spots[0][0]], self._demands[at]
-        speed = self._paces[at, kind] if self._wide[at] else self._speeds.of(kind, self._free.fit(spots[0][0], demand) * demand.gpus)[0][at]
+        speed = (
+            self._paces[at, kind]
+            if self._wide[at]
+            else self._speeds.of(kind, self._free.fit(spots[0][0], demand) * demand.gpus)[0][at]
+        )
         self._free.take(demand, spots)
         self._given[at] += speed
         self._number[at] += 1
@@ -182,7 +266,9 @@ def grant_of(demand: Demand, copies: Sequence[Spots]) -> Grant:
     return Grant(tuple(gang_of(demand, spots) for spots in sorted(copies)))
 
 
-def kept_in_place(view: View, dealt: Copies, before: Mapping[JobId, Sequence[Spots]], free: Free) -> Copies:
+def kept_in_place(
+    view: View, dealt: Copies, before: Mapping[JobId, Sequence[Spots]], free: Free
+) -> Copies:
     """Exchange equal nodes so that as many copies as possible stay where they were.
 
     Parameters
@@ -207,102 +293,194 @@ def kept_in_place(view: View, dealt: Copies, before: Mapping[JobId, Sequence[Spo
                     gains[node, other] = gains.get((node, other), 0) + count
     moved: dict[int, int] = {}
     taken: set[int] = set()
-    for (node, other), _ in sorted(gains.items(), key=lambda gain: (-gain[1], gain[0][0] != gain[0][1], gain[0])):
+    for (node, other), _ in sorted(
+        gains.items(), key=lambda gain: (-gain[1], gain[0][0] != gain[0][1], gain[0])
+    ):
         if node not in moved and other not in taken:
             moved[node] = other
             taken.add(other)
-    used = sorted({node for copies in dealt.values() for spots in copies for node, _ in spots} - moved.keys())
+    used = sorted(
+        {node for copies in dealt.values() for spots in copies for node, _ in spots} - moved.keys()
+    )
     at_home = {node: node for node in used if node not in taken}
     moved, taken = moved | at_home, taken | at_home.keys()
     others: dict[tuple[int, int, float, float], list[int]] = {}
     for node in sorted(likes.keys() - taken, reverse=True):
         others.setdefault(likes[node], []).append(node)
     moved |= {node: others[likes[node]].pop() for node in used if node not in at_home}
-    return {job: [tuple((moved[node], count) for node, count in spots) for spots in copies] for job, copies in dealt.items()}
+    return {
+        job: [tuple((moved[node], count) for node, count in spots) for spots in copies]
+        for job, copies in dealt.items()
+    }
 
 
 def _alike(view: View, free: Free) -> dict[int, tuple[int, int, float, float]]:
     cpus, mem_gb = free.cpus or [inf] * len(free.gpus), free.mem_gb or [inf] * len(free.gpus)
-    return {node: (at, free.gpus[node], cpus[node], mem_gb[node]) for at, pool in enumerate(view.room.pools) for node in pool.nodes if free.gpus[node]}
+    return {
+        node: (at, free.gpus[node], cpus[node], mem_gb[node])
+        for at, pool in enumerate(view.room.pools)
+        for node in pool.nodes
+        if free.gpus[node]
+    }
 
 
 @dataclass
-class HadarE:
-    """Give out the nodes anew every round, the fastest first, each to the job with the most time left; a job may get several, with a copy on each.
+class HadarE(Allocator):
+    """Assign all nodes again every round, the fastest first, each to the job with the most
+    remaining time; a job may get several, with a copy on each.
 
     Notes
     -----
-    Our reading of [1]_, of which only the abstract was at hand. Every job may be forked into as many copies as there are nodes, a copy runs on one node, and
-    no two copies of a job on the same. Nodes are dealt out one by one: to the unfinished job with the largest remaining time, believed work left over the sum
-    of the speeds given to it so far, which is without end for a job that has none yet; so every job has a node before any has two. How the steps of a round
-    are split among copies and what joining them costs is the performance model's business: rates of copies add up, and every model takes off the time
-    for joining once a round (``consolidate_s``, ``round_s``) and what steps lose by being made apart (``efficiency``).
+    Our reading of [1]_, of which only the abstract was at hand. Every job may be forked into as
+    many copies as there are nodes, a copy runs on one node, and no two copies of a job on the same.
+    Nodes are dealt out one by one: to the unfinished job with the largest remaining time, estimated
+    work left over the sum of the speeds given to it so far, which is without end for a job that has
+    none yet; so every job has a node before any has two. How the steps of a round are split among
+    copies and what joining them costs is the performance model's business: rates of copies add up,
+    and every model takes off the time for joining once a round (``consolidate_s``, ``round_s``) and
+    what steps lose by being made apart (``efficiency``).
 
-    Ours: the fastest type is the one on which the jobs run at the largest part of their best speed on average; among jobs without a node the one with the
-    most time left on its best type goes first. On a node of several GPUs a copy takes as many as the job asks for, or the largest smaller number that the
-    performance model admits, and the rest goes on to the next job. A job that no node can hold runs as one copy on the fewest nodes of one type. Equal nodes
-    are exchanged so that copies stay where they are. Rounds as in Hadar: one after the other as long as something runs, then from the next arrival. CPU jobs
-    start when there is room and are never stopped.
+    Ours: the fastest type is the one on which the jobs run at the largest part of their best speed
+    on average; among jobs without a node the one with the most time left on its best type goes
+    first. On a node of several GPUs a copy takes as many as the job asks for, or the largest
+    smaller number that the performance model admits, and the rest goes on to the next job. A job
+    that no node can hold runs as one copy on the fewest nodes of one type. Equal nodes are
+    exchanged so that copies stay where they are. Rounds as in Hadar: one after the other as long as
+    something runs, then from the next arrival. CPU jobs start when there is room and are never
+    stopped.
 
-    Found with it: with about as many jobs as nodes nearly all of the gain over Hadar comes from dealing by time left, which makes jobs end together, and little
-    from forking; ``max_copies = 1`` shows how much. Forking itself pays with fewer jobs than nodes.
+    Found with it: with about as many jobs as nodes nearly all of the gain over Hadar comes from
+    dealing by time left, which makes jobs end together, and little from forking; ``max_copies = 1``
+    shows how much. Forking itself pays with fewer jobs than nodes.
 
     References
     ----------
-    .. [1] A. Sultana, N. Pakka, F. Xu, X. Yuan, L. Chen, N.-F. Tzeng, "Resource Heterogeneity-Aware and Utilization-Enhanced Scheduling for Deep Learning
+    .. [1] A. Sultana, N. Pakka, F. Xu, X. Yuan, L. Chen, N.-F. Tzeng, "Resource Heterogeneity-Aware
+    and Utilization-Enhanced Scheduling for Deep Learning
        Clusters", arXiv 2503.10918.
     """
 
-    max_copies: int = param(0, low=0, high=100_000, help="Most copies of one job; 0 = one on every node.")
-    fill: bool = param(True, help="Whether idle GPUs get a further copy of a job even if that makes it no faster, for the sake of utilisation.")
+    max_copies: int = param(
+        0,
+        title="Most copies per job",
+        low=0,
+        high=100_000,
+        help="Most copies of one job; 0 = one on every node.",
+    )
+    fill: bool = param(
+        True,
+        title="Fill idle GPUs",
+        help=(
+            "Whether idle GPUs get a further copy of a job even if that copy makes the "
+            "job no faster; this raises utilisation."
+        ),
+    )
     round_s: float = round_param()
-    _rounds: Rounds = field(init=False, repr=False)
+    _rounds: RoundLoop = field(init=False, repr=False)
+    _last: tuple[float, dict[JobId, float]] = field(
+        init=False, repr=False, default_factory=lambda: (-inf, {})
+    )
     _dealt: int = field(init=False, repr=False, default=0)
     _forked: int = field(init=False, repr=False, default=0)
 
     cadence = Cadence(on_finish=False)
     card = Card(
         title="HadarE",
-        what="Every job is forked into copies that train at the same time on nodes of their own, so that no node is idle while there is a job.",
-        cost="Joining the copies takes time every round, and a step made apart may be worth less than one made together.",
-        limits="Presumes that averaging the weights of copies once a round loses nothing; how much it loses is a parameter of the performance model.",
+        slot=4,
+        brief="copies of a job on several nodes",
+        what=(
+            "Every job is forked into copies that train at the same time on nodes of their own, so"
+            " that no node is idle while there is a job."
+        ),
+        cost=(
+            "Joining the copies takes time every round, and a step made apart may be worth less"
+            " than one made together."
+        ),
+        limits=(
+            "Assumes that averaging the weights of copies once a round loses nothing; the"
+            " loss is a parameter of the performance model."
+        ),
         source="Sultana et al., arXiv 2503.10918",
-        certainty="our reading of how nodes are given to jobs, since only the abstract was at hand; gangs of several GPUs and ties are ours",
+        certainty=(
+            "our reading of how nodes are given to jobs, since only the abstract was at hand; gangs"
+            " of several GPUs and ties are ours"
+        ),
         goals=("heterogeneous",),
         how=(
-            "Time is cut into rounds; in each, the nodes are dealt out anew, the fastest type first.",
-            "A node goes to the job that has the most time left at the speed it has been given so far.",
-            "So every job has a node before any has two; each further node holds a copy of the job.",
+            (
+                "Time is divided into rounds; in each, all nodes are assigned again, the"
+                " fastest type first."
+            ),
+            ("A node goes to the job with the most remaining time at the speed assigned so far."),
+            (
+                "So every job has a node before any job has two; each further node runs a copy"
+                " of the job."
+            ),
             "Copies train at the same time and are joined once a round.",
         ),
     )
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> Needs:
         """Sizes and speeds and, unless a job has one copy only, several gangs for a job."""
-        return frozenset({"rates", "remaining_work"} | ({"forks"} if self.max_copies != 1 else set()))
+        return Needs(RUN_TIME, frozenset({"forks"} if self.max_copies != 1 else ()))
 
     def __post_init__(self) -> None:
         """Prepare the rounds."""
-        self._rounds = Rounds(self.round_s)
+        self._rounds = RoundLoop(self.round_s)
 
     def remarks(self) -> tuple[str, ...]:
-        """Say that the performance model has rounds of its own, and whether no job was ever forked."""
+        """Say that the performance model has rounds of its own, and whether no job was ever
+        forked.
+        """
         said = []
         if self.round_s != USUAL_ROUND_S:
-            joined = "Joining copies is charged once per round_s of the performance model (How fast jobs run), which should be as long."
+            joined = (
+                "Joining copies is charged once per round_s of the performance model (How jobs"
+                " scale), which should be as long."
+            )
             said.append(f"Rounds are {self.round_s:g} s long. {joined}")
         if self._dealt and not self._forked:
-            said.append(f"hadare forked nothing: in {self._dealt:,} round{'s' if self._dealt > 1 else ''} no job had a second copy.")
+            said.append(
+                f"hadare forked nothing: in {self._dealt:,} round{'s' if self._dealt > 1 else ''}"
+                " no job had a second copy."
+            )
         return tuple(said)
 
     def allocate(self, view: View, /) -> Plan:
         """Deal out the nodes for the round that begins now."""
         return self._rounds.plan(view, self._decide)
 
-    def _decide(self, view: View, jobs: Jobs, paces: Floats, free: Free) -> tuple[dict[JobId, Grant], Mapping[str, float]]:
-        dealt = Deal(view, jobs, paces, free.copy(), self._rounds.sites, Forking(self.max_copies, self.fill)).run()
-        held = {job: _copies(grant) for job in jobs.ids.tolist() if (grant := view.grants.get(job)) is not None}
+    def explain(self, decided: Decided, job: JobId, /) -> Reason:
+        """State that jobs with more time left got the nodes."""
+        decided_s, left_s = self._last
+        if not decided.wants(job):
+            return room(decided, job)
+        if decided_s != decided.view.now_s or job not in left_s:
+            return next_decision(self._rounds.ends_s, "the next round began")
+        own_s = left_s[job]
+        longer = [one for one in decided.grants if left_s.get(one, -inf) >= own_s]
+        return behind(
+            decided,
+            job,
+            longer,
+            "with more time left than its {left:duration} got their nodes first and",
+            left=own_s,
+        )
+
+    def _decide(
+        self, view: View, jobs: FreeJobs, paces: Floats, free: Free
+    ) -> tuple[dict[JobId, Grant], Mapping[str, float]]:
+        dealt = Deal(
+            view, jobs, paces, free.copy(), self._rounds.sites, Forking(self.max_copies, self.fill)
+        ).run()
+        held = {
+            job: _copies(grant)
+            for job in jobs.ids.tolist()
+            if (grant := view.grants.get(job)) is not None
+        }
+        alone_s = (jobs.left / paces.max(axis=1)).tolist()
+        self._last = view.now_s, dict(zip(jobs.ids.tolist(), alone_s, strict=True))
         forked = sum([len(copies) > 1 for copies in dealt.values()])
         self._dealt, self._forked = self._dealt + 1, self._forked + forked
         target = {}

@@ -1,4 +1,4 @@
-"""Hadar's figures: what finishing then is worth, and what a GPU costs on a node that is so far taken."""
+"""Hadar's figures: the utility of a finish time, and the price of a GPU on a partly used node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAST_RATIO: Final = 1e-12
 """The lowest price is at least this part of the highest, and at most half of it."""
 
 
-class Queue(NamedTuple):
+class QueueSizes(NamedTuple):
     """What utilities and prices are made from.
 
     Parameters
@@ -23,9 +23,10 @@ class Queue(NamedTuple):
     arrival_s : array of shape (jobs,), seconds
         Submission.
     work, left : arrays of shape (jobs,)
-        Believed work when the job was first seen, and what is left of it.
+        Estimated work when the job was first seen, and what is left of it.
     paces : array of shape (jobs, types)
-        Believed work per second of the complete gang on each type; 0 = does not run there. Every job runs somewhere.
+        Estimated work per second of the complete gang on each type; 0 = does not run there. Every
+        job runs somewhere.
     """
 
     gangs: Ints
@@ -47,8 +48,9 @@ class Queue(NamedTuple):
         return worst
 
 
-class Worth(NamedTuple):
-    """The utility of every job as a function of its finish: ``scale / (finish - origin)``, so never rising and never negative.
+class PayoffFunction(NamedTuple):
+    """The utility of every job as a function of its finish: ``scale / (finish - origin)``, so never
+    rising and never negative.
 
     Parameters
     ----------
@@ -67,35 +69,44 @@ class Worth(NamedTuple):
         return np.asarray(self.scale / np.maximum(finish_s - self.origin_s, 1e-9), np.float64)
 
 
-def worth(kind: str, queue: Queue, now_s: float, devices: Ints) -> Worth:
+def worth(kind: str, queue: QueueSizes, now_s: float, devices: Ints) -> PayoffFunction:
     """Return the utility functions.
 
     Parameters
     ----------
     kind : str
-        One of `UTILITIES`. With ``a`` for submission, ``f`` for finish, ``w`` for work and ``v`` for the best rate: ``(w / v) / (f - a)``, the share of the
-        best possible speed; ``w / (f - a)``, the effective throughput; ``1 / (f - a)``; for the makespan ``(left / v)^2 / (f - now)``, the share of the best
-        possible speed from now on times the seconds that it takes, so that long jobs go first; for finish-time fairness the share of the best finish that is
-        still possible times its ratio to the job's isolated time, so that those worst off go first.
-    queue : Queue
+        One of `UTILITIES`. With ``a`` for submission, ``f`` for finish, ``w`` for work and ``v``
+        for the best rate: ``(w / v) / (f - a)``, the share of the best possible speed; ``w / (f -
+        a)``, the effective throughput; ``1 / (f - a)``; for the makespan ``(left / v)^2 / (f -
+        now)``, the share of the best possible speed from now on times the seconds that it takes, so
+        that long jobs go first; for finish-time fairness the share of the best finish that is still
+        possible times its ratio to the job's isolated time, so that those worst off go first.
+    queue : QueueSizes
         The jobs.
     now_s : float, seconds
         The instant.
     devices : array of int, shape (types,)
-        GPUs of each type, for the isolated time: that with one n-th of every type for each of n jobs.
+        GPUs of each type, for the isolated time: that with one n-th of every type for each of n
+        jobs.
     """
     alone_s, rest_s = queue.work / queue.best, queue.left / queue.best
     if kind == "makespan":
-        return Worth(rest_s**2, np.full(len(rest_s), now_s), rest_s)
+        return PayoffFunction(rest_s**2, np.full(len(rest_s), now_s), rest_s)
     if kind == "ftf":
         soonest_s = now_s + rest_s - queue.arrival_s
-        return Worth(soonest_s**2 / isolated_s(queue, devices), queue.arrival_s, alone_s)
-    scale = {"effective_throughput_normalised": alone_s, "raw": queue.work, "jct": np.ones(len(alone_s))}[kind]
-    return Worth(scale, queue.arrival_s, alone_s)
+        return PayoffFunction(soonest_s**2 / isolated_s(queue, devices), queue.arrival_s, alone_s)
+    scale = {
+        "effective_throughput_normalised": alone_s,
+        "raw": queue.work,
+        "jct": np.ones(len(alone_s)),
+    }[kind]
+    return PayoffFunction(scale, queue.arrival_s, alone_s)
 
 
-def isolated_s(queue: Queue, devices: Ints) -> Floats:
-    """Return the seconds that each job would take with one n-th of the GPUs of each type, n the number of jobs; at most the whole of its time."""
+def isolated_s(queue: QueueSizes, devices: Ints) -> Floats:
+    """Return the seconds that each job would take with one n-th of the GPUs of each type, n the
+    number of jobs; at most the whole of its time.
+    """
     shares = devices[None, :] / (len(queue.gangs) * queue.gangs[:, None])
     shares = np.where(queue.paces > 0, shares, 0.0)
     shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
@@ -103,12 +114,15 @@ def isolated_s(queue: Queue, devices: Ints) -> Floats:
     return np.asarray(queue.work / np.where(rate > 0, rate, queue.worst), np.float64)
 
 
-def bounds(queue: Queue, utility: Worth, now_s: float, gpus: int, eta: float) -> tuple[Floats, Floats]:
-    """Return the lowest and the highest price of a GPU of each type, both of shape (types,); zeros where no job runs on the type.
+def bounds(
+    queue: QueueSizes, utility: PayoffFunction, now_s: float, gpus: int, eta: float
+) -> tuple[Floats, Floats]:
+    """Return the lowest and the highest price of a GPU of each type, both of shape (types,); zeros
+    where no job runs on the type.
 
     Parameters
     ----------
-    queue, utility : Queue, Worth
+    queue, utility : QueueSizes, PayoffFunction
         The jobs.
     now_s : float, seconds
         The instant.
@@ -119,9 +133,10 @@ def bounds(queue: Queue, utility: Worth, now_s: float, gpus: int, eta: float) ->
 
     Notes
     -----
-    ``Umax = max_j U_j(shortest) / W_j`` and ``Umin = min_j U_j(T) / (4 eta t_j W_j)`` over the jobs that run on the type, ``t_j`` the seconds (1 or more) of
-    the whole job on its slowest type. ``T``, the horizon, is by when all jobs would be through on their slowest types: all GPU-seconds over all GPUs, then the
-    longest job.
+    ``Umax = max_j U_j(shortest) / W_j`` and ``Umin = min_j U_j(T) / (4 eta t_j W_j)`` over the jobs
+    that run on the type, ``t_j`` the seconds (1 or more) of the whole job on its slowest type.
+    ``T``, the horizon, is by when all jobs would be through on their slowest types: all GPU-seconds
+    over all GPUs, then the longest job.
     """
     rest_s = queue.left / queue.worst
     horizon_s = now_s + float((rest_s * queue.gangs).sum()) / max(gpus, 1) + float(rest_s.max())
@@ -134,8 +149,10 @@ def bounds(queue: Queue, utility: Worth, now_s: float, gpus: int, eta: float) ->
     return np.clip(np.where(np.isinf(least), 0.0, least), LEAST_RATIO * most, most / 2), most
 
 
-def ladder(least: float, most: float, gpus: int) -> list[float]:
-    """Return what the first 0, 1, 2, ... GPUs of an empty node cost in all; the one after ``g`` others costs ``least (most / least)^(g / gpus)``."""
+def price_steps(least: float, most: float, gpus: int) -> list[float]:
+    """Return what the first 0, 1, 2, ... GPUs of an empty node cost in all; the one after ``g``
+    others costs ``least (most / least)^(g / gpus)``.
+    """
     if most <= 0:
         return [0.0] * (gpus + 1)
     each = least * (most / least) ** (np.arange(gpus) / max(gpus, 1))

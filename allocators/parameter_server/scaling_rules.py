@@ -1,12 +1,16 @@
-"""What a job of workers and parameter servers shall be made of next: rules over what it is made of, and what was seen of it so far."""
+"""The next size of a job of workers and parameter servers: rules over its present size, what was
+measured of it, and the history of finished jobs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import ceil
+from statistics import median
 from typing import Final, NamedTuple
 
-from sim.contract import Demand
+from sim.contract import Demand, Resources
 
 MOST_WORKERS: Final = 60
 MOST_SERVERS: Final = 15
@@ -29,7 +33,9 @@ _LEAST_GB: Final = 6.0
 
 
 class Config(NamedTuple):
-    """What a job is made of: replicas of each role, and cores and GB of each replica; memory of 0 is not modelled."""
+    """What a job is made of: replicas of each role, and cores and GB of each replica; memory of 0
+    is not modelled.
+    """
 
     workers: int
     worker_cpus: float
@@ -40,7 +46,9 @@ class Config(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What was seen of a running job: its speed, and cores and GB in use on the busiest replica of each role."""
+    """What was seen of a running job: its speed, and cores and GB in use on the busiest replica of
+    each role.
+    """
 
     speed: float
     worker_cpus: float
@@ -56,17 +64,19 @@ class Before(NamedTuple):
     speed: float
 
 
-class Preset(NamedTuple):
+class RulePreset(NamedTuple):
     """Thresholds of the rules that consult the history.
 
     Parameters
     ----------
     low, full : float
-        Share of their cores that servers use below which there are too few workers, and above which there are too many.
+        Share of their cores that servers use below which there are too few workers, and above which
+        there are too many.
     slower : float
         Share by which more workers must have slowed a job down for it not to get still more.
     fewer, more : int
-        Workers taken from a job whose servers are full, and at most added to one that gained from more.
+        Workers taken from a job whose servers are full, and at most added to one that gained from
+        more.
     spare_cores : float
         Cores of a worker beyond those it uses.
     spare_gb : float
@@ -85,9 +95,9 @@ class Preset(NamedTuple):
     target: int
 
 
-PRESETS: Final[Mapping[str, Preset]] = {
-    "code": Preset(0.8, 0.95, 0.10, 4, 4, 1.0, 1.2, 20),
-    "manifest": Preset(0.85, 0.99, 0.20, 1, 8, 0.0, 1.6, 32),
+PRESETS: Final[Mapping[str, RulePreset]] = {
+    "code": RulePreset(0.8, 0.95, 0.10, 4, 4, 1.0, 1.2, 20),
+    "manifest": RulePreset(0.85, 0.99, 0.20, 1, 8, 0.0, 1.6, 32),
 }
 
 
@@ -95,31 +105,51 @@ def config_of(demand: Demand) -> Config:
     """Return what a demand for workers and servers is for."""
     servers = demand.servers
     assert servers is not None, "a job without parameter servers has no such configuration"
-    return Config(demand.replicas, demand.cpus, demand.mem_gb, servers.replicas, servers.cpus, servers.mem_gb)
+    return Config(
+        demand.replicas, demand.cpus, demand.mem_gb, servers.replicas, servers.cpus, servers.mem_gb
+    )
 
 
 def demand_of(asked: Demand, config: Config) -> Demand:
     """Return the demand for a configuration of a job."""
     assert asked.servers is not None, "a job without parameter servers has no such configuration"
-    servers = asked.servers._replace(replicas=config.servers, cpus=config.server_cpus, mem_gb=config.server_gb)
-    return asked._replace(replicas=config.workers, cpus=config.worker_cpus, mem_gb=config.worker_gb, servers=servers)
+    servers = replace(
+        asked.servers, replicas=config.servers, cpus=config.server_cpus, mem_gb=config.server_gb
+    )
+    return replace(
+        asked,
+        replicas=config.workers,
+        cpus=config.worker_cpus,
+        mem_gb=config.worker_gb,
+        servers=servers,
+    )
 
 
-# -- with a history -------------------------------------------------------------------------------------------------------------------------------------------
+# -- with a history
+# --------------------------------------------------------------------------------------------------
 
 
-def more_workers(now: Config, seen: Sequence[Seen], before: Before | None, plans: int, alone_s: float, preset: Preset) -> Config:
+def more_workers(
+    now: Config,
+    seen: Sequence[Seen],
+    before: Before | None,
+    plans: int,
+    alone_s: float,
+    preset: RulePreset,
+) -> Config:
     """Return the next plan for workers.
 
     Parameters
     ----------
     now, seen, before
-        What the job is made of, what was seen of it since (the latest last, at least one), and its speed before that.
+        What the job is made of, what was seen of it since (the latest last, at least one), and its
+        speed before that.
     plans : int
-        Plans for workers made so far; the first two grow at once, the later ones step by step, and only while that pays.
+        Plans for workers made so far; the first two grow at once, the later ones step by step, and
+        only while that pays.
     alone_s : float
         Seconds that a single worker would still need, at the speed of the present ones.
-    preset : Preset
+    preset : RulePreset
         Thresholds.
     """
     use = max(item.server_cpus for item in seen) / now.server_cpus
@@ -135,12 +165,21 @@ def more_workers(now: Config, seen: Sequence[Seen], before: Before | None, plans
             workers += min(preset.more, target - workers)
     workers = min(max(workers, 1), MOST_WORKERS)
     if workers <= 2 * now.workers:
-        return now._replace(workers=workers)  # only new ones would get another size, and most are not new
-    cpus, gb = max(item.worker_cpus for item in seen) + preset.spare_cores, max(item.worker_gb for item in seen) * preset.spare_gb
-    return now._replace(workers=workers, worker_cpus=_cores(cpus), worker_gb=_raised(now.worker_gb, gb))
+        return now._replace(
+            workers=workers
+        )  # only new ones would get another size, and most are not new
+    cpus, gb = (
+        max(item.worker_cpus for item in seen) + preset.spare_cores,
+        max(item.worker_gb for item in seen) * preset.spare_gb,
+    )
+    return now._replace(
+        workers=workers, worker_cpus=_cores(cpus), worker_gb=_raised(now.worker_gb, gb)
+    )
 
 
-def first_servers(now: Config, seen: Sequence[Seen], alone_s: float, at_end_gb: float, preset: Preset) -> Config:
+def first_servers(
+    now: Config, seen: Sequence[Seen], alone_s: float, at_end_gb: float, preset: RulePreset
+) -> Config:
     """Return the first plan for servers: as many as the workers that the job shall grow to need.
 
     Parameters
@@ -161,15 +200,24 @@ def first_servers(now: Config, seen: Sequence[Seen], alone_s: float, at_end_gb: 
     return _with_servers(now, (servers, cpus), at_end_gb)
 
 
-# -- without --------------------------------------------------------------------------------------------------------------------------------------------------
+# -- without
+# --------------------------------------------------------------------------------------------------
 
 
-def workers_within(now: Config, seen: Sequence[Seen], before: Before | None, limit: tuple[float, float]) -> Config:
-    """Return the plan for workers of a job that must keep within a limit of cores and GB, and of whose like nothing is known."""
+def workers_within(
+    now: Config, seen: Sequence[Seen], before: Before | None, limit: tuple[float, float]
+) -> Config:
+    """Return the plan for workers of a job that must keep within a limit of cores and GB, and of
+    whose like nothing is known.
+    """
     use = max(item.server_cpus for item in seen) / now.server_cpus
     gained = 1.0
     if before is not None and before.workers != now.workers and before.speed:
-        gained = (seen[-1].speed - before.speed) / (now.workers - before.workers) / (before.speed / before.workers)
+        gained = (
+            (seen[-1].speed - before.speed)
+            / (now.workers - before.workers)
+            / (before.speed / before.workers)
+        )
     if not 0 < use <= _KEEP or gained < _WORTH:
         return now
     cpus = _cores(sum(item.worker_cpus for item in seen) / len(seen))
@@ -178,12 +226,23 @@ def workers_within(now: Config, seen: Sequence[Seen], before: Before | None, lim
     if gb:
         most = min(most, (limit[1] - now.servers * now.server_gb) / gb)
     workers = min(int(now.workers * 0.9 / use), int(most + 1e-9), MOST_WORKERS)
-    return now._replace(workers=workers, worker_cpus=cpus, worker_gb=gb) if workers > now.workers else now
+    return (
+        now._replace(workers=workers, worker_cpus=cpus, worker_gb=gb)
+        if workers > now.workers
+        else now
+    )
 
 
-def servers_within(now: Config, seen: Sequence[Seen], limit_cores: float, at_end_gb: float) -> Config:
-    """Return the plan for servers of such a job: what the workers leave when the limit is divided as workers and servers use it."""
-    server, worker = (sum(column) / len(seen) for column in ([item.server_cpus for item in seen], [item.worker_cpus for item in seen]))
+def servers_within(
+    now: Config, seen: Sequence[Seen], limit_cores: float, at_end_gb: float
+) -> Config:
+    """Return the plan for servers of such a job: what the workers leave when the limit is divided
+    as workers and servers use it.
+    """
+    server, worker = (
+        sum(column) / len(seen)
+        for column in ([item.server_cpus for item in seen], [item.worker_cpus for item in seen])
+    )
     workers = limit_cores / (server * now.servers / now.workers + worker)
     servers = ceil((limit_cores - workers * worker) / now.server_cpus - 1e-9)
     return _with_servers(now, (servers, now.server_cpus), at_end_gb)
@@ -194,18 +253,34 @@ _WORTH: Final = 0.2
 """Gain of a worker over that of those before it, below which no more are added."""
 
 
-# -- in any case ----------------------------------------------------------------------------------------------------------------------------------------------
+# -- in any case
+# --------------------------------------------------------------------------------------------------
 
 
 def hot_servers(now: Config, seen: Sequence[Seen], *, with_history: bool) -> Config:
-    """Return larger servers where they are short of cores, or have been of memory whenever looked at."""
+    """Return larger servers if they lack cores now, or lacked memory at every check."""
     used = max(item.server_cpus for item in seen)
     cpus = now.server_cpus
     if used > (HOT_CPU if with_history else _FULL) * cpus:
-        grown = min(MOST_CORES, float(ceil(used * min((SAMPLED if with_history else MOST_WORKERS) / now.workers, MOST_CORES / used) - 1e-9)))
+        grown = min(
+            MOST_CORES,
+            float(
+                ceil(
+                    used
+                    * min(
+                        (SAMPLED if with_history else MOST_WORKERS) / now.workers, MOST_CORES / used
+                    )
+                    - 1e-9
+                )
+            ),
+        )
         cpus = max(cpus, grown)
     gb = now.server_gb
-    if gb and len(seen) >= HOT_RECORDS and min(item.server_gb for item in seen[-HOT_RECORDS:]) > HOT_GB * gb:
+    if (
+        gb
+        and len(seen) >= HOT_RECORDS
+        and min(item.server_gb for item in seen[-HOT_RECORDS:]) > HOT_GB * gb
+    ):
         gb = max(gb, min(gb + STEP_GB, MOST_GB))
     return now._replace(server_cpus=cpus, server_gb=gb)
 
@@ -216,10 +291,13 @@ _FULL: Final = 0.9
 def after_oom(now: Config, role: str, asked: Config, *, watched: bool) -> Config:
     """Return what a job is made of after a replica of this role ran out of memory.
 
-    Servers of a job are alike here, so once they were `watched` it is known that none needs more than the others, and there shall be more of them.
+    Servers of a job are alike here, so once they were `watched` it is known that none needs more
+    than the others, and there shall be more of them.
     """
     if role == "worker":
-        return now._replace(worker_gb=_raised(now.worker_gb, max(2 * now.worker_gb, asked.worker_gb)))
+        return now._replace(
+            worker_gb=_raised(now.worker_gb, max(2 * now.worker_gb, asked.worker_gb))
+        )
     most = max(MOST_SERVERS, asked.servers)
     if now.server_gb < MOST_GB and not (watched and 2 * now.servers <= most):
         return now._replace(server_gb=min(2 * now.server_gb, MOST_GB))
@@ -227,16 +305,26 @@ def after_oom(now: Config, role: str, asked: Config, *, watched: bool) -> Config
 
 
 def halved(now: Config) -> Config:
-    """Return half the cores and memory of a job that waits for too long, but no less per replica than is usual."""
-    cpus = [max(cores / 2, min(cores, _LEAST_CORES)) for cores in (now.worker_cpus, now.server_cpus)]
+    """Return half the cores and memory of a job that waits for too long, but no less per replica
+    than is usual.
+    """
+    cpus = [
+        max(cores / 2, min(cores, _LEAST_CORES)) for cores in (now.worker_cpus, now.server_cpus)
+    ]
     gb = [max(memory / 2, min(memory, _LEAST_GB)) for memory in (now.worker_gb, now.server_gb)]
     return now._replace(worker_cpus=cpus[0], worker_gb=gb[0], server_cpus=cpus[1], server_gb=gb[1])
 
 
 def at_end_gb(first: tuple[float, float], last: tuple[float, float]) -> float:
-    """Return the memory of all servers when no work will be left, from two observations (work left, GB), if it grew between them."""
+    """Return the memory of all servers when no work will be left, from two observations (work left,
+    GB), if it grew between them.
+    """
     (left_before, gb_before), (left, gb) = first, last
-    return gb + (gb - gb_before) / (left_before - left) * left if left_before > left and gb > gb_before + 1e-9 else gb
+    return (
+        gb + (gb - gb_before) / (left_before - left) * left
+        if left_before > left and gb > gb_before + 1e-9
+        else gb
+    )
 
 
 def _with_servers(now: Config, size: tuple[int, float], end_gb: float) -> Config:
@@ -246,7 +334,9 @@ def _with_servers(now: Config, size: tuple[int, float], end_gb: float) -> Config
 
 
 def for_memory(gb: float) -> int:
-    """Return the servers without which so much memory in all would be more than one of them may have."""
+    """Return the servers without which so much memory in all would be more than one of them may
+    have.
+    """
     return ceil(SPARE * gb / MOST_GB - 1e-9)
 
 
@@ -261,3 +351,112 @@ def _raised(now_gb: float, wanted_gb: float) -> float:
 def tenths(value: float) -> float:
     """Return an amount of memory, rounded up to a tenth of a GB."""
     return ceil(value * 10 - 1e-6) / 10
+
+
+COLD: Final = Config(1, 12.0, 16.0, 4, 12.0, 16.0)
+"""What the first job of a kind begins with."""
+_DAY_S: Final = 86_400.0
+
+
+class Past(NamedTuple):
+    """What was seen of a finished job: its end, cores of all servers and of one as means, and the
+    most GB of one and of all, cores and GB of a worker.
+    """
+
+    finish_s: float
+    all_cpus: float
+    server_cpus: float
+    server_gb: float
+    all_gb: float
+    worker_cpus: float
+    worker_gb: float
+
+
+class Watched(NamedTuple):
+    """Everything seen of a job so far, each time with the number of its servers."""
+
+    seen: list[Seen]
+    servers: list[int]
+
+    def past(self, finish_s: float) -> Past:
+        """Return what of it is remembered."""
+        seen, servers = self
+        return Past(
+            finish_s,
+            major([item.server_cpus * count for item, count in zip(seen, servers, strict=True)]),
+            sum(item.server_cpus for item in seen) / len(seen),
+            max(item.server_gb for item in seen),
+            max(item.server_gb * count for item, count in zip(seen, servers, strict=True)),
+            max(item.worker_cpus for item in seen),
+            max(item.worker_gb for item in seen),
+        )
+
+
+class History:
+    """The finished jobs of each kind.
+
+    Parameters
+    ----------
+    days : float
+        For how long each is remembered.
+    """
+
+    def __init__(self, days: float) -> None:
+        self._days = days
+        self._kinds: dict[int, list[Past]] = {}
+
+    def add(self, kind: int, past: Past) -> None:
+        """Remember a job that was done."""
+        self._kinds.setdefault(kind, []).append(past)
+
+    def first(self, kind: int, now_s: float) -> Config:
+        """Return what a job of a kind begins with."""
+        known = [
+            past
+            for past in self._kinds.get(kind, ())
+            if past.finish_s >= now_s - self._days * _DAY_S
+        ]
+        if not known:
+            return COLD
+        self._kinds[kind] = known
+        return begins(known)
+
+
+def estimated(told: Resources | None, servers: int) -> Config:
+    """Return what a job begins with that is estimated to use so much of so many servers, as if one
+    like it had been seen to.
+    """
+    if told is None:
+        return COLD
+    cpus, gb = told.server_cpus, told.server_gb
+    return begins(
+        [Past(0.0, cpus * servers, cpus, gb, gb * servers, told.worker_cpus, told.worker_gb)]
+    )
+
+
+def begins(known: Sequence[Past]) -> Config:
+    """Return a single worker, and servers for all that these have used."""
+    cpus = min(ceil(max(past.server_cpus for past in known) - 1e-9) + 4.0, MOST_CORES)
+    total = 1.5 * major([past.all_cpus for past in known])
+    all_gb = max(past.all_gb for past in known)
+    servers = max(ceil(total / cpus - 1e-9), for_memory(all_gb), 1)
+    if servers > MOST_SERVERS:
+        servers, cpus = MOST_SERVERS, min(float(ceil(total / MOST_SERVERS - 1e-9)), MOST_CORES)
+    return Config(
+        1,
+        min(
+            max(COLD.worker_cpus, float(ceil(max(past.worker_cpus for past in known) - 1e-9))),
+            MOST_CORES,
+        ),
+        tenths(min(max(COLD.worker_gb, 1.5 * max(past.worker_gb for past in known)), MOST_GB)),
+        servers,
+        cpus,
+        tenths(min(SPARE * max(*(past.server_gb for past in known), all_gb / servers), MOST_GB)),
+    )
+
+
+def major(values: Sequence[float]) -> float:
+    """Return the mean of the half of some values that is nearest to their median."""
+    middle = median(values)
+    nearest = sorted(values, key=lambda value: abs(value - middle))[: (len(values) + 1) // 2]
+    return sum(nearest) / len(nearest)

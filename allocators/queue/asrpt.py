@@ -1,4 +1,6 @@
-"""A-SRPT: an imagined machine serves the predicted jobs by preemptive SRPT; the real ones start in the order in which they complete there."""
+"""A-SRPT: an imagined machine serves the predicted jobs by preemptive SRPT; the real ones start in
+the order in which they complete there.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allocators.placement import Placer, alone, mix_param, types_param
-from allocators.toolkit import head_param, newly_waiting
-from sim.contract import Cadence, Card, Demand, Grant, JobId, Plan, Shape, View, instant, param
+from allocators.placement import RUN_TIME, Placer, alone, mix_param, types_param
+from allocators.reasons import in_line
+from allocators.toolkit import backfill_param, newly_waiting
+from sim.contract import (
+    Allocator,
+    Card,
+    Decided,
+    Demand,
+    Grant,
+    JobId,
+    Needs,
+    Plan,
+    Reason,
+    Shape,
+    View,
+    instant,
+    param,
+)
 
 
 class VirtualMachine:
@@ -29,7 +46,8 @@ class VirtualMachine:
 
     Notes
     -----
-    Ties go to the lower job id. A job of infinite work has no place in an order: it completes as soon as it is the best that is left.
+    Ties go to the lower job id. A job of infinite work has no place in an order: it completes as
+    soon as it is the best that is left.
     """
 
     def __init__(self, now_s: float, speed: float) -> None:
@@ -41,12 +59,19 @@ class VirtualMachine:
         """Return the number of jobs that are not complete."""
         return len(self._left)
 
+    def before(self, job: JobId) -> int:
+        """Return how many jobs have less work left than one, which is not complete."""
+        mine = next(((work, one) for work, one in self._left if one == job), (inf, job))
+        return sum(entry < mine for entry in self._left)
+
     def add(self, job: JobId, work: float) -> None:
         """Take in a job at the present of the machine's clock."""
         heappush(self._left, (work, job))
 
     def advance(self, now_s: float) -> list[tuple[float, JobId]]:
-        """Work until an instant and return (instant, job) for every job that is complete by then, in order of completion."""
+        """Work until an instant and return (instant, job) for every job that is complete by then,
+        in order of completion.
+        """
         complete = []
         left = self._left
         while left:
@@ -78,14 +103,15 @@ Lane = tuple[int, bool]
 
 
 class Predicted(NamedTuple):
-    """What is believed of a job when it arrives.
+    """What is estimated of a job when it arrives.
 
     Parameters
     ----------
     time_s : float
         Run time on the fewest servers of the preferred type.
     slowdown : float
-        Time of an iteration on one server per GPU over that on the fewest servers; 0 of what is no gang.
+        Time of an iteration on one server per GPU over that on the fewest servers; 0 of what is no
+        gang.
     """
 
     time_s: float
@@ -93,76 +119,129 @@ class Predicted(NamedTuple):
 
 
 @dataclass
-class Asrpt:
-    """Start jobs in the order in which preemptive SRPT completes them on one imagined machine; gangs that communicate much wait for few servers.
+class Asrpt(Allocator):
+    """Start jobs in the order in which preemptive SRPT completes them on one imagined machine;
+    gangs that communicate much wait for few servers.
 
     Notes
     -----
-    Non-preemptive. With g GPUs, predicted iterations n and time of an iteration a_min on the fewest servers, a job is g n a_min of work for a machine that
-    does as much per second as there are GPUs in service. Once complete there, it joins the real queue at that place, of which the first is looked at:
+    Non-preemptive. With g GPUs, predicted iterations n and time of an iteration a_min on the fewest
+    servers, a job is g n a_min of work for a machine that does as much per second as there are GPUs
+    in service. Once complete there, it joins the real queue at that place, of which the first is
+    looked at:
 
-    - It communicates much if g > 1 and a_max / a_min >= ``theta``, a_max being that on one server per GPU. If not, it takes the nodes with the fewest free
-      GPUs, so that fragments are used up.
-    - If it does, it takes the fewest servers that can hold it. Where it has no room on them for ``tau`` times its predicted run time since it was first in the
-      queue, it takes the nodes with the most free GPUs.
+    - It communicates much if g > 1 and a_max / a_min >= ``theta``, a_max being that on one server
+      per GPU. If not, it takes the nodes with the fewest free GPUs, so that fragments are used up.
+    - If it does, it takes the fewest servers that can hold it. Where it has no room on them for
+      ``tau`` times its predicted run time since it was first in the queue, it takes the nodes with
+      the most free GPUs.
 
-    Heavy-edge placement puts the ends of the heaviest edge on one server while it has room, from the emptiest server on. The GPUs of a job are alike here, so
-    all its edges weigh the same, and it comes to "fill the emptiest nodes first". For a job of stages that exchange unequally much it would be more.
+    Heavy-edge placement puts the ends of the heaviest edge on one server while it has room, from
+    the emptiest server on. The GPUs of a job are alike here, so all its edges weigh the same, and
+    it comes to "fill the emptiest nodes first". For a job of stages that exchange unequally much it
+    would be more.
 
-    The paper [1]_ is known to us by its abstract and outline: the order of the real queue without overtaking, ``theta`` and ``tau`` are our reading. Ours as
-    well: on mixed clusters the preferred type counts, and every GPU of the cluster as much as any other; a job that outlives its prediction changes nothing;
-    an evicted job returns to its place; a policy that comes in the middle of a run takes all that waits for new and leaves out what runs. CPU jobs are no
-    work for the imagined machine and join the real queue when they arrive.
+    The paper [1]_ is known to us by its abstract and outline: the order of the real queue without
+    overtaking, ``theta`` and ``tau`` are our reading. Ours as well: on mixed clusters the preferred
+    type counts, and every GPU of the cluster as much as any other; a job that outlives its
+    prediction changes nothing; an evicted job returns to its place; a policy that comes in the
+    middle of a run takes all that waits for new and leaves out what runs. CPU jobs are no work for
+    the imagined machine and join the real queue when they arrive.
 
     References
     ----------
-    .. [1] Luo, Liu, Lee, Shroff, "Prediction-Assisted Online Distributed Deep Learning Workload Scheduling in GPU Clusters", INFOCOM 2025, arXiv 2501.05563.
+    .. [1] Luo, Liu, Lee, Shroff, "Prediction-Assisted Online Distributed Deep Learning Workload
+    Scheduling in GPU Clusters", INFOCOM 2025, arXiv 2501.05563.
     """
 
-    theta: float = param(1.5, low=1, high=1000, help="A gang communicates much if one server per GPU makes an iteration at least so many times as long.")
-    tau: float = param(
-        0.2, low=0, high=100, help="How long such a gang (see theta) waits for few servers once it is first, as a share of its predicted run time."
+    theta: float = param(
+        1.5,
+        title="Threshold of heavy communication",
+        low=1,
+        high=1000,
+        help=(
+            "A gang is communication-heavy if spreading it to one GPU per node makes an"
+            " iteration at least this many times as long."
+        ),
     )
-    head: str = head_param()
+    tau: float = param(
+        0.2,
+        title="Longest wait for fewer nodes",
+        low=0,
+        high=100,
+        help=(
+            "How long a communication-heavy gang (see theta) at the head of the queue "
+            "waits for fewer nodes, as a share of its predicted run time."
+        ),
+    )
+    backfill: str = backfill_param()
     types: str = types_param()
     mix: bool = mix_param()
     _machine: VirtualMachine | None = field(init=False, repr=False, default=None)
     _complete: int = field(init=False, repr=False, default=0)
-    _lanes: dict[Lane, list[tuple[int, JobId]]] = field(init=False, repr=False, default_factory=dict)
+    _lanes: dict[Lane, list[tuple[int, JobId]]] = field(
+        init=False, repr=False, default_factory=dict
+    )
     _place_of: dict[JobId, int] = field(init=False, repr=False, default_factory=dict)
     _predicted: dict[JobId, Predicted] = field(init=False, repr=False, default_factory=dict)
     _first_s: dict[JobId, float] = field(init=False, repr=False, default_factory=dict)
-    _shapes: dict[int, tuple[Shape, Shape] | None] = field(init=False, repr=False, default_factory=dict)
+    _shapes: dict[int, tuple[Shape, Shape] | None] = field(
+        init=False, repr=False, default_factory=dict
+    )
     _fragments: Placer = field(init=False, repr=False)
     _fewest_ever: Placer = field(init=False, repr=False)
     _emptiest: Placer = field(init=False, repr=False)
 
-    cadence = Cadence()
     card = Card(
         title="A-SRPT",
-        what="Jobs start in the order in which one imagined machine, always busy with the job that needs least, would complete them.",
-        cost="A job waits for its turn on the imagined machine even where GPUs are idle, and a large gang that is next holds up all others.",
-        limits="As good as its predictions; never stops a job. Gains from placement only where the performance model knows what a spread gang loses.",
+        slot=5,
+        brief="the order of one imagined fast machine",
+        what=(
+            "Jobs start in the order in which an imagined single machine, serving the job"
+            " with the least work first, would complete them."
+        ),
+        cost=(
+            "A job waits until the imagined machine completes it, even if GPUs are idle,"
+            " and a large gang at the head holds up all other jobs."
+        ),
+        limits=(
+            "As good as its predictions; never stops a job. Placement matters only if the"
+            " performance model slows gangs that are spread over nodes."
+        ),
         source="Luo, Liu, Lee, Shroff, INFOCOM 2025, arXiv 2501.05563",
-        certainty="our reading: of the paper we know abstract and outline; strict order, theta and tau are our choice",
+        certainty=(
+            "our reading: of the paper we know abstract and outline; strict order, theta and tau"
+            " are our choice"
+        ),
         goals=("short waits",),
         how=(
             "A job's work is its GPUs times its predicted run time on the fewest servers.",
-            "An imagined machine, as strong as all GPUs together, always serves the job with the least work left.",
-            "Jobs queue in the order in which they complete there; the first of the queue starts when it has room.",
-            "A gang that communicates much waits for few servers, for a part of its predicted run time; others fill fragments.",
+            (
+                "An imagined machine, as fast as all GPUs together, always serves the job with"
+                " the least remaining work."
+            ),
+            (
+                "Jobs queue in the order in which they complete there; the first of the queue"
+                " starts when it has room."
+            ),
+            (
+                "A communication-heavy gang waits for few nodes, for part of its predicted run"
+                " time; other gangs fill fragments."
+            ),
             "A running job is never stopped.",
         ),
     )
 
     def __post_init__(self) -> None:
         """Prepare the three ways to place."""
-        self._fragments, self._fewest_ever, self._emptiest = (Placer(how, self.types, self.mix) for how in ("pack", "consolidate", "fewest"))
+        self._fragments, self._fewest_ever, self._emptiest = (
+            Placer(how, self.types, self.mix) for how in ("pack", "consolidate", "fewest")
+        )
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> Needs:
         """Sizes, and speeds on few and on many servers."""
-        return frozenset({"remaining_work", "rates", "mixed"} if self.mix else {"remaining_work", "rates"})
+        return Needs(RUN_TIME, mixes_types=self.mix)
 
     def allocate(self, view: View, /) -> Plan:
         """Follow the imagined machine, and start what it has completed."""
@@ -173,7 +252,34 @@ class Asrpt:
         started, wake_at_s = self._start(view)
         return Plan(started, wake_at_s=min(wake_at_s, machine.next_s()))
 
-    # -- the imagined machine ----------------------------------------------------------------------------------------------------------------------------------
+    def explain(self, decided: Decided, job: JobId, /) -> Reason:
+        """State how far the imagined machine is with a job, or who is ahead in the queue."""
+        machine, view = self._machine, decided.view
+        if machine is not None and job not in self._place_of:
+            return Reason(
+                "the imagined machine had not completed it: {before:jobs} there had less work left",
+                {"before": machine.before(job)},
+            )
+        entries = sorted(entry for lane in self._lanes.values() for entry in lane)
+        queue = [one for _, one in entries]
+        ahead = queue[: queue.index(job)] if job in queue else []
+        due_s = self._due_s(job)
+        if not ahead and self._communicates(job) and view.now_s < due_s < inf:
+            return Reason(
+                "it communicates much, so it waited for {gpus:gpus} on fewer nodes until"
+                " {due:instant}",
+                {"gpus": decided.wants(job), "due": due_s},
+            )
+        return in_line(
+            decided,
+            job,
+            ahead,
+            "in the order of the imagined machine",
+            blocks=self.backfill == "none",
+        )
+
+    # -- the imagined machine
+    # ----------------------------------------------------------------------------------------------
 
     def _follow(self, view: View) -> VirtualMachine:
         delta, now_s = view.delta, view.now_s
@@ -205,31 +311,40 @@ class Asrpt:
     def _predict(self, view: View, job: JobId) -> Predicted:
         demand = view.demand(job)
         time_s = self._fewest_ever.run_time_s(view, job)
-        key = id(demand)
+        key = demand.key
         if key not in self._shapes:
             self._shapes[key] = self._extremes(view, demand)
         shapes = self._shapes[key]
         if shapes is None or not isfinite(time_s):
             return Predicted(time_s, 0.0)
-        few, many = view.belief.rates(np.array([job]), shapes)[0].tolist()
+        few, many = view.estimates.rates(np.array([job]), shapes)[0].tolist()
         return Predicted(time_s, few / many if many > 0 else inf)
 
     def _extremes(self, view: View, demand: Demand) -> tuple[Shape, Shape] | None:
-        """Return a gang on the fewest servers, and on one server per GPU; None of what is no gang."""
+        """Return a gang on the fewest servers, and on one server per GPU; None of what is no
+        gang.
+        """
         groups = self._fewest_ever.ways(view, demand).groups
         if not demand.gpus or demand.replicas == 1 or not groups:
             return None
         nodes, count = alone(view, demand, groups).gangs[0].workers[:2]
         gpus = [0] * len(view.cluster.types)
         for node, replicas in zip(nodes, count, strict=True):
-            gpus[view.cluster.type_index[view.cluster.nodes[node].gpu_type]] += replicas * demand.gpus
+            gpus[view.cluster.type_index[view.cluster.nodes[node].gpu_type]] += (
+                replicas * demand.gpus
+            )
         return Shape(tuple(gpus), len(nodes)), Shape(tuple(gpus), demand.replicas)
 
-    # -- the real queue ----------------------------------------------------------------------------------------------------------------------------------------
+    # -- the real queue
+    # ----------------------------------------------------------------------------------------------
 
     def _line_up(self, view: View, job: JobId) -> None:
         # Where nobody may pass, one lane is all.
-        lane = (id(view.demand(job)), self._communicates(job)) if self.head == "skip" else (0, False)
+        lane = (
+            (view.demand(job).key, self._communicates(job))
+            if self.backfill == "first_fit"
+            else (0, False)
+        )
         heappush(self._lanes.setdefault(lane, []), (self._place_of[job], job))
 
     def _start(self, view: View) -> tuple[dict[JobId, Grant | None], float]:
@@ -270,7 +385,9 @@ class Asrpt:
         return self._emptiest if is_due else self._fewest_ever
 
     def _due_s(self, job: JobId) -> float:
-        """Return when a job that communicates much takes what there is: some time after it was first in the queue, which few have been."""
+        """Return when a job that communicates much takes what there is: some time after it was
+        first in the queue, which few have been.
+        """
         first_s = self._first_s.get(job)
         if first_s is None:
             return inf

@@ -1,4 +1,6 @@
-"""Backfilling: when the head of a queue can start, what may run before it, and which waiting jobs are looked at."""
+"""Backfilling: when the head of a queue can start, what may run before it, and which waiting jobs
+are considered.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,12 @@ from math import inf
 from typing import NamedTuple
 
 from allocators.placement import Patience, Placer
-from sim.contract import Demand, Grant, JobId, Room, View
+from sim.contract import Demand, FreeResources, Grant, JobId, View
 
 End = tuple[float, JobId, Grant, tuple[tuple[int, int], ...]]
-"""A running job: when it is expected to leave its nodes, its id, what it holds, and GPUs of that by pool."""
+"""A running job: when it is expected to leave its nodes, its id, what it holds, and GPUs of that by
+pool.
+"""
 
 
 class Ends:
@@ -27,7 +31,7 @@ class Ends:
     def __contains__(self, job: JobId) -> bool:
         return job in self._at_s
 
-    def add(self, room: Room, job: JobId, grant: Grant, at_s: float) -> None:
+    def add(self, room: FreeResources, job: JobId, grant: Grant, at_s: float) -> None:
         """Take in a job that starts now, or has been running."""
         self._at_s[job] = at_s
         insort(self.order, (at_s, job, grant, self.gpus_by_pool(room, grant)))
@@ -47,7 +51,7 @@ class Ends:
         del order[:until]
         return late
 
-    def gpus_by_pool(self, room: Room, grant: Grant) -> tuple[tuple[int, int], ...]:
+    def gpus_by_pool(self, room: FreeResources, grant: Grant) -> tuple[tuple[int, int], ...]:
         """Return (pool, GPUs) of what a grant holds; the overflow node belongs to no pool."""
         pool_of = self._pool_of or self._read(room)
         gangs = grant.gangs
@@ -60,7 +64,7 @@ class Ends:
                 held[pool_of[node]] = held.get(pool_of[node], 0) + replicas * part.gpus
         return tuple(held.items())
 
-    def _read(self, room: Room) -> list[int]:
+    def _read(self, room: FreeResources) -> list[int]:
         at = {node: pool for pool, nodes in enumerate(room.pools) for node in nodes.nodes}
         self._pool_of = [at[node] for node in range(len(at))] + [-1]
         return self._pool_of
@@ -81,7 +85,8 @@ class Reservation:
     extra : int
         GPUs of these pools that it leaves free at that time.
     slack : dict
-        Instead of a count, where cores, memory or the shape of the gang matter: node -> (GPUs, cores, GB) that it leaves free on its nodes.
+        Instead of a count, where cores, memory or the shape of the gang matter: node -> (GPUs,
+        cores, GB) that it leaves free on its nodes.
     """
 
     job: JobId
@@ -91,7 +96,9 @@ class Reservation:
     slack: dict[int, tuple[float, float, float]] = field(default_factory=dict)
 
     def may_spare(self, gpus: int, group: tuple[int, ...]) -> bool:
-        """Tell whether a job that outlives the shadow time might run in this group; `spares` gives the verdict on its grant."""
+        """Tell whether a job that outlives the shadow time might run in this group; `spares` gives
+        the verdict on its grant.
+        """
         return bool(self.slack) or gpus <= self.extra or not self.pools.issuperset(group)
 
     def spares(self, gpus: tuple[tuple[int, int], ...], grant: Grant) -> bool:
@@ -110,14 +117,20 @@ class Reservation:
             for node, count in zip(part.nodes, part.count, strict=True):
                 if node in self.slack:
                     gpus, cpus, mem_gb = left.get(node, self.slack[node])
-                    left[node] = gpus - count * part.gpus, cpus - count * part.cpus, mem_gb - count * part.mem_gb
+                    left[node] = (
+                        gpus - count * part.gpus,
+                        cpus - count * part.cpus,
+                        mem_gb - count * part.mem_gb,
+                    )
         if any(min(free) < -1e-6 for free in left.values()):
             return False
         self.slack.update(left)
         return True
 
 
-def reserve(view: View, placer: Placer, ends: Ends, job: JobId, patience: Patience | None) -> Reservation:
+def reserve(
+    view: View, placer: Placer, ends: Ends, job: JobId, patience: Patience | None
+) -> Reservation:
     """Find out when a job that has no room now can start.
 
     Parameters
@@ -135,19 +148,26 @@ def reserve(view: View, placer: Placer, ends: Ends, job: JobId, patience: Patien
 
     Notes
     -----
-    Where only counts of GPUs matter, they are counted for each group of pools that the job admits, and the group with the earliest start gets the
-    reservation, the preferred one where equal (our reading for mixed clusters). Elsewhere running jobs are taken off the sketch of free room in order of
-    their ends until the placement finds room, and the nodes found are reserved.
+    Where only counts of GPUs matter, they are counted for each group of pools that the job admits,
+    and the group with the earliest start gets the reservation, the preferred one where equal (our
+    reading for mixed clusters). Elsewhere running jobs are removed tentatively in
+    order of their ends until the placement finds room, and the nodes found are reserved.
 
     The instant from which a job that waits for its preferred type takes any other stands among the
     ends, as one of a job that holds nothing.
     """
-    demand, order, until_s = view.demand(job), ends.order, patience.until_s(view, job) if patience else -inf
+    demand, order, until_s = (
+        view.demand(job),
+        ends.order,
+        patience.until_s(view, job) if patience else -inf,
+    )
     if until_s > view.now_s:
         order = order.copy()
         insort(order, (until_s, -1, Grant(()), ()))
     if not placer.counts(view, demand):
-        return _reserve_nodes(view, _Sketch(view, order, _Places(placer, patience, until_s)), job)
+        return _reserve_nodes(
+            view, _Tentative(view, order, _Places(placer, patience, until_s)), job
+        )
     best, (groups, _, preferred) = Reservation(job, inf), placer.ways(view, demand)
     for at, group in enumerate(groups):
         need = demand.replicas, until_s if at >= preferred else -inf
@@ -157,7 +177,9 @@ def reserve(view: View, placer: Placer, ends: Ends, job: JobId, patience: Patien
     return best
 
 
-def _free_at(order: list[End], pools: frozenset[int], free: int, need: tuple[int, float], before_s: float) -> tuple[float, int]:
+def _free_at(
+    order: list[End], pools: frozenset[int], free: int, need: tuple[int, float], before_s: float
+) -> tuple[float, int]:
     gpus_needed, not_before_s = need
     found_s = inf
     for at_s, _, _, gpus in order:
@@ -183,40 +205,46 @@ class _Places(NamedTuple):
         return place(view, demand)
 
 
-def _reserve_nodes(view: View, sketch: _Sketch, job: JobId) -> Reservation:
-    demand, order = view.demand(job), sketch.order
+def _reserve_nodes(view: View, tentative: _Tentative, job: JobId) -> Reservation:
+    demand, order = view.demand(job), tentative.order
     low, high, step = 0, 1, 1
-    while not sketch.has_room(demand, min(high, len(order))):
+    while not tentative.has_room(demand, min(high, len(order))):
         if high >= len(order):
-            sketch.show(0)
+            tentative.show(0)
             return Reservation(job, inf)
         low, step = high, 2 * step
         high += step
     high = min(high, len(order))
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if sketch.has_room(demand, middle) else (middle, high)
+        low, high = (low, middle) if tentative.has_room(demand, middle) else (middle, high)
     at_s, enough = order[high - 1][0], high
     while high < len(order) and order[high][0] <= at_s:
         high += 1
-    # With servers to be placed after the workers, more free room may hurt: then what ends at the same instant as the last one needed is left out.
-    grant = _first_place(demand, sketch, (high, enough))
+    # With servers to be placed after the workers, more free room may hurt: then what ends at the
+    # same instant as the last one needed is left out.
+    grant = _first_place(demand, tentative, (high, enough))
     free = view.free_gpus.tolist(), view.free_cpus.tolist(), view.free_mem_gb.tolist()
-    slack = {node: (free[0][node], free[1][node], free[2][node]) for part in grant.gangs[0] if part is not None for node in part.nodes}
+    slack = {
+        node: (free[0][node], free[1][node], free[2][node])
+        for part in grant.gangs[0]
+        if part is not None
+        for node in part.nodes
+    }
     view.room.give(grant)
-    sketch.show(0)
+    tentative.show(0)
     return Reservation(job, at_s, slack=slack)
 
 
-def _first_place(demand: Demand, sketch: _Sketch, ended: tuple[int, ...]) -> Grant:
+def _first_place(demand: Demand, tentative: _Tentative, ended: tuple[int, ...]) -> Grant:
     for count in ended:
-        grant = sketch.place(demand, count)
+        grant = tentative.place(demand, count)
         if grant is not None:
             return grant
     raise AssertionError("a place that was found a moment ago is gone")
 
 
-class _Sketch:
+class _Tentative:
     """The free room as it will be when the first so many jobs have ended."""
 
     def __init__(self, view: View, order: list[End], places: _Places) -> None:
@@ -250,7 +278,8 @@ Entry = tuple[tuple[float, ...], JobId]
 
 
 class Lane:
-    """Jobs of one demand that may run at the same places, by place in the queue and, for each group of pools, by estimated run time.
+    """Jobs of one demand that may run at the same places, by place in the queue and, for each group
+    of pools, by estimated run time.
 
     Parameters
     ----------
@@ -264,9 +293,21 @@ class Lane:
         Whether more than free GPUs matters there.
     """
 
-    __slots__ = ("_new", "_shortest", "_times_s", "demand", "gpus", "groups", "id", "limited", "order")
+    __slots__ = (
+        "_new",
+        "_shortest",
+        "_times_s",
+        "demand",
+        "gpus",
+        "groups",
+        "id",
+        "limited",
+        "order",
+    )
 
-    def __init__(self, number: int, demand: Demand, groups: tuple[tuple[int, ...], ...], *, limited: bool) -> None:
+    def __init__(
+        self, number: int, demand: Demand, groups: tuple[tuple[int, ...], ...], *, limited: bool
+    ) -> None:
         self.id = number
         self.demand, self.groups, self.limited = demand, groups, limited
         self.gpus = demand.replicas * demand.gpus
@@ -292,8 +333,10 @@ class Lane:
             for by_time, time_s in zip(self._shortest, self._times_s.pop(entry[1]), strict=True):
                 del by_time[bisect_left(by_time, (time_s, entry))]
 
-    def first_within(self, group: int, time_s: float, barred: set[JobId], times_s: TimesOf) -> Entry | None:
-        """Return the first in the queue of those that take no longer than this in a group.
+    def first_within(
+        self, group: int, time_s: float, barred: set[JobId], times_s: TimesOf
+    ) -> Entry | None:
+        """Return the first job in the queue that takes no longer than this in a group.
 
         ``times_s`` is asked once for each job; ``time_s`` is rounded as its answers are.
         """
@@ -313,7 +356,7 @@ TimesOf = Callable[[Lane, Entry], tuple[float, ...]]
 """(lane, job) -> estimated seconds in each of the lane's groups, rounded as instants are."""
 
 
-class Window:
+class BackfillWindow:
     """The jobs behind the head that may be started before it: the first ``depth`` of the queue."""
 
     def __init__(self, depth: int) -> None:
@@ -328,7 +371,9 @@ class Window:
         return min([lane.order[0] for lane in self.lanes.values()], default=None)
 
     def goes_behind(self, entry: Entry) -> bool:
-        """Put a job behind the window and return True if that is its place; else make room for it in the window."""
+        """Put a job behind the window and return True if that is its place; else make room for it
+        in the window.
+        """
         if self._rest and entry > self._rest[0]:
             heappush(self._rest, entry)
             return True
@@ -355,6 +400,12 @@ class Window:
     def __contains__(self, job: JobId) -> bool:
         return job in self._where
 
+    def before(self, job: JobId) -> list[JobId]:
+        """Return the jobs that go before one, the first of the queue first."""
+        entries = sorted([*(entry for entry, _ in self._where.values()), *self._rest])
+        jobs = [entry[1] for entry in entries]
+        return jobs[: jobs.index(job)] if job in jobs else []
+
     def remove(self, job: JobId) -> Entry:
         """Take a job out of its lane, and the lane away if it was the last; return its entry."""
         entry, lane = self._where.pop(job)
@@ -365,8 +416,9 @@ class Window:
         return entry
 
 
-class Look:
-    """One look at the queue: the first of each lane that may pass, in order, and what has been found out.
+class Outlook:
+    """One pass over the queue: the first job of each lane that may pass, in order, and what has
+    been learned.
 
     Parameters
     ----------

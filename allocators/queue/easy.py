@@ -1,4 +1,6 @@
-"""EASY backfilling: first come, first served, but a job may pass if the one at the head does not start later for it."""
+"""EASY backfilling: first come, first served, but a job may pass if the one at the head does not
+start later for it.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +9,93 @@ from functools import partial
 from heapq import heappop, heappush
 from math import inf
 
-from allocators.placement import Denials, Patience, Placer, mix_param, placement_param, types_param, wait_for_type_param
-from allocators.queue.backfill import Ends, Entry, Lane, Look, Reservation, Window, reserve
+from allocators.placement import (
+    RUN_TIME,
+    Denials,
+    Patience,
+    Placer,
+    mix_param,
+    placement_param,
+    types_param,
+    wait_for_type_param,
+)
+from allocators.queue.backfill import (
+    BackfillWindow,
+    Ends,
+    Entry,
+    Lane,
+    Outlook,
+    Reservation,
+    reserve,
+)
+from allocators.reasons import in_line, room
 from allocators.toolkit import newly_waiting, only_arrivals
-from sim.contract import EMPTY, Cadence, Card, Delta, Grant, JobId, Plan, View, instant, later, param
+from sim.contract import (
+    EMPTY,
+    Allocator,
+    Card,
+    Decided,
+    Delta,
+    Grant,
+    JobId,
+    Needs,
+    Plan,
+    Reason,
+    View,
+    instant,
+    later,
+    param,
+)
 
 
 @dataclass
-class Easy:
-    """Start jobs in order; behind a head that has no room, start those that end before it can start, or leave it enough.
+class Easy(Allocator):
+    """Start jobs in order; if the head has no room, start jobs behind it that end before it can
+    start, or leave it enough.
 
     Notes
     -----
-    Lifka's rule: when the head has no room, running jobs are expected to end as estimated; the instant at which enough of them have ended is its shadow
-    time, and GPUs that are then left over are extra. A job behind the head starts now if it has room and either ends by the shadow time or takes extra GPUs
-    only. Only the first ``depth`` jobs behind the head are looked at, as Slurm does.
+    Lifka's rule: when the head has no room, running jobs are expected to end as estimated; the
+    instant at which enough of them have ended is its shadow time, and GPUs that are then left over
+    are extra. A job behind the head starts now if it has room and either ends by the shadow time or
+    takes extra GPUs only. Only the first ``depth`` jobs behind the head are looked at, as Slurm
+    does.
 
-    Ours: on mixed clusters the head is reserved on the type where it could start earliest, the preferred one where equal. Where cores and memory are
-    limited, or the placement is ``consolidate``, nodes are reserved instead of a count. With ``estimate=limit`` a job without a time limit counts with its
-    believed run time. A limit that is outlived counts twice, as beliefs do. The estimate of a waiting job is made when it first matters, for each type as
-    if the job were alone; pauses at the start are not part of it.
+    Ours: on mixed clusters the head is reserved on the type where it could start earliest, the
+    preferred one where equal. Where cores and memory are limited, or the placement is
+    ``consolidate``, nodes are reserved instead of a count. With ``run_times=limit`` a job without a
+    time limit counts with its estimated run time. A limit that is outlived counts twice, as
+    estimates do. The estimate of a waiting job is made when it first matters, for each type as if
+    the job were alone; pauses at the start are not part of it.
 
     A head that waits for its preferred type is promised the earlier of two instants: when that type
     has room for it, or when, its waiting over, any other has. Those behind it that wait for their
     type pass it on that type only.
     """
 
-    estimate: str = param("belief", choices=("belief", "limit"), help="What run times are taken for: the believed ones, or the time limits of the trace.")
-    order: str = param("submit", choices=("submit", "priority"), help="Order of the queue: submission, or priority first and submission within it.")
-    depth: int = param(500, unit="jobs", low=0, high=1_000_000, help="How many waiting jobs behind the head are looked at.")
+    run_times: str = param(
+        "estimate",
+        choices=("estimate", "limit"),
+        labels={"estimate": "Estimates", "limit": "Time limits in the trace"},
+        help="Which run times are used: estimated ones, or the time limits in the trace.",
+        was="estimate",
+        were={"estimate": "belief", "limit": "limit"},
+    )
+    order: str = param(
+        "submit",
+        title="Order of the queue",
+        choices=("submit", "priority"),
+        labels={"submit": "Submission", "priority": "Priority, then submission"},
+        help="Order of the queue: submission, or priority first and submission within it.",
+    )
+    depth: int = param(
+        500,
+        title="Depth of backfilling",
+        unit="jobs",
+        low=0,
+        high=1_000_000,
+        help="How many waiting jobs behind the first one are considered.",
+    )
     placement: str = placement_param()
     types: str = types_param()
     mix: bool = mix_param()
@@ -43,7 +103,7 @@ class Easy:
     _place: Placer = field(init=False, repr=False)
     _patience: Patience | None = field(init=False, repr=False)
     _deadlines: list[tuple[float, JobId]] = field(init=False, repr=False, default_factory=list)
-    _window: Window = field(init=False, repr=False)
+    _window: BackfillWindow = field(init=False, repr=False)
     _denials: Denials = field(init=False, repr=False, default_factory=Denials)
     _ends: Ends = field(init=False, repr=False, default_factory=Ends)
     _head: Entry | None = field(init=False, repr=False, default=None)
@@ -56,20 +116,33 @@ class Easy:
     _took_over: bool = field(init=False, repr=False, default=False)
     _started: dict[JobId, Grant | None] = field(init=False, repr=False, default_factory=dict)
 
-    cadence = Cadence()
     card = Card(
         title="EASY backfilling",
-        what="First come, first served, but jobs may fill gaps that do not delay the first of the queue.",
+        slot=1,
+        brief="small jobs fill gaps, the first keeps its start",
+        what=(
+            "First come, first served, but jobs may fill gaps that do not delay the first of the"
+            " queue."
+        ),
         cost="Jobs behind the first one may be delayed by those that pass them.",
         limits="As good as its estimates of run times; never stops a job.",
         source="D. Lifka, The ANL/IBM SP Scheduling System, JSSPP 1995",
-        certainty="exact on one GPU type with whole counts; our reading on mixed clusters and where cores or memory are limited",
+        certainty=(
+            "exact on one GPU type with whole counts; our reading on mixed clusters and where cores"
+            " or memory are limited"
+        ),
         goals=("short waits", "baseline"),
         how=(
             "Jobs start in order of submission while there is room.",
-            "For the first one without room, the expected ends of running jobs tell when it can start: its shadow time.",
-            "GPUs that will be left over even then are extra.",
-            "A job further back starts now if it ends by the shadow time, or takes extra GPUs only.",
+            (
+                "For the first job without room, the expected ends of running jobs give its"
+                " start: the shadow time."
+            ),
+            "GPUs that will still be free at that time are extra.",
+            (
+                "A job further back starts now if it ends by the shadow time, or takes extra GPUs"
+                " only."
+            ),
             "A running job is never stopped.",
         ),
     )
@@ -78,16 +151,16 @@ class Easy:
         """Prepare an empty queue."""
         self._place = Placer(self.placement, self.types, self.mix)
         self._patience = Patience.of(self._place, self.wait_for_type)
-        self._window = Window(self.depth)
-        self._by_limit = self.estimate == "limit"
+        self._window = BackfillWindow(self.depth)
+        self._by_limit = self.run_times == "limit"
 
     @property
-    def needs(self) -> frozenset[str]:
-        """Believed run times."""
-        return frozenset({"remaining_work", "rates", "mixed"} if self.mix else {"remaining_work", "rates"})
+    def needs(self) -> Needs:
+        """Estimated run times."""
+        return Needs(RUN_TIME, mixes_types=self.mix)
 
     def remarks(self) -> tuple[str, ...]:
-        """Say that nobody passed the head of the queue."""
+        """Say that no job passed the head of the queue."""
         if self._backfilled or self._took_over or not self._begun:
             return ()
         return ("easy backfilled nothing: the schedule is that of fifo.",)
@@ -98,16 +171,29 @@ class Easy:
         self._follow_running(view)
         head_may_try = self._lose_patience(view) if self._deadlines else False
         for job in newly_waiting(view.delta):
-            self._queue(view, ((-view.one("priority", job),) if self.order == "priority" else (), job))
+            self._queue(
+                view, ((-view.one("priority", job),) if self.order == "priority" else (), job)
+            )
         if self._head is None:
             return EMPTY
         self._started = {}
-        stale = head_may_try or not only_arrivals(view.delta) or self._head is not self._blocked or self._promise is not promise
+        stale = (
+            head_may_try
+            or not only_arrivals(view.delta)
+            or self._head is not self._blocked
+            or self._promise is not promise
+        )
         if stale:
             self._start_heads(view)
         if self._head is not None and self._window.size:
             lanes, free = self._window.lanes, sum(view.room.free)
-            hopeful = [lane for lane in (lanes.values() if stale else [lanes[at] for at in self._fed if at in lanes]) if lane.gpus <= free]
+            hopeful = [
+                lane
+                for lane in (
+                    lanes.values() if stale else [lanes[at] for at in self._fed if at in lanes]
+                )
+                if lane.gpus <= free
+            ]
             if hopeful:
                 self._backfill(view, hopeful)
         self._fed.clear()
@@ -115,7 +201,51 @@ class Easy:
             return Plan(self._started, wake_at_s=self._next_deadline_s())
         return Plan(self._started) if self._started else EMPTY
 
-    # -- what runs ---------------------------------------------------------------------------------------------------------------------------------------
+    def explain(self, decided: Decided, job: JobId, /) -> Reason:
+        """State when the head of the queue is expected to start, and why no job passes it."""
+        view, head = decided.view, self._head
+        order = "by priority" if self.order == "priority" else "by submission"
+        if head is None or head[1] == job:
+            first = in_line(decided, job, (), order, blocks=True)
+            at_s = self._promised_at_s(view, job)
+            if at_s == inf:
+                return first
+            return Reason(
+                f"{first.rule}, expected at {{start:instant}}", {**first.values, "start": at_s}
+            )
+        if decided.free_for(job) < decided.wants(job):
+            return in_line(decided, job, self._ahead(job), order, blocks=False)
+        if job not in self._window:
+            return Reason(
+                "it was not among the first {depth:jobs} behind the head of the queue, of which"
+                " one may pass",
+                {"depth": self.depth},
+            )
+        at_s = self._promised_at_s(view, head[1])
+        if at_s == inf:
+            return room(decided, job)
+        run_s = min(self._place.run_time_s(view, job, 0), self._own_limit_s(view, job))
+        return Reason(
+            "{free:gpus_were} free, but its {run:duration} would have delayed job {head:job},"
+            " which starts at {start:instant}",
+            {"free": decided.free_for(job), "run": run_s, "head": head[1], "start": at_s},
+        )
+
+    def _own_limit_s(self, view: View, job: JobId) -> float:
+        return self._limit_s(view, job) if self._by_limit else inf
+
+    def _promised_at_s(self, view: View, job: JobId) -> float:
+        """Return when a job at the head could start, without keeping what is found."""
+        if self._promise is not None and self._promise.job == job:
+            return self._promise.at_s
+        return reserve(view, self._place, self._ends, job, self._patience).at_s
+
+    def _ahead(self, job: JobId) -> list[JobId]:
+        head = [] if self._head is None else [self._head[1]]
+        return head + self._window.before(job)
+
+    # -- what runs
+    # ----------------------------------------------------------------------------------------------
 
     def _follow_running(self, view: View) -> None:
         delta, ends, now_s = view.delta, self._ends, view.now_s
@@ -166,7 +296,7 @@ class Easy:
             while limit_s <= been_s:
                 limit_s *= 2
             return limit_s - been_s
-        rate = view.belief.rate(job, grant)
+        rate = view.estimates.rate(job, grant)
         return view.one("remaining_work", job) / rate if rate > 0 else inf
 
     def _limit_s(self, view: View, job: JobId) -> float:
@@ -177,7 +307,8 @@ class Easy:
         self._started[entry[1]] = grant
         self._ends.add(view.room, entry[1], grant, end_s)
 
-    # -- what waits --------------------------------------------------------------------------------------------------------------------------------------
+    # -- what waits
+    # ----------------------------------------------------------------------------------------------
 
     def _queue(self, view: View, entry: Entry) -> None:
         head = self._head
@@ -192,7 +323,7 @@ class Easy:
     def _enter(self, view: View, entry: Entry) -> Lane:
         demand, lanes = view.demand(entry[1]), self._window.lanes
         patient = self._patience is not None and self._is_patient(view, entry, self._patience)
-        number = -id(demand) if patient else id(demand)
+        number = -demand.key if patient else demand.key
         lane = lanes.get(number)
         if lane is None:
             ways = self._place.ways(view, demand)
@@ -213,7 +344,7 @@ class Easy:
         return True
 
     def _lose_patience(self, view: View) -> bool:
-        """Let those that have waited for long enough take any type; tell whether the head is one."""
+        """Allow jobs that have waited long enough any type; tell whether the head is one."""
         of_head = False
         while self._deadlines and self._deadlines[0][0] <= view.now_s:
             job = heappop(self._deadlines)[1]
@@ -224,7 +355,11 @@ class Easy:
 
     def _next_deadline_s(self) -> float:
         head, deadlines = self._head, self._deadlines
-        while deadlines and deadlines[0][1] not in self._window and (not head or deadlines[0][1] != head[1]):
+        while (
+            deadlines
+            and deadlines[0][1] not in self._window
+            and (not head or deadlines[0][1] != head[1])
+        ):
             heappop(deadlines)
         return deadlines[0][0] if deadlines else inf
 
@@ -232,7 +367,9 @@ class Easy:
         limit_s = self._limit_s(view, entry[1]) if self._by_limit else inf
         if limit_s < inf:
             return (instant(limit_s),) * len(lane.groups)
-        return tuple(instant(self._place.run_time_s(view, entry[1], at)) for at in range(len(lane.groups)))
+        return tuple(
+            instant(self._place.run_time_s(view, entry[1], at)) for at in range(len(lane.groups))
+        )
 
     def _leave(self, view: View, entry: Entry) -> Lane | None:
         """Take a job out of the window, and return the lane of the one that comes in instead."""
@@ -243,7 +380,11 @@ class Easy:
     def _start_heads(self, view: View) -> None:
         while self._head is not None:
             head = self._head
-            place = self._patience.place if self._patience and self._is_patient(view, head, self._patience) else self._place
+            place = (
+                self._patience.place
+                if self._patience and self._is_patient(view, head, self._patience)
+                else self._place
+            )
             grant = place(view, view.demand(head[1]))
             if grant is None:
                 break
@@ -256,38 +397,49 @@ class Easy:
                 self._leave(view, self._head)
         self._blocked = self._head
 
-    # -- what may pass -----------------------------------------------------------------------------------------------------------------------------------
+    # -- what may pass
+    # ----------------------------------------------------------------------------------------------
 
     def _backfill(self, view: View, lanes: list[Lane]) -> None:
-        look = Look(self._promised(view), partial(self._times_s, view))
+        look = Outlook(self._promised(view), partial(self._times_s, view))
         for lane in lanes:
             self._line_up(view, lane, look)
         while look.line:
             entry, group, starts, lane = heappop(look.line)
             look.lined_up.discard(lane.id)
-            if (starts == look.starts or self._next(view, lane, look) == (entry, group)) and self._try(view, entry, lane, group, look):
+            if (
+                starts == look.starts or self._next(view, lane, look) == (entry, group)
+            ) and self._try(view, entry, lane, group, look):
                 look.starts += 1
                 following = self._leave(view, entry)
                 if following is not None and following is not lane:
                     self._line_up(view, following, look)
             self._line_up(view, lane, look)
 
-    def _line_up(self, view: View, lane: Lane, look: Look) -> None:
-        found = self._next(view, lane, look) if lane.order and lane.id not in look.lined_up else None
+    def _line_up(self, view: View, lane: Lane, look: Outlook) -> None:
+        found = (
+            self._next(view, lane, look) if lane.order and lane.id not in look.lined_up else None
+        )
         if found is not None:
             heappush(look.line, (*found, look.starts, lane))
             look.lined_up.add(lane.id)
 
-    def _next(self, view: View, lane: Lane, look: Look) -> tuple[Entry, int] | None:
+    def _next(self, view: View, lane: Lane, look: Outlook) -> tuple[Entry, int] | None:
         """Return the first job of a lane that may pass, and the group of pools where."""
         best: tuple[Entry, int] | None = None
         room, promise = view.room, look.promise
         for group, pools in enumerate(lane.groups):
             if (room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)) < lane.gpus:
                 continue
-            if lane.limited and ((lane.id, group) in look.full or self._denials.holds(view, lane.demand, pools)):
+            if lane.limited and (
+                (lane.id, group) in look.full or self._denials.holds(view, lane.demand, pools)
+            ):
                 continue
-            if promise.may_spare(lane.gpus, pools) and (lane.id, group) not in look.only_short and lane.order[0][1] not in look.barred:
+            if (
+                promise.may_spare(lane.gpus, pools)
+                and (lane.id, group) not in look.only_short
+                and lane.order[0][1] not in look.barred
+            ):
                 entry: Entry | None = lane.order[0]
             else:
                 within_s = instant(promise.at_s - view.now_s)
@@ -303,14 +455,16 @@ class Easy:
             self._promise = reserve(view, self._place, self._ends, head[1], self._patience)
         return self._promise
 
-    def _try(self, view: View, entry: Entry, lane: Lane, group: int, look: Look) -> bool:
+    def _try(self, view: View, entry: Entry, lane: Lane, group: int, look: Outlook) -> bool:
         grant = self._place.within(view, lane.demand, lane.groups[group])
         if grant is None:
             look.full.add((lane.id, group))
             self._denials.deny(view, lane.demand, lane.groups[group])
             return False
         end_s, promise = self._end_s(view, entry[1], grant), look.promise
-        if end_s > promise.at_s and not promise.spares(self._ends.gpus_by_pool(view.room, grant), grant):
+        if end_s > promise.at_s and not promise.spares(
+            self._ends.gpus_by_pool(view.room, grant), grant
+        ):
             view.room.give(grant)
             if (lane.id, group) in look.only_short:
                 look.barred.add(entry[1])

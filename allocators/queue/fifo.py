@@ -4,23 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from allocators.placement import Patience, Placer, mix_param, placement_param, types_param, wait_for_type_param
-from allocators.toolkit import Backlog, Key, Lanes, backlog, head_param
-from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View, param
+from allocators.placement import (
+    Patience,
+    Placer,
+    mix_param,
+    placement_param,
+    types_param,
+    wait_for_type_param,
+)
+from allocators.reasons import in_line
+from allocators.toolkit import Backlog, Key, Lanes, backfill_param, backlog
+from sim.contract import EMPTY, Allocator, Card, Decided, JobId, Needs, Plan, Reason, View, param
 
 
 @dataclass
-class Fifo:
-    """Start waiting jobs in order; with ``head=block`` the first that has no room holds up all behind it.
+class Fifo(Allocator):
+    """Start waiting jobs in order; with ``backfill=none`` the first without room holds up all
+    behind it.
 
     Notes
     -----
-    Non-preemptive. An evicted job queues at its original place. The rule of thumb of every cluster; "YARN-CS" of the literature is this with ``head=block``,
-    "WCS-SubTime", work-conserving scheduling by submission time, with ``head=skip``.
+    Non-preemptive. An evicted job queues at its original place. The rule of thumb of every cluster;
+    "YARN-CS" of the literature is this with ``backfill=none``, "WCS-SubTime", work-conserving
+    scheduling by submission time, with ``backfill=first_fit``.
     """
 
-    order: str = param("submit", choices=("submit", "priority"), help="Order of the queue: submission, or priority first and submission within it.")
-    head: str = head_param()
+    order: str = param(
+        "submit",
+        title="Order of the queue",
+        choices=("submit", "priority"),
+        labels={"submit": "Submission", "priority": "Priority, then submission"},
+        help="Order of the queue: submission, or priority first and submission within it.",
+    )
+    backfill: str = backfill_param()
     placement: str = placement_param()
     types: str = types_param()
     mix: bool = mix_param()
@@ -28,20 +44,27 @@ class Fifo:
     _queue: Backlog | Lanes = field(init=False, repr=False)
     _place: Placer = field(init=False, repr=False)
 
-    cadence = Cadence()
     card = Card(
         title="FIFO",
+        slot=5,
+        brief="first come, first served",
         what="First come, first served.",
-        cost="One large job at the head holds up everybody behind it.",
+        cost="One large job at the head of the queue holds up all jobs behind it.",
         limits="Knows nothing of run times; never stops a job.",
-        source="Folklore; YARN-CS of papers, and WCS-SubTime with head = skip",
+        source="Folklore; YARN-CS of papers, and WCS-SubTime with backfill = first_fit",
         certainty="exact",
         goals=("baseline",),
         how=(
             "Jobs queue in the order in which they were submitted.",
-            "The first of the queue is looked at whenever a job arrives or ends, or nodes come back.",
-            "If its whole gang has room it starts, and the next one is looked at.",
-            "If not, all behind it wait too, even those that would fit; head = skip lets them pass.",
+            (
+                "The first job of the queue is tried whenever a job arrives or ends, or nodes"
+                " return."
+            ),
+            "If its whole gang has room it starts, and the next job is tried.",
+            (
+                "If not, all jobs behind it wait too; with backfill = first_fit, those that fit"
+                " start."
+            ),
             "A running job is never stopped.",
         ),
     )
@@ -50,12 +73,12 @@ class Fifo:
         """Prepare an empty queue."""
         self._place = Placer(self.placement, self.types, self.mix)
         key = _by_priority if self.order == "priority" else _by_submission
-        self._queue = backlog(self.head, key, Patience.of(self._place, self.wait_for_type))
+        self._queue = backlog(self.backfill, key, Patience.of(self._place, self.wait_for_type))
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> Needs:
         """Nothing but the public columns."""
-        return frozenset({"mixed"}) if self.mix else frozenset()
+        return Needs(mixes_types=self.mix)
 
     def allocate(self, view: View, /) -> Plan:
         """Start what has room, in order."""
@@ -64,6 +87,11 @@ class Fifo:
         if self.wait_for_type:
             return Plan(started, wake_at_s=self._queue.wake_at_s)
         return Plan(started) if started else EMPTY
+
+    def explain(self, decided: Decided, job: JobId, /) -> Reason:
+        """State how many jobs were ahead, and what the first of them waited for."""
+        order = "by priority" if self.order == "priority" else "by submission"
+        return in_line(decided, job, self._queue.ahead(job), order, blocks=self.backfill == "none")
 
 
 def _by_submission(view: View, job: JobId) -> Key:

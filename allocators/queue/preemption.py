@@ -1,4 +1,6 @@
-"""Priority preemption: the walk down an order of all jobs, kept up to date from what changed."""
+"""Priority preemption: the walk down an order of all jobs that `allocators.queue.walk` defines,
+kept up to date from what changed.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
-from allocators.queue.running_index import Key, Ladders, Order, gpus_of
+from allocators.queue.running_index import Key, Order, RunningIndex, gpus_of
 from allocators.queue.upgrade import Upgrades
-from sim.contract import ContractError, Demand, Grant, JobId, View
+from sim.contract import ContractError, Decided, Demand, Grant, JobId, View
 
 _NOW: Final = 0.0
 
@@ -55,32 +57,50 @@ class Tally:
         else:
             self.spent += need - taken
 
-    def spent_before(self, place: tuple[Key, JobId], queue: Queue) -> int:
-        """Return what this walk gave to jobs before a place, beyond what a queue knows of."""
+    def spent_before(self, place: tuple[Key, JobId], bound: GpuBound) -> int:
+        """Return what this walk gave to jobs before a place, beyond what a bound knows of."""
         if place <= self._last:
             return 0
-        return self.spent - queue.seen if queue.walk == self.walk else self.spent
+        return self.spent - bound.seen if bound.walk == self.walk else self.spent
 
 
-class Queue:
+class GpuBound(NamedTuple):
+    """What the jobs of one demand can get at most, known since one of them failed.
+
+    Parameters
+    ----------
+    place : tuple
+        Its place in the order; the bound is that of the job there and of all behind it.
+    slack : int
+        GPUs that they can get beyond `Tally.freed`,
+    walk, seen : int
+        less what better jobs took in the walk of this number beyond its first `seen` GPUs.
+    """
+
+    place: tuple[Key, JobId]
+    slack: int
+    walk: int
+    seen: int
+
+
+class DemandQueue:
     """Waiting jobs of one demand, as a heap.
 
     Attributes
     ----------
     until : float
-        Count of `Tally.freed` at which its first job is worth a try; `_NOW` if nothing is known of it.
-    failed : tuple or None
-        A place in the order: a job there and all behind it could get at most `slack` GPUs plus `Tally.freed`, less what better jobs took in walk number `walk`
-        beyond the first `seen` GPUs.
+        Count of `Tally.freed` at which its first job is worth a try; `_NOW` if nothing is known of
+        it.
+    bound : GpuBound or None
+        What its jobs can get at most; None = nothing is known.
     """
 
-    __slots__ = ("failed", "filled", "heap", "in_line", "seen", "slack", "until", "walk")
+    __slots__ = ("bound", "filled", "heap", "in_line", "until")
 
     def __init__(self) -> None:
         self.heap: list[Entry] = []
         self.filled = False
         self.in_line: Entry | None = None  # what stands for it in the line; others there are void
-        self.slack = self.walk = self.seen = 0
         self.forget()
 
     def __lt__(self, other: object) -> bool:
@@ -89,7 +109,7 @@ class Queue:
 
     def forget(self) -> None:
         """Know nothing of what its jobs could get."""
-        self.failed: tuple[Key, JobId] | None = None
+        self.bound: GpuBound | None = None
         self.until = _NOW
 
     def try_now(self) -> None:
@@ -97,31 +117,38 @@ class Queue:
         self.until = _NOW
 
     def hopeless(self, place: tuple[Key, JobId], need: int, tally: Tally) -> bool:
-        """Tell whether too little has come free for a job, as far as is known without looking; then the queue waits for more."""
-        if self.failed is None or place < self.failed:
+        """Tell whether too little has come free for a job, as far as is known without looking; then
+        the queue waits for more.
+        """
+        bound = self.bound
+        if bound is None or place < bound.place:
             return False
-        spent = tally.spent_before(place, self) if tally.spent else 0
-        until = need - self.slack + spent
+        spent = tally.spent_before(place, bound) if tally.spent else 0
+        until = need - bound.slack + spent
         if until <= tally.freed:
             return False
-        if spent:
-            self.failed = place  # those between did not lose what better jobs than this one took
-            self.slack -= spent
-        self.until, self.seen, self.walk = until, tally.spent, tally.walk
+        # Jobs between the two places did not lose what better jobs than this one took.
+        first = place if spent else bound.place
+        self.bound = GpuBound(first, bound.slack - spent, tally.walk, tally.spent)
+        self.until = until
         return True
 
-    def put_off(self, place: tuple[Key, JobId] | None, need: int, missing: int, tally: Tally) -> None:
-        """Wait until more is free, as a job of this place (None: it says nothing of others) has just failed by so many GPUs."""
-        self.failed = place
-        self.slack = need - missing - tally.freed
-        self.until, self.seen, self.walk = tally.freed + missing, tally.spent, tally.walk
+    def put_off(
+        self, place: tuple[Key, JobId] | None, need: int, missing: int, tally: Tally
+    ) -> None:
+        """Wait until more is free, as a job of this place (None: it says nothing of others) has
+        just failed by so many GPUs.
+        """
+        slack = need - missing - tally.freed
+        self.bound = None if place is None else GpuBound(place, slack, tally.walk, tally.spent)
+        self.until = tally.freed + missing
 
     def block(self) -> None:
         """Wait until anything changes: its first job failed although there were enough GPUs."""
         self.until = inf
 
 
-Entry = tuple[Key, JobId, int, Queue]
+Entry = tuple[Key, JobId, int, DemandQueue]
 """Priority, job, GPUs of its gang, and where it waits."""
 
 
@@ -129,24 +156,26 @@ Place = Callable[[View, Demand], Grant | None]
 
 
 @dataclass(slots=True)
-class Maker:
-    """Makes room on the sketch.
+class RoomMaker:
+    """Finds nodes for a job, by stopping worse jobs where that is needed; all tentatively.
 
     Parameters
     ----------
     place : Place
-        Finds and reserves nodes on the sketch of free room.
-    running : Ladders
+        Finds nodes and reserves them tentatively.
+    running : RunningIndex
         The jobs that may be stopped.
     """
 
     place: Place
-    running: Ladders
+    running: RunningIndex
     missing: int = 0
     """GPUs by which the last search failed; 0 = there were enough, but in the wrong places."""
 
     def fit(self, view: View, demand: Demand, key: Key) -> tuple[Grant, list[JobId]] | None:
-        """Return a reserved grant and the jobs to be stopped for it, the worst first and as few as needed, or None."""
+        """Return a reserved grant and the jobs to be stopped for it, the worst first and as few as
+        needed, or None.
+        """
         room, running = view.room, self.running
         pools = demand.pools
         free = room.free[pools[0]] if len(pools) == 1 else room.gpus_free(pools)
@@ -159,59 +188,67 @@ class Maker:
                 self.missing = missing - held
                 return None
             for job in stopped:
-                room.give(running.seats[job].grant)
+                room.give(running.slots[job].grant)
         grant = self.place(view, demand)
         if grant is None:
             more = running.worse(view, demand, key, inf)[0][len(stopped) :]
             grant = self._clear(view, demand, stopped, more)
         if grant is None:
             for job in reversed(stopped):
-                room.take(running.seats[job].grant)
+                room.take(running.slots[job].grant)
             self.missing = 0
             return None
         return self._spare(view, demand, grant, stopped) if len(stopped) > 1 else (grant, stopped)
 
-    def _clear(self, view: View, demand: Demand, stopped: list[JobId], more: list[JobId]) -> Grant | None:
-        """Stop, beyond those already stopped on the sketch, as few of `more` as give the demand a place, in steps that double and are then halved."""
-        room, seats = view.room, self.running.seats
+    def _clear(
+        self, view: View, demand: Demand, stopped: list[JobId], more: list[JobId]
+    ) -> Grant | None:
+        """Stop, beyond those already stopped tentatively, as few of `more` as give the demand a
+        place, in steps that double and are then halved.
+        """
+        room, slots = view.room, self.running.slots
         low = high = 0
         grant: Grant | None = None
         while grant is None and high < len(more):
             low, high = high, min(2 * high + 1, len(more))
             for job in more[low:high]:
-                room.give(seats[job].grant)
+                room.give(slots[job].grant)
             grant = self.place(view, demand)
         if grant is None:
             for job in reversed(more):
-                room.take(seats[job].grant)
+                room.take(slots[job].grant)
             return None
         while high - low > 1:
             middle = (low + high) // 2
             room.give(grant)
             for job in reversed(more[middle:high]):
-                room.take(seats[job].grant)
+                room.take(slots[job].grant)
             fewer = self.place(view, demand)
             if fewer is not None:
                 grant, high = fewer, middle
                 continue
             for job in more[middle:high]:
-                room.give(seats[job].grant)
+                room.give(slots[job].grant)
             low, grant = middle, self._again(view, demand)
         stopped += more[:high]
         return grant
 
-    def _spare(self, view: View, demand: Demand, grant: Grant, stopped: list[JobId]) -> tuple[Grant, list[JobId]]:
-        """Let those run on, best first, whose room was not needed in the end; the last one's was, for without it there was no place."""
+    def _spare(
+        self, view: View, demand: Demand, grant: Grant, stopped: list[JobId]
+    ) -> tuple[Grant, list[JobId]]:
+        """Let those run on, best first, whose room was not needed in the end; the last one's was,
+        for without it there was no place.
+        """
         room, mask = view.room, self.running.mask(demand)
         for job in stopped[-2::-1]:
-            seat = self.running.seats[job]
-            if seat.gpus > room.gpus_free(demand.pools) and not seat.ladder.pools & ~mask:
+            slot = self.running.slots[job]
+            if slot.gpus > room.gpus_free(demand.pools) and not slot.group.pools & ~mask:
                 continue
             room.give(grant)
-            room.take(seat.grant)
+            room.take(slot.grant)
             without = self.place(view, demand)
             if without is None:
-                room.give(seat.grant)
+                room.give(slot.grant)
                 grant = self._again(view, demand)
             else:
                 grant = without
@@ -225,10 +262,12 @@ class Maker:
 
 
 _ENDLESS: Final = 1000
-"""Stops per active job at one decision that end a run: far more than an order can lead to in which no two jobs go before each other."""
+"""Stops per active job at one decision that end a run: far more than an order can lead to in which
+no two jobs go before each other.
+"""
 
 
-class Contest:
+class PriorityPreemption:
     """Keeps the best jobs running.
 
     Parameters
@@ -236,7 +275,7 @@ class Contest:
     order : Order
         The policy's priorities.
     place : Place
-        Finds and reserves nodes on the sketch of free room.
+        Finds nodes and reserves them tentatively.
     block : bool
         Whether the first job for which no room can be made holds up all behind it.
     upgrades : Upgrades, optional
@@ -251,8 +290,8 @@ class Contest:
     GPUs are all that matters, this is exactly "from an empty cluster, give each job its gang if it
     fits, best first".
 
-    The walk is not made: a job that failed is looked at again only when `allocators.queue.preemption` says
-    that enough came free since.
+    The walk is not made: a job that failed is looked at again only when its `GpuBound` says that
+    enough came free since.
 
     Room that is left over then goes to upgrades, and what those give up to waiting jobs again.
 
@@ -262,14 +301,16 @@ class Contest:
         Whether there was anything to decide, and whether any running job was stopped or moved.
     """
 
-    def __init__(self, order: Order, place: Place, *, block: bool, upgrades: Upgrades | None = None) -> None:
+    def __init__(
+        self, order: Order, place: Place, *, block: bool, upgrades: Upgrades | None = None
+    ) -> None:
         self._order, self._block, self._upgrades = order, block, upgrades
         self.waiting: dict[JobId, Key] = {}
-        self.running = Ladders(order)
-        self.room = Maker(place, self.running)
-        self._queues: dict[int, Queue] = {}
-        self._filled: list[Queue] = []
-        self._unlucky: list[Queue] = []
+        self.running = RunningIndex(order)
+        self.room = RoomMaker(place, self.running)
+        self._queues: dict[int, DemandQueue] = {}
+        self._filled: list[DemandQueue] = []
+        self._unlucky: list[DemandQueue] = []
         self._tally = Tally()
         self._changes: dict[JobId, Grant | None] = {}
         self._stops = 0
@@ -316,10 +357,10 @@ class Contest:
             self._order.left(job, old)
         key = self.waiting[job] = self._order.key(view, job)
         demand = view.demand(job)
-        number = 0 if self._block else id(demand)
+        number = 0 if self._block else demand.key
         queue = self._queues.get(number)
         if queue is None:
-            queue = self._queues[number] = Queue()
+            queue = self._queues[number] = DemandQueue()
         if not queue.filled:
             queue.filled = True
             self._filled.append(queue)
@@ -328,8 +369,8 @@ class Contest:
             queue.try_now()
 
     def worsen(self, job: JobId, tag: float, height: tuple[float, ...]) -> None:
-        """Give a running job a worse rung, which may let waiting ones take its place."""
-        if job in self.running.seats:
+        """Give a running job a worse place, which may let waiting ones take its place."""
+        if job in self.running.slots:
             self._tally.free(self.running.move(job, tag, height))
 
     def _begin(self, view: View) -> None:
@@ -362,10 +403,24 @@ class Contest:
         self._changes = {}
 
     def _gone(self, view: View, job: JobId) -> None:
-        runs = job in self.running.seats
+        runs = job in self.running.slots
         self._tally.free(self.running.remove(job).gpus if runs else gpus_of(view.demand(job)))
         if job in self.waiting:
             self._order.left(job, self.waiting.pop(job))
+
+    # -- what is explained -----------------------------------------------------------------------
+
+    def better(self, decided: Decided, job: JobId) -> list[JobId]:
+        """Return the running jobs that are not stopped for a waiting one, those that started at
+        this decision first.
+        """
+        key = self.waiting.get(job)
+        if key is None:
+            return []
+        worse = set(self.running.worse(decided.view, decided.demand(job), key, inf)[0])
+        new = set(decided.started)
+        jobs = [one for one in decided.grants if one not in worse and decided.held_gpus(one)]
+        return sorted(jobs, key=lambda one: (one not in new, one))
 
     # -- the walk --------------------------------------------------------------------------------
 
@@ -409,7 +464,7 @@ class Contest:
             if tally.stirred:
                 self._admit(line)
 
-    def _put_off(self, place: tuple[Key, JobId], need: int, queue: Queue) -> None:
+    def _put_off(self, place: tuple[Key, JobId], need: int, queue: DemandQueue) -> None:
         missing = self.room.missing
         if missing:
             told = place if self._one_pool or not self._block else None
@@ -418,7 +473,7 @@ class Contest:
             queue.block()
             self._unlucky.append(queue)
 
-    def _step_up(self, queue: Queue, line: list[Entry]) -> None:
+    def _step_up(self, queue: DemandQueue, line: list[Entry]) -> None:
         """Let the next job of a queue into the line."""
         if queue.heap:
             queue.try_now()
@@ -429,7 +484,7 @@ class Contest:
             self._filled.remove(queue)
 
     def _admit(self, line: list[Entry]) -> None:
-        """Let the first job of every queue into the line that is worth a try."""
+        """Add to the line the first job of every queue that may have room now."""
         tally = self._tally
         if tally.stirred:
             for queue in self._unlucky:
@@ -438,7 +493,11 @@ class Contest:
             tally.stirred = False
         freed = tally.freed
         # A job that was stopped just now may go before the one that stands for its queue.
-        found = [queue.heap[0] for queue in self._filled if queue.until <= freed and queue.in_line is not queue.heap[0]]
+        found = [
+            queue.heap[0]
+            for queue in self._filled
+            if queue.until <= freed and queue.in_line is not queue.heap[0]
+        ]
         for entry in found:
             entry[3].in_line = entry
         line += found
@@ -455,7 +514,7 @@ class Contest:
         taken = 0
         for victim in stopped:
             self._stops += 1
-            if self._stops > _ENDLESS * (len(self.waiting) + len(self.running.seats)):
+            if self._stops > _ENDLESS * (len(self.waiting) + len(self.running.slots)):
                 both = f"the jobs in rows {job} and {victim} go before each other"
                 raise ContractError(f"{both}, so that each is stopped for the other")
             taken += self.running.remove(victim).gpus
@@ -469,8 +528,8 @@ class Contest:
 
     def _move_up(self, view: View, upgrades: Upgrades) -> bool:
         """Move running jobs to faster types on room that is left over; tell whether any moved."""
-        seats, changes = self.running.seats, self._changes
-        holding = [(job, seat.grant) for job, seat in seats.items() if job not in changes]
+        slots, changes = self.running.slots, self._changes
+        holding = [(job, slot.grant) for job, slot in slots.items() if job not in changes]
         moves = upgrades(view, holding)
         for job, grant in moves:
             changes[job] = grant

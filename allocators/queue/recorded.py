@@ -7,19 +7,38 @@ from heapq import heappop, heappush
 from math import inf
 
 from allocators.placement import Placer, mix_param, placement_param, types_param
-from sim.contract import EMPTY, LATEST_S, Cadence, Card, Demand, Gang, Grant, JobId, Part, Plan, View
+from sim.contract import (
+    EMPTY,
+    LATEST_S,
+    Allocator,
+    Cadence,
+    Card,
+    Decided,
+    Demand,
+    Gang,
+    Grant,
+    JobId,
+    Needs,
+    Part,
+    Plan,
+    Reason,
+    View,
+)
 
 
 @dataclass
-class Recorded:
+class Recorded(Allocator):
     """Start every job exactly when the trace says that it started.
 
     Notes
     -----
-    A job goes to the GPU type on which its run time was recorded, where the trace names it and that type has room; else to the type that ``types`` prefers.
-    Where the described cluster has no room, the whole gang goes to the unpriced overflow node; the time spent there says when and by how much the described
-    cluster would not have done. A start before the submission happens at the submission; an evicted job, whose start is over, starts again at once; a job
-    without a recorded start, or with one after the clock ends, is refused. The start is exact, the end follows the performance model.
+    A job goes to the GPU type on which its run time was recorded, where the trace names it and that
+    type has room; else to the type that ``types`` prefers. Where the described cluster has no room,
+    the whole gang goes to the unpriced overflow node; the time spent there says when and by how
+    much the described cluster would not have done. A start before the submission happens at the
+    submission; an evicted job, whose start is over, starts again at once; a job without a recorded
+    start, or with one after the clock ends, is refused. The start is exact, the end follows the
+    performance model.
     """
 
     placement: str = placement_param()
@@ -30,17 +49,25 @@ class Recorded:
 
     cadence = Cadence(on_finish=True, on_capacity=False)
     card = Card(
-        title="As it happened",
+        title="Recorded schedule",
+        slot=4,
+        brief="what the trace says was done",
         what="Starts every job when the trace says that it started.",
-        cost="Nobody decides anything: it shows what was, not what could be.",
-        limits="Jobs without a recorded start are refused. Where the described cluster is too small, a job runs on an overflow node.",
+        cost="No decisions are made: it shows what happened, not what could have happened.",
+        limits=(
+            "Jobs without a recorded start are rejected. Where the described cluster is too"
+            " small, a job runs on an overflow node."
+        ),
         source="The trace",
         certainty="exact",
         goals=("baseline",),
         how=(
             "Every job starts when the trace says that it started.",
             "It goes to the GPU type on which it was recorded, if that has room.",
-            "Where the described cluster has no room, the whole job runs on an overflow node, which is counted.",
+            (
+                "Where the described cluster has no room, the whole job runs on an overflow node,"
+                " which is counted."
+            ),
             "When it ends follows from its duration and the performance model.",
         ),
     )
@@ -50,9 +77,9 @@ class Recorded:
         self._place = Placer(self.placement, self.types, self.mix)
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> Needs:
         """Recorded starts, and somewhere to go where the cluster is too small."""
-        return frozenset({"recorded_start", "overflow", "mixed"} if self.mix else {"recorded_start", "overflow"})
+        return Needs(frozenset({"recorded_start"}), frozenset({"overflow"}), mixes_types=self.mix)
 
     def allocate(self, view: View, /) -> Plan:
         """Start what is due."""
@@ -71,14 +98,27 @@ class Recorded:
         while due and due[0][0] <= now_s:
             job = heappop(due)[1]
             demand = view.demand(job)
-            started[job] = self._where_it_ran(view, job, demand) or self._place(view, demand) or _overflowing(view, demand)
+            started[job] = (
+                self._where_it_ran(view, job, demand)
+                or self._place(view, demand)
+                or _overflowing(view, demand)
+            )
         wake_at_s = due[0][0] if due else inf
         if not started and not without and wake_at_s == inf:
             return EMPTY
         return Plan(started, frozenset(without), wake_at_s)
 
+    def explain(self, decided: Decided, job: JobId, /) -> Reason:
+        """State when the recording started it."""
+        return Reason(
+            "the recording started it at {start:instant}",
+            {"start": decided.view.one("recorded_start_s", job)},
+        )
+
     def _where_it_ran(self, view: View, job: JobId, demand: Demand) -> Grant | None:
-        kind = view.cluster.type_index.get(view.names("gpu_type")[int(view.one("gpu_type", job))], -1)
+        kind = view.cluster.type_index.get(
+            view.names("gpu_type")[int(view.one("gpu_type", job))], -1
+        )
         if kind < 0 or not demand.gpus:
             return None
         for pools in self._place.ways(view, demand).groups:
@@ -90,6 +130,6 @@ class Recorded:
 def _overflowing(view: View, demand: Demand) -> Grant:
     node = view.room.overflow
     assert node is not None, "the simulator appends an overflow node for those that declare it"
-    workers, servers = [role and Part((node,), (role.replicas,), role.gpus, role.cpus, role.mem_gb) for role in (demand, demand.servers)]
-    assert workers is not None
-    return Grant((Gang(workers, servers),))
+    roles = (demand,) if demand.servers is None else (demand, demand.servers)
+    parts = [Part((node,), (role.replicas,), role.gpus, role.cpus, role.mem_gb) for role in roles]
+    return Grant((Gang(*parts),))

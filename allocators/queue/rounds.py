@@ -1,4 +1,6 @@
-"""Rounds around any allocator: it is asked at multiples of a round's length only, as Blox runs every policy."""
+"""Rounds around any allocator: it is asked at multiples of a round's length only, as Blox runs
+every policy.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,32 @@ from math import inf
 from typing import Final
 
 from allocators.nesting import Inside, Make, SubView, is_tick, next_tick
-from sim.contract import EMPTY, Cadence, Card, Delta, ParameterError, Plan, Spec, View, param, remarks_of
+from allocators.reasons import next_decision
+from sim.contract import (
+    EMPTY,
+    Allocator,
+    Cadence,
+    Card,
+    Decided,
+    Delta,
+    JobId,
+    Needs,
+    ParameterError,
+    Plan,
+    Reason,
+    Spec,
+    View,
+    param,
+    remarks_of,
+)
 
 _NO_NEWS: Final = Delta()
 _TICKS_IN_VAIN: Final = 3  # so many in a row, and the one inside waits for nothing any more
 
 
 @dataclass
-class Rounds:
-    """One inner allocator, which hears and decides only when a round begins.
+class Rounds(Allocator):
+    """One inner allocator, which is notified and decides only when a round begins.
 
     Notes
     -----
@@ -32,25 +51,42 @@ class Rounds:
        is our reading.
     """
 
-    every_s: float = param(300.0, unit="s", low=1, high=86_400, help="Length of a round.")
-    inner: Spec = param(Spec("fifo"), help="The allocator that is asked at the beginning of each round.")  # noqa: RUF009 - a Spec is frozen
+    every_s: float = param(
+        300.0, title="Length of a round", unit="s", low=1, high=86_400, help="Length of a round."
+    )
+    inner: Spec = param(  # noqa: RUF009
+        Spec("fifo"),
+        title="Policy inside",
+        help="The policy that decides at the start of each round.",
+    )
     _inside: Inside | None = field(init=False, repr=False, default=None)
     _tick_s: float = field(init=False, repr=False, default=0.0)
     _idle_ticks: int = field(init=False, repr=False, default=0)
 
     card = Card(
         title="Rounds",
-        what="Asks another policy only when a round begins, every 300 s unless set otherwise.",
-        cost="GPUs that come free within a round stay idle until it ends, and new jobs wait for that.",
-        limits="What the policy inside cannot do, this cannot do either.",
+        slot=3,
+        brief="another policy, in rounds of equal length",
+        what=("Lets another policy decide only at the start of a round, every 300 s by default."),
+        cost=(
+            "GPUs that become free within a round stay idle until it ends, and new jobs"
+            " wait until then."
+        ),
+        limits="The limits of the inner policy apply.",
         source="S. Agarwal et al., Blox, EuroSys 2024",
-        certainty="our reading: a job that ends within a round ends then, and its GPUs are given out in the next",
+        certainty=(
+            "our reading: a job that ends within a round ends then, and its GPUs are given out in"
+            " the next"
+        ),
         goals=("baseline",),
         how=(
-            "Time is cut into rounds of equal length, counted from the first submission.",
-            "When a round begins, the policy inside hears what arrived, ended or failed since the last one.",
-            "It then decides as it would if all of that had happened at this instant.",
-            "Between two beginnings nothing is started or stopped.",
+            ("Time is divided into rounds of equal length, counted from the first submission."),
+            (
+                "When a round begins, the inner policy learns what arrived, ended or failed"
+                " since the last one."
+            ),
+            "It then decides as if all of that had happened just now.",
+            "Within a round nothing is started or stopped.",
         ),
     )
 
@@ -70,14 +106,14 @@ class Rounds:
         return Cadence(on_arrival=False, on_finish=False, on_capacity=False, every_s=self.every_s)
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> Needs:
         """What the allocator inside needs."""
         return self._built().allocator.needs
 
     def allocate(self, view: View, /) -> Plan:
         """Ask the allocator inside if a round begins and it would have been asked meanwhile."""
         inside, now_s = self._built(), view.now_s
-        inside.hear(view.delta)
+        inside.notify(view.delta)
         if view.delta != _NO_NEWS:
             self._idle_ticks = 0
         if not is_tick(now_s, self.every_s):  # installed within a round, or a plan has just landed
@@ -87,13 +123,21 @@ class Rounds:
             self._tick_s = next_tick(now_s, inside.cadence.every_s)
         plan = EMPTY
         if ticks or inside.is_due(now_s, active=True):
-            plan = inside.ask(SubView(view, inside.news()))
+            plan = inside.decide(SubView(view, inside.news()))
             self._idle_ticks = 0 if plan.changes or plan.refuse else self._idle_ticks + ticks
         return plan._replace(wake_at_s=self._next_beginning())
 
+    def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
+        """State when the next round begins, or what the policy inside states."""
+        now_s = decided.view.now_s
+        if not is_tick(now_s, self.every_s):
+            return next_decision(next_tick(now_s, self.every_s), "the next round began")
+        return self._built().allocator.explain(decided, job)
+
     def _next_beginning(self) -> float:
         """Return when the round begins to which a wake-up or tick of the one inside is put off."""
-        # Ticks further apart than rounds must not look like patience at an end, unless they are in vain.
+        # Ticks further apart than rounds must not look like patience at an end, unless they are in
+        # vain.
         ticks_on = self._idle_ticks < _TICKS_IN_VAIN
         at_s = min(self._built().wake_at_s, self._tick_s if ticks_on else inf)
         return at_s if at_s == inf or is_tick(at_s, self.every_s) else next_tick(at_s, self.every_s)
@@ -104,5 +148,8 @@ class Rounds:
 
     def _built(self) -> Inside:
         if self._inside is None:
-            raise ParameterError("rounds: the allocator inside is not built yet. Build this one with allocators.make.")
+            raise ParameterError(
+                "rounds: the allocator inside is not built yet. Build this one with"
+                " allocators.make."
+            )
         return self._inside

@@ -1,4 +1,6 @@
-"""Running jobs that may be stopped, in order, so that the worst are found without a look at the others."""
+"""An index of the running jobs that may be stopped, sorted by priority: the worst are found without
+looking at the others.
+"""
 
 from __future__ import annotations
 
@@ -11,35 +13,40 @@ from sim.contract import Demand, Grant, JobId, View, inf
 Key = tuple[float, ...]
 """Priority of a waiting job; smaller goes first, ties go to the lower job id."""
 Height = tuple[float, ...]
-"""Place of a running job on its ladder; of two jobs the higher is the worse."""
+"""Place of a running job in its group; of two jobs the higher is the worse."""
 
 NOBODY: Height = (inf,)
-"""A limit above which no job stands."""
+"""A limit that no job is above."""
 EVERYBODY: Height = ()
-"""A limit above which every job stands."""
+"""A limit that every job is above."""
 
 
 class Order(Protocol):
-    """The priorities of a policy, for waiting jobs as keys and for running ones as rungs of ladders."""
+    """The priorities of a policy: keys of waiting jobs, and heights of running jobs in groups.
+
+    Jobs of one group compare by their heights at any time; jobs of several groups by `rank`.
+    """
 
     def key(self, view: View, job: JobId) -> Key:
-        """Return the priority of a job that begins to wait. It does not change while the job waits."""
+        """Return the priority of a job that begins to wait. It does not change while the job
+        waits.
+        """
         ...
 
-    def rung(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
-        """Return ladder and height of a job that starts with this grant."""
+    def position(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
+        """Return group and height of a job that starts with this grant."""
         ...
 
-    def moved(self, view: View, job: JobId, grant: Grant, seat: Seat) -> tuple[float, Height]:
-        """Return ladder and height of a running job that goes on with another grant."""
+    def moved(self, view: View, job: JobId, grant: Grant, slot: Slot) -> tuple[float, Height]:
+        """Return group and height of a running job that continues with another grant."""
         ...
 
-    def limit(self, ladder: float, key: Key, now_s: float) -> Height:
-        """Return the height above which running jobs of a ladder stand behind a waiting job."""
+    def limit(self, group: float, key: Key, now_s: float) -> Height:
+        """Return the height above which running jobs of a group stand behind a waiting job."""
         ...
 
-    def rank(self, ladder: float, height: Height, now_s: float) -> tuple[float, ...]:
-        """Return what compares jobs of different ladders: larger is worse."""
+    def rank(self, group: float, height: Height, now_s: float) -> tuple[float, ...]:
+        """Return what jobs of different groups are compared by: larger is worse."""
         ...
 
     def outdated(self, view: View, job: JobId, key: Key) -> bool:
@@ -47,37 +54,37 @@ class Order(Protocol):
         ...
 
     def landed(self, view: View, job: JobId) -> None:
-        """Take note that a job whose start was decided at the call before holds its grant."""
+        """Note that a job whose start was decided at the previous call holds its grant."""
         ...
 
     def left(self, job: JobId, key: Key) -> None:
-        """Take note that a job waits no longer, or at another place, without having been given a rung."""
+        """Note that a job waits no longer, or at another place, and was not started."""
         ...
 
 
-Rung = tuple[Height, JobId, int]
-"""A running job on a ladder, and its GPUs."""
+Member = tuple[Height, JobId, int]
+"""Height of a running job, the job, and its GPUs."""
 
 
-class Ladder(NamedTuple):
-    """Running jobs on the same pools, best first. ``pools`` is a bit set."""
+class RunningGroup(NamedTuple):
+    """Running jobs on the same pools with the same tag, best first. ``pools`` is a bit set."""
 
     tag: float
     pools: int
-    rungs: list[Rung]
+    members: list[Member]
 
 
-class Seat(NamedTuple):
+class Slot(NamedTuple):
     """Where a running job is found."""
 
-    ladder: Ladder
+    group: RunningGroup
     height: Height
     gpus: int
     grant: Grant
 
 
-class Ladders:
-    """The ladders of all running jobs that may be stopped.
+class RunningIndex:
+    """All running jobs that may be stopped, in groups.
 
     Parameters
     ----------
@@ -87,42 +94,43 @@ class Ladders:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self.seats: dict[JobId, Seat] = {}
-        self.all: dict[tuple[float, int], Ladder] = {}
+        self.slots: dict[JobId, Slot] = {}
+        self.all: dict[tuple[float, int], RunningGroup] = {}
         self._masks: dict[int, int] = {}
         self._bit: dict[int, int] = {}
 
     def add(self, view: View, job: JobId, grant: Grant, key: Key) -> None:
         """Take in a job that starts, or has just been found running."""
-        tag, height = self._order.rung(view, job, grant, key)
+        tag, height = self._order.position(view, job, grant, key)
         if view.one("preemptible", job):
             at = (tag, self._pools(view, grant))
-            self._seat(job, at, height, gpus_of(view.demand(job)), grant)
+            self._put(job, at, height, gpus_of(view.demand(job)), grant)
 
     def move(self, job: JobId, tag: float, height: Height) -> int:
-        """Give a job another rung; return its GPUs."""
-        seat = self.remove(job)
-        self._seat(job, (tag, seat.ladder.pools), height, seat.gpus, seat.grant)
-        return seat.gpus
+        """Give a job another height; return its GPUs."""
+        slot = self.remove(job)
+        self._put(job, (tag, slot.group.pools), height, slot.gpus, slot.grant)
+        return slot.gpus
 
     def relocate(self, view: View, job: JobId, grant: Grant) -> int:
-        """Note that a running job goes on with another grant; return its GPUs."""
-        seat = self.remove(job)
-        tag, height = self._order.moved(view, job, grant, seat)
-        self._seat(job, (tag, self._pools(view, grant)), height, seat.gpus, grant)
-        return seat.gpus
+        """Note that a running job continues with another grant; return its GPUs."""
+        slot = self.remove(job)
+        tag, height = self._order.moved(view, job, grant, slot)
+        self._put(job, (tag, self._pools(view, grant)), height, slot.gpus, grant)
+        return slot.gpus
 
-    def remove(self, job: JobId) -> Seat:
+    def remove(self, job: JobId) -> Slot:
         """Take a job out and return where it was."""
-        seat = self.seats.pop(job)
-        ladder = seat.ladder
-        del ladder.rungs[bisect_left(ladder.rungs, (seat.height, job, 0))]
-        if not ladder.rungs:
-            del self.all[ladder.tag, ladder.pools]
-        return seat
+        slot = self.slots.pop(job)
+        group = slot.group
+        del group.members[bisect_left(group.members, (slot.height, job, 0))]
+        if not group.members:
+            del self.all[group.tag, group.pools]
+        return slot
 
     def worse(self, view: View, demand: Demand, key: Key, gpus: float) -> tuple[list[JobId], int]:
-        """Return jobs on the pools of a demand that stand behind a key, the worst first, and the GPUs that they hold.
+        """Return running jobs on the pools of a demand that rank behind a key, the worst first, and
+        the GPUs that they hold.
 
         Parameters
         ----------
@@ -136,21 +144,21 @@ class Ladders:
             No more jobs than hold so many GPUs; inf = all of them.
         """
         mask, now_s, limit_on = self.mask(demand), view.now_s, self._order.limit
-        behind: list[tuple[float, list[Rung]]] = []
+        behind: list[tuple[float, list[Member]]] = []
         held = 0
-        for tag, pools, rungs in self.all.values():
+        for tag, pools, members in self.all.values():
             if not pools & mask:
                 continue
             limit = limit_on(tag, key, now_s)
-            if rungs[-1][0] <= limit:
+            if members[-1][0] <= limit:
                 continue
-            worst: list[Rung] = []
+            worst: list[Member] = []
             held = 0
-            for rung in reversed(rungs):
-                if rung[0] <= limit or held >= gpus:
+            for member in reversed(members):
+                if member[0] <= limit or held >= gpus:
                     break
-                held += rung[2]
-                worst.append(rung)
+                held += member[2]
+                worst.append(member)
             behind.append((tag, worst))
         if len(behind) > 1:
             return self._merged(behind, now_s, gpus)
@@ -158,13 +166,15 @@ class Ladders:
 
     def _merged(
         self,
-        behind: list[tuple[float, list[Rung]]],
+        behind: list[tuple[float, list[Member]]],
         now_s: float,
         gpus: float,
     ) -> tuple[list[JobId], int]:
         found: list[tuple[tuple[float, ...], JobId, int]] = []
-        for tag, rungs in behind:
-            found += [(self._order.rank(tag, height, now_s), job, size) for height, job, size in rungs]
+        for tag, members in behind:
+            found += [
+                (self._order.rank(tag, height, now_s), job, size) for height, job, size in members
+            ]
         found.sort(reverse=True)
         jobs: list[JobId] = []
         held = 0
@@ -177,12 +187,12 @@ class Ladders:
 
     def mask(self, demand: Demand) -> int:
         """Return the pools of a demand as a bit set."""
-        known = self._masks.get(id(demand))
+        known = self._masks.get(demand.key)
         if known is None:
-            known = self._masks[id(demand)] = _union(1 << pool for pool in demand.pools)
+            known = self._masks[demand.key] = _union(1 << pool for pool in demand.pools)
         return known
 
-    def _seat(
+    def _put(
         self,
         job: JobId,
         at: tuple[float, int],
@@ -190,16 +200,18 @@ class Ladders:
         gpus: int,
         grant: Grant,
     ) -> None:
-        ladder = self.all.get(at)
-        if ladder is None:
-            ladder = self.all[at] = Ladder(*at, [])
-        insort(ladder.rungs, (height, job, gpus))
+        group = self.all.get(at)
+        if group is None:
+            group = self.all[at] = RunningGroup(*at, [])
+        insort(group.members, (height, job, gpus))
         # The named tuple's own constructor costs a second call, once per start.
-        self.seats[job] = tuple.__new__(Seat, (ladder, height, gpus, grant))
+        self.slots[job] = tuple.__new__(Slot, (group, height, gpus, grant))
 
     def _pools(self, view: View, grant: Grant) -> int:
         if not self._bit:
-            self._bit = {node: 1 << at for at, pool in enumerate(view.room.pools) for node in pool.nodes}
+            self._bit = {
+                node: 1 << at for at, pool in enumerate(view.room.pools) for node in pool.nodes
+            }
         nodes = grant.gangs[0].workers.nodes
         return self._bit[nodes[0]] if len(nodes) == 1 else _union(self._bit[node] for node in nodes)
 

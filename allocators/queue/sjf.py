@@ -1,37 +1,58 @@
-"""Shortest job first: the waiting job with the least believed run time, or GPU time, goes first."""
+"""Shortest job first: the waiting job with the least estimated run time, or GPU time, goes
+first.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from allocators.placement import Patience, Placer, mix_param, placement_param, types_param, wait_for_type_param
-from allocators.toolkit import Backlog, Key, Lanes, backlog, head_param
-from sim.contract import EMPTY, Cadence, Card, JobId, Plan, View, param
+from allocators.placement import (
+    RUN_TIME,
+    Patience,
+    Placer,
+    mix_param,
+    placement_param,
+    types_param,
+    wait_for_type_param,
+)
+from allocators.reasons import in_line
+from allocators.toolkit import Backlog, Key, Lanes, backfill_param, backlog
+from sim.contract import EMPTY, Allocator, Card, Decided, JobId, Needs, Plan, Reason, View, param
 
 
 @dataclass
-class Sjf:
-    """Start waiting jobs in order of their believed run time or GPU time; ties go to the earlier submission.
+class Sjf(Allocator):
+    """Start waiting jobs in order of their estimated run time or GPU time; ties go to the earlier
+    submission.
 
     Notes
     -----
-    Non-preemptive. The run time is the believed work left over the believed rate at the requested size, on the type that ``types`` prefers; it is asked
-    when a job begins to wait, so an evicted job queues with what it has left. With exact beliefs and rigid jobs it is the recorded duration.
+    Non-preemptive. The run time is the estimated work left over the estimated rate at the requested
+    size, on the type that ``types`` prefers; it is asked when a job begins to wait, so an evicted
+    job queues with what it has left. With exact estimates and rigid jobs it is the recorded
+    duration.
 
-    Under a belief that predicts, these are the rivals of A-SRPT [1]_: SPJF is ``size=time``, SPWF ``size=gpu_time``, and with ``head=skip`` they conserve work
-    (WCS-Duration and WCS-Workload; WCS by submission time is FIFO with ``head=skip``).
+    Under an estimator that predicts, these are the rivals of A-SRPT [1]_: SPJF is ``size=time``,
+    SPWF ``size=gpu_time``, and with ``backfill=first_fit`` they conserve work (WCS-Duration and
+    WCS-Workload; WCS by submission time is FIFO with ``backfill=first_fit``).
 
     References
     ----------
-    .. [1] Luo, Liu, Lee, Shroff, "Prediction-Assisted Online Distributed Deep Learning Workload Scheduling in GPU Clusters", INFOCOM 2025, arXiv 2501.05563.
+    .. [1] Luo, Liu, Lee, Shroff, "Prediction-Assisted Online Distributed Deep Learning Workload
+    Scheduling in GPU Clusters", INFOCOM 2025, arXiv 2501.05563.
     """
 
     size: str = param(
         "time",
+        title="Size of a job",
         choices=("time", "gpu_time"),
-        help="What makes a job short: its believed run time (SPJF), or that times its GPUs (SPWF; a CPU job counts as one GPU).",
+        labels={"time": "Run time (SPJF)", "gpu_time": "GPUs × run time (SPWF)"},
+        help=(
+            "What makes a job short. time: its estimated run time (SPJF). gpu_time: run time"
+            " times GPUs (SPWF; a CPU job counts as one GPU)."
+        ),
     )
-    head: str = head_param()
+    backfill: str = backfill_param()
     placement: str = placement_param()
     types: str = types_param()
     mix: bool = mix_param()
@@ -39,20 +60,30 @@ class Sjf:
     _queue: Backlog | Lanes = field(init=False, repr=False)
     _place: Placer = field(init=False, repr=False)
 
-    cadence = Cadence()
     card = Card(
         title="SJF",
-        what="The job with the shortest believed run time goes first.",
-        cost="Long jobs wait, without end while enough short ones arrive.",
-        limits="As good as its belief of run times; never stops a job.",
-        source="W. E. Smith, Various optimizers for single-stage production, 1956 (shortest processing time). With predicted run times these are SPJF and SPWF "
-        "of the paper on A-SRPT, by size, and with head = skip its WCS-Duration and WCS-Workload",
+        slot=3,
+        brief="shortest job first, never stopped",
+        what="The job with the shortest estimated run time goes first.",
+        cost="Long jobs wait for as long as enough short jobs arrive.",
+        limits="As good as the estimates of run times; never stops a job.",
+        source=(
+            "W. E. Smith, Various optimizers for single-stage production, 1956 (shortest processing"
+            " time). With predicted run times these are SPJF and SPWF of the paper on A-SRPT, by"
+            " size, and with backfill = first_fit its WCS-Duration and WCS-Workload"
+        ),
         certainty="exact; which rules those four names stand for is our reading",
         goals=("short waits", "baseline"),
         how=(
-            "Waiting jobs stand in order of their believed run time, the shortest first.",
-            "The run time is asked when a job begins to wait, at the size that it asks for.",
-            "From the front, each job starts if its whole gang has room; the first without room holds up the rest.",
+            "Waiting jobs are sorted by their estimated run time, the shortest first.",
+            (
+                "The run time is estimated once, when a job begins to wait, for the size that"
+                " it asks for."
+            ),
+            (
+                "From the front, each job starts if its whole gang has room; the first without room"
+                " holds up the rest."
+            ),
             "A running job is never stopped, however short a newcomer is.",
         ),
     )
@@ -60,12 +91,14 @@ class Sjf:
     def __post_init__(self) -> None:
         """Prepare an empty queue."""
         self._place = Placer(self.placement, self.types, self.mix)
-        self._queue = backlog(self.head, self._key, Patience.of(self._place, self.wait_for_type))
+        self._queue = backlog(
+            self.backfill, self._key, Patience.of(self._place, self.wait_for_type)
+        )
 
     @property
-    def needs(self) -> frozenset[str]:
-        """The believed run time."""
-        return frozenset({"remaining_work", "rates", "mixed"} if self.mix else {"remaining_work", "rates"})
+    def needs(self) -> Needs:
+        """The estimated run time."""
+        return Needs(RUN_TIME, mixes_types=self.mix)
 
     def allocate(self, view: View, /) -> Plan:
         """Start what has room, shortest first."""
@@ -75,6 +108,14 @@ class Sjf:
             return Plan(started, wake_at_s=self._queue.wake_at_s)
         return Plan(started) if started else EMPTY
 
+    def explain(self, decided: Decided, job: JobId, /) -> Reason:
+        """State how many jobs were ahead, and what the first of them waited for."""
+        order = "by GPU time" if self.size == "gpu_time" else "by run time"
+        return in_line(decided, job, self._queue.ahead(job), order, blocks=self.backfill == "none")
+
     def _key(self, view: View, job: JobId) -> Key:
         time_s = self._place.run_time_s(view, job)
-        return (time_s * max(view.one("gpus", job), 1.0) if self.size == "gpu_time" else time_s, view.one("arrival_s", job))
+        return (
+            time_s * max(view.one("gpus", job), 1.0) if self.size == "gpu_time" else time_s,
+            view.one("arrival_s", job),
+        )

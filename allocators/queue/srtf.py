@@ -1,36 +1,43 @@
-"""Shortest remaining time first: running jobs are stopped for jobs that are believed to need less."""
+"""Shortest remaining time first: running jobs are stopped for jobs that are estimated to need
+less.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from allocators.placement import Placer, alone, mix_param, placement_param, types_param
-from allocators.queue.preemption import Contest
-from allocators.queue.running_index import EVERYBODY, NOBODY, Height, Key, Ladders, Order, Seat
+from allocators.placement import RUN_TIME, Placer, alone, mix_param, placement_param, types_param
+from allocators.queue.preemption import PriorityPreemption
+from allocators.queue.running_index import EVERYBODY, NOBODY, Height, Key, Order, RunningIndex, Slot
 from allocators.queue.upgrade import Upgrades, migrate_param, speed_of
-from allocators.toolkit import head_param
+from allocators.reasons import behind
+from allocators.toolkit import backfill_param
 from sim.contract import (
     EMPTY,
     STEP_S,
-    Cadence,
+    Allocator,
     Card,
+    Decided,
     Demand,
     Grant,
     JobId,
+    Needs,
     Plan,
+    Reason,
     View,
     inf,
     instant,
     param,
 )
 
-_PATIENCE_S = 1 / 64  # how long after its believed finish a job that still runs is asked anew
+_PATIENCE_S = 1 / 64  # how long after its estimated finish a job that still runs is asked anew
 _PAUSE_S = 1.0  # least time from one such question to the next
 
 
 class Remaining:
-    """Order by believed remaining time, or that times GPUs: `allocators.queue.running_index.Order`.
+    """Order by estimated remaining time, or that times GPUs:
+    `allocators.queue.running_index.Order`.
 
     Parameters
     ----------
@@ -41,23 +48,25 @@ class Remaining:
 
     Notes
     -----
-    Times are counted on a GPU of speed 1, whatever type a job holds or would get: two jobs that want
-    the same GPUs are then compared as they would run on them, and a job is not stopped for one that
-    would need longer in its place. On a cluster of one type this is remaining work over believed
-    rate. They are rounded to whole microseconds, and a job that has run counts the restart that it
-    would pay. On a GPU of another speed the restart takes as long, so the believed finish is that
-    much too early or late; counted exactly, two jobs could each go before the other once it runs.
+    Times are counted on a GPU of speed 1, whatever type a job holds or would get: two jobs that
+    want the same GPUs are then compared as they would run on them, and a job is not stopped for one
+    that would need longer in its place. On a cluster of one type this is remaining work over
+    estimated rate. They are rounded to whole microseconds, and a job that has run counts the
+    restart that it would pay. On a GPU of another speed the restart takes as long, so the estimated
+    finish is that much too early or late; counted exactly, two jobs could each go before the other
+    once it runs.
 
     The remaining time of a waiting job is constant, that of a running one falls at a constant pace.
-    So running jobs of one pace stay in order of their believed finish, which is their height on the
-    ladder of that pace. A job that did not finish when it was believed to is asked anew.
+    So running jobs of one pace stay in order of their estimated finish, which is their height on
+    the group of that pace. A job that did not finish when it was estimated to is asked anew.
 
     Equal jobs stand as at the decision before, newcomers last, as if a list were sorted anew at
-    every decision: a job that has waited since an earlier decision had needed less before and stands
-    first, then jobs that ran, then newcomers. Of two that ran, the one with the slower pace had
-    needed less. The height of a running job is therefore (finish, plus or minus the instant of its
-    start, count), and the key of a waiting job (time, since when it waits), with what `_place`
-    says if it ran until then.
+    every decision: a job that has waited since an earlier decision had needed less before and
+    stands first, then jobs that ran, then newcomers. Of two that ran, the one with the slower pace
+    had needed less; so had a job that an outage has just taken work from, before it stood where it
+    stands now. The height of a running job is therefore (finish, plus or minus the instant of its
+    start, count), and the key of a waiting job (time, since when it waits), with what `_place` says
+    if it ran until then.
     """
 
     def __init__(self, place: Placer, *, by_gpus: bool) -> None:
@@ -65,68 +74,83 @@ class Remaining:
         self._whole: dict[int, tuple[Grant, float]] = {}
         self._scale: dict[JobId, tuple[float, float]] = {}
         self._restart_s: dict[JobId, float] = {}
-        self._tie: dict[JobId, tuple[float, float, float]] = {}
+        self._begun: dict[JobId, tuple[float, Height, Key]] = {}
         self._waited: dict[JobId, Key] = {}
         self._count = 0
+        self.decided_s = 0.0
 
     def key(self, view: View, job: JobId) -> Key:
-        """Return what a job is believed to need, and what tells it from its equals."""
+        """Return the estimated remaining time of a job, and its tie-breaker."""
         if job not in self._scale:
             self._scale[job] = self._asked(view, job)
-        tie = self._tie.pop(job, None)
-        if tie is None:
+        begun, now_s = self._begun.pop(job, None), view.now_s
+        if begun is None:
             need, old = self._left(view, job), self._waited.pop(job, None) if self._waited else None
-            return old if old is not None and old[0] == need else (need, view.now_s, inf)
+            if old is None or need < old[0]:
+                return need, now_s, inf
+            # A job that has lost work since it was stopped stood before those that need as much.
+            return old if need == old[0] else (need, -now_s, *old)
+        pace, height, key = begun
+        if abs(height[1]) == now_s:
+            if job not in view.grants:
+                return key  # it was to begin at this very decision
+            place = key[1:]
+        elif job in view.grants or self._left(view, job) <= instant(height[0] - now_s) * pace:
+            place = (now_s, *_place(pace, height, now_s))
+        else:
+            before = instant(height[0] - self.decided_s) * pace
+            place = (now_s, _LOST, before, *_place(pace, height, self.decided_s))
         demand = view.demand(job)  # another one than before, if the job has been resized
-        whole, _ = self._whole.get(id(demand)) or self._requested(view, demand)
-        restart_s = view.belief.pause_s(job, None, whole)
+        whole, _ = self._whole.get(demand.key) or self._requested(view, demand)
+        restart_s = view.estimates.pause_s(job, None, whole)
         if restart_s or job in self._restart_s:
             self._restart_s[job] = restart_s
-        return (self._left(view, job), view.now_s, *_place(tie, view.now_s))
+        return (self._left(view, job), *place)
 
-    def rung(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
-        """Return the pace at which the need falls with this grant, and the believed finish."""
+    def position(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
+        """Return the pace at which the need falls with this grant, and the estimated finish."""
         scale, weight = self._scale[job]
-        pace = _rounded(view.belief.rate(job, grant) * scale * weight)
+        pace = _rounded(view.estimates.rate(job, grant) * scale * weight)
         now_s = view.now_s
         self._count += 1
         # That of a waiting job, as `_tie` says, without a call once per start.
         since, count = (-now_s, self._count) if key[1] < now_s else _tie(key, now_s, self._count)
-        self._tie[job] = pace, since, count
         # A job that starts must stand where it stood while it waited, or two jobs would stop each
         # other for ever: the restart is part of the need and falls at the same pace, although on a
         # faster GPU it takes no less time.
-        return pace, (instant(now_s + key[0] / pace), since, count)
+        height = instant(now_s + key[0] / pace), since, count
+        self._begun[job] = pace, height, key
+        return pace, height
 
-    def moved(self, view: View, job: JobId, grant: Grant, seat: Seat) -> tuple[float, Height]:
+    def moved(self, view: View, job: JobId, grant: Grant, slot: Slot) -> tuple[float, Height]:
         """Return pace and finish of a running job on other GPUs, after the pause of the move."""
-        place = _place((seat.ladder.tag, *seat.height[1:]), view.now_s)
-        pause_s = view.belief.pause_s(job, seat.grant, grant)
+        place = _place(slot.group.tag, slot.height, view.now_s)
+        pause_s = view.estimates.pause_s(job, slot.grant, grant)
         if pause_s or job in self._restart_s:
             self._restart_s[job] = pause_s
-        return self.rung(view, job, grant, (self._left(view, job), view.now_s, *place))
+        return self.position(view, job, grant, (self._left(view, job), view.now_s, *place))
 
-    def limit(self, ladder: float, key: Key, now_s: float) -> Height:
+    def limit(self, group: float, key: Key, now_s: float) -> Height:
         """Return the finish beyond which a job needs more than the waiting one."""
-        finish_s = instant(now_s + key[0] / ladder)
-        if key[1] < now_s:
-            return finish_s, -now_s, inf
-        if key[1] == now_s and key[2] == 0 and key[3] != ladder:  # both ran until now
-            return (finish_s, -now_s, inf) if key[3] < ladder else (finish_s, now_s, -inf)
+        finish_s = instant(now_s + key[0] / group)
+        if key[1] == now_s and key[2] == 0 and key[3] != group:  # both ran until now
+            return (finish_s, -now_s, inf) if key[3] < group else (finish_s, now_s, -inf)
         since, count = _tie(key, now_s, inf)
         return finish_s, since, count
 
-    def rank(self, ladder: float, height: Height, now_s: float) -> tuple[float, ...]:
+    def rank(self, group: float, height: Height, now_s: float) -> tuple[float, ...]:
         """Return what is needed."""
-        need = instant(height[0] - now_s) * ladder
-        return (need, *_place((ladder, *height[1:]), now_s))
+        need = instant(height[0] - now_s) * group
+        return (need, *_place(group, height, now_s))
 
     def outdated(self, view: View, job: JobId, key: Key) -> bool:
         """Tell whether the job has lost work, or has worked on, since it was to be stopped."""
         return self._left(view, job) != key[0]
 
     def landed(self, view: View, job: JobId) -> None:
-        """Do nothing: a job that began later than it was decided is asked anew when it is late."""
+        """Do nothing: the remaining time of a job that began later is computed again when it is
+        late.
+        """
 
     def left(self, job: JobId, key: Key) -> None:
         """Keep the place of a job that may go on waiting, of another size."""
@@ -136,7 +160,7 @@ class Remaining:
         """Drop what is known of jobs that are gone."""
         for job in finished:
             self._scale.pop(job, None)
-            self._tie.pop(job, None)
+            self._begun.pop(job, None)
             if self._waited:
                 self._waited.pop(job, None)
             if self._restart_s:
@@ -152,15 +176,15 @@ class Remaining:
     def _asked(self, view: View, job: JobId) -> tuple[float, float]:
         """Return seconds on a GPU of speed 1 per unit of work, and how often they count."""
         demand = view.demand(job)
-        whole, speed = self._whole.get(id(demand)) or self._requested(view, demand)
-        rate = view.belief.rate(job, whole)
+        whole, speed = self._whole.get(demand.key) or self._requested(view, demand)
+        rate = view.estimates.rate(job, whole)
         weight = max(view.one("gpus", job), 1.0) if self._by_gpus else 1.0
         return speed / rate if rate > 0 else inf, weight
 
     def _requested(self, view: View, demand: Demand) -> tuple[Grant, float]:
         # A gang over several types, left by a policy before this one, may have no way of its own.
         whole = alone(view, demand, self._place.ways(view, demand).groups or (demand.pools,))
-        self._whole[id(demand)] = found = whole, speed_of(view, whole)
+        self._whole[demand.key] = found = whole, speed_of(view, whole)
         return found
 
 
@@ -170,23 +194,28 @@ def _rounded(pace: float) -> float:
     return max(round(pace, 9), 1e-9)
 
 
-def _tie(key: Key, now_s: float, count: float) -> tuple[float, float]:
-    """Return where a waiting job would stand among running jobs that need as much."""
-    if key[1] < now_s:
-        return -now_s, count  # before those that ran while it waited
+_LOST = -1.0
+
+
+def _tie(key: Key, now_s: float, count: float) -> tuple[float, ...]:
+    """Return the place of a waiting job among running jobs of the same remaining time."""
+    if key[1] < now_s or key[2] == _LOST:
+        return -now_s, count  # before those that ran while it waited, or had needed more
     if len(key) > 3:
-        return key[4], key[5]  # stopped at this very decision
+        return key[4:]  # stopped at this very decision
     return now_s, count  # a newcomer
 
 
-def _place(tie: tuple[float, ...], now_s: float) -> tuple[float, ...]:
+def _place(pace: float, height: Height, now_s: float) -> tuple[float, ...]:
     """Return what compares a job with others that ran until now and need as much.
 
-    That is: whether it ran before (0) or has only just been started (-1 if it had waited, 1 if not),
-    its pace, and the rest of its height.
+    That is: whether it ran before (0) or has only just been started (-1 if it had waited, 1 if
+    not), its pace if it ran, and the rest of its height.
     """
-    pace, started, count = tie
-    return 1.0 if started == now_s else -1.0 if started == -now_s else 0.0, pace, started, count
+    _, started, count = height
+    if started == now_s:
+        return 1.0, 0.0, started, count
+    return (-1.0, 0.0, started, count) if started == -now_s else (0.0, pace, started, count)
 
 
 class Smallest:
@@ -196,27 +225,27 @@ class Smallest:
         """Return the GPUs and the row in the trace."""
         return view.one("gpus", job), job
 
-    def rung(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
+    def position(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
         """Return the same."""
         del view, job, grant
         return key[0], key[1:]
 
-    def moved(self, view: View, job: JobId, grant: Grant, seat: Seat) -> tuple[float, Height]:
+    def moved(self, view: View, job: JobId, grant: Grant, slot: Slot) -> tuple[float, Height]:
         """Return the same."""
         del view, job, grant
-        return seat.ladder.tag, seat.height
+        return slot.group.tag, slot.height
 
-    def limit(self, ladder: float, key: Key, now_s: float) -> Height:
-        """Return what lets all larger jobs go, and later ones of its own size."""
+    def limit(self, group: float, key: Key, now_s: float) -> Height:
+        """Return the limit that covers all larger jobs, and later ones of the same size."""
         del now_s
-        if ladder != key[0]:
-            return EVERYBODY if ladder > key[0] else NOBODY
+        if group != key[0]:
+            return EVERYBODY if group > key[0] else NOBODY
         return key[1:]
 
-    def rank(self, ladder: float, height: Height, now_s: float) -> tuple[float, ...]:
+    def rank(self, group: float, height: Height, now_s: float) -> tuple[float, ...]:
         """Return GPUs and row."""
         del now_s
-        return (ladder, *height)
+        return (group, *height)
 
     def outdated(self, view: View, job: JobId, key: Key) -> bool:
         """Tell that nothing changes."""
@@ -231,12 +260,12 @@ class Smallest:
 
 
 @dataclass
-class Srtf:
-    """Run the jobs that are believed to need the least time from now, and stop others for them.
+class Srtf(Allocator):
+    """Run the jobs that are estimated to need the least time from now, and stop others for them.
 
     Notes
     -----
-    Preemptive. All active jobs are walked by believed remaining time (``size = time``), by that
+    Preemptive. All active jobs are walked by estimated remaining time (``size = time``), by that
     times GPUs (SRSF, ``size = gpu_time``) or by GPUs alone (``size = gpus``); each gets its gang if
     it fits beside those before it, and running jobs stay where they are. Equal jobs stand as at the
     decision before, newcomers last, which is how the simulators of Tiresias and Lucid sort; with
@@ -245,11 +274,11 @@ class Srtf:
 
     Our reading of the rest: a job is stopped only for one before it that has no room otherwise, the
     last in order first, and as few as needed; what they leave over is offered to the next in order.
-    With one GPU this is SRPT, which minimises the mean completion time [1]_. A job that outlives its
-    believed size is asked anew; the policy wakes itself up for that while others wait.
+    With one GPU this is SRPT, which minimises the mean completion time [1]_. A job that outlives
+    its estimated size is asked anew; the policy wakes itself up for that while others wait.
 
-    An upgrade, our addition, pays if the believed remaining time there is shorter than here by more
-    than the pause.
+    An upgrade, our addition, pays if the estimated remaining time there is shorter than here by
+    more than the pause.
 
     References
     ----------
@@ -260,33 +289,63 @@ class Srtf:
 
     size: str = param(
         "time",
+        title="Size of a job",
         choices=("time", "gpu_time", "gpus"),
-        help="What goes first. time: least remaining time. gpu_time: least remaining time times GPUs (SRSF; a CPU job counts as one GPU). "
-        "gpus: fewest GPUs, then by submission.",
+        labels={
+            "time": "Remaining time",
+            "gpu_time": "GPUs × remaining time (SRSF)",
+            "gpus": "Fewest GPUs",
+        },
+        help=(
+            "Which job goes first. time: least remaining time. gpu_time: least remaining"
+            " time times GPUs (SRSF; a CPU job counts as one GPU). gpus: fewest GPUs, then"
+            " by submission."
+        ),
     )
     migrate: str = migrate_param()
-    head: str = head_param("skip")
+    backfill: str = backfill_param("first_fit")
     placement: str = placement_param()
     types: str = types_param()
     mix: bool = mix_param()
     _times: Remaining | None = field(init=False, repr=False)
-    _contest: Contest = field(init=False, repr=False)
+    _preemption: PriorityPreemption = field(init=False, repr=False)
 
-    cadence = Cadence()
     card = Card(
         title="SRTF",
-        what="The jobs that need the least time from now run; others are stopped for them.",
-        cost="Long jobs are stopped again and again, and wait for as long as short ones keep coming.",
-        limits="Believes what it is told of run times. What stops cost is set under overheads.",
-        source="Schrage, Operations Research 16 (1968), for one machine; order and ties of gangs as in the simulators of Tiresias and Lucid",
-        certainty="exact where GPUs are all that matters; our reading: what is stopped where places matter, and moves to faster GPU types",
+        slot=2,
+        brief="shortest remaining time first, others are stopped",
+        what="The jobs with the least remaining time run; other jobs are stopped for them.",
+        cost=(
+            "Long jobs are stopped repeatedly, and wait for as long as short jobs keep arriving."
+        ),
+        limits="As good as the estimates of run times. The cost of a stop is set under overheads.",
+        source=(
+            "Schrage, Operations Research 16 (1968), for one machine; order and ties of gangs as in"
+            " the simulators of Tiresias and Lucid"
+        ),
+        certainty=(
+            "exact where GPUs are all that matters; our reading: what is stopped where places"
+            " matter, and moves to faster GPU types"
+        ),
         goals=("short waits",),
         how=(
-            "All jobs, waiting and running, stand in order of the time that they are believed to need from now, restarts included.",
-            "From the front, each gets its GPUs if its whole gang fits beside those before it.",
-            "A running job is stopped only for one before it that has no room otherwise: the last in order first, as few as needed.",
-            "What they leave over is offered to the next in order.",
-            "Jobs move to a faster GPU type that is left over if that saves more than the restart.",
+            (
+                "All jobs, waiting and running, are sorted by estimated remaining time, restarts"
+                " included."
+            ),
+            (
+                "From the front, each job gets its GPUs if its whole gang fits beside the jobs"
+                " before it."
+            ),
+            (
+                "A running job is stopped only if a job before it has no room otherwise: last"
+                " in order first, as few as needed."
+            ),
+            "GPUs that remain are offered to the next job in order.",
+            (
+                "Running jobs move to free GPUs of a faster type if that saves more than the"
+                " restart costs."
+            ),
         ),
     )
 
@@ -297,52 +356,85 @@ class Srtf:
         self._times = times if self.size != "gpus" else None
         order: Order = self._times or Smallest()
         upgrades = Upgrades(place, _gain_s) if self.migrate == "upgrade" else None
-        self._contest = Contest(order, place, block=self.head == "block", upgrades=upgrades)
+        self._preemption = PriorityPreemption(
+            order, place, block=self.backfill == "none", upgrades=upgrades
+        )
 
     @property
-    def needs(self) -> frozenset[str]:
-        """Sizes, speeds and restarts; nothing of them if only GPUs are counted and nobody moves."""
+    def needs(self) -> Needs:
+        """Sizes, speeds and restarts; none of them if only GPUs are counted and no job moves."""
         blind = self.size == "gpus" and self.migrate == "never"
-        asked = set() if blind else {"remaining_work", "rates", "pause"}
-        return frozenset(asked | {"mixed"} if self.mix else asked)
+        return Needs(frozenset() if blind else RUN_TIME | {"pause"}, mixes_types=self.mix)
 
     def remarks(self) -> tuple[str, ...]:
         """Say that no running job was stopped or moved."""
-        if self._contest.interfered or not self._contest.begun:
+        if self._preemption.interfered or not self._preemption.begun:
             return ()
         return ("srtf stopped nobody: it only chose the order in which jobs start.",)
 
     def allocate(self, view: View, /) -> Plan:
         """Start what is best, and stop what must go for it."""
-        contest, times = self._contest, self._times
-        contest.feed(view)
-        if contest.waiting and times is not None:
-            _ask_anew(view, contest)
-        changes = contest.settle(view)
+        preemption, times = self._preemption, self._times
+        preemption.feed(view)
+        if preemption.waiting and times is not None:
+            _ask_anew(view, preemption)
+        changes = preemption.settle(view)
         if times is None:
             return Plan(changes) if changes else EMPTY
+        times.decided_s = view.now_s
         if view.delta.finished:
             times.forget(view.delta.finished)
-        if not contest.waiting:
+        if not preemption.waiting:
             return Plan(changes) if changes else EMPTY
-        first = min([rungs[0][0][0] for _, _, rungs in contest.running.all.values()], default=inf)
+        first = min(
+            [members[0][0][0] for _, _, members in preemption.running.all.values()], default=inf
+        )
         return Plan(changes, wake_at_s=max(first + _PATIENCE_S, view.now_s + _PAUSE_S))
 
+    def explain(self, decided: Decided, job: JobId, /) -> Reason:
+        """State which jobs with less left hold its GPUs, or which one took them."""
+        preemption, view = self._preemption, decided.view
+        better = preemption.better(decided, job)
+        new = [one for one in better if one in decided.started]
+        if job in view.grants and new:
+            first = new[0]
+            values = {"first": first, "gpus": decided.held_gpus(first), "left": inf}
+            if self._times is None:
+                return Reason("a smaller job arrived", values, "job {first:job} ({gpus:gpus})")
+            slot = preemption.running.slots.get(first)
+            if slot is None:
+                values["left"] = view.one("remaining_work", first) / max(
+                    view.estimates.rate(first, decided.grants[first]), 1e-12
+                )
+            else:
+                values["left"] = max(slot.height[0] - view.now_s, 0.0)
+            return Reason(
+                "a shorter job arrived",
+                values,
+                "job {first:job} ({gpus:gpus}, {left:duration} left)",
+            )
+        ranks = {
+            "time": "with less time left",
+            "gpu_time": "with less GPU time left",
+            "gpus": "of fewer GPUs",
+        }
+        return behind(decided, job, better, ranks[self.size])
 
-def _ask_anew(view: View, contest: Contest) -> None:
+
+def _ask_anew(view: View, preemption: PriorityPreemption) -> None:
     """Ask for the remaining time of running jobs that should have finished by now."""
-    for job in _late(contest.running, view.now_s):
-        seat = contest.running.seats[job]
-        rate = view.belief.rate(job, seat.grant)
+    for job in _late(preemption.running, view.now_s):
+        slot = preemption.running.slots[job]
+        rate = view.estimates.rate(job, slot.grant)
         left_s = view.one("remaining_work", job) / rate if rate > 0 else inf
         finish_s = instant(view.now_s + max(left_s, STEP_S))
-        contest.worsen(job, seat.ladder.tag, (finish_s, *seat.height[1:]))
+        preemption.worsen(job, slot.group.tag, (finish_s, *slot.height[1:]))
 
 
-def _late(running: Ladders, now_s: float) -> list[JobId]:
+def _late(running: RunningIndex, now_s: float) -> list[JobId]:
     late = []
-    for _, _, rungs in running.all.values():
-        for height, job, _ in rungs:
+    for _, _, members in running.all.values():
+        for height, job, _ in members:
             if height[0] > now_s:
                 break
             late.append(job)
@@ -350,11 +442,11 @@ def _late(running: Ladders, now_s: float) -> list[JobId]:
 
 
 def _gain_s(view: View, job: JobId, old: Grant, new: Grant) -> float:
-    """Return by how much sooner a job is believed to finish if it moves."""
+    """Return by how much sooner a job is estimated to finish if it moves."""
     if not view.one("keeps_work", job):
         return 0.0
-    here, there = view.belief.rate(job, old), view.belief.rate(job, new)
+    here, there = view.estimates.rate(job, old), view.estimates.rate(job, new)
     if not there > 0:
         return 0.0
     work = view.one("remaining_work", job)
-    return (work / here if here > 0 else inf) - work / there - view.belief.pause_s(job, old, new)
+    return (work / here if here > 0 else inf) - work / there - view.estimates.pause_s(job, old, new)

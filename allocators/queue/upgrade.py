@@ -9,16 +9,23 @@ from allocators.placement import Placer
 from sim.contract import Demand, Grant, JobId, View, param
 
 Gain = Callable[[View, JobId, Grant, Grant], float]
-"""(view, job, what it holds, what it would hold) -> seconds that the move saves, its pause taken off; without any the job stays."""
+"""(view, job, what it holds, what it would hold) -> seconds that the move saves, its pause taken
+off; without any the job stays.
+"""
 
 
 def migrate_param() -> Any:
     """Declare the parameter ``migrate``."""
     return param(
         "upgrade",
+        title="Move running jobs",
         choices=("upgrade", "never"),
-        help="upgrade: a running job moves to a GPU type that `types` tries before its own when room there is left over and the gain exceeds the restart. "
-        "never: it stays where it started.",
+        labels={"upgrade": "To a faster type", "never": "Never"},
+        help=(
+            "upgrade: a running job moves to a GPU type that `types` prefers to its own, if"
+            " there is room and the gain exceeds the restart. never: it stays where it"
+            " started."
+        ),
     )
 
 
@@ -28,7 +35,8 @@ class Upgrades:
     Parameters
     ----------
     place : Placer
-        Where a gang goes, and in which order types are tried: a job only ever moves to a type before its own, so moves cannot go round in circles.
+        Where a gang goes, and in which order types are tried: a job only ever moves to a type
+        before its own, so moves cannot go round in circles.
     gain : Gain
         What a move saves.
     """
@@ -43,8 +51,10 @@ class Upgrades:
         self._pool_of = {node: at for at, pool in enumerate(pools) for node in pool.nodes}
         return len({pool.type_at for pool in pools if pool.type_at >= 0}) > 1
 
-    def __call__(self, view: View, holding: Iterable[tuple[JobId, Grant]]) -> list[tuple[JobId, Grant]]:
-        """Return moves, the largest gain first and ties by job id, as they are now reserved on the sketch.
+    def __call__(
+        self, view: View, holding: Iterable[tuple[JobId, Grant]]
+    ) -> list[tuple[JobId, Grant]]:
+        """Return moves, the largest gain first and ties by job id, as tentatively reserved now.
 
         Parameters
         ----------
@@ -57,9 +67,9 @@ class Upgrades:
         found = []
         for job, old in holding:
             demand = view.demand(job)
-            groups = roomy.get(id(demand))
+            groups = roomy.get(demand.key)
             if groups is None:
-                groups = roomy[id(demand)] = self._with_room(view, demand)
+                groups = roomy[demand.key] = self._with_room(view, demand)
             best = self._best(view, job, demand, old) if groups else None
             if best is not None:
                 found.append((-best[0], job, old))
@@ -76,7 +86,9 @@ class Upgrades:
         groups = self._place.ways(view, demand).groups[:-1] if demand.gpus else ()
         return [pools for pools in groups if view.room.gpus_free(pools) >= demand.replicas]
 
-    def _best(self, view: View, job: JobId, demand: Demand, old: Grant) -> tuple[float, Grant] | None:
+    def _best(
+        self, view: View, job: JobId, demand: Demand, old: Grant
+    ) -> tuple[float, Grant] | None:
         held = {self._pool_of[node] for node in old.gangs[0].workers.nodes}
         best: tuple[float, Grant] | None = None
         for pools in self._place.ways(view, demand).groups:

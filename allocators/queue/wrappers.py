@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from math import inf
 
@@ -12,7 +12,26 @@ from numpy.typing import NDArray
 
 from allocators.nesting import Inside, Make, SubView, is_tick, next_tick
 from allocators.placement import could_ever_hold
-from sim.contract import EMPTY, Allocator, Cadence, Card, Delta, Demand, Grant, JobId, ParameterError, Plan, Spec, View, instant, param, remarks_of
+from sim.contract import (
+    EMPTY,
+    Allocator,
+    Cadence,
+    Card,
+    Decided,
+    Delta,
+    Demand,
+    Grant,
+    JobId,
+    Needs,
+    ParameterError,
+    Plan,
+    Reason,
+    Spec,
+    View,
+    instant,
+    param,
+    remarks_of,
+)
 
 
 @dataclass
@@ -32,18 +51,32 @@ class _Part:
 
 
 @dataclass
-class Partition:
-    """One inner allocator for each virtual cluster (VC) or partition, which sees nothing of the others.
+class Partition(Allocator):
+    """One inner allocator for each virtual cluster (VC) or partition, which sees nothing of the
+    others.
 
     Notes
     -----
-    A job may use the nodes that name its VC or partition, and those that name none; a job without one may use all nodes. Where several share nodes, they are
-    asked in order of their names and each learns through ``delta.nodes`` that another has given room back. An inner allocator is asked exactly when it would
-    have been asked alone, so the cost of a decision does not grow with the number of parts.
+    A job may use the nodes that name its VC or partition, and those that name none; a job without
+    one may use all nodes. Where several share nodes, they are asked in order of their names and
+    each learns through ``delta.nodes`` that another has given room back. An inner allocator is
+    asked exactly when it would have been asked alone, so the cost of a decision does not grow with
+    the number of parts.
     """
 
-    by: str = param("vc", choices=("vc", "partition"), help="Column of the trace that says where a job belongs; nodes name the same in their partitions.")
-    inner: Spec = param(Spec("fifo"), help="The allocator of each part.")  # noqa: RUF009 - a Spec is frozen
+    by: str = param(
+        "vc",
+        title="Column of partitions",
+        choices=("vc", "partition"),
+        labels={"vc": "Virtual cluster", "partition": "Partition"},
+        help=(
+            "Column of the trace that names a job's partition; nodes list the same names "
+            "as their partitions."
+        ),
+    )
+    inner: Spec = param(  # noqa: RUF009 - a Spec is frozen
+        Spec("fifo"), title="Policy of each partition", help="The policy of each partition."
+    )
     _make: Make | None = field(init=False, repr=False, default=None)
     _model: Allocator | None = field(init=False, repr=False, default=None)
     _parts: dict[int, _Part] = field(init=False, repr=False, default_factory=dict)
@@ -53,22 +86,28 @@ class Partition:
 
     card = Card(
         title="Partition",
-        what="Every virtual cluster or partition has an allocator and nodes of its own.",
+        slot=5,
+        brief="one policy for each group of nodes",
+        what="Every virtual cluster or partition has its own policy and its own nodes.",
         cost="GPUs that one part does not use stay idle while another part waits.",
-        limits="A job never leaves its part; what the inner allocator cannot do, this cannot do either.",
+        limits=("A job never leaves its part; the limits of the inner policy apply."),
         source="Static quotas of Philly and Helios, partitions of Slurm",
         certainty="exact",
         goals=("baseline",),
         how=(
-            "A job may use the nodes of its virtual cluster or partition, and those that belong to none.",
-            "Each part has an allocator of its own, which sees nothing of the others.",
-            "It is asked exactly when it would be asked if it were alone.",
-            "GPUs that nobody uses in one part are not lent to another.",
+            (
+                "A job may use the nodes of its virtual cluster or partition, and those that belong"
+                " to none."
+            ),
+            "Each part has its own policy, which sees nothing of the other parts.",
+            "It decides exactly when it would decide if it were alone.",
+            "Idle GPUs of one part are not lent to another.",
         ),
     )
 
     def assemble(self, make: Make) -> None:
-        """Build one inner allocator, to know what it needs; the others are built when the first job of their part arrives.
+        """Build one inner allocator, to know what it needs; the others are built when the first job
+        of their part arrives.
 
         Raises
         ------
@@ -76,8 +115,11 @@ class Partition:
             If the inner allocator confines jobs by another column, or cannot be built.
         """
         self._make, self._model = make, make(self.inner)
-        if {need for need in self._model.needs if need.startswith("confined_by_")} - {f"confined_by_{self.by}"}:
-            raise ParameterError(f"partition: the inner allocator {self.inner} confines jobs by another column than '{self.by}'. Use one of the two.")
+        if self._model.needs.confine_by not in {"", self.by}:
+            raise ParameterError(
+                f"partition: the inner allocator {self.inner} confines jobs by another column than"
+                f" '{self.by}'. Use one of the two."
+            )
 
     @property
     def cadence(self) -> Cadence:
@@ -85,9 +127,9 @@ class Partition:
         return self._inner_model().cadence
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> Needs:
         """What the inner allocator needs, and that the simulator keeps jobs in their part."""
-        return self._inner_model().needs | {f"confined_by_{self.by}"}
+        return self._inner_model().needs | Needs(confine_by=self.by)
 
     def allocate(self, view: View, /) -> Plan:
         """Ask those whom something concerns."""
@@ -106,24 +148,57 @@ class Partition:
             seamless |= plan.seamless
             notes.update({f"{part.name}.{name}": value for name, value in plan.notes.items()})
         wake_at_s = self._next_wake()
-        return Plan(changes, frozenset(refuse), wake_at_s, notes, seamless) if changes or refuse or notes or wake_at_s < inf else EMPTY
+        return (
+            Plan(changes, frozenset(refuse), wake_at_s, notes, seamless)
+            if changes or refuse or notes or wake_at_s < inf
+            else EMPTY
+        )
 
     def remarks(self) -> tuple[str, ...]:
         """Return what those inside have to say, of which part, and that there is one part only."""
         parts = {part.name: remarks_of(part.inside.allocator) for part in self._parts.values()}
         of_all = set.intersection(*map(set, parts.values())) if parts else set[str]()
-        told = [sentence if sentence in of_all else f"{name}: {sentence}" for name, sentences in parts.items() for sentence in sentences]
+        told = [
+            sentence if sentence in of_all else f"{name}: {sentence}"
+            for name, sentences in parts.items()
+            for sentence in sentences
+        ]
         said = tuple(dict.fromkeys((*remarks_of(self._inner_model()), *told)))
         if len(self._parts) != 1:
             return said
         (part,) = self._parts.values()
-        why = f"no job names a {self.by}" if part.name == "none" else f"all jobs are of one {self.by}, {part.name}"
+        why = (
+            f"no job names a {self.by}"
+            if part.name == "none"
+            else f"all jobs are of one {self.by}, {part.name}"
+        )
         nodes = f" on the nodes of {part.name}" if part.elsewhere.any() else ""
-        return (f"partition divided nothing: {why}; the schedule is that of {self.inner}{nodes}.", *said)
+        return (
+            f"partition divided nothing: {why}; the schedule is that of {self.inner}{nodes}.",
+            *said,
+        )
+
+    def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
+        """State what the policy of its part states, and name the part."""
+        code = self._home.get(job)
+        if code is None:
+            return None
+        part, home = self._parts[code], self._home
+        said = part.inside.allocator.explain(
+            decided.narrowed(lambda one: home.get(one) == code, part.elsewhere), job
+        )
+        if said is None or part.name == "none":
+            return said
+        return said._replace(
+            rule=f"in {{part:text}}, {said.rule}", values={**said.values, "part": part.name}
+        )
 
     def _inner_model(self) -> Allocator:
         if self._model is None:
-            raise ParameterError("partition: the inner allocator is not built yet. Build this one with allocators.make.")
+            raise ParameterError(
+                "partition: the inner allocator is not built yet. Build this one with"
+                " allocators.make."
+            )
         return self._model
 
     def _begin(self, view: View) -> None:
@@ -138,12 +213,19 @@ class Partition:
         if part is None:
             assert self._make is not None
             name = view.names(self.by)[code]
-            pools = frozenset(at for at, pool in enumerate(view.room.pools) if not name or not pool.partitions or name in pool.partitions)
+            pools = frozenset(
+                at
+                for at, pool in enumerate(view.room.pools)
+                if not name or not pool.partitions or name in pool.partitions
+            )
             elsewhere = np.array([at not in pools for at in self._pool_of[:-1]])
-            part = self._parts[code] = _Part(name or "none", Inside(self._make(self.inner)), pools, elsewhere)
+            part = self._parts[code] = _Part(
+                name or "none", Inside(self._make(self.inner)), pools, elsewhere
+            )
         return part
 
-    # -- who is concerned --------------------------------------------------------------------------------------------------------------------------------
+    # -- who is concerned
+    # ----------------------------------------------------------------------------------------------
 
     def _route(self, view: View) -> Iterable[int]:
         delta, parts = view.delta, self._parts
@@ -165,7 +247,11 @@ class Partition:
             touched.update(parts)
         elif not touched:
             return sorted(parts)  # no news explain the call, so it may concern anybody
-        return sorted(code for code in touched if parts[code].inside.is_due(view.now_s, active=parts[code].is_active))
+        return sorted(
+            code
+            for code in touched
+            if parts[code].inside.is_due(view.now_s, active=parts[code].is_active)
+        )
 
     def _route_endings(self, delta: Delta, touched: set[int]) -> None:
         for eviction in delta.evicted:
@@ -194,23 +280,30 @@ class Partition:
         touched.add(code)
         grant = part.running.pop(job, None)
         if grant is not None and len(self._parts) > 1:
-            for node in {node for gang in grant.gangs for role in gang if role is not None for node in role.nodes}:
+            for node in {
+                node
+                for gang in grant.gangs
+                for role in gang
+                if role is not None
+                for node in role.nodes
+            }:
                 touched.update(self._tell(node, code))
 
     def _tell(self, node: int, but: int) -> list[int]:
-        """Tell everybody who may use a node that there is news of it."""
+        """Notify all parts that may use a node of a change on it."""
         pool = self._pool_of[node]
         told = [code for code, part in self._parts.items() if pool in part.pools and code != but]
         for code in told:
             self._parts[code].inside.capacity(node)
         return told
 
-    # -- what they say -----------------------------------------------------------------------------------------------------------------------------------
+    # -- what they say
+    # ----------------------------------------------------------------------------------------------
 
     def _ask(self, view: View, code: int, part: _Part) -> Plan:
         sub = SubView(view, part.inside.news())
         sub.narrow(part.waiting, part.running, part.elsewhere)
-        plan = part.inside.ask(sub)
+        plan = part.inside.decide(sub)
         for job, grant in plan.changes.items():
             if grant is None:
                 del part.running[job]
@@ -234,23 +327,37 @@ class Partition:
 
 def _smallest(view: View, job: JobId) -> Demand:
     demand = view.demand(job)
-    return demand._replace(replicas=max(1, int(view.one("min_gpus", job)))) if demand.gpus else demand
+    return (
+        replace(demand, replicas=max(1, int(view.one("min_gpus", job)))) if demand.gpus else demand
+    )
 
 
 @dataclass
-class Switch:
+class Switch(Allocator):
     """One allocator up to an instant, another from then on.
 
     Notes
     -----
-    What happens before ``at_s`` is what happens under ``first`` alone. Then ``then`` is called as an allocator that is installed in the middle of a run: every
-    waiting job has just arrived, and running jobs go on until it decides otherwise. What either of them needs is declared for the whole run, so a partition
-    keeps confining jobs after the switch. A job that only ``first`` could have placed is refused after it.
+    What happens before ``at_s`` is what happens under ``first`` alone. Then ``then`` is called as
+    an allocator that is installed in the middle of a run: every waiting job has just arrived, and
+    running jobs go on until it decides otherwise. What either of them needs is declared for the
+    whole run, so a partition keeps confining jobs after the switch. A job that only ``first`` could
+    have placed is refused after it.
     """
 
-    at_s: float = param(86_400.0, unit="s", low=0, help="Seconds after the first submission at which the change is made.")
-    first: Spec = param(Spec("fifo"), help="The allocator up to then.")  # noqa: RUF009
-    then: Spec = param(Spec("easy"), help="The allocator from then on.")  # noqa: RUF009
+    at_s: float = param(
+        86_400.0,
+        title="Time of the change",
+        unit="s",
+        low=0,
+        help="Time from the first submission to the change.",
+    )
+    first: Spec = param(  # noqa: RUF009 - a Spec is frozen
+        Spec("fifo"), title="Policy before the change", help="The policy before the change."
+    )
+    then: Spec = param(  # noqa: RUF009 - a Spec is frozen
+        Spec("easy"), title="Policy after the change", help="The policy after the change."
+    )
     _first: Inside | None = field(init=False, repr=False, default=None)
     _then: Inside | None = field(init=False, repr=False, default=None)
     _begun: bool = field(init=False, repr=False, default=False)
@@ -258,17 +365,19 @@ class Switch:
 
     card = Card(
         title="Switch",
-        what="Changes from one allocator to another at a given instant, to see what comes of it.",
-        cost="Nothing but what the two of them cost.",
-        limits="Only one change; nothing is remembered across it but the jobs.",
+        slot=1,
+        brief="changes policy at one instant",
+        what="Changes from one policy to another at a given time, to show the effect.",
+        cost="None beyond those of the two policies.",
+        limits="Only one change; only the jobs are carried over.",
         source="Ours",
         certainty="exact",
         goals=("baseline",),
         how=(
-            "Up to a given instant the first allocator decides, as if it were alone.",
-            "Then the second one takes over; to it every waiting job has just arrived.",
-            "Running jobs go on until it decides otherwise.",
-            "Nothing but the jobs is carried over.",
+            "Before the change the first policy decides, as if it were alone.",
+            "Then the second policy takes over; it sees every waiting job as just arrived.",
+            "Running jobs continue until it decides otherwise.",
+            "Only the jobs are carried over.",
         ),
     )
 
@@ -281,18 +390,28 @@ class Switch:
             If one of them cannot be built, or they confine jobs by different columns.
         """
         self._first, self._then = Inside(make(self.first)), Inside(make(self.then))
-        if sum(need.startswith("confined_by_") for need in self.needs) > 1:
-            raise ParameterError(f"switch: {self.first} and {self.then} confine jobs by different columns. Use the same column in both.")
+        if len({inside.allocator.needs.confine_by for inside in self._both()} - {""}) > 1:
+            raise ParameterError(
+                f"switch: {self.first} and {self.then} confine jobs by different columns. Use the"
+                " same column in both."
+            )
 
     @property
     def cadence(self) -> Cadence:
-        """Asked when either wants to be, and periodically when ``then`` does; ticks of ``first`` with another period are wake-ups."""
+        """Asked when either wants to be, and periodically when ``then`` does; ticks of ``first``
+        with another period are wake-ups.
+        """
         first, then = self._both()
         a, b = first.cadence, then.cadence
-        return Cadence(a.on_arrival or b.on_arrival, a.on_finish or b.on_finish, a.on_capacity or b.on_capacity, b.every_s)
+        return Cadence(
+            a.on_arrival or b.on_arrival,
+            a.on_finish or b.on_finish,
+            a.on_capacity or b.on_capacity,
+            b.every_s,
+        )
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> Needs:
         """What either needs."""
         first, then = self._both()
         return first.allocator.needs | then.allocator.needs
@@ -302,37 +421,79 @@ class Switch:
         first, then = self._both()
         self._begun, at_s = True, instant(self.at_s)
         if view.now_s < at_s:
-            first.hear(self._for(first, view, view.delta))
-            plan = first.ask(SubView(view, first.news())) if first.is_due(view.now_s, active=len(view.active) > 0) else EMPTY
-            own_tick_s = inf if first.cadence.every_s == then.cadence.every_s else next_tick(view.now_s, first.cadence.every_s)
+            first.notify(self._for(first, view, view.delta))
+            plan = (
+                first.decide(SubView(view, first.news()))
+                if first.is_due(view.now_s, active=len(view.active) > 0)
+                else EMPTY
+            )
+            own_tick_s = (
+                inf
+                if first.cadence.every_s == then.cadence.every_s
+                else next_tick(view.now_s, first.cadence.every_s)
+            )
             return plan._replace(wake_at_s=min(at_s, first.wake_at_s, own_tick_s))
         installed, self._switched = not self._switched, True
         delta = Delta(tuple(view.waiting.ids.tolist())) if installed else view.delta
         possible = self._for(then, view, delta)
         hopeless = frozenset(delta.arrived).difference(possible.arrived)
-        then.hear(possible)
+        then.notify(possible)
         if installed or then.is_due(view.now_s, active=len(view.active) > 0):
-            plan = then.ask(SubView(view, then.news()))
+            plan = then.decide(SubView(view, then.news()))
             return plan._replace(refuse=plan.refuse | hopeless) if hopeless else plan
-        return Plan(refuse=hopeless, wake_at_s=then.wake_at_s) if hopeless or then.wake_at_s < inf else EMPTY
+        return (
+            Plan(refuse=hopeless, wake_at_s=then.wake_at_s)
+            if hopeless or then.wake_at_s < inf
+            else EMPTY
+        )
+
+    def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
+        """State what the policy states that decides now."""
+        first, then = self._both()
+        inside = then if self._switched else first
+        return inside.allocator.explain(decided, job)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return what either has to say, and that the run was over before the second one had its turn."""
-        said = tuple(dict.fromkeys(sentence for inside in self._both() for sentence in remarks_of(inside.allocator)))
+        """Return what either has to say, and that the run was over before the second one had its
+        turn.
+        """
+        said = tuple(
+            dict.fromkeys(
+                sentence for inside in self._both() for sentence in remarks_of(inside.allocator)
+            )
+        )
         if self._switched or not self._begun:
             return said
-        return (f"switch never changed: nothing was left to decide at {self.at_s:,.0f} s; the schedule is that of {self.first}.", *said)
+        return (
+            (
+                f"switch never changed: nothing was left to decide at {self.at_s:,.0f} s; the"
+                f" schedule is that of {self.first}."
+            ),
+            *said,
+        )
 
     def _both(self) -> tuple[Inside, Inside]:
         if self._first is None or self._then is None:
-            raise ParameterError("switch: the allocators inside are not built yet. Build this one with allocators.make.")
+            raise ParameterError(
+                "switch: the allocators inside are not built yet. Build this one with"
+                " allocators.make."
+            )
         return self._first, self._then
 
     def _for(self, inside: Inside, view: View, delta: Delta) -> Delta:
-        """Leave out what the simulator would have settled as impossible if this allocator were alone."""
-        more = self.needs - inside.allocator.needs
-        if not delta.arrived or not more & {"overflow", "mixed", "scaling"}:
+        """Leave out what the simulator would have settled as impossible if this allocator were
+        alone.
+        """
+        both, own = self.needs, inside.allocator.needs
+        more = (both.requires - own.requires) & {"overflow", "scaling"}
+        mixed, scales = own.mixes_types, "scaling" in own.requires
+        if not delta.arrived or not (more or both.mixes_types > mixed):
             return delta
-        mixed, scales = ("mixed" in inside.allocator.needs), ("scaling" in inside.allocator.needs)
-        demands = ((job, _smallest(view, job) if scales else view.demand(job)) for job in delta.arrived)
-        return delta._replace(arrived=tuple(job for job, demand in demands if could_ever_hold(view, demand, mixed=mixed)))
+        demands = (
+            (job, _smallest(view, job) if scales else view.demand(job)) for job in delta.arrived
+        )
+        return delta._replace(
+            arrived=tuple(
+                job for job, demand in demands if could_ever_hold(view, demand, mixed=mixed)
+            )
+        )

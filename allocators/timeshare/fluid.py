@@ -1,4 +1,4 @@
-"""Shares of time without a simulation around them: for bounds that no rounds and no whole GPUs stand in the way of."""
+"""Shares of time outside a simulation: for bounds that ignore rounds and whole GPUs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 from allocators.timeshare.problem import Floats, Ints
 
 
-class Standing(NamedTuple):
-    """The jobs with GPUs and the GPU types at one instant, jobs in order of id, types the fastest first. A single number holds for all.
+class JobsSnapshot(NamedTuple):
+    """The jobs with GPUs and the GPU types at one instant, jobs in order of id, types the fastest
+    first. A single number holds for all.
 
     Parameters
     ----------
     ids, gangs : arrays of shape (jobs,)
         Jobs, and the GPUs that they ask for.
     rates : array of shape (jobs, types)
-        Believed work per second of the whole gang on one type; 0 where it cannot run.
+        Estimated work per second of the whole gang on one type; 0 where it cannot run.
     gpus : array of shape (types,)
         GPUs in service that these jobs hold or could get.
     prices : array of shape (types,), USD per GPU and hour
@@ -25,7 +26,7 @@ class Standing(NamedTuple):
     priority, age_s : arrays of shape (jobs,)
         As in the trace, and seconds since submission.
     left : array of shape (jobs,)
-        Believed work left.
+        Estimated work left.
     due_s : array of shape (jobs,)
         Seconds until the deadline; inf = none.
     owner : array of shape (jobs,)
@@ -49,13 +50,17 @@ class Standing(NamedTuple):
 
 @runtime_checkable
 class Fluid(Protocol):
-    """An allocator that first decides on shares of time, which another may follow in its own way."""
+    """An allocator that first decides on shares of time, which another may follow in its own
+    way.
+    """
 
     @property
     def owner_column(self) -> str:
-        """Column of the trace that `Standing.owner` is read from; empty = it is not looked at."""
+        """Column of the trace that `JobsSnapshot.owner` is read from; "" = owners do not matter."""
         ...
 
-    def shares(self, standing: Standing, rng: np.random.Generator) -> Floats:
-        """Return the shares of time of every job on every type, 0 to 1, of shape (jobs, types); calls must go forward in time."""
+    def shares(self, standing: JobsSnapshot, rng: np.random.Generator) -> Floats:
+        """Return the shares of time of every job on every type, 0 to 1, of shape (jobs, types);
+        calls must go forward in time.
+        """
         ...

@@ -1,4 +1,6 @@
-"""What jobs on GPUs of several types cost at given prices: the cheapest mix of types for every throughput, for all jobs at once."""
+"""What jobs on GPUs of several types cost at given prices: the cheapest mix of types for every
+throughput, for all jobs at once.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,19 @@ _FEW: Final = 24  # jobs up to which finding those that are alike takes more tim
 
 
 class Frontier(NamedTuple):
-    """The cheapest way to every throughput, for each kind of job: pieces between two types, one after the other.
+    """The cheapest way to every throughput, for each kind of job: pieces between two types, one
+    after the other.
 
     Parameters
     ----------
     pieces : int
         Pieces per kind; a kind that has fewer ends with pieces of no length and infinite slope.
     reached : array (types + 1 x kinds,)
-        Throughputs at the ends of the pieces, relative to the fastest type: first 0 of all kinds, then where their first pieces end, and so on.
+        Throughputs at the ends of the pieces, relative to the fastest type: first 0 of all kinds,
+        then where their first pieces end, and so on.
     slope : array (types + 1 x kinds,)
-        Price of more throughput on the piece that starts there, for one GPU; never falls along the pieces.
+        Price of more throughput on the piece that starts there, for one GPU; never falls along the
+        pieces.
     at : array (types + 1 x kinds,)
         Column of the type there; the number of types stands for none, where the first piece starts.
     """
@@ -33,8 +38,10 @@ class Frontier(NamedTuple):
     at: Ints
 
 
-class Mix(NamedTuple):
-    """What jobs do at certain throughputs: where the piece of the frontier that each is on starts and ends, and how far along it is."""
+class FrontierPoint(NamedTuple):
+    """What jobs do at certain throughputs: where the piece of the frontier that each is on starts
+    and ends, and how far along it is.
+    """
 
     frontier: Frontier
     start: Ints
@@ -43,7 +50,7 @@ class Mix(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Market:
+class FrontierMarket:
     """The jobs that run on some type, with throughputs relative to that on their fastest type.
 
     Parameters
@@ -72,7 +79,7 @@ class Market:
     devices: Floats
 
     @classmethod
-    def of(cls, problem: Problem) -> Market:
+    def of(cls, problem: Problem) -> FrontierMarket:
         """Pick from a problem what can run."""
         types = np.flatnonzero(problem.devices > 0)
         within = problem.rates[:, types]
@@ -82,14 +89,24 @@ class Market:
         rates = within[jobs] / fastest[:, None]
         kinds, kind = alike(rates) if len(jobs) > _FEW else (rates, np.arange(len(jobs)))
         shape = (len(problem.rates), len(problem.devices))
-        return cls(jobs, types, shape, fastest, kinds, kind, problem.gangs[jobs].astype(float), problem.devices[types].astype(float))
+        return cls(
+            jobs,
+            types,
+            shape,
+            fastest,
+            kinds,
+            kind,
+            problem.gangs[jobs].astype(float),
+            problem.devices[types].astype(float),
+        )
 
     def frontier(self, prices: Floats) -> Frontier:
         """Return the cheapest mixes at these prices of a GPU of each type, all >= 0.
 
         Notes
         -----
-        The lower convex hull of the points (rate, price) and the origin, walked from there: the next type is the one that more throughput is cheapest with.
+        The lower convex hull of the points (rate, price) and the origin, walked from there: the
+        next type is the one that more throughput is cheapest with.
         """
         kinds, types = self.kinds.shape
         every = np.arange(kinds)
@@ -107,17 +124,21 @@ class Market:
             step += 1
         return Frontier(step, reached.ravel(), slopes.ravel(), at.ravel())
 
-    def mix(self, frontier: Frontier, throughput: Floats) -> Mix:
+    def mix(self, frontier: Frontier, throughput: Floats) -> FrontierPoint:
         """Return the cheapest mix of every job for a relative throughput of 0 to 1."""
         kinds, start = len(self.kinds), self.kind
         for piece in range(1, frontier.pieces):
             start = start + kinds * (throughput > frontier.reached[self.kind + kinds * piece])
         end = start + kinds
         low = frontier.reached[start]
-        return Mix(frontier, start, end, (throughput - low) / (frontier.reached[end] - low))
+        return FrontierPoint(
+            frontier, start, end, (throughput - low) / (frontier.reached[end] - low)
+        )
 
     def worthwhile(self, frontier: Frontier, worth: Floats) -> Floats:
-        """Return the relative throughput up to which more of it costs a job no more than it is worth, per unit."""
+        """Return the relative throughput up to which a further unit costs a job no more than its
+        value.
+        """
         most = np.zeros(len(self.kind))
         for piece in range(frontier.pieces):
             start = self.kind + len(self.kinds) * piece
@@ -125,18 +146,20 @@ class Market:
             most[pays] = frontier.reached[start[pays] + len(self.kinds)]
         return most
 
-    def used(self, mix: Mix) -> Floats:
+    def used(self, mix: FrontierPoint) -> Floats:
         """Return the GPUs of each type that a mix takes on average."""
         faster, types = self.gangs * mix.along, len(self.devices) + 1
         at = mix.frontier.at
-        taken = np.bincount(at[mix.end], faster, types) + np.bincount(at[mix.start], self.gangs - faster, types)
+        taken = np.bincount(at[mix.end], faster, types) + np.bincount(
+            at[mix.start], self.gangs - faster, types
+        )
         return taken[:-1].astype(np.float64, copy=False)
 
-    def slope(self, mix: Mix, growth: Floats) -> float:
+    def slope(self, mix: FrontierPoint, growth: Floats) -> float:
         """Return by how much the price of a mix grows if the throughputs do."""
         return float((self.gangs * mix.frontier.slope[mix.start]) @ growth)
 
-    def shares(self, mix: Mix) -> Floats:
+    def shares(self, mix: FrontierPoint) -> Floats:
         """Return a mix as shares of time of the jobs and types of the market."""
         every = np.arange(len(self.kind))
         x = np.zeros((len(self.kind), len(self.devices) + 1))
@@ -153,7 +176,8 @@ class Market:
 
 def alike(rows: Floats) -> tuple[Floats, Ints]:
     """Return the different rows, and for every row which of them it is."""
-    # Sums with irrational weights tell rows apart faster than comparing them does; should two different rows have the same sum, every row is compared.
+    # Sums with irrational weights tell rows apart faster than comparing them does; should two
+    # different rows have the same sum, every row is compared.
     key = rows @ np.sqrt(np.arange(2, 2 + rows.shape[1]))
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     if (rows[first][which] == rows).all():

@@ -1,4 +1,6 @@
-"""The best that GPUs of several types can do for jobs, by column generation: the highest level that all jobs reach, or the greatest worth above a floor."""
+"""Optimal shares on several GPU types, by column generation: the highest level that all jobs reach,
+or the greatest value above a floor.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from allocators.timeshare.frontier import Market, Mix
+from allocators.timeshare.frontier import FrontierMarket, FrontierPoint
 from allocators.timeshare.problem import Floats, Ints
 
 Need = Callable[[float], tuple[Floats, Floats]]
-"""From a level to the throughputs it asks for, relative to each job's fastest type, and to their derivatives. Convex, and never falling with the level."""
+"""From a level to the throughputs it asks for, relative to each job's fastest type, and to their
+derivatives. Convex, and never falling with the level.
+"""
 
 _EXACT: Final = 1e-9  # distance of value and bound at which to stop, relative to the bound
 _SMALL: Final = 1e-3  # of the first bound, to which it is relative at least
@@ -37,8 +41,9 @@ class Goal(NamedTuple):
     most : float
         The highest level at which no need is over 1: what the jobs could do if each were alone.
     steep : bool
-        Whether needs may grow without limit just above the level sought. Then every second answer is one from a little below it, because those from above, of
-        which none fits, make a poor mixture.
+        Whether needs may grow without limit just above the level sought. Then every second answer
+        is one from a little below it, because those from above, of which none fits, make a poor
+        mixture.
     """
 
     need: Need
@@ -53,8 +58,10 @@ class Start(NamedTuple):
     x: Floats
 
 
-class Found(NamedTuple):
-    """The best level, or worth, that was found, what no other can surpass, the shares of time, and prices to start from next time, best first."""
+class Mixture(NamedTuple):
+    """The best level or value found, its upper bound, the shares of time, and prices to start from
+    next time, best first.
+    """
 
     level: float
     bound: float
@@ -63,20 +70,22 @@ class Found(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """An answer to prices: what it comes to, the GPUs of each type that it takes, and what no mixture that fits can surpass, as these prices prove."""
+    """An answer to prices: what it comes to, the GPUs of each type that it takes, and what no
+    mixture that fits can surpass, as these prices prove.
+    """
 
     value: float
     used: Floats
     bound: float
-    answer: Mix | Floats
+    answer: FrontierPoint | Floats
 
 
-def highest(market: Market, goal: Goal, start: Start, prices: Sequence[Floats]) -> Found:
+def highest(market: FrontierMarket, goal: Goal, start: Start, prices: Sequence[Floats]) -> Mixture:
     """Raise the level as far as GPUs and hours allow.
 
     Parameters
     ----------
-    market : Market
+    market : FrontierMarket
         At least one job.
     goal : Goal
         What a level means.
@@ -87,9 +96,11 @@ def highest(market: Market, goal: Goal, start: Start, prices: Sequence[Floats]) 
 
     Notes
     -----
-    At given prices of GPU time every job buys the cheapest mix of types that meets its need, and the level at which all of them together cost as much as
-    all GPUs are worth is a bound: nobody can do better. The shares bought there are a column; the best mixture of columns that fits meets the needs of its
-    mean level, because needs are convex. Both come together at the optimum (Dantzig-Wolfe decomposition), after some 10 prices, whatever the number of jobs.
+    At given prices of GPU time every job buys the cheapest mix of types that meets its need, and
+    the level at which all of them together cost as much as all GPUs are worth is a bound: nobody
+    can do better. The shares bought there are a column; the best mixture of columns that fits meets
+    the needs of its mean level, because needs are convex. Both come together at the optimum
+    (Dantzig-Wolfe decomposition), after some 10 prices, whatever the number of jobs.
     """
     high = goal.most
 
@@ -107,27 +118,41 @@ def highest(market: Market, goal: Goal, start: Start, prices: Sequence[Floats]) 
     return _generate(market, ask, start, prices or [asked / asked.sum()])
 
 
-def _bound(market: Market, need: Need, high: float, prices: Floats) -> tuple[float, Mix, Floats]:
-    """Return the level, at most `high`, at which what everybody needs costs as much as all GPUs, the cheapest mix there, and what it uses."""
+def _bound(
+    market: FrontierMarket, need: Need, high: float, prices: Floats
+) -> tuple[float, FrontierPoint, Floats]:
+    """Return the level, at most `high`, at which the needs of all jobs cost as much as all GPUs,
+    the cheapest mix there, and what it uses.
+    """
     frontier = market.frontier(prices)
-    for _ in range(_MOST_STEPS):  # Newton's method from above, on a convex function: it never steps over the level that is sought
+    for _ in range(
+        _MOST_STEPS
+        # Newton's method from above, on a convex function: it never steps over the level that is
+        # sought
+    ):
         needed, growth = need(high)
         mix = market.mix(frontier, np.minimum(needed, 1.0))
         used = market.used(mix)
         over, slope = float(prices @ (used - market.devices)), market.slope(mix, growth)
-        lower = high - over / slope if slope > 0 and over > _ROUNDING * float(prices @ market.devices) else high
+        lower = (
+            high - over / slope
+            if slope > 0 and over > _ROUNDING * float(prices @ market.devices)
+            else high
+        )
         if lower >= high - abs(high) * 1e-15:
             break
         high = lower
     return high, mix, used
 
 
-def fill(market: Market, floor: Floats, worth: Floats, start: Floats, prices: Sequence[Floats]) -> Found:
-    """Maximise the sum of what throughputs are worth, with a floor under every job's.
+def fill(
+    market: FrontierMarket, floor: Floats, worth: Floats, start: Floats, prices: Sequence[Floats]
+) -> Mixture:
+    """Maximise the sum of the values of throughputs, with a floor for every job.
 
     Parameters
     ----------
-    market : Market
+    market : FrontierMarket
         At least one job.
     floor : array (jobs,)
         Relative throughputs that must be kept.
@@ -154,28 +179,40 @@ def fill(market: Market, floor: Floats, worth: Floats, start: Floats, prices: Se
     return _generate(market, ask, Start(made, start), prices or [np.zeros(len(market.devices))])
 
 
-def is_full(market: Market, x: Floats) -> bool:
+def is_full(market: FrontierMarket, x: Floats) -> bool:
     """Tell whether all GPUs are in use all the time, so that nothing is left over."""
     return bool((market.gangs @ x >= market.devices * (1 - _FULL)).all())
 
 
-def _generate(market: Market, ask: Callable[[Floats, float], list[_Column]], start: Start, prices: Sequence[Floats]) -> Found:
-    """Return the best mixture that fits of a start and of answers to prices, of which those given are asked about first."""
+def _generate(
+    market: FrontierMarket,
+    ask: Callable[[Floats, float], list[_Column]],
+    start: Start,
+    prices: Sequence[Floats],
+) -> Mixture:
+    """Return the best mixture that fits of a start and of answers to prices, of which those given
+    are asked about first.
+    """
     master, todo = _Master(market.devices), list(prices)[::-1]
-    columns, asked = [_Column(start.level, market.gangs @ start.x, np.inf, start.x)], [np.zeros(len(market.devices))]
+    columns = [_Column(start.level, market.gangs @ start.x, np.inf, start.x)]
+    rounds: list[Floats] = []  # the prices asked about
+    asked = [-1]  # for each column the round that it answers
     master.add(columns[0])
-    bound, value, least, best = np.inf, -np.inf, 0.0, todo[-1]
+    bound, value, least, best = np.inf, -np.inf, 0.0, 0
     for _ in range(_MOST_ROUNDS):
         tried = todo.pop()
+        rounds.append(tried)
         found = ask(tried, master.value)
-        if found[0].value >= found[0].bound and (found[0].used <= market.devices).all():  # nothing is better, alone or mixed
-            return Found(found[0].value, found[0].bound, _bought(market, found[0]), [tried])
+        if (
+            found[0].value >= found[0].bound and (found[0].used <= market.devices).all()
+        ):  # nothing is better, alone or mixed
+            return Mixture(found[0].value, found[0].bound, _bought(market, found[0]), [tried])
         helped = found[0].bound < bound
         if helped:
-            bound, best = found[0].bound, tried
+            bound, best = found[0].bound, len(rounds) - 1
         for column in found:
             columns.append(column)
-            asked.append(tried)
+            asked.append(len(rounds) - 1)
             master.add(column)
         if todo:
             continue
@@ -184,23 +221,29 @@ def _generate(market: Market, ask: Callable[[Floats, float], list[_Column]], sta
         if bound - master.value <= _EXACT * max(bound, least):
             break
         helped, value = helped or master.value > value, master.value
-        if not helped and np.array_equal(tried, master.prices):  # asked again, it would answer the same: rounding errors are all that is left
+        if not helped and np.array_equal(
+            tried, master.prices
+        ):  # asked again, it would answer the same: rounding errors are all that is left
             break
         todo = [master.prices]
     x = np.zeros((len(market.jobs), len(market.devices)))
     for at, weight in master.parts:
         if weight > 0:
             x += weight * _bought(market, columns[at])
-    behind = {id(asked[at]): asked[at] for at, _ in master.parts if at}
-    return Found(master.value, bound, x, [best, *(it for it in behind.values() if it is not best)])
+    best_first = dict.fromkeys([best, *(asked[at] for at, _ in master.parts if at)])
+    return Mixture(master.value, bound, x, [rounds[at] for at in best_first])
 
 
-def _bought(market: Market, column: _Column) -> Floats:
-    return market.shares(column.answer) if isinstance(column.answer, Mix) else column.answer
+def _bought(market: FrontierMarket, column: _Column) -> Floats:
+    return (
+        market.shares(column.answer) if isinstance(column.answer, FrontierPoint) else column.answer
+    )
 
 
 class _Master:
-    """The linear program of the best mixture, kept as a basis: a row for the GPUs of each type, as parts of all there are, and one for the weights."""
+    """The linear program of the best mixture, kept as a basis: a row for the GPUs of each type, as
+    parts of all there are, and one for the weights.
+    """
 
     def __init__(self, devices: Floats) -> None:
         self._devices = devices
@@ -222,7 +265,9 @@ class _Master:
         self._count += 1
 
     def solve(self) -> None:
-        """Bring the best columns into the basis, unless that gets too near to a singular one for its weights to be what they should."""
+        """Bring the best columns into the basis, unless that gets too near to a singular one for
+        its weights to be what they should.
+        """
         before = self._basis, self._weights
         self._pivot()
         wrong = np.abs(self._matrix[:, self._basis] @ self._weights - 1.0).max()
@@ -243,7 +288,8 @@ class _Master:
             enough = _NO_GAIN * largest + _NOISE * float(np.abs(self._duals).max())
             gains = values - self._duals @ matrix
             gains[basis] = 0.0  # not to be taken for more by a rounding error
-            # Bland's rule, the first instead of the best, is slower, but cannot go round in circles.
+            # Bland's rule, the first instead of the best, is slower, but cannot go round in
+            # circles.
             enters = int(gains.argmax() if pivot < _PIVOTS else (gains > enough).argmax())
             if gains[enters] <= enough:
                 return
@@ -253,9 +299,12 @@ class _Master:
             nearest = np.flatnonzero(steps <= steps.min() + _NO_GAIN)
             if steps[nearest[0]] == np.inf:
                 return
-            # Of those that leave at the same step, the one with the largest pivot keeps the basis well apart from singular.
+            # Of those that leave at the same step, the one with the largest pivot keeps the basis
+            # well apart from singular.
             basis = basis.copy()
-            basis[nearest[(change[nearest] if pivot < _PIVOTS else -basis[nearest]).argmax()]] = enters
+            basis[nearest[(change[nearest] if pivot < _PIVOTS else -basis[nearest]).argmax()]] = (
+                enters
+            )
 
     @property
     def value(self) -> float:
@@ -269,4 +318,8 @@ class _Master:
     def parts(self) -> list[tuple[int, float]]:
         """Places and weights of the columns in the basis."""
         at: Ints = self._basis - self._types
-        return [(int(place), float(weight)) for place, weight in zip(at, self._weights, strict=True) if place >= 0]
+        return [
+            (int(place), float(weight))
+            for place, weight in zip(at, self._weights, strict=True)
+            if place >= 0
+        ]

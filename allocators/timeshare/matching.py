@@ -1,4 +1,6 @@
-"""Whole GPUs instead of shares of time: first in, first out on GPUs of several types, and AlloX, which matches jobs of one GPU to places in queues."""
+"""Whole GPUs instead of shares of time: first in, first out on GPUs of several types, and AlloX,
+which matches jobs of one GPU to places in queues.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,15 @@ WAITS = -1
 
 
 def fifo(problem: Problem) -> Shares:
-    """Give jobs, in order of arrival, the fastest type that still has GPUs for them, and stop at the first that no type has enough GPUs for.
+    """Give jobs, in order of arrival, the fastest type that still has GPUs for them, and stop at
+    the first that no type has enough GPUs for.
 
     Notes
     -----
-    The order is that of ages, then of rows. A job that fits nowhere even on the empty cluster is skipped, because it would block the queue for ever. A job
-    that does not run on any of the types that have GPUs enough for it waits too, but lets others pass, as upstream does: holding up GPUs that it cannot use
-    would help nobody.
+    The order is that of ages, then of rows. A job that fits nowhere even on the empty cluster is
+    skipped, because it would block the queue for ever. A job that does not run on any of the types
+    that have GPUs enough for it waits too, but lets others pass, as upstream does: holding up GPUs
+    that it cannot use would help nobody.
     """
     free, at = problem.devices.copy(), np.full(len(problem.rates), WAITS)
     for job in queue(problem):
@@ -36,7 +40,8 @@ def fifo(problem: Problem) -> Shares:
 
 
 def fifo_any(problem: Problem, held: Ints, rng: np.random.Generator) -> Ints:
-    """Return the type of every job: what it holds, else in order of arrival a uniformly random one among those that fit, up to the first job that fits on none.
+    """Return the type of every job: what it holds, else in order of arrival a uniformly random one
+    among those that fit, up to the first job that fits on none.
 
     Parameters
     ----------
@@ -49,10 +54,13 @@ def fifo_any(problem: Problem, held: Ints, rng: np.random.Generator) -> Ints:
 
     Notes
     -----
-    Upstream draws a type but then assigns another one, and may run its count of free GPUs below zero; this is what it says it does.
+    Upstream draws a type but then assigns another one, and may run its count of free GPUs below
+    zero; this is what it says it does.
     """
     at = held.copy()
-    free = problem.devices - np.bincount(held[held != WAITS], problem.gangs[held != WAITS], minlength=len(problem.devices)).astype(np.int64)
+    free = problem.devices - np.bincount(
+        held[held != WAITS], problem.gangs[held != WAITS], minlength=len(problem.devices)
+    ).astype(np.int64)
     for job in queue(problem):
         if at[job] != WAITS:
             continue
@@ -74,8 +82,14 @@ def whole(at: Ints, types: int) -> Floats:
 
 def queue(problem: Problem) -> list[int]:
     """List jobs in order of arrival, leaving out those that fit on no type of the empty cluster."""
-    could = np.any((problem.rates > 0) & (problem.gangs[:, None] <= problem.devices), axis=1).tolist()
-    return [job for job in np.argsort(-per_job(problem, problem.age_s), kind="stable").tolist() if could[job]]
+    could = np.any(
+        (problem.rates > 0) & (problem.gangs[:, None] <= problem.devices), axis=1
+    ).tolist()
+    return [
+        job
+        for job in np.argsort(-per_job(problem, problem.age_s), kind="stable").tolist()
+        if could[job]
+    ]
 
 
 def _fits(problem: Problem, job: int, free: Ints) -> Ints:
@@ -83,7 +97,8 @@ def _fits(problem: Problem, job: int, free: Ints) -> Ints:
 
 
 def allox(problem: Problem, held: Ints, alpha: float = 1.0) -> Ints:
-    """Return the type of every job: what it holds, else that of the GPU on which the best matching lets it go first.
+    """Return the type of every job: the one it holds, else the GPU's on which the best matching
+    puts it first.
 
     Parameters
     ----------
@@ -92,7 +107,8 @@ def allox(problem: Problem, held: Ints, alpha: float = 1.0) -> Ints:
     held : array (jobs,)
         Column of the type given before, `WAITS` for none; kept until the job is done.
     alpha : float
-        Part of the waiting jobs, in order of arrival, that is looked at; never fewer than there are free GPUs.
+        Part of the waiting jobs, in order of arrival, that is looked at; never fewer than there are
+        free GPUs.
 
     Raises
     ------
@@ -101,8 +117,9 @@ def allox(problem: Problem, held: Ints, alpha: float = 1.0) -> Ints:
 
     Notes
     -----
-    A job that is the k-th from last on a GPU delays k jobs, itself included, by its run time there: that is what the place costs. GPUs of one type cost the
-    same. Jobs that do not run on any type with a free GPU wait.
+    A job that is the k-th from last on a GPU delays k jobs, itself included, by its run time there:
+    that is what the place costs. GPUs of one type cost the same. Jobs that do not run on any type
+    with a free GPU wait.
     """
     if (problem.gangs != 1).any():
         raise NoSharesError("AlloX matches jobs of one GPU; some here have more")
@@ -132,9 +149,11 @@ def _matched(runs_s: Floats, gpus: Ints) -> tuple[Ints, Ints, Ints]:
 
     Notes
     -----
-    Scipy's algorithm is fast where nearly every job finds a place of its own among the cheapest. So the relaxed problem is solved first: its masses tell how
-    many places are needed, and its prices are added to the costs of places. To let that change nothing, imaginary jobs that cost nothing fill all places.
-    If a type's last rank is needed, more places are tried: where it is not, more could not help, because a place of higher rank costs everybody more.
+    Scipy's algorithm is fast where nearly every job finds a place of its own among the cheapest. So
+    the relaxed problem is solved first: its masses tell how many places are needed, and its prices
+    are added to the costs of places. To let that change nothing, imaginary jobs that cost nothing
+    fill all places. If a type's last rank is needed, more places are tried: where it is not, more
+    could not help, because a place of higher rank costs everybody more.
     """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415
 
@@ -147,12 +166,21 @@ def _matched(runs_s: Floats, gpus: Ints) -> tuple[Ints, Ints, Ints]:
     ranks, pushed = _relaxed(runs_s, gpus)
     enough = np.minimum(np.ceil(ranks[-1]).astype(np.int64) + _SPARE, most)
     while True:
-        column, rank, gpu = (np.concatenate(part) for part in zip(*map(_places, range(types), gpus.tolist(), enough.tolist()), strict=True))
-        price = np.concatenate([np.interp(rank[column == it], ranks[:, it], pushed[:, it]) for it in range(types)])
+        column, rank, gpu = (
+            np.concatenate(part)
+            for part in zip(
+                *map(_places, range(types), gpus.tolist(), enough.tolist()), strict=True
+            )
+        )
+        price = np.concatenate(
+            [np.interp(rank[column == it], ranks[:, it], pushed[:, it]) for it in range(types)]
+        )
         costs = np.tile(price, (len(column), 1))
         costs[:jobs] += runs_s[:, column] * rank
         place = linear_sum_assignment(costs)[1][:jobs]
-        lacks = np.array([(rank[place[column[place] == it]] == enough[it]).any() for it in range(types)]) & (enough < most)
+        lacks = np.array(
+            [(rank[place[column[place] == it]] == enough[it]).any() for it in range(types)]
+        ) & (enough < most)
         if not lacks.any():
             return column[place], rank[place], gpu[place]
         enough = np.where(lacks, np.minimum(enough + enough // 4 + _SPARE, most), enough)
@@ -165,11 +193,13 @@ def _places(column: int, gpus: int, ranks: int) -> tuple[Ints, Ints, Ints]:
 
 
 def _relaxed(runs_s: Floats, gpus: Ints) -> tuple[Floats, Floats]:
-    """Return, for every type and its jobs from the longest to the shortest, the rank of each and the run time of those of higher rank that it delays.
+    """Return, for every type and its jobs from the longest to the shortest, the rank of each and
+    the run time of those of higher rank that it delays.
 
     Notes
     -----
-    Jobs may be divided among types: a convex program, solved nearly by the Frank-Wolfe method. A job costs its rank x run time, and pushes all shorter ones.
+    Jobs may be divided among types: a convex program, solved nearly by the Frank-Wolfe method. A
+    job costs its rank x run time, and pushes all shorter ones.
     """
     jobs, types = runs_s.shape
     runs = np.isfinite(runs_s)

@@ -1,4 +1,6 @@
-"""Water filling: max-min fairness of all jobs, then of all whose throughput can still grow, and so on; with entities that own jobs, in two layers."""
+"""Water filling: max-min fairness of all jobs, then of all whose throughput can still grow, and so
+on; with entities that own jobs, in two layers.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,20 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocators.timeshare.frontier import Market
-from allocators.timeshare.level import Found, Goal, Start, fill, highest
-from allocators.timeshare.linear import Program, solve
+from allocators.timeshare.frontier import FrontierMarket
+from allocators.timeshare.level import Goal, Mixture, Start, fill, highest
+from allocators.timeshare.linear import LinearProgram, solve
 from allocators.timeshare.problem import Floats, Ints, Problem, Shares, normal_rates, per_job, tidy
 
 Marks = NDArray[np.bool_]
-_GAIN: Final = 1e-4  # what cannot grow by more is saturated: relative to the normalised throughput plus a tenth
+# what cannot grow by more is saturated: relative to the normalised throughput plus a tenth
+_GAIN: Final = 1e-4
 _LITTLE: Final = 0.1
-_ROOM: Final = 1 - 1e-7  # part of what was reached that is kept: exactly all of it might not fit again, for rounding errors
+_ROOM: Final = (
+    1 - 1e-7
+    # part of what was reached that is kept: exactly all of it might not fit again, for rounding
+    # errors
+)
 _CLOSE: Final = 1e-6
 _SHARE: Final = 1e-3  # of the mean gain
 
@@ -40,26 +47,33 @@ class Entities(NamedTuple):
 
 class _Water(NamedTuple):
     problem: Problem
-    market: Market
+    market: FrontierMarket
     scale: Floats  # from relative to normalised throughput
     entities: Entities | None
 
 
 def water_filling(problem: Problem, entities: Entities | None = None) -> Shares:
-    """Raise all normalised throughputs together, in proportion to weights, until jobs are saturated; go on with the others until all are.
+    """Raise all normalised throughputs together, in proportion to weights, until jobs are
+    saturated; go on with the others until all are.
 
     Notes
     -----
-    The value is the level that the first round came to, that of `max_min` without entities. An entity's weight is divided among its unsaturated jobs, by
-    their own weights, or goes to the first of them. Upstream asks a mixed-integer program which jobs can still grow. Here a linear one maximises the sum of
-    growth, what grows is set aside, and the rest is asked again, until nothing grows: the same set, because if each of two jobs can grow, both can at once.
+    The value is the level that the first round came to, that of `max_min` without entities. An
+    entity's weight is divided among its unsaturated jobs, by their own weights, or goes to the
+    first of them. Upstream asks a mixed-integer program which jobs can still grow. Here a linear
+    one maximises the sum of growth, what grows is set aside, and the rest is asked again, until
+    nothing grows: the same set, because if each of two jobs can grow, both can at once.
     """
-    market = Market.of(problem)
+    market = FrontierMarket.of(problem)
     jobs = len(market.jobs)
     if not jobs:
         return Shares(np.zeros(problem.rates.shape))
     water = _Water(problem, market, market.fastest / normal_rates(problem)[market.jobs], entities)
-    x, made, saturated = np.zeros((jobs, len(market.types))), np.zeros(jobs), np.zeros(jobs, dtype=bool)
+    x, made, saturated = (
+        np.zeros((jobs, len(market.types))),
+        np.zeros(jobs),
+        np.zeros(jobs, dtype=bool),
+    )
     prices: list[Floats] = []
     prices_of_growth: list[Floats] = []
     first = np.nan
@@ -68,7 +82,9 @@ def water_filling(problem: Problem, entities: Entities | None = None) -> Shares:
         x, made = x * _ROOM, made * _ROOM
         floor = made / water.scale
 
-        def need(level: float, floor: Floats = floor, growth: Floats = growth) -> tuple[Floats, Floats]:
+        def need(
+            level: float, floor: Floats = floor, growth: Floats = growth
+        ) -> tuple[Floats, Floats]:
             return floor + growth * level, growth
 
         grows = growth > 0
@@ -87,7 +103,9 @@ def water_filling(problem: Problem, entities: Entities | None = None) -> Shares:
 
 def _weights(water: _Water, saturated: Marks) -> Floats:
     """Return the speed at which throughputs are to grow."""
-    weights = np.where(saturated, 0.0, per_job(water.problem, water.problem.weights)[water.market.jobs])
+    weights = np.where(
+        saturated, 0.0, per_job(water.problem, water.problem.weights)[water.market.jobs]
+    )
     if water.entities is None:
         return weights
     owner = water.entities.owner[water.market.jobs]
@@ -101,7 +119,9 @@ def _weights(water: _Water, saturated: Marks) -> Floats:
 
 
 def _can_grow(water: _Water, x: Floats, made: Floats, asked: Marks, prices: list[Floats]) -> Marks:
-    """Tell which jobs' throughputs could be higher with no other's lower; those not asked about can, as far as the caller is concerned."""
+    """Tell which jobs' throughputs could be higher with no other's lower; those not asked about
+    can, as far as the caller is concerned.
+    """
     market, left, grows = water.market, asked.copy(), ~asked
     x, made = x * _ROOM, made * _ROOM
     floor = made / water.scale
@@ -121,15 +141,20 @@ def _can_grow(water: _Water, x: Floats, made: Floats, asked: Marks, prices: list
     return grows
 
 
-def _solved(water: _Water, values: Floats, floor: Floats, growth: Floats | None) -> Found | None:
-    """Return what the general solver finds; for the few problems that are so nearly degenerate that column generation gives up."""
+def _solved(water: _Water, values: Floats, floor: Floats, growth: Floats | None) -> Mixture | None:
+    """Return what the general solver finds; for the few problems that are so nearly degenerate that
+    column generation gives up.
+    """
     market = water.market
     within = water.problem._replace(rates=market.whole(market.kinds[market.kind]))
     every = np.zeros((2, len(within.rates)))
     every[0, market.jobs], every[1, market.jobs] = floor, growth if growth is not None else 0.0
-    found = solve(within, Program(market.whole(values), every[0], every[1] if growth is not None else None))
+    found = solve(
+        within,
+        LinearProgram(market.whole(values), every[0], every[1] if growth is not None else None),
+    )
     if found is None:
         return None
     x = found.x[np.ix_(market.jobs, market.types)]
     level = found.level if growth is not None else float((values * x).sum())
-    return Found(level, level, x, [])
+    return Mixture(level, level, x, [])

@@ -1,4 +1,6 @@
-"""Small workloads of resizable jobs, made from a few declared figures: those of the published experiments with elastic allocators."""
+"""Small workloads of resizable jobs, made from a few declared figures: those of the published
+experiments with elastic allocators.
+"""
 
 from __future__ import annotations
 
@@ -28,45 +30,117 @@ _BLOCK: Final = 4096
 
 @dataclass(frozen=True)
 class ElasticNodes:
-    """Jobs that may be resized by whole nodes: Poisson arrivals, lognormal work, a speed-up of nodes ** exponent.
+    """Jobs that may be resized by whole nodes: Poisson arrivals, lognormal work, a speed-up of
+    nodes ** exponent.
 
-    The workload of our reconstruction of the published comparison of an optimal with a greedy elastic allocator on 20 nodes.
+    The workload of our reconstruction of the published comparison of an optimal with a greedy
+    elastic allocator on 20 nodes.
     """
 
     title: ClassVar[str] = "Jobs resized by whole nodes"
 
     jobs: int = param(200, low=2, high=MOST_JOBS, help="Number of jobs.")
-    per_h: float = param(10.0, unit="1/h", low=0.001, high=1e6, help="Mean arrivals per hour, a Poisson process.")
-    median_h: float = param(1.0, unit="h", low=0.001, high=1e4, help="Median run time on one node.")
-    sigma: float = param(1.2, low=0, high=5, help="Standard deviation of the logarithm of the run time.")
-    shortest_s: float = param(120.0, unit="s", low=1, high=1e7, help="Shorter run times on one node are raised to this.")
-    longest_h: float = param(48.0, unit="h", low=0.001, high=1e5, help="Longer run times on one node are cut to this.")
-    exponent_low: float = param(0.55, low=0.01, high=1, help="Least exponent of the speed-up; drawn uniformly.")
-    exponent_high: float = param(0.95, low=0.01, high=1, help="Largest exponent of the speed-up.")
-    most_nodes: tuple[float, ...] = param((4.0, 8.0, 16.0), unit="nodes", low=1, high=4096, help="Largest sizes of the jobs, each as frequent.")
-    gpus_per_node: int = param(8, unit="GPUs", low=1, high=64, help="One node is what a job asks for and its smallest size.")
-    seed: int = param(0, low=0, high=MOST_SEED, help="Of everything random.")
+    per_h: float = param(
+        10.0,
+        title="Arrivals",
+        unit="1/h",
+        low=0.001,
+        high=1e6,
+        help="Mean arrivals per hour, a Poisson process.",
+    )
+    median_h: float = param(
+        1.0,
+        title="Median run time",
+        unit="h",
+        low=0.001,
+        high=1e4,
+        help="Median run time on one node.",
+    )
+    sigma: float = param(
+        1.2,
+        title="Spread of run times",
+        low=0,
+        high=5,
+        help="Standard deviation of the logarithm of the run time.",
+    )
+    shortest_s: float = param(
+        120.0,
+        title="Shortest run time",
+        unit="s",
+        low=1,
+        high=1e7,
+        help="Shorter run times on one node are raised to this.",
+    )
+    longest_h: float = param(
+        48.0,
+        title="Longest run time",
+        unit="h",
+        low=0.001,
+        high=1e5,
+        help="Longer run times on one node are cut to this.",
+    )
+    exponent_low: float = param(
+        0.55,
+        title="Lowest exponent",
+        low=0.01,
+        high=1,
+        help="Least exponent of the speed-up; drawn uniformly.",
+    )
+    exponent_high: float = param(
+        0.95, title="Highest exponent", low=0.01, high=1, help="Largest exponent of the speed-up."
+    )
+    most_nodes: tuple[float, ...] = param(
+        (4.0, 8.0, 16.0),
+        title="Largest sizes",
+        unit="nodes",
+        low=1,
+        high=4096,
+        help="Largest sizes of the jobs, each equally frequent.",
+    )
+    gpus_per_node: int = param(
+        8,
+        title="GPUs per node",
+        unit="GPUs",
+        low=1,
+        high=64,
+        help="GPUs per node; a job asks for one node, which is also its smallest size.",
+    )
+    seed: int = param(0, low=0, high=MOST_SEED, help="Seed of everything random.")
 
     def __post_init__(self) -> None:
         """Refuse figures that contradict each other."""
         if self.shortest_s > self.longest_h * HOUR_S:
-            raise ParameterError(f"elastic-nodes: shortest_s = {self.shortest_s:g} s is more than longest_h = {self.longest_h:g} h. Exchange them.")
+            raise ParameterError(
+                f"elastic-nodes: shortest_s = {self.shortest_s:g} s is more than longest_h ="
+                f" {self.longest_h:g} h. Exchange them."
+            )
         if self.exponent_low > self.exponent_high:
-            raise ParameterError(f"elastic-nodes: exponent_low = {self.exponent_low:g} is more than exponent_high = {self.exponent_high:g}. Exchange them.")
+            raise ParameterError(
+                f"elastic-nodes: exponent_low = {self.exponent_low:g} is more than exponent_high ="
+                f" {self.exponent_high:g}. Exchange them."
+            )
         if not self.most_nodes or any(nodes != int(nodes) for nodes in self.most_nodes):
-            raise ParameterError("elastic-nodes: most_nodes must be whole numbers of nodes such as 4/8/16.")
+            raise ParameterError(
+                "elastic-nodes: most_nodes must be whole numbers of nodes such as 4/8/16."
+            )
 
     def machines(self) -> Cluster:
         """Return the cluster that the workload comes with: 20 nodes."""
         return Cluster.parse(f"20x{self.gpus_per_node}:v100")
 
     def make(self) -> Trace:
-        """Return the jobs; the same parameters give the same jobs, and another `per_h` the same jobs with scaled gaps."""
+        """Return the jobs; the same parameters give the same jobs, and another `per_h` the same
+        jobs with scaled gaps.
+        """
         when, work, scaling, size = streams(self.seed, 4)
         gaps = when.standard_exponential(self.jobs) * (HOUR_S / self.per_h)
         duration = self.median_h * HOUR_S * np.exp(self.sigma * work.standard_normal(self.jobs))
-        exponent = self.exponent_low + (self.exponent_high - self.exponent_low) * scaling.random(self.jobs)
-        most = np.array(self.most_nodes)[pick(np.ones(len(self.most_nodes)), size.random(self.jobs))]
+        exponent = self.exponent_low + (self.exponent_high - self.exponent_low) * scaling.random(
+            self.jobs
+        )
+        most = np.array(self.most_nodes)[
+            pick(np.ones(len(self.most_nodes)), size.random(self.jobs))
+        ]
         frame = pd.DataFrame(
             {
                 "job_id": _names(self.jobs),
@@ -78,45 +152,104 @@ class ElasticNodes:
                 "scaling_exponent": exponent,
             }
         )
-        return Trace.of(frame, name=f"Made: {self.jobs:,} elastic jobs, {self.per_h:g} per hour, seed {self.seed}")
+        return Trace.of(
+            frame,
+            name=f"Made: {self.jobs:,} elastic jobs, {self.per_h:g} per hour, seed {self.seed}",
+        )
 
 
 @dataclass(frozen=True)
 class BatchJobs:
-    """Jobs with a choice of batch size and GPUs, of four classes: Poisson arrivals for some hours, uniform run times on one GPU.
+    """Jobs with a choice of batch size and GPUs, of four classes: Poisson arrivals for some hours,
+    uniform run times on one GPU.
 
-    The workload of our reconstruction of the published comparison of elastic with fixed batch sizes. The batch sizes of a class are those that the batch-aware
-    performance model has for the model of this name.
+    The workload of our reconstruction of the published comparison of elastic with fixed batch
+    sizes. The batch sizes of a class are those that the batch-aware performance model has for the
+    model of this name.
     """
 
     title: ClassVar[str] = "Jobs with elastic batch sizes"
 
-    per_min: float = param(1.5, unit="1/min", low=0.0001, high=1e4, help="Mean arrivals per minute, a Poisson process.")
-    hours: float = param(8.0, unit="h", low=0.01, high=8760, help="Jobs arrive for so long.")
-    burst: float = param(
-        1.0, low=1, high=2, help="The first, third, ... hour has this times the rate, the others as much less; 1 = steady, 1.8 = x 1.8 and x 0.2."
+    per_min: float = param(
+        1.5,
+        title="Arrivals",
+        unit="1/min",
+        low=0.0001,
+        high=1e4,
+        help="Mean arrivals per minute, a Poisson process.",
     )
-    shortest_h: float = param(0.2, unit="h", low=0.001, high=1e4, help="Least run time on one GPU at the best batch size; drawn uniformly.")
-    longest_h: float = param(2.0, unit="h", low=0.001, high=1e4, help="Largest run time on one GPU at the best batch size.")
-    shares: tuple[float, ...] = param((1.0, 1.0, 1.0, 1.0), low=0, high=1e6, help="How frequent compute, comm, balanced and non-scalable jobs are.")
-    most_gpus: int = param(10, unit="GPUs", low=1, high=4096, help="Largest size of every job; one GPU is what it asks for and its smallest size.")
-    seed: int = param(0, low=0, high=MOST_SEED, help="Of everything random.")
+    hours: float = param(
+        8.0, title="Time span", unit="h", low=0.01, high=8760, help="How long jobs arrive."
+    )
+    burst: float = param(
+        1.0,
+        title="Burstiness",
+        low=1,
+        high=2,
+        help=(
+            "Arrival rate of the first, third, ... hour over the mean; the other hours "
+            "have correspondingly fewer arrivals. 1 = steady, 1.8 = 1.8 and 0.2 times the"
+            " mean."
+        ),
+    )
+    shortest_h: float = param(
+        0.2,
+        title="Shortest run time",
+        unit="h",
+        low=0.001,
+        high=1e4,
+        help="Least run time on one GPU at the best batch size; drawn uniformly.",
+    )
+    longest_h: float = param(
+        2.0,
+        title="Longest run time",
+        unit="h",
+        low=0.001,
+        high=1e4,
+        help="Largest run time on one GPU at the best batch size.",
+    )
+    shares: tuple[float, ...] = param(
+        (1.0, 1.0, 1.0, 1.0),
+        title="Mix of scaling profiles",
+        low=0,
+        high=1e6,
+        help="How frequent compute, comm, balanced and non-scalable jobs are.",
+    )
+    most_gpus: int = param(
+        10,
+        title="Most GPUs per job",
+        unit="GPUs",
+        low=1,
+        high=4096,
+        help="Largest size of every job; one GPU is what it asks for and its smallest size.",
+    )
+    seed: int = param(0, low=0, high=MOST_SEED, help="Seed of everything random.")
 
     def __post_init__(self) -> None:
         """Refuse figures that contradict each other."""
         if self.shortest_h > self.longest_h:
-            raise ParameterError(f"batch-jobs: shortest_h = {self.shortest_h:g} h is more than longest_h = {self.longest_h:g} h. Exchange them.")
+            raise ParameterError(
+                f"batch-jobs: shortest_h = {self.shortest_h:g} h is more than longest_h ="
+                f" {self.longest_h:g} h. Exchange them."
+            )
         if len(self.shares) != len(CLASSES) or not 0 < sum(self.shares) < math.inf:
-            raise ParameterError(f"batch-jobs: shares must be {len(CLASSES)} numbers such as 1/1/1/1, for {', '.join(CLASSES)}, not all 0.")
+            raise ParameterError(
+                f"batch-jobs: shares must be {len(CLASSES)} numbers such as 1/1/1/1, for"
+                f" {', '.join(CLASSES)}, not all 0."
+            )
         if self.per_min * 60 * self.hours > MOST_JOBS:
-            raise ParameterError(f"batch-jobs: {self.per_min:g} a minute for {self.hours:g} h are more than {MOST_JOBS:,} jobs. Lower one of the two.")
+            raise ParameterError(
+                f"batch-jobs: {self.per_min:g} a minute for {self.hours:g} h are more than"
+                f" {MOST_JOBS:,} jobs. Lower one of the two."
+            )
 
     def machines(self) -> Cluster:
         """Return the cluster that the workload comes with: 100 GPUs."""
         return Cluster.parse("25x4:v100")
 
     def make(self) -> Trace:
-        """Return the jobs; the same parameters give the same jobs, and another `per_min` the same first jobs at scaled times.
+        """Return the jobs; the same parameters give the same jobs, and another `per_min` the same
+        first jobs at scaled times.
 
         Raises
         ------
@@ -127,7 +260,10 @@ class BatchJobs:
         submit = self._times(when)
         jobs = len(submit)
         if not jobs:
-            raise TraceError(f"batch-jobs: no job arrived in {self.hours:g} h at {self.per_min:g} a minute. Raise one of the two, or take another seed.")
+            raise TraceError(
+                f"batch-jobs: no job arrived in {self.hours:g} h at {self.per_min:g} a minute."
+                " Raise one of the two, or take another seed."
+            )
         hours = self.shortest_h + (self.longest_h - self.shortest_h) * work.random(jobs)
         model = pick(np.array(self.shares), kind.random(jobs))
         frame = pd.DataFrame(
@@ -142,27 +278,45 @@ class BatchJobs:
             }
         )
         bursts = "" if self.burst == 1 else f" in bursts of {self.burst:g}"
-        return Trace.of(frame, name=f"Made: {jobs:,} jobs with elastic batches, {self.per_min:g} per minute{bursts} for {self.hours:g} h, seed {self.seed}")
+        return Trace.of(
+            frame,
+            name=(
+                f"Made: {jobs:,} jobs with elastic batches, {self.per_min:g} per minute{bursts} for"
+                f" {self.hours:g} h, seed {self.seed}"
+            ),
+        )
 
     def _times(self, rng: np.random.Generator) -> Floats:
-        """Map a Poisson process of unit rate onto the window through the arrivals expected up to each hour."""
+        """Map a Poisson process of unit rate onto the window through the arrivals expected up to
+        each hour.
+        """
         edges = np.minimum(np.arange(math.ceil(self.hours) + 1), self.hours)
-        rate = 60 * self.per_min * np.where(np.arange(len(edges) - 1) % 2 == 0, self.burst, 2 - self.burst)
+        rate = (
+            60
+            * self.per_min
+            * np.where(np.arange(len(edges) - 1) % 2 == 0, self.burst, 2 - self.burst)
+        )
         expected = np.concatenate(([0.0], np.cumsum(rate * np.diff(edges))))
         unit = np.empty(0)
         while not unit.size or unit[-1] < expected[-1]:
             start = unit[-1] if unit.size else 0.0
             unit = np.concatenate((unit, start + np.cumsum(rng.standard_exponential(_BLOCK))))
-        return np.asarray(np.interp(unit[unit < expected[-1]], expected, edges * HOUR_S), np.float64)
+        return np.asarray(
+            np.interp(unit[unit < expected[-1]], expected, edges * HOUR_S), np.float64
+        )
 
 
 def streams(seed: int, purposes: int) -> list[np.random.Generator]:
-    """Return one generator per purpose, so that a change to one leaves the draws of the others alone; a new purpose goes to the end."""
+    """Return one generator per purpose, so that a change to one leaves the draws of the others
+    alone; a new purpose goes to the end.
+    """
     return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(purposes)]
 
 
 def pick(shares: Floats, uniform: Floats) -> NDArray[np.intp]:
-    """Return the place among the shares that each uniform number falls on; shares of 0 are never met."""
+    """Return the place among the shares that each uniform number falls on; shares of 0 are never
+    met.
+    """
     edges = np.cumsum(shares)
     return np.asarray(np.searchsorted(edges[:-1], uniform * edges[-1], side="right"), np.intp)
 

@@ -1,4 +1,6 @@
-"""Workloads of Gavel (Narayanan et al., OSDI 2020): its two generators, draw by draw as published, and the traces of its physical experiments."""
+"""Workloads of Gavel (Narayanan et al., OSDI 2020): its two generators, draw by draw as published,
+and the traces of its physical experiments.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ _DATA: Final = Path(__file__).parent / "data" / "gavel_physical.csv"
 
 
 class Template(NamedTuple):
-    """A kind of job; `gangs` tells whether it was measured on several GPUs."""
+    """A kind of job; `gangs`: whether it was measured on several GPUs."""
 
     model: str
     batch: float
@@ -54,8 +56,10 @@ _A3C, _CYCLEGAN = (Template(model, math.nan, False) for model in ("A3C", "CycleG
 TEMPLATES: Final = (*_VISION_AND_TRANSLATION, *_LANGUAGE, *_RECOMMENDATION, _A3C, _CYCLEGAN)
 """The 26 kinds of jobs, in the order in which upstream's released code draws from them."""
 OLD_TEMPLATES: Final = (*_VISION_AND_TRANSLATION, _A3C, *_LANGUAGE, *_RECOMMENDATION, _CYCLEGAN)
-"""Their order when the published results were made. So found: with it, and no other, the recipe gives minimize_makespan.trace job by job, and static jobs of
-seeds 0 to 2 whose longest take 161.2 h on average, the makespan that upstream's notebook stores for 100 and for 300 jobs."""
+"""Their order when the published results were made. So found: with it, and no other, the recipe
+gives minimize_makespan.trace job by job, and static jobs of seeds 0 to 2 whose longest take 161.2 h
+on average, the makespan that upstream's notebook stores for 100 and for 300 jobs.
+"""
 KINDS: Final = {"released": TEMPLATES, "published": OLD_TEMPLATES}
 
 
@@ -70,38 +74,113 @@ class Job(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gavel:
-    """Jobs as Gavel's simulator draws them: 26 kinds of jobs, durations log-uniform from half an hour to a week, Poisson arrivals or all at once."""
+class GavelWorkload:
+    """Jobs as Gavel's simulator draws them: 26 kinds of jobs, durations log-uniform from half an
+    hour to a week, Poisson arrivals or all at once.
+    """
 
     title: ClassVar[str] = "Gavel's generated workload"
 
     jobs: int = param(500, low=2, high=MOST_JOBS, help="Number of jobs.")
-    per_h: float = param(4.0, unit="1/h", low=0, high=1e6, help="Mean arrivals per hour, a Poisson process; 0 = all jobs at once.")
-    multi_gpu: bool = param(False, help="Whether 30 % of the jobs are gangs of 2, 4 and 8 GPUs.")
-    priorities: bool = param(False, help="Whether a fifth of the jobs have priority 5, the others 1.")
-    slo: bool = param(False, help="Whether jobs have deadlines of 1.2, 2 and 10 times their duration on V100s, a third each.")
+    per_h: float = param(
+        4.0,
+        title="Arrivals",
+        unit="1/h",
+        low=0,
+        high=1e6,
+        help="Mean arrivals per hour, a Poisson process; 0 = all jobs at once.",
+    )
+    multi_gpu: bool = param(
+        False,
+        title="Gangs of several GPUs",
+        help="Whether 30 % of the jobs are gangs of 2, 4 and 8 GPUs.",
+    )
+    priorities: bool = param(
+        False, help="Whether a fifth of the jobs have priority 5, the others 1."
+    )
+    slo: bool = param(
+        False,
+        title="Deadlines",
+        help=(
+            "Whether jobs have deadlines of 1.2, 2 and 10 times their duration on V100s, a third"
+            " each."
+        ),
+    )
     durations: str = param(
         PHILLY,
+        title="Run times",
         choices=(PHILLY, EQUALLY_SPACED),
-        help="philly: 80 % from 32 min to 17 h, 20 % from 17 h to a week; equally_spaced: the generator of the traces of the physical experiments.",
+        labels={PHILLY: "As in Philly", EQUALLY_SPACED: "Equally spaced"},
+        help=(
+            "philly: 80 % from 32 min to 17 h, 20 % from 17 h to a week; equally_spaced: the"
+            " generator of the traces of the physical experiments."
+        ),
     )
-    kinds: str = param("released", choices=tuple(KINDS), help="Order of the list of kinds: that of the released code, or that of the published results.")
-    shortest_h: float = param(1.0, unit="h", low=0.001, high=1e5, help="Shortest of the equally spaced durations.")
-    longest_h: float = param(5.0, unit="h", low=0.001, high=1e5, help="Longest of the equally spaced durations.")
-    lengths: int = param(10, low=1, high=100_000, help="Number of equally spaced durations.")
-    seed: int = param(0, low=0, high=MOST_SEED, help="Of everything random; the same as upstream's.")
+    kinds: str = param(
+        "released",
+        title="Order of the kinds of jobs",
+        choices=tuple(KINDS),
+        labels={"released": "Released code", "published": "Published results"},
+        help=(
+            "Order of the list of kinds: that of the released code, or that of the published"
+            " results."
+        ),
+    )
+    shortest_h: float = param(
+        1.0,
+        title="Shortest run time",
+        unit="h",
+        low=0.001,
+        high=1e5,
+        help="Shortest of the equally spaced durations.",
+    )
+    longest_h: float = param(
+        5.0,
+        title="Longest run time",
+        unit="h",
+        low=0.001,
+        high=1e5,
+        help="Longest of the equally spaced durations.",
+    )
+    lengths: int = param(
+        10,
+        title="Number of run times",
+        low=1,
+        high=100_000,
+        help="Number of equally spaced durations.",
+    )
+    seed: int = param(
+        0,
+        low=0,
+        high=MOST_SEED,
+        help=(
+            "Seed of everything random; the same seed as in Gavel's own generator gives "
+            "the same jobs."
+        ),
+    )
 
     def __post_init__(self) -> None:
         """Refuse figures that contradict each other."""
         if self.shortest_h > self.longest_h:
-            raise ParameterError(f"gavel: shortest_h = {self.shortest_h:g} h is more than longest_h = {self.longest_h:g} h. Exchange them.")
+            raise ParameterError(
+                f"gavel: shortest_h = {self.shortest_h:g} h is more than longest_h ="
+                f" {self.longest_h:g} h. Exchange them."
+            )
 
     def machines(self) -> Cluster:
-        """Return the cluster of Gavel's experiments: the simulated one, or with equally spaced durations the physical one."""
-        return Cluster.parse("36x1:v100,36x1:p100,36x1:k80" if self.durations == PHILLY else "8x1:v100,16x1:p100,24x1:k80")
+        """Return the cluster of Gavel's experiments: the simulated one, or with equally spaced
+        durations the physical one.
+        """
+        return Cluster.parse(
+            "36x1:v100,36x1:p100,36x1:k80"
+            if self.durations == PHILLY
+            else "8x1:v100,16x1:p100,24x1:k80"
+        )
 
     def make(self) -> Trace:
-        """Return the jobs: a seed and these parameters give upstream's jobs, those of a smaller `jobs` first."""
+        """Return the jobs: a seed and these parameters give upstream's jobs, those of a smaller
+        `jobs` first.
+        """
         spaced = self.durations == EQUALLY_SPACED
         draw = self._spaced() if spaced else self._philly()
         drawn = [draw() for _ in range(self.jobs)]
@@ -113,9 +192,19 @@ class Gavel:
             factors = [_slo(stream.uniform(0, 1)) for _ in drawn]
             frame["deadline_s"] = frame["submit_time_s"] + factors * frame["duration_s"]
         arrivals = f"{self.per_h:g} per hour" if self.per_h else "all at once"
-        extras = [text for text, chosen in (("gangs", self.multi_gpu), ("priorities", self.priorities), ("deadlines", self.slo)) if chosen]
-        kinds = f"{', with ' + ' and '.join(extras) if extras else ''}{', equally spaced durations' if spaced else ''}"
-        return Trace.of(frame, name=f"Made: {self.jobs:,} jobs as in Gavel, {arrivals}{kinds}, seed {self.seed}")
+        extras = [
+            text
+            for text, chosen in (
+                ("gangs", self.multi_gpu),
+                ("priorities", self.priorities),
+                ("deadlines", self.slo),
+            )
+            if chosen
+        ]
+        kinds = f"{', with ' + ' and '.join(extras) if extras else ''}{', equally spaced durations' if spaced else ''}"  # noqa: E501
+        return Trace.of(
+            frame, name=f"Made: {self.jobs:,} jobs as in Gavel, {arrivals}{kinds}, seed {self.seed}"
+        )
 
     def _arrivals(self, stream: random.Random) -> Iterator[float]:
         at = 0.0
@@ -135,7 +224,13 @@ class Gavel:
             template = stream.choice(templates)
             while gpus > 1 and not template.gangs:
                 template = stream.choice(templates)
-            return Job(template, gpus, duration * _throughput(template, gpus), duration, self._priority(stream))
+            return Job(
+                template,
+                gpus,
+                duration * _throughput(template, gpus),
+                duration,
+                self._priority(stream),
+            )
 
         return draw
 
@@ -162,11 +257,25 @@ class GavelPhysical:
 
     title: ClassVar[str] = "Gavel's physical experiments"
 
-    trace: str = param(PHYSICAL[0], choices=PHYSICAL, help="Jobs that arrive over time, jobs that are all there at once, or the small example of the artifact.")
+    trace: str = param(
+        PHYSICAL[0],
+        choices=PHYSICAL,
+        labels={
+            "max_min_fairness": "Jobs over time (max-min fairness)",
+            "minimize_makespan": "All at once (makespan)",
+            "artifact_evaluation": "Example of the artifact",
+        },
+        help=(
+            "Jobs that arrive over time, jobs that are all there at once, or the small example of"
+            " the artifact."
+        ),
+    )
 
     def machines(self) -> Cluster:
         """Return the cluster of the experiment."""
-        return Cluster.parse("2x1:v100,4x1:k80" if self.trace == PHYSICAL[2] else "8x1:v100,16x1:p100,24x1:k80")
+        return Cluster.parse(
+            "2x1:v100,4x1:k80" if self.trace == PHYSICAL[2] else "8x1:v100,16x1:p100,24x1:k80"
+        )
 
     def make(self) -> Trace:
         """Return the jobs."""
@@ -177,7 +286,10 @@ class GavelPhysical:
             template = Template(row["model"], float(row["batch_size"] or math.nan), False)
             gpus, steps = int(row["scale_factor"]), float(row["total_steps"])
             jobs.append(Job(template, gpus, steps, steps / _throughput(template, gpus)))
-        return Trace.of(_frame(jobs, np.array([float(row["arrival_time_s"]) for row in rows])), name=f"Made: Gavel's {self.trace}")
+        return Trace.of(
+            _frame(jobs, np.array([float(row["arrival_time_s"]) for row in rows])),
+            name=f"Made: Gavel's {self.trace}",
+        )
 
 
 def _frame(jobs: list[Job], submit_s: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pd.DataFrame:
@@ -210,5 +322,7 @@ def _throughput(template: Template, gpus: int) -> float:
     batch = ANY_BATCH if math.isnan(template.batch) else template.batch
     row = built_in("simulation").find(plain(template.model), batch, gpus, MEASURED_ON)
     if row is None:
-        raise ParameterError(f"gavel: {template.model} was not measured on {gpus} GPUs. Choose other jobs.")
+        raise ParameterError(
+            f"gavel: {template.model} was not measured on {gpus} GPUs. Choose other jobs."
+        )
     return row.together

@@ -18,20 +18,26 @@ from sim.trace import Trace
 
 PATIENCE_S: Final = 3600.0  # once the first job in the queue has waited this long, none may pass it
 DEPTH: Final = 100  # jobs behind the first that may pass it
-DELAY_MEDIAN_S: Final = 4.0  # from the decision to the recorded start: containers, mounts, rendezvous
+DELAY_MEDIAN_S: Final = (
+    4.0  # from the decision to the recorded start: containers, mounts, rendezvous
+)
 DELAY_SIGMA: Final = 1.0
 
 
 @dataclass(slots=True)
 class _Pool:
-    """The whole cluster: how many GPUs of each type are free, when held ones come back, who waits."""
+    """The whole cluster: how many GPUs of each type are free, when held ones come back, who
+    waits.
+    """
 
     free: list[int]
     back: list[tuple[float, int, int]] = field(default_factory=list)
     queue: deque[int] = field(default_factory=deque)
 
     def take(self, gpus: int) -> int:
-        """Take the GPUs from the type with the most free ones and return its number; -1 = no type has enough."""
+        """Take the GPUs from the type with the most free ones and return its number; -1 = no type
+        has enough.
+        """
         most = max(self.free)
         if gpus > most:
             return -1
@@ -41,21 +47,25 @@ class _Pool:
 
 
 def with_history(trace: Trace, cluster: Cluster, seed: int) -> Trace:
-    """Add `start_time_s` and `end_time_s`: first come first served with backfilling by free GPU count and a lognormal dispatch delay.
+    """Add `start_time_s` and `end_time_s`: first come first served with backfilling by free GPU
+    count and a lognormal dispatch delay.
 
     Parameters
     ----------
     trace : Trace
         Jobs run for their recorded duration.
     cluster : Cluster
-        Never more GPUs of a type are held than it has. Nodes are not looked at: a gang may lie across any nodes, but of one type.
+        Never more GPUs of a type are held than it has. Nodes are not looked at: a gang may lie
+        across any nodes, but of one type.
     seed : int
-        Seed of the dispatch delays (median 4 s, standard deviation of the logarithm 1); GPUs are held during the delay.
+        Seed of the dispatch delays (median 4 s, standard deviation of the logarithm 1); GPUs are
+        held during the delay.
 
     Returns
     -------
     Trace
-        The same jobs with the two columns; `gpu_type` says where each ran, the type with the most free GPUs at that instant.
+        The same jobs with the two columns; `gpu_type` says where each ran, the type with the most
+        free GPUs at that instant.
 
     Raises
     ------
@@ -64,7 +74,8 @@ def with_history(trace: Trace, cluster: Cluster, seed: int) -> Trace:
 
     Notes
     -----
-    Up to 100 jobs behind the first of the queue may pass it while it does not fit and has waited less than an hour; after that it blocks.
+    Up to 100 jobs behind the first of the queue may pass it while it does not fit and has waited
+    less than an hour; after that it blocks.
     """
     sizes = gpus_by_type(cluster)
     gpus = trace.frame["num_gpus"].to_numpy()
@@ -72,10 +83,14 @@ def with_history(trace: Trace, cluster: Cluster, seed: int) -> Trace:
     if gpus.max() > most:
         job = trace.frame["job_id"].iloc[int(gpus.argmax())]
         raise TraceError(
-            f"{trace.name}: job {job} asks for {gpus.max()} GPUs, but no type of the cluster has more than {most}. Use the cluster the jobs were made for."
+            f"{trace.name}: job {job} asks for {gpus.max()} GPUs, but no type of the cluster has"
+            f" more than {most}. Use the cluster the jobs were made for."
         )
     submit, duration = trace.numbers("submit_time_s"), trace.numbers("duration_s")
-    delay = np.rint(DELAY_MEDIAN_S * np.exp(DELAY_SIGMA * np.random.default_rng(seed).standard_normal(len(trace))))
+    delay = np.rint(
+        DELAY_MEDIAN_S
+        * np.exp(DELAY_SIGMA * np.random.default_rng(seed).standard_normal(len(trace)))
+    )
     start, kind = _schedule(submit, gpus, duration + delay, list(sizes.values()))
     start += delay
     types = pd.Categorical.from_codes(kind, pd.Index(list(sizes)))

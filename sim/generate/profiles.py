@@ -1,4 +1,6 @@
-"""What is published about real traces, as plain tables: the only input of the generator besides its seed."""
+"""What is published about real traces, as plain tables: the only input of the generator besides its
+seed.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class SizeGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class WorkloadProfile:
     """Statistics of one real trace (or of a made one) that a look-alike shall keep.
 
     Parameters
@@ -44,14 +46,16 @@ class Profile:
     weekdays : tuple of 7 floats
         Submissions by weekday from Monday, in any unit.
     noise : float
-        Standard deviation of the logarithm of the hourly noise; chosen so that `dispersion` comes out at the published rate.
+        Standard deviation of the logarithm of the hourly noise; chosen so that `dispersion` comes
+        out at the published rate.
     dispersion : float
         Published variance / mean of the hourly counts.
     durations : tuple of (seconds, %)
         Cumulative distribution of the run time of all GPU jobs.
     sizes : tuple of SizeGroup
     states : tuple of (rank, failed, cancelled)
-        Chance of either outcome at this rank (0..1) of the run time, linear in between; the rest is completed.
+        Chance of either outcome at this rank (0..1) of the run time, linear in between; the rest is
+        completed.
     users : int
         Number of users.
     zipf : float
@@ -60,14 +64,17 @@ class Profile:
     repeats : float
         Share of submissions that repeat the previous one within the same second.
     cron : float
-        Share of submissions by one user whose script submits at fixed intervals (every 600 s in a VC of Philly; here as often as the share demands).
+        Share of submissions by one user whose script submits at fixed intervals (every 600 s in a
+        VC of Philly; here as often as the share demands).
     epoch : str
         Local time of the first submission, a Monday at midnight.
     cluster : str
         Cluster used where none is given, in the form of `Cluster.parse`.
     cap_s : float, seconds
-        The distribution is truncated here: longer jobs do not occur. Two days by default, as in derived lists of the Venus and PAI jobs: with the full
-        tail (24 days) a workload of 100,000 jobs never leaves its warm-up. Left out are 2.5 % of Philly's jobs, 2.0 % of Venus', 0.2 % of PAI's.
+        The distribution is truncated here: longer jobs do not occur. Two days by default, as in
+        derived lists of the Venus and PAI jobs: with the full tail (24 days) a workload of 100,000
+        jobs never leaves its warm-up. Left out are 2.5 % of Philly's jobs, 2.0 % of Venus', 0.2 %
+        of PAI's.
     largest_share : float
         Jobs bigger than this share of the biggest GPU type are drawn again.
     models : mapping of name to (batch sizes, most GPUs)
@@ -96,29 +103,108 @@ class Profile:
     models: Mapping[str, tuple[tuple[int, ...], int]] | None = None
 
 
-# Run times of all GPU jobs, % at most 2**i seconds, read off the vector figures of InternLM/AcmeTrace (Philly, PAI; CC-BY-4.0) and of
-# S-Lab-System-Group/HeliosArtifact (Venus; MIT, data CC-BY-4.0) to about 0.1 point. The x of the figures is 2**i to 0.1 %.
+# Run times of all GPU jobs, % at most 2**i seconds, read off the vector figures of
+# InternLM/AcmeTrace (Philly, PAI; CC-BY-4.0) and of S-Lab-System-Group/HeliosArtifact (Venus; MIT,
+# data CC-BY-4.0) to about 0.1 point. The x of the figures is 2**i to 0.1 %.
 _X: Final = tuple(float(2**i) for i in range(22))
 _PHILLY_CDF: Final = (
-    0.03, 0.08, 0.17, 0.82, 3.62, 8.42, 18.88, 26.98, 31.5, 36.27, 54.9, 67.45, 79.26, 84.58, 90.26, 92.69, 94.84, 96.93, 98.37, 99.29, 99.78, 99.93,
+    0.03, 0.08, 0.17, 0.82, 3.62, 8.42, 18.88, 26.98, 31.5, 36.27, 54.9, 67.45, 79.26, 84.58, 90.26, 92.69, 94.84, 96.93, 98.37, 99.29, 99.78, 99.93,  # noqa: E501
 )  # fmt: skip
 _VENUS_CDF: Final = (
-    1.91, 2.79, 4.07, 6.39, 9.65, 14.78, 23.24, 37.66, 55.07, 65.16, 72.87, 78.54, 83.68, 86.91, 89.66, 92.34, 95.43, 97.47, 98.91, 99.66, 99.95, 100.0,
+    1.91, 2.79, 4.07, 6.39, 9.65, 14.78, 23.24, 37.66, 55.07, 65.16, 72.87, 78.54, 83.68, 86.91, 89.66, 92.34, 95.43, 97.47, 98.91, 99.66, 99.95, 100.0,  # noqa: E501
 )  # fmt: skip
 _PAI_CDF: Final = (
-    0.08, 0.08, 0.12, 0.43, 2.99, 11.87, 21.05, 28.94, 39.61, 50.89, 60.77, 69.82, 78.49, 87.1, 93.16, 97.03, 99.0, 99.67, 99.93, 99.97, 99.98, 100.0,
+    0.08, 0.08, 0.12, 0.43, 2.99, 11.87, 21.05, 28.94, 39.61, 50.89, 60.77, 69.82, 78.49, 87.1, 93.16, 97.03, 99.0, 99.67, 99.93, 99.97, 99.98, 100.0,  # noqa: E501
 )  # fmt: skip
 
-# Hourly GPU submissions by local hour (HeliosArtifact figures), and the Philly profile measured on the 82,247 jobs of the Pollux list.
-_PHILLY_HOURS: Final = (2.7, 2.5, 3.3, 3.4, 2.8, 3.2, 3.9, 3.7, 4.5, 4.5, 4.7, 4.5, 4.6, 5.1, 3.2, 3.7, 6.1, 8.2, 6.0, 5.6, 3.5, 3.5, 4.0, 3.0)
-_VENUS_HOURS: Final = (26, 19, 17, 11, 8, 6, 5, 7, 11, 23, 37, 43, 34, 37, 45, 48, 50, 50, 37, 38, 39, 39, 33, 30)
-_HELIOS_HOURS: Final = (330, 307, 247, 217, 206, 202, 199, 186, 204, 297, 408, 451, 436, 445, 482, 520, 543, 483, 399, 436, 477, 446, 414, 398)
+# Hourly GPU submissions by local hour (HeliosArtifact figures), and the Philly profile measured on
+# the 82,247 jobs of the Pollux list.
+_PHILLY_HOURS: Final = (
+    2.7,
+    2.5,
+    3.3,
+    3.4,
+    2.8,
+    3.2,
+    3.9,
+    3.7,
+    4.5,
+    4.5,
+    4.7,
+    4.5,
+    4.6,
+    5.1,
+    3.2,
+    3.7,
+    6.1,
+    8.2,
+    6.0,
+    5.6,
+    3.5,
+    3.5,
+    4.0,
+    3.0,
+)
+_VENUS_HOURS: Final = (
+    26,
+    19,
+    17,
+    11,
+    8,
+    6,
+    5,
+    7,
+    11,
+    23,
+    37,
+    43,
+    34,
+    37,
+    45,
+    48,
+    50,
+    50,
+    37,
+    38,
+    39,
+    39,
+    33,
+    30,
+)
+_HELIOS_HOURS: Final = (
+    330,
+    307,
+    247,
+    217,
+    206,
+    202,
+    199,
+    186,
+    204,
+    297,
+    408,
+    451,
+    436,
+    445,
+    482,
+    520,
+    543,
+    483,
+    399,
+    436,
+    477,
+    446,
+    414,
+    398,
+)
 
-_PHILLY: Final = Profile(
+_PHILLY: Final = WorkloadProfile(
     title="Philly-like (Microsoft, 2017)",
     source=(
-        "Run times: AcmeTrace figures, all GPU jobs. GPUs and GPU time: the same. Arrivals, hours, weekdays: measured on the Pollux list of passed jobs. "
-        "States: AcmeTrace summary of 112,956 GPU jobs. Users and VC sizes: Jeon et al., ATC'19 and the derived lists. Own: GPU counts between powers of two."
+        "Run times: AcmeTrace figures, all GPU jobs. GPUs and GPU time: the same. Arrivals, hours,"
+        " weekdays: measured on the Pollux list of passed jobs. States: AcmeTrace summary of"
+        " 112,956 GPU jobs. Users and VC sizes: Jeon et al., ATC'19 and the derived lists. Own: GPU"
+        " counts between powers of two."
     ),
     jobs_per_day=755,
     hours=_PHILLY_HOURS,
@@ -134,7 +220,14 @@ _PHILLY: Final = Profile(
         SizeGroup(0.9, 9.2, {12: 5, 16: 95}),
         SizeGroup(0.2, 2.8, {24: 10, 32: 60, 64: 22, 128: 8}),
     ),
-    states=((0.0, 0.62, 0.02), (0.3, 0.48, 0.04), (0.5, 0.22, 0.05), (0.9, 0.16, 0.16), (0.97, 0.35, 0.3), (1.0, 0.48, 0.36)),
+    states=(
+        (0.0, 0.62, 0.02),
+        (0.3, 0.48, 0.04),
+        (0.5, 0.22, 0.05),
+        (0.9, 0.16, 0.16),
+        (0.97, 0.35, 0.3),
+        (1.0, 0.48, 0.36),
+    ),
     users=136,
     zipf=1.18,
     vcs={
@@ -155,11 +248,12 @@ _PHILLY: Final = Profile(
     epoch="2017-10-02T00:00:00",
     cluster="512x8:p100",
 )
-_VENUS: Final = Profile(
+_VENUS: Final = WorkloadProfile(
     title="Venus-like (SenseTime Helios, 2020)",
     source=(
-        "Run times, GPUs, GPU time, hours: HeliosArtifact figures for Venus. Weekdays, burstiness, users: measured on the Venus lists. "
-        "States: Helios summary of 125,303 GPU jobs. Own: GPU counts between powers of two, sizes of the VCs."
+        "Run times, GPUs, GPU time, hours: HeliosArtifact figures for Venus. Weekdays, burstiness,"
+        " users: measured on the Venus lists. States: Helios summary of 125,303 GPU jobs. Own: GPU"
+        " counts between powers of two, sizes of the VCs."
     ),
     jobs_per_day=696,
     hours=_VENUS_HOURS,
@@ -177,7 +271,13 @@ _VENUS: Final = Profile(
         SizeGroup(1.0, 7.5, {40: 30, 48: 30, 56: 20, 64: 20}),
         SizeGroup(1.3, 9.1, {128: 70, 256: 30}),
     ),
-    states=((0.0, 0.55, 0.18), (0.3, 0.3, 0.25), (0.6, 0.13, 0.28), (0.9, 0.1, 0.32), (1.0, 0.1, 0.36)),
+    states=(
+        (0.0, 0.55, 0.18),
+        (0.3, 0.3, 0.25),
+        (0.6, 0.13, 0.28),
+        (0.9, 0.1, 0.32),
+        (1.0, 0.1, 0.36),
+    ),
     users=106,
     zipf=1.07,
     vcs={"vc1": 30, "vc2": 20, "vc3": 15, "vc4": 12, "vc5": 9, "vc6": 7, "vc7": 4, "vc8": 3},
@@ -186,11 +286,13 @@ _VENUS: Final = Profile(
     epoch="2020-06-01T00:00:00",
     cluster="133x8:v100",
 )
-_PAI: Final = Profile(
+_PAI: Final = WorkloadProfile(
     title="PAI-like (Alibaba, 2020)",
     source=(
-        "Run times: AcmeTrace figures. GPUs per gang, burstiness, rate: measured on terminated tasks of the task table, fractions rounded up to one GPU. "
-        "Machines: the machine table. Own: hours (the four Helios clusters together stand in), weekdays equal, GPU counts the source does not list, users, VCs."
+        "Run times: AcmeTrace figures. GPUs per gang, burstiness, rate: measured on terminated"
+        " tasks of the task table, fractions rounded up to one GPU. Machines: the machine table."
+        " Own: hours (the four Helios clusters together stand in), weekdays equal, GPU counts the"
+        " source does not list, users, VCs."
     ),
     jobs_per_day=11_520,
     hours=_HELIOS_HOURS,
@@ -199,7 +301,9 @@ _PAI: Final = Profile(
     dispersion=100,
     durations=tuple(zip(_X, _PAI_CDF, strict=True)),
     sizes=(
-        SizeGroup(92.4, 26.0, {1: 770, 2: 31, 3: 12, 4: 14, 5: 20, 6: 10, 8: 12, 10: 40, 12: 7, 16: 8}),
+        SizeGroup(
+            92.4, 26.0, {1: 770, 2: 31, 3: 12, 4: 14, 5: 20, 6: 10, 8: 12, 10: 40, 12: 7, 16: 8}
+        ),
         SizeGroup(7.6, 74.0, {20: 21, 30: 14, 40: 10, 50: 14, 100: 12, 200: 4, 400: 1}),
     ),
     states=((0.0, 0.5, 0.02), (0.3, 0.33, 0.03), (0.6, 0.25, 0.05), (1.0, 0.2, 0.1)),
@@ -211,11 +315,12 @@ _PAI: Final = Profile(
     epoch="2020-07-06T00:00:00",
     cluster="798x2:p100,497x2:t4,239x8:v100",
 )
-_WEEK: Final = Profile(
+_WEEK: Final = WorkloadProfile(
     title="A teaching week",
     source=(
-        "Made for teaching: hours of Venus, run times of Philly stretched to the wanted load and truncated at 18 hours, weekdays, GPU counts and models "
-        "of our own (the model names of Gavel's throughput tables, drawn at random as Gavel did for the Philly jobs)."
+        "Made for teaching: hours of Venus, run times of Philly stretched to the wanted load and"
+        " truncated at 18 hours, weekdays, GPU counts and models of our own (the model names of"
+        " Gavel's throughput tables, drawn at random as Gavel did for the Philly jobs)."
     ),
     jobs_per_day=171.4,
     hours=_VENUS_HOURS,
@@ -251,9 +356,35 @@ _WEEK: Final = Profile(
     },
 )
 
-PROFILES: Final[Mapping[str, Profile]] = {"philly": _PHILLY, "venus": _VENUS, "pai": _PAI, "week": _WEEK}
+PROFILES: Final[Mapping[str, WorkloadProfile]] = {
+    "philly": _PHILLY,
+    "venus": _VENUS,
+    "pai": _PAI,
+    "week": _WEEK,
+}
 
-# Share of jobs whose run time is at most this share of their time limit: MIT Supercloud (run / limit 0.001 at 25 %, 0.013 at 50 %, 0.21 at 75 %, 1.00 at 90 %).
-LIMIT_RATIO: Final = ((0.0, 0.0005), (0.25, 0.001), (0.5, 0.013), (0.75, 0.21), (0.9, 1.0), (1.0, 1.0))
+# Share of jobs whose run time is at most this share of their time limit: MIT Supercloud (run /
+# limit 0.001 at 25 %, 0.013 at 50 %, 0.21 at 75 %, 1.00 at 90 %).
+LIMIT_RATIO: Final = (
+    (0.0, 0.0005),
+    (0.25, 0.001),
+    (0.5, 0.013),
+    (0.75, 0.21),
+    (0.9, 1.0),
+    (1.0, 1.0),
+)
 NO_LIMIT: Final = 0.4
-LIMITS_S: Final = (1800, 3600, 7200, 14_400, 28_800, 43_200, 86_400, 172_800, 259_200, 432_000, 604_800, 1_209_600)
+LIMITS_S: Final = (
+    1800,
+    3600,
+    7200,
+    14_400,
+    28_800,
+    43_200,
+    86_400,
+    172_800,
+    259_200,
+    432_000,
+    604_800,
+    1_209_600,
+)

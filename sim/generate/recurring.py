@@ -1,4 +1,6 @@
-"""Jobs that recur: groups of runs of one script by one user, alike in size, run time and how much they communicate."""
+"""Jobs that recur: groups of runs of one script by one user, alike in size, run time and how much
+they communicate.
+"""
 
 from __future__ import annotations
 
@@ -20,36 +22,104 @@ MODELS: Final = ("VGG-19", "ResNet-152", "BERT-large", "XLNet-large", "GPT")
 
 @dataclass(frozen=True)
 class Recurring:
-    """Runs of recurring groups, each with a user, a name, a model, a gang size, a typical run time and a slowdown of its own.
+    """Runs of recurring groups, each with a user, a name, a model, a gang size, a typical run time
+    and a slowdown of its own.
 
-    Our reconstruction of the workload of A-SRPT's comparison, which takes recurring jobs from Alibaba's PAI trace of 2020; the figures are ours.
+    Our reconstruction of the workload of A-SRPT's comparison, which takes recurring jobs from
+    Alibaba's PAI trace of 2020; the figures are ours.
     """
 
     title: ClassVar[str] = "Recurring jobs that communicate"
 
     jobs: int = param(800, low=2, high=MOST_JOBS, help="Number of jobs.")
-    groups: int = param(60, low=1, high=MOST_JOBS, help="Number of groups.")
-    skew: float = param(0.5, low=0, high=5, help="The n-th group is as frequent as n to the power of minus this; 0 = all alike.")
-    users: int = param(20, low=1, high=MOST_JOBS, help="Number of users, to each of whom as many groups belong as chance has it.")
-    load: float = param(1.5, low=0.001, high=1000, help="GPU-seconds asked for over those there are from the first to the last submission.")
-    median_h: float = param(2.0, unit="h", low=0.001, high=1e4, help="Median of the typical run times of groups, on the fewest servers.")
-    sigma: float = param(1.0, low=0, high=5, help="Standard deviation of the logarithm of the typical run times.")
-    within: float = param(0.25, low=0, high=5, help="Standard deviation of the logarithm of the run times of one group.")
-    gangs: tuple[float, ...] = param((1.0, 2.0, 4.0, 8.0, 16.0, 32.0), unit="GPUs", low=1, high=4096, help="Sizes of gangs.")
-    shares: tuple[float, ...] = param((4.0, 2.0, 2.0, 2.0, 1.0, 1.0), low=0, high=1e6, help="How frequent each of the gangs is among groups.")
+    groups: int = param(60, title="Groups of jobs", low=1, high=MOST_JOBS, help="Number of groups.")
+    skew: float = param(
+        0.5,
+        title="Skew of the groups",
+        low=0,
+        high=5,
+        help="The n-th group is as frequent as n to the power of minus this; 0 = all alike.",
+    )
+    users: int = param(
+        20,
+        low=1,
+        high=MOST_JOBS,
+        help="Number of users; groups are assigned to users at random.",
+    )
+    load: float = param(
+        1.5,
+        low=0.001,
+        high=1000,
+        help=(
+            "GPU-seconds asked for over GPU-seconds of the cluster, from the first to the"
+            " last submission."
+        ),
+    )
+    median_h: float = param(
+        2.0,
+        title="Median run time",
+        unit="h",
+        low=0.001,
+        high=1e4,
+        help="Median of the typical run times of groups, on the fewest servers.",
+    )
+    sigma: float = param(
+        1.0,
+        title="Spread among groups",
+        low=0,
+        high=5,
+        help="Standard deviation of the logarithm of the typical run times.",
+    )
+    within: float = param(
+        0.25,
+        title="Spread within a group",
+        low=0,
+        high=5,
+        help="Standard deviation of the logarithm of the run times of one group.",
+    )
+    gangs: tuple[float, ...] = param(
+        (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+        title="Gang sizes",
+        unit="GPUs",
+        low=1,
+        high=4096,
+        help="Sizes of gangs.",
+    )
+    shares: tuple[float, ...] = param(
+        (4.0, 2.0, 2.0, 2.0, 1.0, 1.0),
+        title="Mix of gang sizes",
+        low=0,
+        high=1e6,
+        help="How frequent each of the gangs is among groups.",
+    )
     slowdowns: tuple[float, ...] = param(
-        (1.05, 1.2, 1.5, 2.0, 2.5, 3.5), low=1, high=1000, help="Time of an iteration on one server per GPU over that on the fewest servers, each as frequent."
+        (1.05, 1.2, 1.5, 2.0, 2.5, 3.5),
+        title="Slowdown when spread",
+        low=1,
+        high=1000,
+        help=(
+            "Time of an iteration on one server per GPU over that on the fewest servers, each as"
+            " frequent."
+        ),
     )
     servers: int = param(25, low=1, high=10_000, help="Servers of the cluster.")
-    gpus_per_server: int = param(8, unit="GPUs", low=1, high=64, help="GPUs of each.")
-    seed: int = param(0, low=0, high=MOST_SEED, help="Of everything random.")
+    gpus_per_server: int = param(
+        8, title="GPUs per server", unit="GPUs", low=1, high=64, help="GPUs of each server."
+    )
+    seed: int = param(0, low=0, high=MOST_SEED, help="Seed of everything random.")
 
     def __post_init__(self) -> None:
         """Refuse figures that contradict each other."""
         if len(self.shares) != len(self.gangs) or not 0 < sum(self.shares) < np.inf:
-            raise ParameterError(f"recurring: shares must be {len(self.gangs)} numbers, one for each of the gangs, not all 0.")
+            raise ParameterError(
+                f"recurring: shares must be {len(self.gangs)} numbers, one for each of the gangs,"
+                " not all 0."
+            )
         if any(gang != int(gang) for gang in self.gangs) or max(self.gangs) > self.machines().gpus:
-            raise ParameterError(f"recurring: gangs must be whole numbers of GPUs, at most the {self.machines().gpus} of the cluster.")
+            raise ParameterError(
+                "recurring: gangs must be whole numbers of GPUs, at most the"
+                f" {self.machines().gpus} of the cluster."
+            )
         if not self.slowdowns:
             raise ParameterError("recurring: slowdowns must hold at least one number such as 1.5.")
 
@@ -58,14 +128,23 @@ class Recurring:
         return Cluster.parse(f"{self.servers}x{self.gpus_per_server}:v100")
 
     def make(self) -> Trace:
-        """Return the jobs; the same parameters give the same jobs, and another `load` the same jobs with scaled gaps."""
+        """Return the jobs; the same parameters give the same jobs, and another `load` the same jobs
+        with scaled gaps.
+        """
         when, which, length, typical, size, communicates, who, what = streams(self.seed, 8)
         weights = np.power(np.arange(1, self.groups + 1, dtype=np.float64), -self.skew)
         group = pick(weights, which.random(self.jobs))
-        typical_s = self.median_h * HOUR_S * np.exp(self.sigma * typical.standard_normal(self.groups))
+        typical_s = (
+            self.median_h * HOUR_S * np.exp(self.sigma * typical.standard_normal(self.groups))
+        )
         gpus = np.array(self.gangs)[pick(np.array(self.shares), size.random(self.groups))]
-        slowdown = np.array(self.slowdowns)[communicates.integers(0, len(self.slowdowns), self.groups)]
-        user, model = who.integers(0, self.users, self.groups), what.integers(0, len(MODELS), self.groups)
+        slowdown = np.array(self.slowdowns)[
+            communicates.integers(0, len(self.slowdowns), self.groups)
+        ]
+        user, model = (
+            who.integers(0, self.users, self.groups),
+            what.integers(0, len(MODELS), self.groups),
+        )
         duration = typical_s[group] * np.exp(self.within * length.standard_normal(self.jobs))
         submit = np.cumsum(when.standard_exponential(self.jobs))
         submit -= submit[0]
@@ -82,4 +161,10 @@ class Recurring:
                 "spread_slowdown": slowdown[group],
             }
         )
-        return Trace.of(frame, name=f"Made: {self.jobs:,} jobs of {self.groups:,} recurring groups, load {self.load:g}, seed {self.seed}")
+        return Trace.of(
+            frame,
+            name=(
+                f"Made: {self.jobs:,} jobs of {self.groups:,} recurring groups, load {self.load:g},"
+                f" seed {self.seed}"
+            ),
+        )

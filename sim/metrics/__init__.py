@@ -1,16 +1,47 @@
-"""Metrics: pure functions from the record of a run to numbers and frames; a new metric needs no new run."""
+"""Metrics: pure functions from the record of a run to numbers and frames; a new metric needs no new
+run.
+"""
 
-from sim.metrics.allocation import JCT_PARTS, OTHERS, allocation_series, jct_parts
-from sim.metrics.hetero import fairness, isolated_s, note_families, note_series, quantiles, ratios, type_shares, type_use
-from sim.metrics.jobs import SIZE_CLASSES, Window, change_histogram, distribution, jct_cdf, job_table, measured, outcome_counts, size_class
+from sim.metrics.hetero import (
+    fairness,
+    isolated_s,
+    note_families,
+    note_series,
+    quantiles,
+    ratios,
+    type_shares,
+    type_use,
+)
+from sim.metrics.jobs import (
+    JCT_PARTS,
+    OTHERS,
+    SIZE_CLASSES,
+    Window,
+    allocation_series,
+    change_histogram,
+    distribution,
+    jct_cdf,
+    jct_parts,
+    job_table,
+    measured,
+    outcome_counts,
+    size_class,
+)
 from sim.metrics.predictions import Accuracy, accuracy, predicted
 from sim.metrics.prefix import first_difference_s
 from sim.metrics.resources import resource_hours, resource_series, resource_share
-from sim.metrics.series import capacity_series, fragmentation_series, presence, queue_series, utilisation_series
-from sim.metrics.states import GPU_STATES, state_series
+from sim.metrics.series import (
+    GPU_STATES,
+    capacity_series,
+    fragmentation_series,
+    presence,
+    queue_series,
+    state_series,
+    utilisation_series,
+)
 from sim.metrics.steps import Steps, bins_for, integral, reduce_frame, reduce_steps
 from sim.metrics.summary import summary
-from sim.metrics.usage import Usage, capacity_gpu_s, cost_cluster_usd, downtimes
+from sim.metrics.usage import UsageArrays, capacity_gpu_s, cost_cluster_usd, downtimes
 from sim.metrics.workload import arrivals, durations, heaviest, node_table, sizes
 
 __all__ = [
@@ -20,7 +51,7 @@ __all__ = [
     "SIZE_CLASSES",
     "Accuracy",
     "Steps",
-    "Usage",
+    "UsageArrays",
     "Window",
     "accuracy",
     "allocation_series",

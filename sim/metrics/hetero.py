@@ -1,4 +1,6 @@
-"""Several GPU types: who had which, how busy and how dear each was, what allocators noted over time, and finish-time fairness."""
+"""Several GPU types: who had which, how busy and how dear each was, what allocators noted over
+time, and finish-time fairness.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,19 @@ from sim.cluster import Cluster
 from sim.contract import Shape
 from sim.metrics.jobs import SIZE_CLASSES, Window, completed, measured, size_class
 from sim.metrics.steps import Floats, Ints, reduce_steps
-from sim.metrics.usage import Usage, capacity_gpu_s
+from sim.metrics.usage import UsageArrays, capacity_gpu_s
 from sim.perf.model import PerfModel
 from sim.result import RunResult
 from sim.trace import Trace
 
-NO_MODEL: Final = "no model"
+NO_MODEL: Final = "model not given"
 
 
 def type_time(result: RunResult, cluster: Cluster) -> Floats:
-    """Return the GPU-seconds that each job held on each GPU type, of shape (jobs, types); those of the recorded schedule beyond the cluster are left out."""
-    usage = Usage(result, cluster)
+    """Return the GPU-seconds that each job held on each GPU type, of shape (jobs, types); those of
+    the recorded schedule beyond the cluster are left out.
+    """
+    usage = UsageArrays(result, cluster)
     types, jobs = len(cluster.types), len(result.jobs)
     kind = usage.node_type[np.minimum(usage.node, len(cluster.nodes))]
     owner = result.segments["job"].to_numpy(np.int64)[usage.segment]
@@ -33,8 +37,11 @@ def type_time(result: RunResult, cluster: Cluster) -> Floats:
     return np.asarray(flat.reshape(jobs, types + 1)[:, :types], np.float64)
 
 
-def type_shares(result: RunResult, trace: Trace, cluster: Cluster, measure: Window | None = None, most: int = 8) -> pd.DataFrame:
-    """Return how the GPU time of groups of jobs, and of the heaviest jobs, divides among the GPU types.
+def type_shares(
+    result: RunResult, trace: Trace, cluster: Cluster, measure: Window | None = None, most: int = 8
+) -> pd.DataFrame:
+    """Return how the GPU time of groups of jobs, and of the heaviest jobs, divides among the GPU
+    types.
 
     Parameters
     ----------
@@ -47,17 +54,20 @@ def type_shares(result: RunResult, trace: Trace, cluster: Cluster, measure: Wind
     measure : Window or None
         Which jobs count.
     most : int
-        Models, and single jobs, with a row of their own: those with the most GPU-seconds, equal ones by place.
+        Models, and single jobs, with a row of their own: those with the most GPU-seconds, equal
+        ones by place.
 
     Returns
     -------
     DataFrame
-        `kind` ("all", "size", "model" or "job"), `group` (its name), `jobs` (that held a GPU), `gpu_s`, and one column per GPU type: the share of the group's
-        GPU-seconds, 0 to 1; the shares of a row sum to 1. Groups without any GPU time have no row.
+        `kind` ("all", "size", "model" or "job"), `group` (its name), `jobs` (that held a GPU),
+        `gpu_s`, and one column per GPU type: the share of the group's GPU-seconds, 0 to 1; the
+        shares of a row sum to 1. Groups without any GPU time have no row.
 
     Notes
     -----
-    share = GPU-seconds held on nodes of the type / GPU-seconds held on nodes of all types; pauses count, because the GPUs are held.
+    share = GPU-seconds held on nodes of the type / GPU-seconds held on nodes of all types; pauses
+    count, because the GPUs are held.
     """
     held = np.where(measured(result, measure)[:, None], type_time(result, cluster), 0.0)
     total = held.sum(axis=1)
@@ -71,8 +81,15 @@ def type_shares(result: RunResult, trace: Trace, cluster: Cluster, measure: Wind
     rows += [("size", name, (of_size == at) & (total > 0)) for at, name in enumerate(SIZE_CLASSES)]
     if trace.has("model"):
         ordered = np.argsort(-by_model, kind="stable")[:most]
-        rows += [("model", str(models.categories[at]) or NO_MODEL, (of_model == at) & (total > 0)) for at in ordered]
-    rows += [("job", str(ids.iloc[job]), np.arange(len(total)) == job) for job in heaviest if total[job] > 0]
+        rows += [
+            ("model", str(models.categories[at]) or NO_MODEL, (of_model == at) & (total > 0))
+            for at in ordered
+        ]
+    rows += [
+        ("job", str(ids.iloc[job]), np.arange(len(total)) == job)
+        for job in heaviest
+        if total[job] > 0
+    ]
     names = [kind.name for kind in cluster.types]
     made = []
     for kind, name, mask in rows:
@@ -88,25 +105,40 @@ def type_use(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per GPU type of which there are nodes: `gpu_type`, `held_gpu_h`, `capacity_gpu_h` (there and up), `held_usd` (held x price of the node / its
-        GPUs), `capacity_usd` (all nodes of the type, from the first submission to the end).
+        One row per GPU type of which there are nodes: `gpu_type`, `held_gpu_h`, `capacity_gpu_h`
+        (there and up), `held_usd` (held x price of the node / its GPUs), `capacity_usd` (all nodes
+        of the type, from the first submission to the end).
 
     Notes
     -----
-    utilisation of a type = held / capacity. `capacity_usd` counts broken nodes too, and so does not follow from `capacity_gpu_h`.
+    utilisation of a type = held / capacity. `capacity_usd` counts broken nodes too, and so does not
+    follow from `capacity_gpu_h`.
     """
-    usage, nodes = Usage(result, cluster), cluster.nodes
+    usage, nodes = UsageArrays(result, cluster), cluster.nodes
     end_s = result.end_s
-    held, capacity = usage.held_gpu_s(0.0, end_s)[: len(nodes)], capacity_gpu_s(result, cluster, 0.0, end_s)
+    held, capacity = (
+        usage.held_gpu_s(0.0, end_s)[: len(nodes)],
+        capacity_gpu_s(result, cluster, 0.0, end_s),
+    )
     gpus = np.array([node.gpus for node in nodes], np.float64)
     price = np.array([node.price_per_hour for node in nodes], np.float64)
     per_gpu = np.divide(price, gpus, out=np.zeros_like(price), where=gpus > 0)
-    columns = {"held_gpu_h": held, "capacity_gpu_h": capacity, "held_usd": held * per_gpu, "capacity_usd": price * end_s}
-    table = pd.DataFrame({"gpu_type": [kind.name for kind in cluster.types]} | {name: usage.by_type(value) / 3600.0 for name, value in columns.items()})
+    columns = {
+        "held_gpu_h": held,
+        "capacity_gpu_h": capacity,
+        "held_usd": held * per_gpu,
+        "capacity_usd": price * end_s,
+    }
+    table = pd.DataFrame(
+        {"gpu_type": [kind.name for kind in cluster.types]}
+        | {name: usage.by_type(value) / 3600.0 for name, value in columns.items()}
+    )
     return table[usage.by_type(gpus) > 0].reset_index(drop=True)
 
 
-def note_series(result: RunResult, bins: int = 199, most: int = 24, window: tuple[float, float] | None = None) -> pd.DataFrame:
+def note_series(
+    result: RunResult, bins: int = 199, most: int = 24, window: tuple[float, float] | None = None
+) -> pd.DataFrame:
     """Return the numbers that an allocator noted with its decisions, over time.
 
     Parameters
@@ -123,11 +155,13 @@ def note_series(result: RunResult, bins: int = 199, most: int = 24, window: tupl
     Returns
     -------
     DataFrame
-        `name`, `t_s`, `value`: per name at most ``bins + 1`` rows in order of time, a row holding until the next, the last one closing the line.
+        `name`, `t_s`, `value`: per name at most ``bins + 1`` rows in order of time, a row holding
+        until the next, the last one closing the line.
 
     Notes
     -----
-    A number holds from its decision until it is noted again; before the first one there is no line. Reduced as `reduce_steps` does, to the mean of each bin.
+    A number holds from its decision until it is noted again; before the first one there is no line.
+    Reduced as `reduce_steps` does, to the mean of each bin.
     """
     notes = result.notes
     names = list(dict.fromkeys(notes["name"].astype(str)))[:most]
@@ -139,10 +173,20 @@ def note_series(result: RunResult, bins: int = 199, most: int = 24, window: tupl
         last = np.append(t[1:] > t[:-1], True) & np.isfinite(value)
         t, value = t[last], value[last]
         if len(t) and (window is None or t[0] < window[1]):
-            begin, end = (float(t[0]), max(result.end_s, float(t[0]) + 1.0)) if window is None else (max(float(t[0]), window[0]), window[1])
+            begin, end = (
+                (float(t[0]), max(result.end_s, float(t[0]) + 1.0))
+                if window is None
+                else (max(float(t[0]), window[0]), window[1])
+            )
             steps = reduce_steps(t, value, begin, end, bins)
             made.append(pd.DataFrame({"name": name, "t_s": steps.t_s, "value": steps.mean}))
-    return pd.concat(made, ignore_index=True) if made else pd.DataFrame({"name": pd.Series(dtype="str"), "t_s": np.zeros(0), "value": np.zeros(0)})
+    return (
+        pd.concat(made, ignore_index=True)
+        if made
+        else pd.DataFrame(
+            {"name": pd.Series(dtype="str"), "t_s": np.zeros(0), "value": np.zeros(0)}
+        )
+    )
 
 
 def isolated_s(trace: Trace, cluster: Cluster, model: PerfModel) -> Floats:
@@ -158,13 +202,16 @@ def isolated_s(trace: Trace, cluster: Cluster, model: PerfModel) -> Floats:
     Returns
     -------
     array of shape (jobs,), seconds
-        From submission; NaN for jobs without GPUs, with more than the cluster has, or with no speed on any type.
+        From submission; NaN for jobs without GPUs, with more than the cluster has, or with no speed
+        on any type.
 
     Notes
     -----
-    The fluid form of Gavel's `isolated` allocation: while M jobs are there, each has the share min(1, N / (M s)) of its time, on type j the part n_j / N of
-    that, so that its speed is min(1, N / (M s)) x sum_j T_j n_j / N, with N the GPUs, n_j those of type j, s the job's own number and T_j its speed on them.
-    M is that of this imagined run and not of any policy, so the reference is the same for all. No rounds, pauses or failures: our reading of an isolated run.
+    The fluid form of Gavel's `isolated` allocation: while M jobs are there, each has the share
+    min(1, N / (M s)) of its time, on type j the part n_j / N of that, so that its speed is min(1, N
+    / (M s)) x sum_j T_j n_j / N, with N the GPUs, n_j those of type j, s the job's own number and
+    T_j its speed on them. M is that of this imagined run and not of any policy, so the reference is
+    the same for all. No rounds, pauses or failures: our reading of an isolated run.
     """
     gpus, submit = trace.numbers("num_gpus"), trace.numbers("submit_time_s")
     rates = _mean_rates(gpus, cluster, model)
@@ -186,13 +233,20 @@ def _mean_rates(gpus: Floats, cluster: Cluster, model: PerfModel) -> Floats:
     mean = np.zeros(len(gpus))
     for size in np.unique(gpus[gpus > 0]).astype(int).tolist():
         ids = np.flatnonzero(gpus == size)
-        shapes = [Shape(tuple(size if at == kind else 0 for kind in range(len(held))), ceil(size / largest[at])) for at in range(len(held))]
+        shapes = [
+            Shape(
+                tuple(size if at == kind else 0 for kind in range(len(held))),
+                ceil(size / largest[at]),
+            )
+            for at in range(len(held))
+        ]
         mean[ids] = model.rates(ids, shapes) @ held / max(held.sum(), 1.0)
     return mean
 
 
 def shared_equally(submit_s: Floats, need_gpu_s: Floats, gpus: Floats, capacity: float) -> Floats:
-    """Return the completion times, from submission, of jobs that share GPUs equally, each using at most its own number.
+    """Return the completion times, from submission, of jobs that share GPUs equally, each using at
+    most its own number.
 
     Parameters
     ----------
@@ -203,11 +257,13 @@ def shared_equally(submit_s: Floats, need_gpu_s: Floats, gpus: Floats, capacity:
     gpus : array
         The most that each can use at once.
     capacity : float
-        GPUs to share. With M jobs there each is served capacity / M, or its own number if that is less; what it cannot use nobody gets.
+        GPUs to share. With M jobs there each is served capacity / M, or its own number if that is
+        less; what it cannot use stays idle.
 
     Notes
     -----
-    Jobs of one size are always served alike, so one clock of service per size tells when each of them ends: O(n log n).
+    Jobs of one size are always served alike, so one clock of service per size tells when each of
+    them ends: O(n log n).
     """
     sizes, group = np.unique(gpus, return_inverse=True)
     caps, groups = sizes.tolist(), group.reshape(-1).tolist()
@@ -235,7 +291,9 @@ def shared_equally(submit_s: Floats, need_gpu_s: Floats, gpus: Floats, capacity:
     return found
 
 
-def _next_end(ends: Sequence[list[tuple[float, int]]], clocks: Sequence[float], rates: Sequence[float]) -> tuple[float, int]:
+def _next_end(
+    ends: Sequence[list[tuple[float, int]]], clocks: Sequence[float], rates: Sequence[float]
+) -> tuple[float, int]:
     first, which = inf, 0
     for at, heap in enumerate(ends):
         if heap:
@@ -245,8 +303,11 @@ def _next_end(ends: Sequence[list[tuple[float, int]]], clocks: Sequence[float], 
     return first, which
 
 
-def fairness(result: RunResult, reference_s: Floats, measure: Window | None = None, most: int = 200) -> pd.DataFrame:
-    """Return the distribution of finish-time fairness: completion time / what it is in isolation, as quantiles.
+def fairness(
+    result: RunResult, reference_s: Floats, measure: Window | None = None, most: int = 200
+) -> pd.DataFrame:
+    """Return the distribution of finish-time fairness: completion time / what it is in isolation,
+    as quantiles.
 
     Parameters
     ----------
@@ -262,17 +323,22 @@ def fairness(result: RunResult, reference_s: Floats, measure: Window | None = No
     Returns
     -------
     DataFrame
-        `share` (of the jobs that count, above 0 and up to 1) and `rho`; ascending, the ceil(share x n)-th smallest value. Empty if no job counts.
+        `share` (of the jobs that count, above 0 and up to 1) and `rho`; ascending, the ceil(share x
+        n)-th smallest value. Empty if no job counts.
     """
     jobs = result.jobs
     return quantiles(ratios(jobs, reference_s)[completed(result) & measured(result, measure)], most)
 
 
 def ratios(jobs: pd.DataFrame, reference_s: Floats) -> Floats:
-    """Return completion time / reference of every job; NaN where it was not completed, or there is no reference above 0."""
+    """Return completion time / reference of every job; NaN where it was not completed, or there is
+    no reference above 0.
+    """
     jct = (jobs["finish_s"] - jobs["submit_s"]).to_numpy(np.float64)
     done = np.asarray(jobs["outcome"] == "completed") & (reference_s > 0)
-    return np.asarray(np.divide(jct, reference_s, out=np.full(len(jct), np.nan), where=done), np.float64)
+    return np.asarray(
+        np.divide(jct, reference_s, out=np.full(len(jct), np.nan), where=done), np.float64
+    )
 
 
 def quantiles(rho: Floats, most: int = 200) -> pd.DataFrame:
@@ -297,7 +363,8 @@ def note_families(names: Sequence[str], types: Sequence[str]) -> Mapping[str, Ma
     Returns
     -------
     mapping
-        Family ("price", "payoff") -> name of the note -> what to call its line: the GPU type, or the family where it has none.
+        Family ("price", "payoff") -> name of the note -> what to call its line: the GPU type, or
+        the family where it has none.
     """
     made: dict[str, dict[str, str]] = {}
     for name in names:

@@ -1,4 +1,6 @@
-"""Per job and per group of jobs: completion time, queueing delay, waiting time, and their distribution."""
+"""Per job and per group of jobs: completion time, queueing delay, waiting time, and their
+distribution.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sim.metrics.steps import Floats
+from sim.metrics.steps import MOST_POINTS, Floats, accumulate, reduce_steps
 from sim.result import OUTCOMES, RunResult
 from sim.trace import Trace
 
@@ -18,10 +20,16 @@ SIZE_CLASSES: Final = ("0", "1", "2-4", "5-8", "9-16", ">16")
 """GPUs asked for."""
 _SIZE_EDGES: Final = np.array([0, 1, 4, 8, 16])
 _GROUPS: Final = ("size", "user", "vc", "model", "gpu_type", "partition")
+JCT_PARTS: Final = ("queue_s", "requeue_s", "paused_s", "redone_s", "slower_s", "ideal_s")
+"""Parts of a completion time, in the order in which `jct_parts` explains them."""
+OTHERS: Final = "others"
+"""Column of `allocation_series` with all jobs that have none of their own."""
 
 
 class Window(Protocol):
-    """Which jobs count for the metrics: those submitted in a period, in a range of rows. `Measure` of the simulator is one."""
+    """Which jobs count for the metrics: those submitted in a period, in a range of rows. `Measure`
+    of the simulator is one.
+    """
 
     @property
     def from_s(self) -> float:
@@ -41,17 +49,28 @@ class Window(Protocol):
 
 
 def measured(result: RunResult, measure: Window | None = None) -> Mask:
-    """Return which jobs count: from_s <= submission <= to_s and first_job <= row <= last_job; without a window all of them."""
+    """Return which jobs count: from_s <= submission <= to_s and first_job <= row <= last_job;
+    without a window all of them.
+    """
     if measure is None:
         return np.ones(len(result.jobs), np.bool_)
     submit, row = result.jobs["submit_s"].to_numpy(), np.arange(len(result.jobs))
     last = len(row) - 1 if measure.last_job is None else measure.last_job
-    return np.asarray((submit >= measure.from_s) & (submit <= measure.to_s) & (row >= measure.first_job) & (row <= last))
+    return np.asarray(
+        (submit >= measure.from_s)
+        & (submit <= measure.to_s)
+        & (row >= measure.first_job)
+        & (row <= last)
+    )
 
 
 def size_class(gpus: NDArray[np.int64]) -> pd.Categorical[str]:
     """Return the class of `SIZE_CLASSES` of each number of GPUs."""
-    return pd.Categorical.from_codes(np.searchsorted(_SIZE_EDGES, gpus).astype(np.int8), categories=pd.Index(SIZE_CLASSES), ordered=True)
+    return pd.Categorical.from_codes(
+        np.searchsorted(_SIZE_EDGES, gpus).astype(np.int8),
+        categories=pd.Index(SIZE_CLASSES),
+        ordered=True,
+    )
 
 
 def completed(result: RunResult) -> Mask:
@@ -66,39 +85,58 @@ def outcome_counts(result: RunResult, mask: Mask) -> dict[str, int]:
 
 
 def failed_by(result: RunResult, mask: Mask) -> dict[str, int]:
-    """Return why the chosen jobs failed: cause and role of the last failure of each, e.g. "oom server", with the number of jobs, most first."""
+    """Return why the chosen jobs failed: cause and role of the last failure of each, e.g. "oom
+    server", with the number of jobs, most first.
+    """
     last = result.failures.drop_duplicates("job", keep="last")
-    lost = last[(np.asarray(result.jobs["outcome"] == "failed") & mask)[last["job"].to_numpy(np.int64)]]
+    lost = last[
+        (np.asarray(result.jobs["outcome"] == "failed") & mask)[last["job"].to_numpy(np.int64)]
+    ]
     counts = (lost["cause"].astype("str") + " " + lost["role"].astype("str")).value_counts()
     return {str(why): int(jobs) for why, jobs in counts.items()}
 
 
 def job_table(result: RunResult, trace: Trace, measure: Window | None = None) -> pd.DataFrame:
-    """Return one row per measured job with everything that is said about a single job.
+    """Return one row per measured job with all metrics of a single job.
 
     Returns
     -------
     DataFrame
-        Indexed by the job's row in the trace: `job_id`, `submit_s`, `first_start_s`, `finish_s`, `gpus`, `outcome`, `jct_s`, `queue_s`, `wait_s`, `held_s`,
-        `preemptions`, `evictions`, `relaunches`, `ideal_s`, `believed_s`, `lost_work`, `size`,
-        and the trace's `user`, `vc`, `model`, `gpu_type`, `partition` where it has them.
+        Indexed by the job's row in the trace: `job_id`, `submit_s`, `first_start_s`, `finish_s`,
+        `gpus`, `outcome`, `jct_s`, `queue_s`, `wait_s`, `held_s`, `preemptions`, `evictions`,
+        `relaunches`, `ideal_s`, `believed_s`, `lost_work`, `size`, and the trace's `user`, `vc`,
+        `model`, `gpu_type`, `partition` where it has them.
 
     Notes
     -----
-    jct = finish - submit; queue = first start - submit; wait = jct - time held. `jct_s` and `wait_s` are NaN unless the job was completed, `queue_s` is
-    NaN if it never started.
+    jct = finish - submit; queue = first start - submit; wait = jct - time held. `jct_s` and
+    `wait_s` are NaN unless the job was completed, `queue_s` is NaN if it never started.
     """
     jobs = result.jobs
     done = completed(result)
     jct = np.where(done, jobs["finish_s"] - jobs["submit_s"], np.nan)
     columns: dict[str, object] = {
         "job_id": trace.frame["job_id"].to_numpy(),
-        **{name: jobs[name].to_numpy() for name in ("submit_s", "first_start_s", "finish_s", "gpus")},
+        **{
+            name: jobs[name].to_numpy()
+            for name in ("submit_s", "first_start_s", "finish_s", "gpus")
+        },
         "outcome": jobs["outcome"].array,
         "jct_s": jct,
         "queue_s": (jobs["first_start_s"] - jobs["submit_s"]).to_numpy(),
         "wait_s": waits(result, jct),
-        **{name: jobs[name].to_numpy() for name in ("held_s", "preemptions", "evictions", "relaunches", "ideal_s", "believed_s", "lost_work")},
+        **{
+            name: jobs[name].to_numpy()
+            for name in (
+                "held_s",
+                "preemptions",
+                "evictions",
+                "relaunches",
+                "ideal_s",
+                "believed_s",
+                "lost_work",
+            )
+        },
         "size": size_class(jobs["gpus"].to_numpy(np.int64)),
         **{name: trace.frame[name].array for name in _GROUPS if name in trace.frame},
     }
@@ -129,19 +167,25 @@ def jct_cdf(result: RunResult, measure: Window | None = None, most: int = 400) -
     Returns
     -------
     DataFrame
-        `share` (of the completed jobs, above 0 and up to 1) and `jct_s` (that share of them took at most so long). Empty if none was completed. Show
-        `outcome_counts` beside it: jobs that were not completed are not in the curve.
+        `share` (of the completed jobs, above 0 and up to 1) and `jct_s` (that share of them took at
+        most so long). Empty if none was completed. Show `outcome_counts` beside it: jobs that were
+        not completed are not in the curve.
 
     Notes
     -----
-    Quantile of the empirical distribution: the ceil(share x n)-th smallest value, with share = 1/k .. k/k and k = min(n, most).
+    Quantile of the empirical distribution: the ceil(share x n)-th smallest value, with share = 1/k
+    .. k/k and k = min(n, most).
     """
     chosen = completed(result) & measured(result, measure)
-    return distribution((result.jobs["finish_s"] - result.jobs["submit_s"]).to_numpy()[chosen], most)
+    return distribution(
+        (result.jobs["finish_s"] - result.jobs["submit_s"]).to_numpy()[chosen], most
+    )
 
 
 def distribution(jct_s: Floats, most: int = 400) -> pd.DataFrame:
-    """Return the distribution of completion times in seconds, of one run or of several, as `jct_cdf` does."""
+    """Return the distribution of completion times in seconds, of one run or of several, as
+    `jct_cdf` does.
+    """
     ordered = np.sort(jct_s)
     points = min(len(ordered), most)
     ranks = np.arange(1, points + 1)
@@ -150,7 +194,8 @@ def distribution(jct_s: Floats, most: int = 400) -> pd.DataFrame:
 
 
 def change_histogram(before_s: Floats, after_s: Floats, bins: int = 40) -> pd.DataFrame:
-    """Return how many jobs became how many times faster or slower, from paired times of the same jobs.
+    """Return how many jobs became how many times faster or slower, from paired times of the same
+    jobs.
 
     Parameters
     ----------
@@ -162,14 +207,138 @@ def change_histogram(before_s: Floats, after_s: Floats, bins: int = 40) -> pd.Da
     Returns
     -------
     DataFrame
-        `low`, `high` (ratio after / before, edges of the bin) and `jobs`. Ratios beyond 32 times are in the outermost bins.
+        `low`, `high` (ratio after / before, edges of the bin) and `jobs`. Ratios beyond 32 times
+        are in the outermost bins.
 
     Notes
     -----
-    Bins are equal in log2(after / before) from -m to m, m the greatest absolute value, at least 1 and at most 5. Unchanged jobs count in the bin from 1
-    upwards, as in every half-open bin.
+    Bins are equal in log2(after / before) from -m to m, m the greatest absolute value, at least 1
+    and at most 5. Unchanged jobs count in the bin from 1 upwards, as in every half-open bin.
     """
     ratio = np.log2(np.asarray(after_s) / np.asarray(before_s))
     most = min(5.0, max(1.0, float(np.ceil(np.abs(ratio).max(initial=0.0)))))
     counts, edges = np.histogram(np.clip(ratio, -most, most), bins=bins, range=(-most, most))
     return pd.DataFrame({"low": 2.0 ** edges[:-1], "high": 2.0 ** edges[1:], "jobs": counts})
+
+
+def allocation_series(
+    result: RunResult,
+    window: tuple[float, float] | None = None,
+    bins: int = MOST_POINTS - 1,
+    most: int = 8,
+) -> pd.DataFrame:
+    """Return the GPUs that each of the largest jobs holds over time, and all others together.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run.
+    window : (float, float) or None, seconds
+        None = the whole run.
+    bins : int
+        At most this many; fewer steps than that come back as they are.
+    most : int
+        Jobs with a column of their own: those with the most GPU-seconds in the window, equal ones
+        by their place in the trace.
+
+    Returns
+    -------
+    DataFrame
+        `t_s`; one column per such job, named by its row in the trace, most GPU-seconds first; and
+        `others`. At most ``bins + 1`` rows, a row holding until the next, the last one closing the
+        lines.
+
+    Raises
+    ------
+    ParameterError
+        If the window is empty.
+
+    Notes
+    -----
+    GPUs of a bin = integral of the GPUs held over the bin / its width, exact; see `reduce_steps`.
+    GPUs of the recorded schedule beyond the cluster count.
+    """
+    t0, t1 = window or (0.0, max(result.end_s, 1.0))
+    segments = result.segments
+    job, gpus = segments["job"].to_numpy(np.int64), segments["gpus"].to_numpy(np.float64)
+    begin, end = segments["t0"].to_numpy(np.float64), segments["t1"].to_numpy(np.float64)
+    seen_s = np.clip(np.minimum(end, t1) - np.maximum(begin, t0), 0.0, None)
+    held = np.bincount(job, gpus * seen_s, minlength=len(result.jobs))
+    largest = np.argsort(-held, kind="stable")[:most]
+    largest = largest[held[largest] > 0]
+    place = np.full(len(held), len(largest))
+    place[largest] = np.arange(len(largest))
+    keep = (seen_s > 0) & (gpus > 0)
+    times, changes = (
+        np.concatenate((begin[keep], end[keep])),
+        np.concatenate((gpus[keep], -gpus[keep])),
+    )
+    column = np.tile(place[job[keep]], 2)
+    names = [*map(str, largest), OTHERS]
+    t, values = accumulate(
+        times, [np.where(column == at, changes, 0.0) for at in range(len(names))]
+    )
+    reduced = [reduce_steps(t, value, t0, t1, bins) for value in values]
+    return pd.DataFrame(
+        {
+            "t_s": reduced[0].t_s,
+            **{name: steps.mean for name, steps in zip(names, reduced, strict=True)},
+        }
+    )
+
+
+def jct_parts(result: RunResult, measure: Window | None = None) -> pd.DataFrame:
+    """Return what the mean completion time consists of.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run.
+    measure : Window or None
+        Which jobs count; of them the completed ones.
+
+    Returns
+    -------
+    DataFrame
+        One row: `jobs` (completed), `jct_s` and the parts of `JCT_PARTS`, means in seconds, NaN if
+        no job was completed. The parts sum to `jct_s`.
+
+    Notes
+    -----
+    Per job, with held = time with a grant:
+
+    - queue = first start - submit; requeue = jct - queue - held: waiting again after being stopped;
+      paused = held without progress.
+    - run = jct - queue - requeue - paused; redone = run x lost work / (work + lost work): lost work
+      is recorded per job, so its time is taken in proportion, our reading.
+    - ideal = min(`ideal_s`, run - redone): the run time alone at the best size on the fastest GPU
+      type; less if the job ran faster than that, as recorded jobs and copies of forked ones may.
+    - slower = run - redone - ideal: fewer GPUs or another batch than the best, a slower GPU type,
+      spread over nodes, checkpoints being written.
+    """
+    jobs = result.jobs[completed(result) & measured(result, measure)]
+    column: dict[str, Floats] = {
+        name: jobs[name].to_numpy(np.float64)
+        for name in ("submit_s", "first_start_s", "finish_s", "held_s", "paused_s", "ideal_s")
+    }
+    jct, queue = (
+        column["finish_s"] - column["submit_s"],
+        column["first_start_s"] - column["submit_s"],
+    )
+    requeue = np.maximum(jct - queue - column["held_s"], 0.0)
+    run = np.maximum(jct - queue - requeue - column["paused_s"], 0.0)
+    work, lost = jobs["work"].to_numpy(np.float64), jobs["lost_work"].to_numpy(np.float64)
+    redone = run * np.divide(lost, work + lost, out=np.zeros_like(lost), where=lost > 0)
+    ideal = np.minimum(column["ideal_s"], run - redone)
+    parts = dict(
+        zip(
+            JCT_PARTS,
+            (queue, requeue, column["paused_s"], redone, run - redone - ideal, ideal),
+            strict=True,
+        )
+    )
+    means = {
+        name: float(values.mean()) if len(jobs) else np.nan
+        for name, values in {"jct_s": jct, **parts}.items()
+    }
+    return pd.DataFrame({"jobs": [len(jobs)], **means})

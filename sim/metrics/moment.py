@@ -1,4 +1,4 @@
-"""One instant of a run: who waits, what is free, and in which pieces."""
+"""One instant of a run: waiting jobs, free resources, and their fragmentation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sim.metrics.timeline import Timeline
 
 
 @dataclass(frozen=True, eq=False)
-class Moment:
+class RunState:
     """The state between two changes.
 
     Parameters
@@ -27,7 +27,8 @@ class Moment:
     running : int
         Jobs that hold something.
     nodes : DataFrame
-        Per node with GPUs (cores, where the cluster has no GPUs): node (its number), size, used, down, free. used + down + free = size.
+        Per node with GPUs (cores, where the cluster has no GPUs): node (its number), size, used,
+        down, free. used + down + free = size.
     beyond : float
         GPUs that the recorded schedule holds beyond the cluster.
     """
@@ -40,7 +41,7 @@ class Moment:
     beyond: float
 
 
-def moment(line: Timeline, t_s: float) -> Moment:
+def moment(line: Timeline, t_s: float) -> RunState:
     """Return the state of a run at an instant, after everything that happens at it.
 
     Parameters
@@ -48,12 +49,14 @@ def moment(line: Timeline, t_s: float) -> Moment:
     line : Timeline
         The run.
     t_s : float, seconds
-        Moved into the run. Its very end shows what was there until then: at the end itself everything is given back.
+        Moved into the run. Its very end shows what was there until then: at the end itself
+        everything is given back.
 
     Notes
     -----
-    A job waits at t if it entered at or before t, leaves after t, and holds nothing; see `sim.metrics.series.presence`. A placement holds from its begin up to,
-    but not including, its end. What is not held on a node that is down or absent counts as down.
+    A job waits at t if it entered at or before t, leaves after t, and holds nothing; see
+    `sim.metrics.series.presence`. A placement holds from its begin up to, but not including, its
+    end. What is not held on a node that is down or absent counts as down.
     """
     t = float(np.clip(t_s, 0.0, max(np.nextafter(line.end_s, 0.0), 0.0)))
     held_now = (line.t0 <= t) & (t < line.t1)
@@ -63,13 +66,24 @@ def moment(line: Timeline, t_s: float) -> Moment:
     waiting = np.flatnonzero((enter <= t) & (t < leave) & ~holds)
     nodes = len(line.size)
     there = held_now[line.segment]
-    per_node = np.bincount(np.minimum(line.node[there], nodes), line.amount[there], minlength=nodes + 1)
+    per_node = np.bincount(
+        np.minimum(line.node[there], nodes), line.amount[there], minlength=nodes + 1
+    )
     used = np.asarray(per_node[:nodes], np.float64)
-    return Moment(t, waiting, _waited(line, waiting, t), int(holds.sum()), _nodes(line, used, t), float(per_node[nodes]))
+    return RunState(
+        t,
+        waiting,
+        _waited(line, waiting, t),
+        int(holds.sum()),
+        _nodes(line, used, t),
+        float(per_node[nodes]),
+    )
 
 
 def ranks(line: Timeline, job: int, t_s: float) -> tuple[int, int]:
-    """Return how many jobs submitted before this one wait at an instant, and the first of them; -1 = none does."""
+    """Return how many jobs submitted before this one wait at an instant, and the first of them; -1
+    = none does.
+    """
     enter, leave = line.presence
     waits = (enter[:job] <= t_s) & (t_s < leave[:job])
     waits[(mine := line.owner[(line.t0 <= t_s) & (t_s < line.t1)])[mine < job]] = False
@@ -77,7 +91,7 @@ def ranks(line: Timeline, job: int, t_s: float) -> tuple[int, int]:
 
 
 def is_down(line: Timeline, t_s: float) -> NDArray[np.bool_]:
-    """Tell for each node whether it is down or absent at an instant."""
+    """Return for each node whether it is down or absent at an instant."""
     node, begin, end = line.down
     made = np.zeros(len(line.size), np.bool_)
     made[node[(begin <= t_s) & (t_s < end)]] = True
@@ -87,7 +101,9 @@ def is_down(line: Timeline, t_s: float) -> NDArray[np.bool_]:
 def _waited(line: Timeline, jobs: Ints, t: float) -> Floats:
     job, t0, t1 = line.held
     before = t0 < t
-    had = np.bincount(job[before], np.minimum(t1[before], t) - t0[before], minlength=len(line.presence.enter_s))
+    had = np.bincount(
+        job[before], np.minimum(t1[before], t) - t0[before], minlength=len(line.presence.enter_s)
+    )
     return np.asarray(np.maximum(t - line.presence.enter_s[jobs] - had[jobs], 0.0))
 
 
@@ -95,5 +111,13 @@ def _nodes(line: Timeline, used: Floats, t: float) -> pd.DataFrame:
     # Demands of cores are sums of parts, so the last bits of a sum may be off.
     used = np.minimum(used, line.size)
     down = np.where(is_down(line, t), line.size - used, 0.0)
-    frame = pd.DataFrame({"node": np.arange(len(used)), "size": line.size, "used": used, "down": down, "free": line.size - used - down})
+    frame = pd.DataFrame(
+        {
+            "node": np.arange(len(used)),
+            "size": line.size,
+            "used": used,
+            "down": down,
+            "free": line.size - used - down,
+        }
+    )
     return frame[line.size > 0].reset_index(drop=True)

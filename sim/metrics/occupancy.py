@@ -1,4 +1,6 @@
-"""Who holds the machines: GPUs in use per node, rack or type over time, and the jobs of one node as bars."""
+"""Occupancy of the machines: GPUs in use per node, rack or type over time, and the jobs of one node
+as bars.
+"""
 
 from __future__ import annotations
 
@@ -63,8 +65,8 @@ class Bars(NamedTuple):
     Parameters
     ----------
     frame : DataFrame
-        job (row of the trace), t0, t1, gpus (height of the bar), lane (the lowest of the lanes it covers), in order of time. A job on GPUs that do not lie
-        side by side has several bars.
+        job (row of the trace), t0, t1, gpus (height of the bar), lane (the lowest of the lanes it
+        covers), in order of time. A job on GPUs that do not lie side by side has several bars.
     left_out : int
         Bars of the window that are not in it, the shortest ones.
     """
@@ -73,7 +75,9 @@ class Bars(NamedTuple):
     left_out: int
 
 
-def occupancy(line: Timeline, window: tuple[float, float], by: str = "node", within: str = "") -> Occupancy:
+def occupancy(
+    line: Timeline, window: tuple[float, float], by: str = "node", within: str = ""
+) -> Occupancy:
     """Return how much of each node, rack or type is held in a window.
 
     Parameters
@@ -90,19 +94,26 @@ def occupancy(line: Timeline, window: tuple[float, float], by: str = "node", wit
     Raises
     ------
     ParameterError
-        If the window is empty, `by` is unknown, nothing is called `within`, or there are more than 128 rows.
+        If the window is empty, `by` is unknown, nothing is called `within`, or there are more than
+        128 rows.
 
     Notes
     -----
-    used = integral of the GPUs held over the bin / its width. A placement counts from its begin to its end, pauses included; what the recorded schedule holds
-    beyond the cluster is on no row.
+    used = integral of the GPUs held over the bin / its width. A placement counts from its begin to
+    its end, pauses included; what the recorded schedule holds beyond the cluster is on no row.
     """
     t0, t1 = window
     if not t1 > t0:
-        raise ParameterError(f"Nothing can be shown from {t0} s to {t1} s. Choose a window that ends after it begins.")
+        raise ParameterError(
+            f"Nothing can be shown from {t0} s to {t1} s. Choose a window that ends after it"
+            " begins."
+        )
     names, row = _rows(line, by, within)
     if len(names) > MOST_ROWS:
-        raise ParameterError(f"There are {len(names):,} rows, and {MOST_ROWS} can be shown. Group the nodes by rack or by type, or choose one of these.")
+        raise ParameterError(
+            f"There are {len(names):,} rows, and {MOST_ROWS} can be shown. Group the nodes by rack"
+            " or by type, or choose one of these."
+        )
     bins = max(1, min(MOST_BINS, MOST_CELLS // max(len(names), 1)))
     size = np.bincount(row[row >= 0], line.size[row >= 0], minlength=len(names)).astype(np.float64)
     mine = np.append(row, -1)[np.minimum(line.node, len(row))]
@@ -145,8 +156,15 @@ def difference(policy: Occupancy, base: Occupancy) -> Matrix:
     ParameterError
         If the two do not show the same rows of machines at the same times.
     """
-    if policy.rows != base.rows or not np.array_equal(policy.t_s, base.t_s) or not np.array_equal(policy.size, base.size):
-        raise ParameterError("These two pictures do not show the same machines at the same times, so no difference can be taken.")
+    if (
+        policy.rows != base.rows
+        or not np.array_equal(policy.t_s, base.t_s)
+        or not np.array_equal(policy.size, base.size)
+    ):
+        raise ParameterError(
+            "These two pictures do not show the same machines at the same times, so no difference"
+            " can be taken."
+        )
     return np.asarray(policy.used - base.used, np.float32)
 
 
@@ -158,7 +176,8 @@ def order(found: Occupancy, by: str = "cluster") -> list[int]:
     found : Occupancy
         What is shown.
     by : str
-        "cluster" (as described), "type", "rack" (by name), or "load" (mean share in use over the window, fullest first).
+        "cluster" (as described), "type", "rack" (by name), or "load" (mean share in use over the
+        window, fullest first).
 
     Raises
     ------
@@ -176,7 +195,7 @@ def order(found: Occupancy, by: str = "cluster") -> list[int]:
 
 
 def bars(line: Timeline, node: int, window: tuple[float, float], most: int = 1500) -> Bars:
-    """Return who held the GPUs of one node when.
+    """Return which jobs held the GPUs of one node when.
 
     Parameters
     ----------
@@ -191,11 +210,17 @@ def bars(line: Timeline, node: int, window: tuple[float, float], most: int = 150
 
     Notes
     -----
-    Segments of a job that follow each other on as many GPUs are one bar. Which GPU of a node a job had is not recorded: lanes are given out in order of time,
-    the lowest free ones first.
+    Segments of a job that follow each other on as many GPUs are one bar. Which GPU of a node a job
+    had is not recorded: lanes are given out in order of time, the lowest free ones first.
     """
     t0, t1 = window
-    keep = (line.node == node) & (line.amount > 0) & (line.begin < t1) & (line.end > t0) & (line.end > line.begin)
+    keep = (
+        (line.node == node)
+        & (line.amount > 0)
+        & (line.begin < t1)
+        & (line.end > t0)
+        & (line.end > line.begin)
+    )
     held = _joined(line.holder[keep], line.begin[keep], line.end[keep], line.amount[keep])
     seen_s = held["t1"].clip(upper=t1).to_numpy() - held["t0"].clip(lower=t0).to_numpy()
     shown = held.iloc[np.sort(np.argsort(-seen_s, kind="stable")[:most])]
@@ -207,16 +232,26 @@ def bars(line: Timeline, node: int, window: tuple[float, float], most: int = 150
 def _rows(line: Timeline, by: str, within: str) -> tuple[tuple[str, ...], Ints]:
     """Return the names of the rows, and the row of each node, -1 = none."""
     if by not in ROWS_BY:
-        raise ParameterError(f"Machines cannot be grouped by {by}. Choose one of {', '.join(ROWS_BY)}.")
+        raise ParameterError(
+            f"Machines cannot be grouped by {by}. Choose one of {', '.join(ROWS_BY)}."
+        )
     names = {"node": line.names, "rack": line.racks, "type": line.kinds}[by]
     shown = line.size > 0
     if within:
-        inside = np.array([within in pair for pair in zip(line.racks, line.kinds, strict=True)], np.bool_)
+        inside = np.array(
+            [within in pair for pair in zip(line.racks, line.kinds, strict=True)], np.bool_
+        )
         if not (inside & shown).any():
-            raise ParameterError(f"No rack or type with {line.unit}s is called '{within[:60]}'. Choose one that is in the list.")
+            raise ParameterError(
+                f"No rack or type with {line.unit}s is called '{within[:60]}'. Choose one that is"
+                " in the list."
+            )
         shown &= inside
     places = first_places(name for name, there in zip(names, shown, strict=True) if there)
-    row = np.array([places.get(name, -1) if there else -1 for name, there in zip(names, shown, strict=True)], np.int64)
+    row = np.array(
+        [places.get(name, -1) if there else -1 for name, there in zip(names, shown, strict=True)],
+        np.int64,
+    )
     return tuple(places), row
 
 
@@ -225,12 +260,15 @@ def _common(names: Sequence[str], nodes: Ints) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _means(held: tuple[Ints, Floats, Floats, Floats], window: tuple[float, float], shape: tuple[int, int]) -> Floats:
+def _means(
+    held: tuple[Ints, Floats, Floats, Floats], window: tuple[float, float], shape: tuple[int, int]
+) -> Floats:
     """Return the mean of each row and bin, from row, begin, end and amount of what is held.
 
     Notes
     -----
-    A change at x within bin j raises the mean of j by the part of the bin that is left, and all later bins by the whole: two counts and one running sum.
+    A change at x within bin j raises the mean of j by the part of the bin that is left, and all
+    later bins by the whole: two counts and one running sum.
     """
     row, begin, end, amount = held
     (t0, t1), (rows, bins) = window, shape
@@ -250,10 +288,20 @@ def _means(held: tuple[Ints, Floats, Floats, Floats], window: tuple[float, float
 
 def _joined(job: Ints, t0: Floats, t1: Floats, amount: Floats) -> pd.DataFrame:
     """Add up what a job holds at once, and join what follows without a gap or a change."""
-    frame = pd.DataFrame({"job": job, "t0": t0, "t1": t1, "gpus": amount}).groupby(["job", "t0", "t1"], as_index=False, sort=True).sum()
+    frame = (
+        pd.DataFrame({"job": job, "t0": t0, "t1": t1, "gpus": amount})
+        .groupby(["job", "t0", "t1"], as_index=False, sort=True)
+        .sum()
+    )
     before = frame.shift()
-    fresh = ~((frame["job"] == before["job"]) & (frame["t0"] == before["t1"]) & (frame["gpus"] == before["gpus"]))
-    joined = frame.groupby(fresh.cumsum(), sort=False).agg({"job": "first", "t0": "first", "t1": "last", "gpus": "first"})
+    fresh = ~(
+        (frame["job"] == before["job"])
+        & (frame["t0"] == before["t1"])
+        & (frame["gpus"] == before["gpus"])
+    )
+    joined = frame.groupby(fresh.cumsum(), sort=False).agg(
+        {"job": "first", "t0": "first", "t1": "last", "gpus": "first"}
+    )
     return joined.reset_index(drop=True)
 
 
@@ -274,4 +322,6 @@ def _laned(held: pd.DataFrame) -> pd.DataFrame:
         cuts = np.flatnonzero(np.diff(mine) > 1) + 1
         rows += [(job, t0, t1, len(run), int(run[0])) for run in np.split(np.array(mine), cuts)]
     made = pd.DataFrame(rows, columns=["job", "t0", "t1", "gpus", "lane"])
-    return made.astype({"job": np.int64, "t0": np.float64, "t1": np.float64, "gpus": np.int64, "lane": np.int64})
+    return made.astype(
+        {"job": np.int64, "t0": np.float64, "t1": np.float64, "gpus": np.int64, "lane": np.int64}
+    )

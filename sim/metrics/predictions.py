@@ -1,4 +1,4 @@
-"""How well sizes were told: what was believed of jobs against what they needed."""
+"""Accuracy of size estimates: the estimated size of jobs against the true one."""
 
 from __future__ import annotations
 
@@ -34,22 +34,24 @@ class Accuracy(NamedTuple):
 
 
 def accuracy(jobs: pd.DataFrame, mask: Mask) -> Accuracy:
-    """Return how near the beliefs of the chosen rows of a run's `jobs` came to the truth.
+    """Return how near the estimators of the chosen rows of a run's `jobs` came to the truth.
 
     Notes
     -----
-    Per job r = believed size / true size, both as ideal run times, as first believed. near = share of jobs with |ln r| <= ln 2; median factor =
-    exp(median of |ln r|).
+    Per job r = estimated size / true size, both as ideal run times, as first estimated. near =
+    share of jobs with |ln r| <= ln 2; median factor = exp(median of |ln r|).
     """
-    off = np.abs(_log_ratio(jobs)[mask & _believed(jobs)])
+    off = np.abs(_log_ratio(jobs)[mask & _estimated(jobs)])
     if not len(off):
         return Accuracy(0, np.nan, np.nan)
     # A ratio of exactly the factor counts, however it was rounded.
-    return Accuracy(len(off), float((off <= np.log(FACTOR) + 1e-12).mean()), float(e ** np.median(off)))
+    return Accuracy(
+        len(off), float((off <= np.log(FACTOR) + 1e-12).mean()), float(e ** np.median(off))
+    )
 
 
 def predicted(jobs: pd.DataFrame, mask: Mask, most: int = 1000) -> pd.DataFrame:
-    """Return believed and true sizes of the chosen rows of a run's `jobs`, ready to be drawn.
+    """Return estimated and true sizes of the chosen rows of a run's `jobs`, ready to be drawn.
 
     Parameters
     ----------
@@ -58,25 +60,35 @@ def predicted(jobs: pd.DataFrame, mask: Mask, most: int = 1000) -> pd.DataFrame:
     mask : bool array
         Which count.
     most : int
-        Rows at most; of more jobs every so manieth in order of their true size, so that all sizes stay.
+        Rows at most; of more jobs every so manieth in order of their true size, so that all sizes
+        stay.
 
     Returns
     -------
     DataFrame
-        `job` (row in the trace), `ideal_s` and `believed_s`, in order of `ideal_s`; only jobs of which somebody asked.
+        `job` (row in the trace), `ideal_s` and `believed_s`, in order of `ideal_s`; only jobs of
+        which somebody asked.
     """
-    rows = np.flatnonzero(mask & _believed(jobs))
+    rows = np.flatnonzero(mask & _estimated(jobs))
     rows = rows[np.argsort(jobs["ideal_s"].to_numpy(np.float64)[rows], kind="stable")]
     if len(rows) > most:
         rows = rows[np.linspace(0, len(rows) - 1, most).round().astype(np.int64)]
-    return pd.DataFrame({"job": rows, "ideal_s": jobs["ideal_s"].to_numpy(np.float64)[rows], "believed_s": jobs["believed_s"].to_numpy(np.float64)[rows]})
+    return pd.DataFrame(
+        {
+            "job": rows,
+            "ideal_s": jobs["ideal_s"].to_numpy(np.float64)[rows],
+            "believed_s": jobs["believed_s"].to_numpy(np.float64)[rows],
+        }
+    )
 
 
-def _believed(jobs: pd.DataFrame) -> Mask:
-    believed, ideal = jobs["believed_s"].to_numpy(np.float64), jobs["ideal_s"].to_numpy(np.float64)
-    return np.asarray((believed > 0) & (believed < inf) & (ideal > 0) & (ideal < inf))
+def _estimated(jobs: pd.DataFrame) -> Mask:
+    estimated, ideal = jobs["believed_s"].to_numpy(np.float64), jobs["ideal_s"].to_numpy(np.float64)
+    return np.asarray((estimated > 0) & (estimated < inf) & (ideal > 0) & (ideal < inf))
 
 
 def _log_ratio(jobs: pd.DataFrame) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.log(jobs["believed_s"].to_numpy(np.float64) / jobs["ideal_s"].to_numpy(np.float64)))
+        return np.asarray(
+            np.log(jobs["believed_s"].to_numpy(np.float64) / jobs["ideal_s"].to_numpy(np.float64))
+        )

@@ -1,4 +1,6 @@
-"""Cores and memory: what jobs hold, and what of it they use, where the performance model knows that."""
+"""Cores and memory: what jobs hold, and what of it they use, where the performance model knows
+that.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,15 @@ def resource_hours(result: RunResult, cluster: Cluster) -> dict[str, float]:
     Returns
     -------
     dict
-        For cpus and mem_gb each: `held_*_h` (by all jobs), `known_*_h` (the part of it of which the use is known) and `used_*_h` (of that part).
+        For cpus and mem_gb each: `held_*_h` (by all jobs), `known_*_h` (the part of it of which the
+        use is known) and `used_*_h` (of that part).
 
     Notes
     -----
-    held = replicas x (cores or GB of each) x seconds, summed over placements on nodes of the cluster; what nodes of unknown size hold counts too. Use is known
-    per segment and role, as a mean over the segment; where cores or memory are not stated there is nothing to compare it with, so it is left out.
+    held = replicas x (cores or GB of each) x seconds, summed over placements on nodes of the
+    cluster; what nodes of unknown size hold counts too. Use is known per segment and role, as a
+    mean over the segment; where cores or memory are not stated there is nothing to compare it with,
+    so it is left out.
     """
     held = _held(result, cluster)
     seconds = _seconds(result)[held["segment"].to_numpy(np.int64)] / _HOUR_S
@@ -44,7 +49,8 @@ def resource_hours(result: RunResult, cluster: Cluster) -> dict[str, float]:
 
 
 def resource_share(result: RunResult, cluster: Cluster, t0: float, t1: float) -> dict[str, float]:
-    """Return the share of the cluster's cores and memory that jobs hold in a window, NaN where a node's are not stated or there are none.
+    """Return the share of the cluster's cores and memory that jobs hold in a window, NaN where a
+    node's are not stated or there are none.
 
     Notes
     -----
@@ -59,7 +65,9 @@ def resource_share(result: RunResult, cluster: Cluster, t0: float, t1: float) ->
     for name in RESOURCES:
         there = np.array([getattr(node, name) for node in cluster.nodes], np.float64)
         room = float(np.dot(there, up)) if np.isfinite(there).all() else np.nan
-        shares[name] = float(np.dot(held[name].to_numpy(np.float64), inside)) / room if room > 0 else np.nan
+        shares[name] = (
+            float(np.dot(held[name].to_numpy(np.float64), inside)) / room if room > 0 else np.nan
+        )
     return shares
 
 
@@ -69,11 +77,14 @@ def resource_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `t_s` and for cpus and mem_gb each, where the use is known of any job, `held_*`, `used_*` (mean over each segment) and, where it is stated of all nodes,
-        `there_*`. Steps: a row holds until the next. Empty where nothing is known.
+        `t_s` and for cpus and mem_gb each, where the use is known of any job, `held_*`, `used_*`
+        (mean over each segment) and, where it is stated of all nodes, `there_*`. Steps: a row holds
+        until the next. Empty where nothing is known.
     """
     held = _held(result, cluster)
-    known = [name for name in RESOURCES if np.isfinite(held[f"used_{name}"].to_numpy(np.float64)).any()]
+    known = [
+        name for name in RESOURCES if np.isfinite(held[f"used_{name}"].to_numpy(np.float64)).any()
+    ]
     if not known:
         return pd.DataFrame({"t_s": np.zeros(0)})
     segment = held["segment"].to_numpy(np.int64)
@@ -86,28 +97,56 @@ def resource_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
             changes[column] = np.concatenate(([0.0], amount, -amount, np.zeros(2 * len(node))))
         there = np.array([getattr(one, name) for one in cluster.nodes], np.float64)
         if np.isfinite(there).all():
-            changes[f"there_{name}"] = np.concatenate(([there.sum()], np.zeros(2 * len(begin)), -there[node], there[node]))
+            changes[f"there_{name}"] = np.concatenate(
+                ([there.sum()], np.zeros(2 * len(begin)), -there[node], there[node])
+            )
     t, values = accumulate(np.concatenate(([0.0], begin, end, down, up)), list(changes.values()))
     inside = t <= result.end_s
-    frame = pd.DataFrame({"t_s": t[inside], **{name: np.maximum(value[inside], 0.0) for name, value in zip(changes, values, strict=True)}})
-    return frame if frame["t_s"].iloc[-1] >= result.end_s else pd.concat([frame, frame.iloc[-1:].assign(t_s=result.end_s)], ignore_index=True)
+    frame = pd.DataFrame(
+        {
+            "t_s": t[inside],
+            **{
+                name: np.maximum(value[inside], 0.0)
+                for name, value in zip(changes, values, strict=True)
+            },
+        }
+    )
+    return (
+        frame
+        if frame["t_s"].iloc[-1] >= result.end_s
+        else pd.concat([frame, frame.iloc[-1:].assign(t_s=result.end_s)], ignore_index=True)
+    )
 
 
 def _held(result: RunResult, cluster: Cluster) -> pd.DataFrame:
-    """Return one row per segment and role on nodes of the cluster: segment, role, cpus, mem_gb held, and used_cpus, used_mem_gb, NaN where not known."""
+    """Return one row per segment and role on nodes of the cluster: segment, role, cpus, mem_gb
+    held, and used_cpus, used_mem_gb, NaN where not known.
+    """
     placements = result.placements
     own = placements[(placements["node"] < len(cluster.nodes)).to_numpy()]
     key: Ints = own["segment"].to_numpy(np.int64) * len(ROLES) + own["role"].to_numpy(np.int64)
     rows, at = np.unique(key, return_inverse=True)
     count = own["count"].to_numpy(np.float64)
-    held: dict[str, Floats] = {name: np.asarray(np.bincount(at, count * own[name].to_numpy(np.float64), len(rows)), np.float64) for name in RESOURCES}
+    held: dict[str, Floats] = {
+        name: np.asarray(
+            np.bincount(at, count * own[name].to_numpy(np.float64), len(rows)), np.float64
+        )
+        for name in RESOURCES
+    }
     usage = result.usage
     used_key = usage["segment"].to_numpy(np.int64) * len(ROLES) + usage["role"].to_numpy(np.int64)
     used = usage.groupby(used_key)[list(RESOURCES)].sum(min_count=1).reindex(rows)
     return pd.DataFrame(
-        {"segment": rows // len(ROLES), "role": rows % len(ROLES), **held, **{f"used_{name}": used[name].to_numpy(np.float64) for name in RESOURCES}}
+        {
+            "segment": rows // len(ROLES),
+            "role": rows % len(ROLES),
+            **held,
+            **{f"used_{name}": used[name].to_numpy(np.float64) for name in RESOURCES},
+        }
     )
 
 
 def _seconds(result: RunResult) -> Floats:
-    return np.asarray(result.segments["t1"].to_numpy(np.float64) - result.segments["t0"].to_numpy(np.float64))
+    return np.asarray(
+        result.segments["t1"].to_numpy(np.float64) - result.segments["t0"].to_numpy(np.float64)
+    )

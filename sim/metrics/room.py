@@ -1,4 +1,6 @@
-"""Room for one demand over time: how much of it the free GPUs, cores and memory of the nodes it may use could hold, and in which pieces."""
+"""Room for one demand over time: how much of it the free GPUs, cores and memory of the nodes it may
+use could hold, and in which pieces.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _MOST_LEVELS: Final = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
+class RoomNeeds:
     """What a job needs in order to run.
 
     Parameters
@@ -33,7 +35,7 @@ class Wanted:
         A number per GPU type on nodes that it may use, -1 elsewhere.
     mixed : bool
         Whether its replicas may be on several types.
-    servers : Wanted or None
+    servers : RoomNeeds or None
         The same of its parameter servers.
     """
 
@@ -41,7 +43,7 @@ class Wanted:
     need: int
     kinds: Ints
     mixed: bool
-    servers: Wanted | None = None
+    servers: RoomNeeds | None = None
 
     @property
     def gpus(self) -> int:
@@ -54,7 +56,7 @@ class Wanted:
         return self.mixed or not self.demand.gpus
 
 
-class Room(NamedTuple):
+class RoomOverTime(NamedTuple):
     """Step functions of time: each value holds from its instant to the next.
 
     Parameters
@@ -62,14 +64,16 @@ class Room(NamedTuple):
     t_s : array, seconds
         Instants.
     fits, without_later, when_empty, by_gpus : array of bool
-        Whether there is room for it: as it is; if jobs submitted later held nothing; if nobody held anything on the nodes that are up; as it is, if GPUs were
-        all it asked for.
+        Whether there is room for it: as it is; if jobs submitted later held nothing; if nobody held
+        anything on the nodes that are up; as it is, if GPUs were all it asked for.
     compact : array of bool
         Whether there is room for it on as few nodes as could ever hold it.
     free, anywhere, there : array
-        GPUs free on nodes that it may use, free on all nodes, and on nodes that it may use if nobody held anything. For demands of cores, replicas.
+        GPUs free on nodes that it may use, free on all nodes, and on nodes that it may use if
+        nobody held anything. For demands of cores, replicas.
     replicas : array
-        Those that the free GPUs, with the cores and memory beside them, could hold: on one type, or on all if it may mix them.
+        Those that the free GPUs, with the cores and memory beside them, could hold: on one type, or
+        on all if it may mix them.
     most : array
         Most replicas that one node could hold; -1 for demands without GPUs.
     """
@@ -86,14 +90,16 @@ class Room(NamedTuple):
     replicas: Floats
     most: Floats
 
-    def at(self, t_s: Floats) -> Room:
+    def at(self, t_s: Floats) -> RoomOverTime:
         """Return the same at other instants, none before the first one."""
         rows = np.searchsorted(self.t_s, t_s, "right") - 1
-        return Room._make([t_s, *(values[rows] for values in self[1:])])
+        return RoomOverTime._make([t_s, *(values[rows] for values in self[1:])])
 
 
 class _Events(NamedTuple):
-    """What holds and leaves nodes, in order of (node, time); one row per node and instant, with what is held after it."""
+    """What holds and leaves nodes, in order of (node, time); one row per node and instant, with
+    what is held after it.
+    """
 
     t_s: Floats
     node: Ints
@@ -103,14 +109,14 @@ class _Events(NamedTuple):
     first: Mask
 
 
-def room(line: Timeline, wanted: Wanted, job: int, window: tuple[float, float]) -> Room:
+def room(line: Timeline, wanted: RoomNeeds, job: int, window: tuple[float, float]) -> RoomOverTime:
     """Return the room for what one job needs, over a window in which it holds nothing.
 
     Parameters
     ----------
     line : Timeline
         The run.
-    wanted : Wanted
+    wanted : RoomNeeds
         What the job needs.
     job : int
         Its row; rows after it were submitted later.
@@ -119,9 +125,10 @@ def room(line: Timeline, wanted: Wanted, job: int, window: tuple[float, float]) 
 
     Notes
     -----
-    A node holds min(floor(free GPUs / GPUs per replica), the same for cores and memory) replicas, 0 if it is down; a type holds the sum of its nodes. There is
-    room if one type holds the replicas needed, or all together for demands that may mix types or ask for no GPUs. Workers and parameter servers are looked at
-    one by one, so that room for each does not prove room for both.
+    A node holds min(floor(free GPUs / GPUs per replica), the same for cores and memory) replicas, 0
+    if it is down; a type holds the sum of its nodes. There is room if one type holds the replicas
+    needed, or all together for demands that may mix types or ask for no GPUs. Workers and parameter
+    servers are looked at one by one, so that room for each does not prove room for both.
     """
     events = _events(line, job, window)
     found = _of(line, wanted, events, window[0])
@@ -139,28 +146,38 @@ def room(line: Timeline, wanted: Wanted, job: int, window: tuple[float, float]) 
     )
 
 
-def ever(line: Timeline, wanted: Wanted) -> bool:
-    """Tell whether the empty cluster, with every node up, has room for it."""
+def ever(line: Timeline, wanted: RoomNeeds) -> bool:
+    """Return whether the empty cluster, with every node up, has room for it."""
     empty = _slots(_caps(line), wanted.demand, wanted.kinds >= 0)
     enough = any(empty[group].sum() >= wanted.need for group in _groups(wanted))
     return enough and (wanted.servers is None or ever(line, wanted.servers))
 
 
-def _groups(wanted: Wanted) -> list[Mask]:
+def _groups(wanted: RoomNeeds) -> list[Mask]:
     """Return the sets of nodes of which one alone must hold all replicas."""
     usable = wanted.kinds >= 0
-    return [usable] if wanted.together else [wanted.kinds == kind for kind in np.unique(wanted.kinds[usable]).tolist()]
+    return (
+        [usable]
+        if wanted.together
+        else [wanted.kinds == kind for kind in np.unique(wanted.kinds[usable]).tolist()]
+    )
 
 
 def spreads(line: Timeline, gpus: int) -> tuple[bool, bool]:
-    """Tell of this run whether a job ever held just so many GPUs, and whether one did on more nodes than it had to, or on several types.
+    """Tell of this run whether a job ever held just so many GPUs, and whether one did on more nodes
+    than it had to, or on several types.
 
     Notes
     -----
-    Fewest nodes = ceil(GPUs / GPUs of the largest node of the type). Forked jobs, whose copies are apart on purpose, are left aside.
+    Fewest nodes = ceil(GPUs / GPUs of the largest node of the type). Forked jobs, whose copies are
+    apart on purpose, are left aside.
     """
     frame, largest = line.result.placements, _largest(line)
-    mine = (line.result.segments["gpus"].to_numpy() == gpus)[line.segment] & (line.held_gpus > 0) & (line.node < len(line.size))
+    mine = (
+        (line.result.segments["gpus"].to_numpy() == gpus)[line.segment]
+        & (line.held_gpus > 0)
+        & (line.node < len(line.size))
+    )
     forked = np.zeros(len(line.t0), np.bool_)
     forked[line.segment[frame["gang"].to_numpy() > 0]] = True
     mine &= ~forked[line.segment]
@@ -183,37 +200,57 @@ def _largest(line: Timeline) -> Floats:
 
 def _caps(line: Timeline) -> tuple[Floats, Floats, Floats]:
     nodes = line.cluster.nodes
-    columns = ([float(getattr(node, name)) for node in nodes] for name in ("gpus", "cpus", "mem_gb"))
+    columns = (
+        [float(getattr(node, name)) for node in nodes] for name in ("gpus", "cpus", "mem_gb")
+    )
     gpus, cpus, mem_gb = (np.array(column, np.float64) for column in columns)
     return gpus, cpus, mem_gb
 
 
 def _events(line: Timeline, job: int, window: tuple[float, float]) -> _Events:
     t0, t1 = window
-    keep = np.flatnonzero((line.begin < t1) & (line.end > t0) & (line.end > line.begin) & (line.node < len(line.size)))
+    keep = np.flatnonzero(
+        (line.begin < t1) & (line.end > t0) & (line.end > line.begin) & (line.node < len(line.size))
+    )
     node, begin, end = line.down
     lost = (begin < t1) & (end > t0)
-    times = np.concatenate((np.maximum(line.begin[keep], t0), np.maximum(begin[lost], t0), line.end[keep], end[lost]))
+    times = np.concatenate(
+        (np.maximum(line.begin[keep], t0), np.maximum(begin[lost], t0), line.end[keep], end[lost])
+    )
     nodes = np.tile(np.concatenate((line.node[keep], node[lost])), 2)
     order = np.lexsort((times, nodes))
     frame = line.result.placements
     count = frame["count"].to_numpy(np.float64)[keep]
     early = np.concatenate((line.holder[keep] < job, np.zeros(int(lost.sum()), np.bool_)))
-    amounts = [np.concatenate((count * frame[name].to_numpy(np.float64)[keep], np.zeros(int(lost.sum())))) for name in ("gpus", "cpus", "mem_gb")]
+    amounts = [
+        np.concatenate((count * frame[name].to_numpy(np.float64)[keep], np.zeros(int(lost.sum()))))
+        for name in ("gpus", "cpus", "mem_gb")
+    ]
     gone = np.concatenate((np.zeros(len(keep)), np.ones(int(lost.sum()))))
     times, nodes = times[order], nodes[order]
     last = np.append((times[1:] != times[:-1]) | (nodes[1:] != nodes[:-1]), True)[: len(times)]
 
     def held(amount: Floats) -> Floats:
-        # Every node's changes sum to 0, so one running sum over all nodes is the running sum within each.
+        # Every node's changes sum to 0, so one running sum over all nodes is the running sum within
+        # each.
         return np.asarray(np.cumsum(np.concatenate((amount, -amount))[order])[last])
 
-    used, by_early = [held(amount) for amount in amounts], [held(np.where(early, amount, 0.0)) for amount in amounts]
+    used, by_early = (
+        [held(amount) for amount in amounts],
+        [held(np.where(early, amount, 0.0)) for amount in amounts],
+    )
     nodes = nodes[last]
-    return _Events(times[last], nodes, used, by_early, held(gone) > 0, np.append(True, nodes[1:] != nodes[:-1])[: len(nodes)])
+    return _Events(
+        times[last],
+        nodes,
+        used,
+        by_early,
+        held(gone) > 0,
+        np.append(True, nodes[1:] != nodes[:-1])[: len(nodes)],
+    )
 
 
-def _of(line: Timeline, wanted: Wanted, events: _Events, t0: float) -> Room:
+def _of(line: Timeline, wanted: RoomNeeds, events: _Events, t0: float) -> RoomOverTime:
     caps, demand, kinds = _caps(line), wanted.demand, wanted.kinds
     here = kinds[events.node]
     empty = _slots(caps, demand, kinds >= 0)
@@ -221,30 +258,47 @@ def _of(line: Timeline, wanted: Wanted, events: _Events, t0: float) -> Room:
     up = (here >= 0) & ~events.down
     now = _slots([cap - used for cap, used in zip(of_node, events.used, strict=True)], demand, up)
     gpus = _slots([of_node[0] - events.used[0]], demand, up) if demand.gpus else now
-    early = _slots([cap - used for cap, used in zip(of_node, events.early, strict=True)], demand, up)
+    early = _slots(
+        [cap - used for cap, used in zip(of_node, events.early, strict=True)], demand, up
+    )
     cap = _slots(of_node, demand, up)
     groups = _groups(wanted)
     columns: list[Floats] = []
 
     def level(after: Floats, before: Floats) -> None:
-        """Add the step function of a sum over nodes, from its value on each node after each event and before the first."""
-        previous = np.where(events.first, before[events.node], np.roll(after, 1)) if len(after) else after
+        """Add the step function of a sum over nodes, from its value on each node after each event
+        and before the first.
+        """
+        previous = (
+            np.where(events.first, before[events.node], np.roll(after, 1)) if len(after) else after
+        )
         columns.append(np.concatenate(([before.sum()], after - previous)))
 
     for group in groups:
         inside = group[events.node]
-        for values, before in ((now, empty), (early, empty), (cap, empty), (gpus, _slots(caps[:1], demand, kinds >= 0) if demand.gpus else empty)):
+        for values, before in (
+            (now, empty),
+            (early, empty),
+            (cap, empty),
+            (gpus, _slots(caps[:1], demand, kinds >= 0) if demand.gpus else empty),
+        ):
             level(np.where(inside, values, 0.0), np.where(group, before, 0.0))
     raw_empty = caps[0] if demand.gpus else empty
     raw = np.where(events.down, 0.0, of_node[0] - events.used[0]) if demand.gpus else now
     allowed = (here >= 0, kinds >= 0)
     level(np.where(allowed[0], raw, 0.0), np.where(allowed[1], raw_empty, 0.0))
     level(raw, raw_empty)
-    level(np.where(events.down | ~allowed[0], 0.0, raw_empty[events.node]), np.where(allowed[1], raw_empty, 0.0))
+    level(
+        np.where(events.down | ~allowed[0], 0.0, raw_empty[events.node]),
+        np.where(allowed[1], raw_empty, 0.0),
+    )
     pieces = _pieces(wanted, empty, groups) if demand.gpus else []
     levels = _levels(float(empty.max(initial=0.0))) if demand.gpus else []
     for group, at_least, _ in pieces:
-        level((group[events.node] & (now >= at_least)).astype(np.float64), (group & (empty >= at_least)).astype(np.float64))
+        level(
+            (group[events.node] & (now >= at_least)).astype(np.float64),
+            (group & (empty >= at_least)).astype(np.float64),
+        )
     for at_least in levels:
         level((now >= at_least).astype(np.float64), (empty >= at_least).astype(np.float64))
     t, made = accumulate(np.concatenate(([t0], events.t_s)), columns)
@@ -257,7 +311,19 @@ def _of(line: Timeline, wanted: Wanted, events: _Events, t0: float) -> Room:
     most = np.full(len(t), 0.0 if demand.gpus else -1.0)
     for at_least, count in zip(levels, ladder, strict=True):
         most[count > 0] = at_least
-    return Room(t, fits, without_later, when_empty, by_gpus, compact, made[held], made[held + 1], made[held + 2], best[0], most)
+    return RoomOverTime(
+        t,
+        fits,
+        without_later,
+        when_empty,
+        by_gpus,
+        compact,
+        made[held],
+        made[held + 1],
+        made[held + 2],
+        best[0],
+        most,
+    )
 
 
 def _slots(free: Sequence[Floats], demand: Demand, usable: Mask) -> Floats:
@@ -270,12 +336,25 @@ def _slots(free: Sequence[Floats], demand: Demand, usable: Mask) -> Floats:
 
 
 def _levels(largest: float) -> list[float]:
-    """Return the sizes of pieces that are told apart, ascending."""
-    return [float(size) for size in np.unique(np.linspace(1, largest, min(_MOST_LEVELS, int(largest))).astype(np.int64))] if largest else []
+    """Return the distinguished sizes of pieces, ascending."""
+    return (
+        [
+            float(size)
+            for size in np.unique(
+                np.linspace(1, largest, min(_MOST_LEVELS, int(largest))).astype(np.int64)
+            )
+        ]
+        if largest
+        else []
+    )
 
 
-def _pieces(wanted: Wanted, empty: Floats, groups: Sequence[Mask]) -> list[tuple[Mask, float, float]]:
-    """Return what the fewest nodes mean on each type, two rows for each: at least so many nodes of it must have room for at least so many replicas."""
+def _pieces(
+    wanted: RoomNeeds, empty: Floats, groups: Sequence[Mask]
+) -> list[tuple[Mask, float, float]]:
+    """Return what the fewest nodes mean on each type, two rows for each: at least so many nodes of
+    it must have room for at least so many replicas.
+    """
     made = []
     for group in groups:
         largest = float(empty[group].max(initial=0.0))
@@ -285,7 +364,9 @@ def _pieces(wanted: Wanted, empty: Floats, groups: Sequence[Mask]) -> list[tuple
     return made
 
 
-def _compact(pieces: Sequence[tuple[Mask, float, float]], counts: Sequence[Floats], length: int) -> Mask:
+def _compact(
+    pieces: Sequence[tuple[Mask, float, float]], counts: Sequence[Floats], length: int
+) -> Mask:
     found = np.zeros(length, np.bool_)
     enough = [count >= nodes for (_, _, nodes), count in zip(pieces, counts, strict=True)]
     for whole, rest in zip(enough[::2], enough[1::2], strict=True):

@@ -1,15 +1,17 @@
-"""What happens over time, as step functions: jobs waiting, GPUs busy, capacity, fragmentation."""
+"""What happens over time, as step functions: jobs waiting, GPUs busy, capacity, fragmentation, and
+the state of every GPU.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from sim.cluster import Cluster
 from sim.metrics.steps import Floats, Ints, accumulate, merged
-from sim.metrics.usage import Usage, downtimes, node_gpus
+from sim.metrics.usage import UsageArrays, downtimes, node_gpus
 from sim.result import RunResult
 
 
@@ -25,15 +27,25 @@ def presence(result: RunResult) -> Presence:
 
     Notes
     -----
-    From submission to finish for completed and failed jobs, to the end of the run for unfinished ones. Impossible and refused jobs were never waited for:
-    they are in the system only until the end of what they ran, which is as a rule nothing. Jobs submitted after the end of the run never enter.
+    From submission to finish for completed and failed jobs, to the end of the run for unfinished
+    ones. Impossible and refused jobs were never waited for: they are in the system only until the
+    end of what they ran, which is as a rule nothing. Jobs submitted after the end of the run never
+    enter.
     """
     jobs = result.jobs
     submit, finish = jobs["submit_s"].to_numpy(np.float64), jobs["finish_s"].to_numpy(np.float64)
     ran_until = submit.copy()
-    np.maximum.at(ran_until, result.segments["job"].to_numpy(np.int64), result.segments["t1"].to_numpy(np.float64))
+    np.maximum.at(
+        ran_until,
+        result.segments["job"].to_numpy(np.int64),
+        result.segments["t1"].to_numpy(np.float64),
+    )
     outcome = jobs["outcome"]
-    leave = np.where(np.asarray(outcome == "unfinished"), np.maximum(submit, result.end_s), np.where(np.isnan(finish), ran_until, finish))
+    leave = np.where(
+        np.asarray(outcome == "unfinished"),
+        np.maximum(submit, result.end_s),
+        np.where(np.isnan(finish), ran_until, finish),
+    )
     leave = np.where(np.asarray(outcome.isin(["refused", "impossible"])), ran_until, leave)
     return Presence(submit, np.where(submit < result.end_s, leave, submit))
 
@@ -41,9 +53,15 @@ def presence(result: RunResult) -> Presence:
 def _frame(t: Floats, columns: dict[str, Floats], end_s: float) -> pd.DataFrame:
     """Add the first and the last point, so that a series always spans the run."""
     if not len(t) or t[0] > 0.0:
-        t, columns = np.append(0.0, t), {name: np.append(0.0, values) for name, values in columns.items()}
+        t, columns = (
+            np.append(0.0, t),
+            {name: np.append(0.0, values) for name, values in columns.items()},
+        )
     if t[-1] < end_s:
-        t, columns = np.append(t, end_s), {name: np.append(values, values[-1]) for name, values in columns.items()}
+        t, columns = (
+            np.append(t, end_s),
+            {name: np.append(values, values[-1]) for name, values in columns.items()},
+        )
     return pd.DataFrame({"t_s": t, **columns})
 
 
@@ -53,13 +71,15 @@ def queue_series(result: RunResult) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `t_s` (each instant at which something changes, from 0 to the end of the run), `waiting` (jobs in the system that hold nothing, also preempted
-        and evicted ones), `gpus_wanted` (GPUs those jobs asked for) and `running` (jobs with a grant). Steps: a row holds until the next.
+        `t_s` (each instant at which something changes, from 0 to the end of the run), `waiting`
+        (jobs in the system that hold nothing, also preempted and evicted ones), `gpus_wanted` (GPUs
+        those jobs asked for) and `running` (jobs with a grant). Steps: a row holds until the next.
 
     Notes
     -----
-    waiting(t) = jobs entered by t - jobs left by t - jobs holding a grant at t; see `presence` for who is in the system. An unfinished job waits until the
-    end of the run, a refused or impossible one does not wait at all.
+    waiting(t) = jobs entered by t - jobs left by t - jobs holding a grant at t; see `presence` for
+    who is in the system. An unfinished job waits until the end of the run, a refused or impossible
+    one does not wait at all.
     """
     enter, leave = presence(result)
     inside = np.flatnonzero(leave > enter)
@@ -70,12 +90,18 @@ def queue_series(result: RunResult) -> pd.DataFrame:
     wanted = signs * gpus[np.concatenate((inside, inside, job, job))]
     running = np.concatenate((np.zeros(2 * len(inside)), -signs[2 * len(inside) :]))
     t, (waiting, gpus_wanted, held) = accumulate(times, (signs, wanted, running))
-    return _frame(t, {"waiting": waiting, "gpus_wanted": gpus_wanted, "running": held}, result.end_s)
+    return _frame(
+        t, {"waiting": waiting, "gpus_wanted": gpus_wanted, "running": held}, result.end_s
+    )
 
 
 def _held(result: RunResult) -> tuple[Ints, Floats, Floats]:
     segments = result.segments
-    return segments["job"].to_numpy(np.int64), segments["t0"].to_numpy(np.float64), segments["t1"].to_numpy(np.float64)
+    return (
+        segments["job"].to_numpy(np.int64),
+        segments["t0"].to_numpy(np.float64),
+        segments["t1"].to_numpy(np.float64),
+    )
 
 
 def utilisation_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
@@ -84,9 +110,10 @@ def utilisation_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `t_s`, one column per name in `cluster.types`, `total`, and `overflow` if the run had an overflow node, which is in no other column.
+        `t_s`, one column per name in `cluster.types`, `total`, and `overflow` if the run had an
+        overflow node, which is in no other column.
     """
-    usage = Usage(result, cluster)
+    usage = UsageArrays(result, cluster)
     kinds = usage.node_type[np.minimum(usage.node, len(cluster.nodes))]
     held = usage.held_gpus > 0
     segment, gpus, kinds = usage.segment[held], usage.held_gpus[held], kinds[held]
@@ -99,13 +126,17 @@ def utilisation_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     columns = dict(zip(names, values, strict=True))
     total = np.sum(values[: len(cluster.types)], axis=0) if cluster.types else np.zeros(len(t))
     frame = _frame(t, {**columns, "total": total}, result.end_s)
-    return frame[["t_s", *(kind.name for kind in cluster.types), "total", *names[len(cluster.types) :]]]
+    return frame[
+        ["t_s", *(kind.name for kind in cluster.types), "total", *names[len(cluster.types) :]]
+    ]
 
 
 def capacity_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
-    """Return the GPUs that are there and up at each instant: `t_s`, one column per type, `total`. Outages and dated absences are taken off once."""
+    """Return the GPUs that are there and up at each instant: `t_s`, one column per type, `total`.
+    Outages and dated absences are taken off once.
+    """
     node, begin, end = downtimes(result, cluster)
-    gpus, usage = node_gpus(cluster), Usage(result, cluster)
+    gpus, usage = node_gpus(cluster), UsageArrays(result, cluster)
     kinds, lost = usage.node_type[node], gpus[node]
     full = usage.by_type(gpus)
     times = np.concatenate(([0.0], np.maximum(begin, 0.0), np.maximum(end, 0.0)))
@@ -113,37 +144,106 @@ def capacity_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     for at in range(len(full)):
         mine = np.where(kinds == at, lost, 0.0)
         changes.append(np.concatenate((full[at : at + 1], -mine, mine)))
-    t, values = accumulate(times, [*changes, np.concatenate((full.sum(keepdims=True), -lost, lost))])
+    t, values = accumulate(
+        times, [*changes, np.concatenate((full.sum(keepdims=True), -lost, lost))]
+    )
     inside = t <= max(result.end_s, 0.0)
-    columns = dict(zip([*(kind.name for kind in cluster.types), "total"], (column[inside] for column in values), strict=True))
+    columns = dict(
+        zip(
+            [*(kind.name for kind in cluster.types), "total"],
+            (column[inside] for column in values),
+            strict=True,
+        )
+    )
     return _frame(t[inside], columns, result.end_s)
 
 
 def fragmentation_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
-    """Return the free GPUs on nodes that are partly used, which a gang that wants whole nodes cannot have: `t_s`, `fragmented`, `partial_nodes`.
+    """Return the free GPUs on nodes that are partly used, which a gang that wants whole nodes
+    cannot have: `t_s`, `fragmented`, `partial_nodes`.
 
     Notes
     -----
-    fragmented(t) = sum over nodes with 0 < held < GPUs of (GPUs - held). A node that is down holds nothing and does not count.
+    fragmented(t) = sum over nodes with 0 < held < GPUs of (GPUs - held). A node that is down holds
+    nothing and does not count.
     """
-    usage = Usage(result, cluster)
+    usage = UsageArrays(result, cluster)
     mine = (usage.held_gpus > 0) & (usage.node < len(cluster.nodes))
     segment, gpus = usage.segment[mine], usage.held_gpus[mine]
     times = np.concatenate((usage.t0[segment], usage.t1[segment]))
     node = np.tile(usage.node[mine], 2)
     order = np.lexsort((times, node))
     times, node, delta = times[order], node[order], np.concatenate((gpus, -gpus))[order]
-    # Every node's changes sum to 0, so one running sum over all nodes is the running sum within each.
+    # Every node's changes sum to 0, so one running sum over all nodes is the running sum within
+    # each.
     held = np.cumsum(delta)
-    last = np.append((times[1:] != times[:-1]) | (node[1:] != node[:-1]), True) if len(times) else np.zeros(0, np.bool_)
+    last = (
+        np.append((times[1:] != times[:-1]) | (node[1:] != node[:-1]), True)
+        if len(times)
+        else np.zeros(0, np.bool_)
+    )
     times, node, held = times[last], node[last], held[last]
     size = node_gpus(cluster)[node]
     partial = (held > 0) & (held < size)
     free = np.where(partial, size - held, 0.0)
     first = np.append(True, node[1:] != node[:-1])[: len(node)]
-    t, values = accumulate(times, [_changes(free, first), _changes(partial.astype(np.float64), first)])
+    t, values = accumulate(
+        times, [_changes(free, first), _changes(partial.astype(np.float64), first)]
+    )
     return _frame(t, dict(zip(("fragmented", "partial_nodes"), values, strict=True)), result.end_s)
 
 
 def _changes(level: Floats, first: Floats) -> Floats:
     return np.where(first, level, np.diff(level, prepend=0.0))
+
+
+GPU_STATES: Final = ("busy", "paused", "fragmented", "idle", "down")
+
+
+def state_series(result: RunResult, cluster: Cluster) -> pd.DataFrame:
+    """Return the GPUs in each state at each instant.
+
+    Returns
+    -------
+    DataFrame
+        `t_s` and the columns of `GPU_STATES`, which sum to the GPUs of the cluster. Steps: a row
+        holds until the next.
+
+    Notes
+    -----
+    busy: held and in progress; paused: held without progress, while a job starts, restarts, or is
+    changed; fragmented: free on a node of which other GPUs are held, see `fragmentation_series`;
+    idle: free otherwise; down: in an outage, or absent by the dated list of the cluster. Work that
+    is lost later counts as busy while it is done. GPUs of the recorded schedule beyond the cluster
+    do not count.
+    """
+    usage = UsageArrays(result, cluster)
+    mine = (usage.held_gpus > 0) & (usage.node < len(cluster.nodes))
+    segment, gpus = usage.segment[mine], usage.held_gpus[mine]
+    none = np.zeros_like(gpus)
+    begin, resume, end = usage.t0[segment], usage.resume[segment], usage.t1[segment]
+    changes = (np.concatenate((none, gpus, -gpus)), np.concatenate((gpus, -gpus, none)))
+    held_t, (busy, paused) = accumulate(np.concatenate((begin, resume, end)), changes)
+    fragmentation, capacity = (
+        fragmentation_series(result, cluster),
+        capacity_series(result, cluster),
+    )
+    fragmented_t, there_t = (
+        frame["t_s"].to_numpy(np.float64) for frame in (fragmentation, capacity)
+    )
+    t = np.unique(np.concatenate((held_t, fragmented_t, there_t)))
+    columns = {"busy": _at_instants(t, held_t, busy), "paused": _at_instants(t, held_t, paused)}
+    columns["fragmented"] = _at_instants(
+        t, fragmented_t, fragmentation["fragmented"].to_numpy(np.float64)
+    )
+    there = _at_instants(t, there_t, capacity["total"].to_numpy(np.float64))
+    columns["idle"] = np.maximum(
+        there - columns["busy"] - columns["paused"] - columns["fragmented"], 0.0
+    )
+    return pd.DataFrame({"t_s": t, **columns, "down": np.maximum(cluster.gpus - there, 0.0)})
+
+
+def _at_instants(t: Floats, steps_t: Floats, values: Floats) -> Floats:
+    """Return the values of a step function at some instants, 0 before its first step."""
+    at = np.searchsorted(steps_t, t, "right") - 1
+    return np.where(at >= 0, values[np.maximum(at, 0)], 0.0) if len(values) else np.zeros_like(t)

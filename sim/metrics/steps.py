@@ -1,4 +1,6 @@
-"""Step functions: sums of intervals as cumulative sums, exact integrals, and their reduction to what a screen can show."""
+"""Step functions: sums of intervals as cumulative sums, exact integrals, and their reduction to
+what a screen can show.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,17 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MOST_POINTS = 1000
-"""Points per line that a browser redraws at once; bins are one less, because a step line needs a closing point."""
+"""Points per line that a browser redraws at once; bins are one less, because a step line needs a
+closing point.
+"""
 
 
 class Steps(NamedTuple):
-    """A reduced step function: `mean[i]` holds from `t_s[i]` to `t_s[i + 1]`; the last point only closes the line.
+    """A reduced step function: `mean[i]` holds from `t_s[i]` to `t_s[i + 1]`; the last point only
+    closes the line.
 
-    `low` and `high` are the least and greatest value taken in that bin. `bin_s` is the width of a bin in seconds, 0 where nothing had to be reduced.
+    `low` and `high` are the least and greatest value taken in that bin. `bin_s` is the width of a
+    bin in seconds, 0 where nothing had to be reduced.
     """
 
     t_s: Floats
@@ -32,7 +38,8 @@ class Steps(NamedTuple):
 
 
 def accumulate(times: Floats, deltas: Sequence[Floats]) -> tuple[Floats, list[Floats]]:
-    """Return the instants at which a sum of changes takes a new value, in order, and for each column the value after each of them.
+    """Return the instants at which a sum of changes takes a new value, in order, and for each
+    column the value after each of them.
 
     Parameters
     ----------
@@ -43,11 +50,16 @@ def accumulate(times: Floats, deltas: Sequence[Floats]) -> tuple[Floats, list[Fl
 
     Notes
     -----
-    v(t) = sum of the changes at or before t. All changes of one instant count as one, so a job that starts when it is submitted is never seen waiting.
+    v(t) = sum of the changes at or before t. All changes of one instant count as one, so a job that
+    starts when it is submitted is never seen waiting.
     """
     order = np.argsort(times)
     ordered = times[order]
-    last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(ordered) else np.zeros(0, np.int64)
+    last = (
+        np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+        if len(ordered)
+        else np.zeros(0, np.int64)
+    )
     values = [np.cumsum(delta[order])[last] for delta in deltas]
     changed = np.zeros(len(last), np.bool_)
     for value in values:
@@ -57,11 +69,13 @@ def accumulate(times: Floats, deltas: Sequence[Floats]) -> tuple[Floats, list[Fl
 
 
 def merged(owner: Ints, t0: Floats, t1: Floats) -> tuple[Ints, Floats, Floats]:
-    """Return the intervals so that those of one owner no longer overlap, covering the same instants.
+    """Return the intervals so that those of one owner no longer overlap, covering the same
+    instants.
 
     Notes
     -----
-    Sorted by (owner, t0), each interval is cut at the latest end of those before it: [max(t0, max earlier t1), t1), empty ones dropped.
+    Sorted by (owner, t0), each interval is cut at the latest end of those before it: [max(t0, max
+    earlier t1), t1), empty ones dropped.
     """
     keep = t1 > t0
     owner, t0, t1 = owner[keep], t0[keep], t1[keep]
@@ -78,7 +92,8 @@ def merged(owner: Ints, t0: Floats, t1: Floats) -> tuple[Ints, Floats, Floats]:
 
 
 def integral(t: Floats, v: Floats, t0: float, t1: float) -> float:
-    """Return the integral of a step function from `t0` to `t1`, 0 before its first point and constant after its last.
+    """Return the integral of a step function from `t0` to `t1`, 0 before its first point and
+    constant after its last.
 
     Notes
     -----
@@ -91,12 +106,14 @@ def integral(t: Floats, v: Floats, t0: float, t1: float) -> float:
 
 
 def reduce_steps(t: Floats, v: Floats, t0: float, t1: float, bins: int = MOST_POINTS - 1) -> Steps:
-    """Reduce a step function to at most `bins` bins of equal width: exact time-weighted mean, minimum and maximum of each.
+    """Reduce a step function to at most `bins` bins of equal width: exact time-weighted mean,
+    minimum and maximum of each.
 
     Parameters
     ----------
     t : array, seconds
-        Increasing; `v[i]` holds from `t[i]` to `t[i + 1]`, 0 before the first and the last one for ever.
+        Increasing; `v[i]` holds from `t[i]` to `t[i + 1]`, 0 before the first and the last one for
+        ever.
     v : array
         The values.
     t0, t1 : float, seconds
@@ -107,7 +124,8 @@ def reduce_steps(t: Floats, v: Floats, t0: float, t1: float, bins: int = MOST_PO
     Returns
     -------
     Steps
-        At most `bins + 1` points. sum(mean[:-1] x diff(t_s)) equals the integral over the window, up to rounding.
+        At most `bins + 1` points. sum(mean[:-1] x diff(t_s)) equals the integral over the window,
+        up to rounding.
 
     Raises
     ------
@@ -116,10 +134,14 @@ def reduce_steps(t: Floats, v: Floats, t0: float, t1: float, bins: int = MOST_PO
 
     Notes
     -----
-    With I(x) the integral from the first point to x, a running sum, mean = (I(b) - I(a)) / (b - a) for the bin [a, b): O(n + bins log n).
+    With I(x) the integral from the first point to x, a running sum, mean = (I(b) - I(a)) / (b - a)
+    for the bin [a, b): O(n + bins log n).
     """
     if not t1 > t0 or bins < 1:
-        raise ParameterError(f"A series cannot be drawn from {t0} s to {t1} s in {bins} bins. Choose a window that ends after it begins.")
+        raise ParameterError(
+            f"A series cannot be drawn from {t0} s to {t1} s in {bins} bins. Choose a window that"
+            " ends after it begins."
+        )
     if not len(t) or t[0] > t0:
         t, v = np.append(min(t0, t[0] if len(t) else t0), t), np.append(0.0, v)
     first, last = np.searchsorted(t, t0, "right") - 1, np.searchsorted(t, t1, "left")
@@ -147,7 +169,9 @@ def _extremes(values: Floats, start: Ints, stop: Ints) -> tuple[Floats, Floats]:
     return np.minimum.reduceat(padded, pairs)[::2], np.maximum.reduceat(padded, pairs)[::2]
 
 
-def reduce_frame(frame: pd.DataFrame, t0: float, t1: float, bins: int = MOST_POINTS - 1) -> pd.DataFrame:
+def reduce_frame(
+    frame: pd.DataFrame, t0: float, t1: float, bins: int = MOST_POINTS - 1
+) -> pd.DataFrame:
     """Reduce every column of a series frame, ready to be drawn.
 
     Parameters
@@ -162,7 +186,8 @@ def reduce_frame(frame: pd.DataFrame, t0: float, t1: float, bins: int = MOST_POI
     Returns
     -------
     DataFrame
-        `t_s`, and for each column `x` its mean `x` with `x_low` and `x_high`; at most `bins + 1` rows, the last one closing the lines.
+        `t_s`, and for each column `x` its mean `x` with `x_low` and `x_high`; at most `bins + 1`
+        rows, the last one closing the lines.
     """
     t = frame["t_s"].to_numpy(np.float64)
     columns: dict[str, Floats] = {}
@@ -170,12 +195,18 @@ def reduce_frame(frame: pd.DataFrame, t0: float, t1: float, bins: int = MOST_POI
         if name == "t_s":
             continue
         steps = reduce_steps(t, frame[name].to_numpy(np.float64), t0, t1, bins)
-        columns |= {"t_s": steps.t_s, name: steps.mean, f"{name}_low": steps.low, f"{name}_high": steps.high}
+        columns |= {
+            "t_s": steps.t_s,
+            name: steps.mean,
+            f"{name}_low": steps.low,
+            f"{name}_high": steps.high,
+        }
     return pd.DataFrame(columns)
 
 
 def bins_for(lines: int, budget: int = 24_000) -> int:
-    """Return how many bins each of `lines` lines may have so that all together stay within `budget` points, between 100 and 999.
+    """Return how many bins each of `lines` lines may have so that all together stay within `budget`
+    points, between 100 and 999.
 
     A page may send at most 32,000 points; the default leaves room for its other charts.
     """

@@ -1,4 +1,6 @@
-"""A run opened for looking at: what was held where and when, in the unit that its machines are counted in, as plain arrays that are made once."""
+"""A run prepared for exploration: holdings by place and time, in the unit that its machines are
+counted in, as plain arrays that are made once.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import pandas as pd
 
 from sim.metrics.series import Presence, presence
 from sim.metrics.steps import Floats, Ints, merged
-from sim.metrics.usage import Usage, downtimes
+from sim.metrics.usage import UsageArrays, downtimes
 
 
 class Notes(NamedTuple):
@@ -25,12 +27,13 @@ class Notes(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Timeline(Usage):
-    """What `Usage` knows, and what is asked again and again when a run is explored.
+class Timeline(UsageArrays):
+    """The data of `UsageArrays`, and lookups that exploring a run repeats often.
 
     Notes
     -----
-    Machines are counted in GPUs; where a cluster has none, in cores. What the recorded schedule held beyond the cluster is on no node.
+    Machines are counted in GPUs; where a cluster has none, in cores. What the recorded schedule
+    held beyond the cluster is on no node.
     """
 
     @cached_property
@@ -43,7 +46,10 @@ class Timeline(Usage):
         """GPUs (cores) of each node; 0 for nodes that have none of it."""
         if self.cluster.gpus:
             return np.array([node.gpus for node in self.cluster.nodes], np.float64)
-        return np.array([node.cpus if np.isfinite(node.cpus) else 0.0 for node in self.cluster.nodes], np.float64)
+        return np.array(
+            [node.cpus if np.isfinite(node.cpus) else 0.0 for node in self.cluster.nodes],
+            np.float64,
+        )
 
     @cached_property
     def amount(self) -> Floats:
@@ -51,7 +57,9 @@ class Timeline(Usage):
         if self.cluster.gpus:
             return self.held_gpus
         placements = self.result.placements
-        return np.asarray(placements["count"].to_numpy(np.float64) * placements["cpus"].to_numpy(np.float64))
+        return np.asarray(
+            placements["count"].to_numpy(np.float64) * placements["cpus"].to_numpy(np.float64)
+        )
 
     @cached_property
     def begin(self) -> Floats:
@@ -89,7 +97,9 @@ class Timeline(Usage):
         job, t0, t1 = self.held
         enter, leave = self.presence
         inside = np.clip(np.minimum(t1, leave[job]) - np.maximum(t0, enter[job]), 0.0, None)
-        return np.asarray(np.maximum(leave - enter - np.bincount(job, inside, minlength=len(enter)), 0.0))
+        return np.asarray(
+            np.maximum(leave - enter - np.bincount(job, inside, minlength=len(enter)), 0.0)
+        )
 
     @cached_property
     def down(self) -> tuple[Ints, Floats, Floats]:
@@ -111,7 +121,12 @@ class Timeline(Usage):
         """What the policy noted with its decisions."""
         frame = self.result.notes
         codes, names = pd.factorize(frame["name"].astype("str"))
-        return Notes(frame["decision"].to_numpy(np.int64), codes.astype(np.int64), tuple(map(str, names)), frame["value"].to_numpy(np.float64))
+        return Notes(
+            frame["decision"].to_numpy(np.int64),
+            codes.astype(np.int64),
+            tuple(map(str, names)),
+            frame["value"].to_numpy(np.float64),
+        )
 
     @cached_property
     def names(self) -> tuple[str, ...]:

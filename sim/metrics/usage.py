@@ -17,7 +17,7 @@ _HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, eq=False)
-class Usage:
+class UsageArrays:
     """A run's segments and placements as plain arrays, so that every window costs one pass.
 
     Parameters
@@ -25,7 +25,8 @@ class Usage:
     result : RunResult
         The run.
     cluster : Cluster
-        The one it ran on; gives types and prices. The overflow node, if there is one, follows its last node.
+        The one it ran on; gives types and prices. The overflow node, if there is one, follows its
+        last node.
     """
 
     result: RunResult
@@ -64,7 +65,9 @@ class Usage:
 
     @cached_property
     def node_type(self) -> Ints:
-        """Place in `cluster.types` of each node's GPU type; CPU nodes and the overflow node come last, at len(types)."""
+        """Place in `cluster.types` of each node's GPU type; CPU nodes and the overflow node come
+        last, at len(types).
+        """
         index, none = self.cluster.type_index, len(self.cluster.types)
         kinds = [index[node.gpu_type] if node.gpus else none for node in self.cluster.nodes]
         return np.array([*kinds, none], np.int64)
@@ -75,13 +78,16 @@ class Usage:
 
         Notes
         -----
-        1 - lost work / work done in all its segments (rate x productive time). Lost work is recorded per job, so a job's loss is spread over its
-        segments in proportion to the work done there: our reading, exact in the sum over the run.
+        1 - lost work / work done in all its segments (rate x productive time). Lost work is
+        recorded per job, so a job's loss is spread over its segments in proportion to the work done
+        there: our reading, exact in the sum over the run.
         """
         result = self.result
         work = _floats(result.segments["rate"]) * (self.t1 - self.resume)
         done = _sums(result.segments["job"].to_numpy(np.int64), work, len(result.jobs))
-        lost = np.divide(_floats(result.jobs["lost_work"]), done, out=np.zeros_like(done), where=done > 0)
+        lost = np.divide(
+            _floats(result.jobs["lost_work"]), done, out=np.zeros_like(done), where=done > 0
+        )
         return np.asarray(1.0 - np.clip(lost, 0.0, 1.0))
 
     def held_gpu_s(self, t0: float, t1: float) -> Floats:
@@ -89,9 +95,13 @@ class Usage:
         return self._per_node(np.clip(np.minimum(self.t1, t1) - np.maximum(self.t0, t0), 0.0, None))
 
     def productive_gpu_s(self, t0: float, t1: float) -> Floats:
-        """Return the GPU-seconds on each node that made progress that was kept: without pauses and without lost work."""
+        """Return the GPU-seconds on each node that made progress that was kept: without pauses and
+        without lost work.
+        """
         useful = self.useful[self.result.segments["job"].to_numpy(np.int64)]
-        return self._per_node(np.clip(np.minimum(self.t1, t1) - np.maximum(self.resume, t0), 0.0, None) * useful)
+        return self._per_node(
+            np.clip(np.minimum(self.t1, t1) - np.maximum(self.resume, t0), 0.0, None) * useful
+        )
 
     @property
     def paused_gpu_s(self) -> float:
@@ -101,14 +111,18 @@ class Usage:
     @property
     def lost_gpu_s(self) -> float:
         """GPU-seconds of progress that was lost again, over the whole run; see `useful`."""
-        lost = (self.t1 - self.resume) * (1.0 - self.useful)[self.result.segments["job"].to_numpy(np.int64)]
+        lost = (self.t1 - self.resume) * (1.0 - self.useful)[
+            self.result.segments["job"].to_numpy(np.int64)
+        ]
         return float(np.dot(self.held_gpus, lost[self.segment]))
 
     def _per_node(self, seconds: Floats) -> Floats:
         return _sums(self.node, self.held_gpus * seconds[self.segment], len(self.cluster.nodes) + 1)
 
     def by_type(self, per_node: Floats) -> Floats:
-        """Sum a figure per node to one per GPU type, in the order of `cluster.types`; CPU nodes and overflow are left out."""
+        """Sum a figure per node to one per GPU type, in the order of `cluster.types`; CPU nodes and
+        overflow are left out.
+        """
         kinds = self.node_type[np.minimum(np.arange(len(per_node)), len(self.node_type) - 1)]
         return _sums(kinds, per_node, len(self.cluster.types) + 1)[:-1]
 
@@ -117,25 +131,33 @@ class Usage:
 
         Notes
         -----
-        GPU-hours x (price of the node per hour / its GPUs). On a node without GPUs the price is shared by cores: core-hours x price / cores.
-        Overflow is free.
+        GPU-hours x (price of the node per hour / its GPUs). On a node without GPUs the price is
+        shared by cores: core-hours x price / cores. Overflow is free.
         """
         result, nodes = self.result, self.cluster.nodes
-        per_gpu = np.array([*(node.price_per_hour / node.gpus if node.gpus else 0.0 for node in nodes), 0.0])
-        shared = ((node.price_per_hour / node.cpus) if not node.gpus and node.cpus > 0 else 0.0 for node in nodes)
+        per_gpu = np.array(
+            [*(node.price_per_hour / node.gpus if node.gpus else 0.0 for node in nodes), 0.0]
+        )
+        shared = (
+            (node.price_per_hour / node.cpus) if not node.gpus and node.cpus > 0 else 0.0
+            for node in nodes
+        )
         per_core = np.array([*shared, 0.0])
         at = np.minimum(self.node, len(nodes))
         price = per_gpu[at] * self.held_gpus
         if per_core.any():
             placements = result.placements
-            price = price + per_core[at] * _floats(placements["count"]) * _floats(placements["cpus"])
+            price = price + per_core[at] * _floats(placements["count"]) * _floats(
+                placements["cpus"]
+            )
         hours = (self.t1 - self.t0)[self.segment] / _HOUR_S
         owner = result.segments["job"].to_numpy(np.int64)[self.segment]
         return _sums(owner, price * hours, len(result.jobs))
 
 
 def downtimes(result: RunResult, cluster: Cluster) -> tuple[Ints, Floats, Floats]:
-    """Return node, begin and end of the times without capacity, not overlapping: outages of the run and dated absences of the cluster.
+    """Return node, begin and end of the times without capacity, not overlapping: outages of the run
+    and dated absences of the cluster.
 
     Parameters
     ----------
@@ -154,7 +176,9 @@ def downtimes(result: RunResult, cluster: Cluster) -> tuple[Ints, Floats, Floats
 
 
 def absences(cluster: Cluster, end_s: float) -> tuple[Ints, Floats, Floats]:
-    """Return node, begin and end of the times at which the cluster's dated list says that a node is not there, up to the end of the run."""
+    """Return node, begin and end of the times at which the cluster's dated list says that a node is
+    not there, up to the end of the run.
+    """
     since: dict[int, float] = {}
     rows: list[tuple[int, float, float]] = []
     for change in sorted(cluster.changes, key=lambda change: change.at_s):
@@ -169,7 +193,9 @@ def absences(cluster: Cluster, end_s: float) -> tuple[Ints, Floats, Floats]:
 
 
 def capacity_gpu_s(result: RunResult, cluster: Cluster, t0: float, t1: float) -> Floats:
-    """Return the GPU-seconds each node could have given in a window: its GPUs x the time it was there and up."""
+    """Return the GPU-seconds each node could have given in a window: its GPUs x the time it was
+    there and up.
+    """
     return node_gpus(cluster) * up_s(downtimes(result, cluster), len(cluster.nodes), t0, t1)
 
 
@@ -178,7 +204,8 @@ def cost_cluster_usd(result: RunResult, cluster: Cluster) -> float:
 
     Notes
     -----
-    sum over nodes of price per hour x hours there. A broken node is paid for, one that is absent by the list of changes is not.
+    sum over nodes of price per hour x hours there. A broken node is paid for, one that is absent by
+    the list of changes is not.
     """
     hours = up_s(absences(cluster, result.end_s), len(cluster.nodes), 0.0, result.end_s) / _HOUR_S
     return float(np.dot([node.price_per_hour for node in cluster.nodes], hours))

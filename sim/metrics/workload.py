@@ -1,4 +1,6 @@
-"""What a trace and a cluster look like before anything is simulated: arrivals, sizes, durations, users, nodes."""
+"""What a trace and a cluster look like before anything is simulated: arrivals, sizes, durations,
+users, nodes.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +25,33 @@ def arrivals(trace: Trace, most: int = 400) -> pd.DataFrame:
     trace : Trace
         The jobs.
     most : int
-        Bins at most; the width is the smallest of 1 s, 10 s, 1 min, 10 min, 1 h, 4 h, 1 d, 7 d, 28 d (and their doubles) that keeps to it.
+        Bins at most; the width is the smallest of 1 s, 10 s, 1 min, 10 min, 1 h, 4 h, 1 d, 7 d, 28
+        d (and their doubles) that keeps to it; 1 h where all jobs arrive at one instant.
 
     Returns
     -------
     DataFrame
-        `t_s` (begin of the bin), `width_s`, `jobs` (submitted in it), `jobs_per_hour` and `gpus_per_hour` (GPUs asked for per hour).
+        `t_s` (begin of the bin), `width_s`, `jobs` (submitted in it), `jobs_per_hour` and
+        `gpus_per_hour` (GPUs asked for per hour).
     """
     submit = trace.numbers("submit_time_s")
-    width = next((float(width) for width in _WIDTHS_S if trace.span_s < width * most), float(_WIDTHS_S[-1]))
+    widths = _WIDTHS_S if trace.span_s else (_HOUR_S,)
+    width = next((float(width) for width in widths if trace.span_s < width * most), _WIDTHS_S[-1])
     while trace.span_s >= width * most:
         width *= 2
     at = (submit // width).astype(np.int64)
     jobs = np.bincount(at)
     gpus = np.bincount(at, trace.frame["num_gpus"])
     hours = width / _HOUR_S
-    return pd.DataFrame({"t_s": np.arange(len(jobs)) * width, "width_s": width, "jobs": jobs, "jobs_per_hour": jobs / hours, "gpus_per_hour": gpus / hours})
+    return pd.DataFrame(
+        {
+            "t_s": np.arange(len(jobs)) * width,
+            "width_s": width,
+            "jobs": jobs,
+            "jobs_per_hour": jobs / hours,
+            "gpus_per_hour": gpus / hours,
+        }
+    )
 
 
 def sizes(trace: Trace) -> pd.DataFrame:
@@ -47,14 +60,17 @@ def sizes(trace: Trace) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `gpus` (label: "0", "1", "2", "3-4", "5-8", ...; classes without a job in between are kept), `jobs`, `gpu_hours` (at the recorded durations).
+        `gpus` (label: "0", "1", "2", "3-4", "5-8", ...; classes without a job in between are kept),
+        `jobs`, `gpu_hours` (at the recorded durations).
     """
     asked = trace.frame["num_gpus"].to_numpy(np.int64)
     exponent = np.ceil(np.log2(np.maximum(asked, 1))).astype(np.int64)
     at = np.where(asked == 0, 0, exponent + 1)
     hours = asked * trace.numbers("duration_s") / _HOUR_S
     labels = [_power_label(index) for index in range(int(at.max()) + 1)]
-    table = pd.DataFrame({"gpus": labels, "jobs": np.bincount(at), "gpu_hours": np.bincount(at, hours)})
+    table = pd.DataFrame(
+        {"gpus": labels, "jobs": np.bincount(at), "gpu_hours": np.bincount(at, hours)}
+    )
     return table if (asked == 0).any() else table.iloc[1:].reset_index(drop=True)
 
 
@@ -65,18 +81,24 @@ def _power_label(index: int) -> str:
 
 
 def durations(trace: Trace, bins: int = 40) -> pd.DataFrame:
-    """Return the recorded run times in bins of equal ratio: `low_s`, `high_s`, `jobs`, `gpu_hours`."""
+    """Return the recorded run times in bins of equal ratio: `low_s`, `high_s`, `jobs`,
+    `gpu_hours`.
+    """
     run_s = trace.numbers("duration_s")
     low, high = np.log10(run_s.min()), np.log10(run_s.max())
     if high - low < 1e-6:
         low, high = low - 0.5, high + 0.5
     jobs, edges = np.histogram(np.log10(run_s), bins=bins, range=(low, high))
-    hours, _ = np.histogram(np.log10(run_s), bins=edges, weights=run_s * trace.frame["num_gpus"].to_numpy() / _HOUR_S)
-    return pd.DataFrame({"low_s": 10.0 ** edges[:-1], "high_s": 10.0 ** edges[1:], "jobs": jobs, "gpu_hours": hours})
+    hours, _ = np.histogram(
+        np.log10(run_s), bins=edges, weights=run_s * trace.frame["num_gpus"].to_numpy() / _HOUR_S
+    )
+    return pd.DataFrame(
+        {"low_s": 10.0 ** edges[:-1], "high_s": 10.0 ** edges[1:], "jobs": jobs, "gpu_hours": hours}
+    )
 
 
 def heaviest(trace: Trace, by: str = "user", most: int = 15) -> pd.DataFrame:
-    """Return who asks for most.
+    """Return the heaviest users, groups or models.
 
     Parameters
     ----------
@@ -90,7 +112,8 @@ def heaviest(trace: Trace, by: str = "user", most: int = 15) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `name`, `jobs`, `gpu_hours`, most GPU-hours first; `core_hours` instead where nobody asks for a GPU. Jobs that name nobody are "not given".
+        `name`, `jobs`, `gpu_hours`, most GPU-hours first; `core_hours` instead where nobody asks
+        for a GPU. Jobs without a name are "not given".
 
     Raises
     ------
@@ -98,9 +121,16 @@ def heaviest(trace: Trace, by: str = "user", most: int = 15) -> pd.DataFrame:
         If the trace does not have the column.
     """
     if not trace.has(by):
-        raise ParameterError(f"{trace.name}: no job has a {by}, so there is nothing to show by {by}. Map a column to it when importing.")
+        raise ParameterError(
+            f"{trace.name}: no job has a {by}, so there is nothing to show by {by}. Map a column to"
+            " it when importing."
+        )
     names = trace.texts(by, "not given")
-    asked, unit = (trace.numbers("num_gpus"), "gpu_hours") if trace.gpu_seconds else (trace.numbers("cpus", 0.0), "core_hours")
+    asked, unit = (
+        (trace.numbers("num_gpus"), "gpu_hours")
+        if trace.gpu_seconds
+        else (trace.numbers("cpus", 0.0), "core_hours")
+    )
     hours = asked * trace.numbers("duration_s") / _HOUR_S
     codes = np.asarray(names.codes)
     table = pd.DataFrame(
@@ -110,16 +140,22 @@ def heaviest(trace: Trace, by: str = "user", most: int = 15) -> pd.DataFrame:
             unit: np.bincount(codes, hours, minlength=len(names.categories)),
         }
     )
-    table = table[table["jobs"] > 0].sort_values([unit, "jobs"], ascending=False, kind="stable", ignore_index=True)
+    table = table[table["jobs"] > 0].sort_values(
+        [unit, "jobs"], ascending=False, kind="stable", ignore_index=True
+    )
     rest = table.iloc[most:]
     if rest.empty:
         return table
-    others = pd.DataFrame({"name": [f"{len(rest)} others"], "jobs": [rest["jobs"].sum()], unit: [rest[unit].sum()]})
+    others = pd.DataFrame(
+        {"name": [f"{len(rest)} others"], "jobs": [rest["jobs"].sum()], unit: [rest[unit].sum()]}
+    )
     return pd.concat([table.iloc[:most], others], ignore_index=True)
 
 
 def node_table(cluster: Cluster) -> pd.DataFrame:
-    """Return one row per node: `node`, `name`, `gpu_type` ("" = CPU node), `gpus`, `rack`, `partitions` (joined by commas), `price_per_hour` in USD."""
+    """Return one row per node: `node`, `name`, `gpu_type` ("" = CPU node), `gpus`, `rack`,
+    `partitions` (joined by commas), `price_per_hour` in USD.
+    """
     return pd.DataFrame(
         {
             "node": np.arange(len(cluster.nodes)),

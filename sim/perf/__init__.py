@@ -1,12 +1,12 @@
-"""True and believed speed of jobs: performance models, and beliefs that wrap them."""
+"""True and estimated speed of jobs: performance models, and estimators that wrap them."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from sim.perf.batch import Batch
-from sim.perf.belief import BeliefSpec, Biased, Exact, Noisy, Unknown
 from sim.perf.communication import Spread
+from sim.perf.estimators import Biased, EstimatorSpec, Exact, Noisy, Unknown
 from sim.perf.model import Limits, PerfModel, PerfSpec, Rate
 from sim.perf.parameter_server import ParameterServer
 from sim.perf.predictors import PerUser
@@ -28,7 +28,7 @@ PERF: Final[dict[str, type[PerfSpec]]] = {
 }
 """Name -> performance model, a dataclass of parameters."""
 
-BELIEFS: Final[dict[str, type[BeliefSpec]]] = {
+ESTIMATORS: Final[dict[str, type[EstimatorSpec]]] = {
     "exact": Exact,
     "noisy": Noisy,
     "biased": Biased,
@@ -37,6 +37,6 @@ BELIEFS: Final[dict[str, type[BeliefSpec]]] = {
     "forest": Forest,
     "boosting": Boosting,
 }
-"""Name -> belief, a dataclass of parameters."""
+"""Name -> estimator, a dataclass of parameters."""
 
-__all__ = ["BELIEFS", "PERF", "Limits", "PerfModel", "PerfSpec", "Rate"]
+__all__ = ["ESTIMATORS", "PERF", "Limits", "PerfModel", "PerfSpec", "Rate"]

@@ -1,4 +1,6 @@
-"""Jobs whose batch size is a choice: the time of a step follows from the samples on every GPU and from exchanging the weights."""
+"""Jobs whose batch size is a choice: the time of a step follows from the samples on every GPU and
+from exchanging the weights.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from sim.errors import ContractError, ParameterError
 from sim.params import param
 from sim.perf.machines import ON_CPUS, Machines, Spans, healthy
 from sim.perf.model import Limits, Rate
-from sim.perf.profiles import EXAMPLES, Profile, plain, with_profiles
+from sim.perf.profiles import EXAMPLES, ModelProfile, plain, with_profiles
 from sim.perf.resizable import Sizing, counted
 from sim.trace import Trace
 
@@ -30,24 +32,53 @@ class Batch(Sizing):
 
     Notes
     -----
-    A step with total batch B on k GPUs takes ``t_proc(ceil(B/k)) / speed + t_comm(k)`` [1]_ with ``t_proc(b) = fixed + sample * b`` and, for a ring
-    all-reduce of w weights, ``t_comm(k) = 2 (k-1)/k * 4 w / bandwidth + (k-1) * latency``. Both forms are our reading. A batch is admissible from the job's
-    smallest to its largest, with at least one sample on every GPU and no more than fit there. Work is counted in samples: recorded duration x throughput at
-    the size asked for, on the type it was measured on, with the column ``batch_size`` where the trace has it and else the best batch. A grant without a
-    batch size runs with the same. Columns ``min_batch`` and ``max_batch`` override the profile of the model. The type of GPU changes the processing alone.
+    A step with total batch B on k GPUs takes ``t_proc(ceil(B/k)) / speed + t_comm(k)`` [1]_ with
+    ``t_proc(b) = fixed + sample * b`` and, for a ring all-reduce of w weights, ``t_comm(k) = 2
+    (k-1)/k * 4 w / bandwidth + (k-1) * latency``. Both forms are our reading. A batch is admissible
+    from the job's smallest to its largest, with at least one sample on every GPU and no more than
+    fit there. Work is counted in samples: recorded duration x throughput at the size asked for, on
+    the type it was measured on, with the column ``batch_size`` where the trace has it and else the
+    best batch. A grant without a batch size runs with the same. Columns ``min_batch`` and
+    ``max_batch`` override the profile of the model. The type of GPU changes the processing alone.
 
     References
     ----------
-    .. [1] V. Saxena, K. R. Jayaram, S. Basu, Y. Sabharwal, A. Verma, "Effective Elastic Scaling of Deep Learning Workloads", MASCOTS 2020, arXiv 2006.13878.
+    .. [1] V. Saxena, K. R. Jayaram, S. Basu, Y. Sabharwal, A. Verma, "Effective Elastic Scaling of
+    Deep Learning Workloads", MASCOTS 2020, arXiv 2006.13878.
     """
 
-    bandwidth_gb_per_s: float = param(1.25, unit="GB/s", low=0.001, high=10_000, help="Between any two GPUs of a job; 1.25 GB/s are 10 Gbit/s.")
-    latency_ms: float = param(0.3, unit="ms", low=0, high=1000, help="Of every step of the exchange; a job on k GPUs takes k - 1 of them.")
-    stand_in: str = param("balanced", help="Profile of jobs whose model has none: compute, comm, balanced, non-scalable or one of profiles; empty = refuse.")
+    bandwidth_gb_per_s: float = param(
+        1.25,
+        title="Bandwidth between GPUs",
+        unit="GB/s",
+        low=0.001,
+        high=10_000,
+        help="Bandwidth between any two GPUs of a job; 1.25 GB/s are 10 Gbit/s.",
+    )
+    latency_ms: float = param(
+        0.3,
+        title="Network latency",
+        unit="ms",
+        low=0,
+        high=1000,
+        help="Latency of every step of the exchange; a job on k GPUs takes k - 1 steps.",
+    )
+    stand_in: str = param(
+        "balanced",
+        title="Stand-in for unknown models",
+        help=(
+            "Profile of jobs whose model has none: compute, comm, balanced, non-scalable "
+            "or one of profiles; empty = such jobs are refused."
+        ),
+    )
     profiles: str = param(
         "",
-        help="Further or replaced profiles: name, fixed ms and ms per sample of a step, million weights, most samples on one GPU, smallest and largest batch; "
-        "e.g. bert 12 3.1 110 32 32 512; mynet 5 1 20 128 64 1024.",
+        title="Further profiles",
+        help=(
+            "Further or replaced profiles: name, fixed ms and ms per sample of a step, million"
+            " weights, most samples on one GPU, smallest and largest batch; e.g. bert 12 3.1 110 32"
+            " 32 512; mynet 5 1 20 128 64 1024."
+        ),
     )
 
     def __post_init__(self) -> None:
@@ -55,17 +86,29 @@ class Batch(Sizing):
         super().__post_init__()
         table = with_profiles("batch, profiles", self.profiles)
         if self.stand_in and _find(table, self.stand_in) is None:
-            raise ParameterError(f"batch: there is no profile '{self.stand_in}' to stand in. There are: {', '.join(table)}.")
+            raise ParameterError(
+                f"batch: there is no profile '{self.stand_in}' to stand in. There are:"
+                f" {', '.join(table)}."
+            )
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
-        """Say what is assumed of jobs without sizes, without a profile, or with a batch size that their profile does not admit."""
+        """Say what is assumed of jobs without sizes, without a profile, or with a batch size that
+        their profile does not admit.
+        """
         known = _Jobs(self, trace)
         on_gpus = known.asked > 0
-        profiles = f"{counted(known.by_stand_in, on_gpus)} have a model without a profile; assumed: that of '{self.stand_in}' (stand_in, profiles)."
-        moved = f"{counted(known.moved, on_gpus)} record a batch_size that is not admissible at the size they asked for; assumed: the nearest that is."
+        profiles = (
+            f"{counted(known.by_stand_in, on_gpus)} have a model without a profile; assumed: that"
+            f" of '{self.stand_in}' (stand_in, profiles)."
+        )
+        moved = (
+            f"{counted(known.moved, on_gpus)} record a batch_size that is not admissible at the"
+            " size they asked for; assumed: the nearest that is."
+        )
         network = (
-            f"Step times are computed, not measured: profiles of our own, {self.bandwidth_gb_per_s:g} GB/s and {self.latency_ms:g} ms between GPUs. "
-            "This is an assumption; change it under How fast jobs run (--perf)."
+            "Step times are computed, not measured: profiles of our own,"
+            f" {self.bandwidth_gb_per_s:g} GB/s and {self.latency_ms:g} ms between GPUs. This is an"
+            " assumption; change it under How jobs scale (--perf)."
         )
         texts = [*self.about_sizes(trace)]
         texts += [profiles] if known.by_stand_in.any() else []
@@ -78,7 +121,8 @@ class Batch(Sizing):
         Raises
         ------
         ParameterError
-            If the reference type is not one of the cluster's, or a job has no profile or cannot run on the GPUs that it asked for.
+            If the reference type is not one of the cluster's, or a job has no profile or cannot run
+            on the GPUs that it asked for.
         """
         machines = Machines("batch", Spans(self.reference), trace, cluster)
         jobs = _Jobs(self, trace)
@@ -86,7 +130,7 @@ class Batch(Sizing):
         return BatchModel(self, trace, machines, jobs)
 
 
-class _Rows(NamedTuple):
+class _ProfileRows(NamedTuple):
     """Columns of profiles, one per job or group of jobs; times in seconds."""
 
     fixed_s: Floats
@@ -97,9 +141,9 @@ class _Rows(NamedTuple):
     high: Floats
     recorded: Floats  # 0 = the best
 
-    def at(self, places: Ints | NDArray[np.intp]) -> _Rows:
+    def at(self, places: Ints | NDArray[np.intp]) -> _ProfileRows:
         """Return some rows, as columns to be broadcast against sizes."""
-        return _Rows(*[column[places, None] for column in self])
+        return _ProfileRows(*[column[places, None] for column in self])
 
 
 class _Jobs:
@@ -111,17 +155,25 @@ class _Jobs:
         self.models = trace.texts("model")
         on_gpus = self.asked > 0
         found = [_find(table, str(name)) for name in self.models.categories]
-        self.by_stand_in = on_gpus & np.array([profile is None for profile in found])[self.models.codes]
+        self.by_stand_in = (
+            on_gpus & np.array([profile is None for profile in found])[self.models.codes]
+        )
         self.lacking = self.by_stand_in & (not spec.stand_in)
-        stand_in = _find(table, spec.stand_in) or Profile(1, 1, 1, 1, 1, 1)
-        self.rows = _rows(spec, trace, [profile or stand_in for profile in found], self.models.codes)
+        stand_in = _find(table, spec.stand_in) or ModelProfile(1, 1, 1, 1, 1, 1)
+        self.rows = _rows(
+            spec, trace, [profile or stand_in for profile in found], self.models.codes
+        )
         low, high = self.admissible(self.asked)
         recorded = np.round(trace.numbers("batch_size", 0.0))
         self.moved = on_gpus & (recorded > 0) & ((recorded < low) | (recorded > high))
-        self.rows = self.rows._replace(recorded=np.where(recorded > 0, np.clip(recorded, low, np.maximum(low, high)), 0.0))
+        self.rows = self.rows._replace(
+            recorded=np.where(recorded > 0, np.clip(recorded, low, np.maximum(low, high)), 0.0)
+        )
 
     def admissible(self, gpus: Floats) -> tuple[Floats, Floats]:
-        """Return the smallest and the largest batch on so many GPUs; crossed where there is none."""
+        """Return the smallest and the largest batch on so many GPUs; crossed where there is
+        none.
+        """
         return np.maximum(self.rows.low, gpus), np.minimum(self.rows.high, gpus * self.rows.cap)
 
     def check(self, trace: Trace) -> None:
@@ -134,23 +186,46 @@ class _Jobs:
         """
         rows, asked = self.rows, self.asked
         for wrong, what in (
-            (self.lacking, "has no profile, and stand_in is empty. Add its model to profiles, or name a stand_in"),
-            (rows.low > rows.high, "has batch sizes from {low:g} to {high:g}. Give both min_batch and max_batch in the trace"),
+            (
+                self.lacking,
+                (
+                    "has no profile, and stand_in is empty. Add its model to profiles, or name a"
+                    " stand_in"
+                ),
+            ),
+            (
+                rows.low > rows.high,
+                (
+                    "has batch sizes from {low:g} to {high:g}. Give both min_batch and max_batch in"
+                    " the trace"
+                ),
+            ),
             (
                 asked > rows.high,
-                "asks for {asked:g} GPUs but has at most {high:g} samples in a batch. Raise its max_batch, or choose another stand_in or profile",
+                (
+                    "asks for {asked:g} GPUs but has at most {high:g} samples in a batch. Raise its"
+                    " max_batch, or choose another stand_in or profile"
+                ),
             ),
             (
                 asked * rows.cap < rows.low,
-                "asks for {asked:g} GPUs of {cap:g} samples each but has at least {low:g} in a batch. Lower its min_batch, or give its profile a larger cap",
+                (
+                    "asks for {asked:g} GPUs of {cap:g} samples each but has at least {low:g} in a"
+                    " batch. Lower its min_batch, or give its profile a larger cap"
+                ),
             ),
         ):
             bad = wrong & (asked > 0)
             if bad.any():
                 at = int(np.flatnonzero(bad)[0])
                 model = self.models[at] or "none"
-                why = what.format(asked=asked[at], low=rows.low[at], high=rows.high[at], cap=rows.cap[at])
-                raise ParameterError(f"batch: job {trace.frame['job_id'].iloc[at]} (model {model}) {why}; so it is with {counted(bad, asked > 0)}.")
+                why = what.format(
+                    asked=asked[at], low=rows.low[at], high=rows.high[at], cap=rows.cap[at]
+                )
+                raise ParameterError(
+                    f"batch: job {trace.frame['job_id'].iloc[at]} (model {model}) {why}; the same"
+                    f" holds for {counted(bad, asked > 0)}."
+                )
 
 
 class BatchModel:
@@ -165,15 +240,28 @@ class BatchModel:
         least = np.where(self._on_gpus, np.maximum(low, np.ceil(rows.low / rows.cap)), 0.0)
         most = np.where(self._on_gpus, np.minimum(high, rows.high), 0.0)
         then = np.maximum(asked, 1.0)
-        measured = throughput(rows, then, _batch(rows, then, machines.measured, self._latency_s), machines.measured, self._latency_s)
+        measured = throughput(
+            rows,
+            then,
+            _batch(rows, then, machines.measured, self._latency_s),
+            machines.measured,
+            self._latency_s,
+        )
         self._work: Floats = duration * np.where(self._on_gpus, measured, 1.0)
-        self._limits = Limits(least, most, np.where(self._on_gpus, rows.low, nan), np.where(self._on_gpus, rows.high, nan))
+        self._limits = Limits(
+            least,
+            most,
+            np.where(self._on_gpus, rows.low, nan),
+            np.where(self._on_gpus, rows.high, nan),
+        )
         for values in self._limits:
             values.flags.writeable = False
         # Few jobs differ in what their speed depends on: one row per group.
-        distinct, group = np.unique(np.stack([*rows, least, most], axis=1), axis=0, return_inverse=True)
+        distinct, group = np.unique(
+            np.stack([*rows, least, most], axis=1), axis=0, return_inverse=True
+        )
         columns = list(distinct.T)
-        self._rows, self._least, self._most = _Rows(*columns[:-2]), columns[-2], columns[-1]
+        self._rows, self._least, self._most = _ProfileRows(*columns[:-2]), columns[-2], columns[-1]
         self._group: Ints = group.reshape(-1).astype(np.int64)
         self._group_of: list[int] = self._group.tolist()
         self._rates: dict[tuple[int, int, int, float], Rate] = {}
@@ -187,17 +275,25 @@ class BatchModel:
         return self._limits
 
     def fastest(self) -> Floats:
-        """Return the samples per second at the best size and batch on the fastest type; 1 for CPU jobs."""
+        """Return the samples per second at the best size and batch on the fastest type; 1 for CPU
+        jobs.
+        """
         rows = self._rows._replace(recorded=np.zeros_like(self._rows.recorded))
         best = np.zeros(len(self._least))
         count, step = int(self._most.max()), max(1, _BLOCK // len(best))
         for first in range(1, count + 1, step):
             sizes = np.arange(first, min(first + step, count + 1), dtype=np.float64)
-            best = np.maximum(best, self._of_groups(rows, np.arange(len(best)), sizes, np.zeros(len(sizes)), self._machines.fastest).max(axis=1))
+            best = np.maximum(
+                best,
+                self._of_groups(
+                    rows, np.arange(len(best)), sizes, np.zeros(len(sizes)), self._machines.fastest
+                ).max(axis=1),
+            )
         return np.where(self._on_gpus, best[self._group], 1.0)
 
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
-        """Return the samples per second on the GPUs held, with the batch of the grant; more GPUs than the largest size do not help.
+        """Return the samples per second on the GPUs held, with the batch of the grant; more GPUs
+        than the largest size do not help.
 
         Raises
         ------
@@ -210,15 +306,26 @@ class BatchModel:
             return ON_CPUS
         parts = []
         for gang in grant.gangs:
-            key = group, sum(gang.workers.count) * gang.workers.gpus, batch, self._machines.gang_speed(job, gang)
+            key = (
+                group,
+                sum(gang.workers.count) * gang.workers.gpus,
+                batch,
+                self._machines.gang_speed(job, gang),
+            )
             known = self._rates.get(key)
             if known is None:
                 known = self._rates[key] = self._one(job, *key)
             parts.append(known)
-        return parts[0] if len(parts) == 1 else Rate(sum([part.work_per_s for part in parts]) * self._price.worth(len(parts)))
+        return (
+            parts[0]
+            if len(parts) == 1
+            else Rate(sum([part.work_per_s for part in parts]) * self._price.worth(len(parts)))
+        )
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return the samples per second for grants that are not placed yet; 0 for too few GPUs, or where the batch is not admissible."""
+        """Return the samples per second for grants that are not placed yet; 0 for too few GPUs, or
+        where the batch is not admissible.
+        """
         gpus, speeds = self._machines.shapes(shapes)
         batches = np.array([shape.tuning.batch_size or 0 for shape in shapes], np.float64)
         groups, back = np.unique(self._group[ids], return_inverse=True)
@@ -233,32 +340,72 @@ class BatchModel:
         return healthy(grant)
 
     def _one(self, job: JobId, group: int, gpus: int, batch: int, speed: float) -> Rate:
-        value = float(self._of_groups(self._rows, np.array([group]), np.array([float(gpus)]), np.array([float(batch)]), speed)[0, 0])
+        value = float(
+            self._of_groups(
+                self._rows,
+                np.array([group]),
+                np.array([float(gpus)]),
+                np.array([float(batch)]),
+                speed,
+            )[0, 0]
+        )
         if value > 0:
             return Rate(value)
         if gpus < self._least[group]:
-            raise ContractError(f"job {job} runs on {self._least[group]:g} GPUs or more and cannot run on {gpus}")
+            raise ContractError(
+                f"job {job} runs on {self._least[group]:g} GPUs or more and cannot run on {gpus}"
+            )
         rows = self._rows
-        what = f"job {job} cannot run on {gpus} GPUs with a batch of {batch or rows.recorded[group]:g}"
-        raise ContractError(f"{what}: it takes {rows.low[group]:g} to {rows.high[group]:g} samples, 1 to {rows.cap[group]:g} on each GPU")
+        what = (
+            f"job {job} cannot run on {gpus} GPUs with a batch of {batch or rows.recorded[group]:g}"
+        )
+        raise ContractError(
+            f"{what}: it takes {rows.low[group]:g} to {rows.high[group]:g} samples, 1 to"
+            f" {rows.cap[group]:g} on each GPU"
+        )
 
-    def _of_groups(self, rows: _Rows, groups: Ints | NDArray[np.intp], gpus: Floats, batches: Floats, speeds: Floats | float) -> Floats:
+    def _of_groups(
+        self,
+        rows: _ProfileRows,
+        groups: Ints | NDArray[np.intp],
+        gpus: Floats,
+        batches: Floats,
+        speeds: Floats | float,
+    ) -> Floats:
         some, least, most = rows.at(groups), self._least[groups, None], self._most[groups, None]
         used = np.clip(gpus[None, :], 1.0, np.maximum(most, 1.0))
-        batch = batches if batches.all() else np.where(batches > 0, batches, _batch(some, used, speeds, self._latency_s))
-        admissible = (gpus >= least) & (batch >= np.maximum(some.low, used)) & (batch <= np.minimum(some.high, used * some.cap))
+        batch = (
+            batches
+            if batches.all()
+            else np.where(batches > 0, batches, _batch(some, used, speeds, self._latency_s))
+        )
+        admissible = (
+            (gpus >= least)
+            & (batch >= np.maximum(some.low, used))
+            & (batch <= np.minimum(some.high, used * some.cap))
+        )
         return np.where(admissible, throughput(some, used, batch, speeds, self._latency_s), 0.0)
 
 
-def throughput(rows: _Rows, gpus: Floats, batch: Floats, speed: Floats | float, latency_s: float) -> Floats:
-    """Return samples per second of total batches on so many GPUs, all broadcast against one another; whether a batch is admissible is not looked at."""
-    step = (rows.fixed_s + rows.sample_s * np.ceil(batch / gpus)) / speed + rows.ring_s * (gpus - 1) / gpus + latency_s * (gpus - 1)
+def throughput(
+    rows: _ProfileRows, gpus: Floats, batch: Floats, speed: Floats | float, latency_s: float
+) -> Floats:
+    """Return samples per second of total batches on so many GPUs, all broadcast against one
+    another; whether a batch is admissible is not looked at.
+    """
+    step = (
+        (rows.fixed_s + rows.sample_s * np.ceil(batch / gpus)) / speed
+        + rows.ring_s * (gpus - 1) / gpus
+        + latency_s * (gpus - 1)
+    )
     per_s: Floats = batch / step
     return per_s
 
 
-class Point(NamedTuple):
-    """One point of a speed-up curve: throughput relative to one GPU at its best batch; NaN where the model cannot run."""
+class SpeedupPoint(NamedTuple):
+    """One point of a speed-up curve: throughput relative to one GPU at its best batch; NaN where
+    the model cannot run.
+    """
 
     model: str
     gpus: int
@@ -266,7 +413,9 @@ class Point(NamedTuple):
     batch: float
 
 
-def speedups(spec: Batch, models: Sequence[str], most_gpus: int, batch: str = "elastic") -> tuple[Point, ...]:
+def speedups(
+    spec: Batch, models: Sequence[str], most_gpus: int, batch: str = "elastic"
+) -> tuple[SpeedupPoint, ...]:
     """Return the speed-up curves of models on the reference type, for charts.
 
     Parameters
@@ -291,41 +440,66 @@ def speedups(spec: Batch, models: Sequence[str], most_gpus: int, batch: str = "e
         profile = _find(with_profiles("batch, profiles", spec.profiles), model)
         if profile is None:
             raise ParameterError(f"batch: there is no profile '{model}'. Add it to profiles.")
-        rows = _Rows(*[np.array([value]) for value in (*_times(spec, profile), *profile[3:], 0.0)])
+        rows = _ProfileRows(
+            *[np.array([value]) for value in (*_times(spec, profile), *profile[3:], 0.0)]
+        )
         fixed = {"max": profile.max_batch, "min": profile.min_batch}.get(batch, 0.0)
         best = _batch(rows, sizes, 1.0, spec.latency_ms / 1000)
         chosen = np.full(len(sizes), fixed) if fixed else best
-        fits = (chosen >= np.maximum(rows.low, sizes)) & (chosen <= np.minimum(rows.high, sizes * rows.cap))
+        fits = (chosen >= np.maximum(rows.low, sizes)) & (
+            chosen <= np.minimum(rows.high, sizes * rows.cap)
+        )
         # Where not even the smallest batch fits on one GPU, one GPU is measured with what does.
-        alone = throughput(rows, sizes[:1], np.minimum(best[:1], rows.cap), 1.0, spec.latency_ms / 1000)
-        curve = np.where(fits, throughput(rows, sizes, chosen, 1.0, spec.latency_ms / 1000) / alone, nan)
-        points += [Point(model, int(k), float(at), float(many) if ok else nan) for k, at, many, ok in zip(sizes, curve, chosen, fits, strict=True)]
+        alone = throughput(
+            rows, sizes[:1], np.minimum(best[:1], rows.cap), 1.0, spec.latency_ms / 1000
+        )
+        curve = np.where(
+            fits, throughput(rows, sizes, chosen, 1.0, spec.latency_ms / 1000) / alone, nan
+        )
+        points += [
+            SpeedupPoint(model, int(k), float(at), float(many) if ok else nan)
+            for k, at, many, ok in zip(sizes, curve, chosen, fits, strict=True)
+        ]
     return tuple(points)
 
 
-def _batch(rows: _Rows, gpus: Floats, speed: Floats | float, latency_s: float) -> Floats:
+def _batch(rows: _ProfileRows, gpus: Floats, speed: Floats | float, latency_s: float) -> Floats:
     """Return the batch that the trace recorded, else the one with the highest throughput.
 
-    Batches with the same ceil(B/k) take the same time, the largest is the fastest; throughput grows with ceil(B/k). So the best is the largest admissible
-    batch, or the largest multiple of k below it.
+    Batches with the same ceil(B/k) take the same time, the largest is the fastest; throughput grows
+    with ceil(B/k). So the best is the largest admissible batch, or the largest multiple of k below
+    it.
     """
     high = np.minimum(rows.high, gpus * rows.cap)
     even = np.floor(high / gpus) * gpus
-    is_even = (even >= np.maximum(rows.low, gpus)) & (throughput(rows, gpus, even, speed, latency_s) >= throughput(rows, gpus, high, speed, latency_s))
+    is_even = (even >= np.maximum(rows.low, gpus)) & (
+        throughput(rows, gpus, even, speed, latency_s)
+        >= throughput(rows, gpus, high, speed, latency_s)
+    )
     return np.where(rows.recorded > 0, rows.recorded, np.where(is_even, even, high))
 
 
-def _find(table: dict[str, Profile], name: str) -> Profile | None:
+def _find(table: dict[str, ModelProfile], name: str) -> ModelProfile | None:
     return table.get(plain(name)) or table.get(EXAMPLES.get(plain(name), ""))
 
 
-def _times(spec: Batch, profile: Profile) -> tuple[float, float, float]:
+def _times(spec: Batch, profile: ModelProfile) -> tuple[float, float, float]:
     ring_s = 2 * BYTES_PER_WEIGHT * profile.weights_m * 1e6 / (spec.bandwidth_gb_per_s * 1e9)
     return profile.fixed_ms / 1000, profile.sample_ms / 1000, ring_s
 
 
-def _rows(spec: Batch, trace: Trace, profiles: Sequence[Profile], codes: NDArray[np.integer]) -> _Rows:
+def _rows(
+    spec: Batch, trace: Trace, profiles: Sequence[ModelProfile], codes: NDArray[np.integer]
+) -> _ProfileRows:
     columns = np.array([(*_times(spec, profile), *profile[3:]) for profile in profiles])[codes].T
     low, high = np.ceil(trace.numbers("min_batch")), np.floor(trace.numbers("max_batch"))
     fixed, sample, ring, cap, least, most = columns
-    return _Rows(fixed, sample, ring, cap, np.where(np.isnan(low), least, low), np.where(np.isnan(high), most, high), np.zeros(len(trace)))
+    return _ProfileRows(
+        fixed,
+        sample,
+        ring,
+        cap,
+        np.where(np.isnan(low), least, low),
+        np.where(np.isnan(high), most, high),
+        np.zeros(len(trace)),
+    )

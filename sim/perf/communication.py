@@ -1,4 +1,6 @@
-"""Rigid jobs that communicate: the more servers a gang spans, the longer an iteration takes, each job by as much as it says itself."""
+"""Rigid jobs that communicate: the more servers a gang spans, the longer an iteration takes, each
+job by as much as it says itself.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +27,40 @@ class Spread(Copies):
 
     Notes
     -----
-    The recorded duration is taken for one on the fewest servers that can hold the gang, k0: as many of the largest nodes of the cluster as it needs. On one
-    server per GPU an iteration takes ``spread_slowdown`` times as long, a column of the trace, else the parameter `slowdown`. In between it grows linearly
-    with the servers: on k of them, with g GPUs, by 1 + (slowdown - 1) (k - k0) / (g - k0). This is the simplified communication model of our reading of
-    A-SRPT [1]_. All else is as in `sim.perf.rigid.Rigid`: complete gangs at the speed of their slowest GPU type, a forked job
-    does the sum of its gangs, less the price of copies (`sim.perf.copies`).
+    The recorded duration is taken for one on the fewest servers that can hold the gang, k0: as many
+    of the largest nodes of the cluster as it needs. On one server per GPU an iteration takes
+    ``spread_slowdown`` times as long, a column of the trace, else the parameter `slowdown`. In
+    between it grows linearly with the servers: on k of them, with g GPUs, by 1 + (slowdown - 1) (k
+    - k0) / (g - k0). This is the simplified communication model of our reading of A-SRPT [1]_. All
+    else is as in `sim.perf.rigid.Rigid`: complete gangs at the speed of their slowest GPU type, a
+    forked job does the sum of its gangs, less the price of copies (`sim.perf.copies`).
 
     References
     ----------
-    .. [1] Luo, Liu, Lee, Shroff, "Prediction-Assisted Online Distributed Deep Learning Workload Scheduling in GPU Clusters", INFOCOM 2025, arXiv 2501.05563.
+    .. [1] Luo, Liu, Lee, Shroff, "Prediction-Assisted Online Distributed Deep Learning Workload
+    Scheduling in GPU Clusters", INFOCOM 2025, arXiv 2501.05563.
     """
 
     scales: ClassVar[bool] = False
     staffed: ClassVar[bool] = False
 
-    reference: str = param("", help="GPU type that durations without a type of their own were measured on; empty = the first type of the cluster.")
+    reference: str = param(
+        "",
+        title="Reference GPU type",
+        help=(
+            "GPU type that durations without a type of their own were measured on; empty = the"
+            " first type of the cluster."
+        ),
+    )
     slowdown: float = param(
-        1.5, low=1, high=1000, help="Time of an iteration on one server per GPU over that on the fewest servers, for jobs that do not state spread_slowdown."
+        1.5,
+        title="Slowdown when spread",
+        low=1,
+        high=1000,
+        help=(
+            "Time of an iteration on one server per GPU over that on the fewest servers, for jobs"
+            " that do not state spread_slowdown."
+        ),
     )
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
@@ -50,7 +69,12 @@ class Spread(Copies):
         silent = (gpus > 1) & np.isnan(trace.numbers("spread_slowdown"))
         if not silent.any():
             return ()
-        return (f"{counted(silent, gpus > 0)} do not state their spread_slowdown; assumed: {self.slowdown:g} on one server per GPU.",)
+        return (
+            (
+                f"{counted(silent, gpus > 0)} do not state their spread_slowdown; assumed:"
+                f" {self.slowdown:g} on one server per GPU."
+            ),
+        )
 
     def bind(self, trace: Trace, cluster: Cluster) -> SpreadModel:
         """Bind to jobs and machines.
@@ -61,7 +85,13 @@ class Spread(Copies):
             If the reference type is not one of the cluster's.
         """
         rigid = RigidModel(trace, Machines("spread", Spans(self.reference), trace, cluster), self)
-        return SpreadModel(rigid, trace.numbers("num_gpus"), trace.numbers("spread_slowdown", self.slowdown), cluster, self)
+        return SpreadModel(
+            rigid,
+            trace.numbers("num_gpus"),
+            trace.numbers("spread_slowdown", self.slowdown),
+            cluster,
+            self,
+        )
 
 
 class SpreadModel:
@@ -79,7 +109,9 @@ class SpreadModel:
         What copies cost.
     """
 
-    def __init__(self, rigid: RigidModel, gpus: Floats, slowdown: Floats, cluster: Cluster, price: Copies) -> None:
+    def __init__(
+        self, rigid: RigidModel, gpus: Floats, slowdown: Floats, cluster: Cluster, price: Copies
+    ) -> None:
         self._rigid, self._price = rigid, price
         held = np.cumsum(sorted([node.gpus for node in cluster.known], reverse=True))
         self._fewest: Floats = np.searchsorted(held, gpus).astype(np.float64) + 1
@@ -110,7 +142,11 @@ class SpreadModel:
         gangs = grant.gangs
         if len(gangs) == 1 and len(gangs[0].workers.nodes) == 1:
             return self._rigid.rate(job, grant, done, now_s)
-        speeds = [self._rigid.rate(job, Grant((gang,)), done, now_s).work_per_s / self._slowdown(job, len(gang.workers.nodes)) for gang in gangs]
+        speeds = [
+            self._rigid.rate(job, Grant((gang,)), done, now_s).work_per_s
+            / self._slowdown(job, len(gang.workers.nodes))
+            for gang in gangs
+        ]
         return Rate(sum(speeds) * self._price.worth(len(gangs)))
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
@@ -127,4 +163,6 @@ class SpreadModel:
 
     def _slowdown(self, job: JobId, servers: int) -> float:
         fewest = float(self._fewest[job])
-        return 1 + float(self._per_server[job]) * (min(max(servers, fewest), float(self._most[job])) - fewest)
+        return 1 + float(self._per_server[job]) * (
+            min(max(servers, fewest), float(self._most[job])) - fewest
+        )

@@ -1,4 +1,6 @@
-"""What the copies of a forked job cost: time for joining them once a round, and steps that are worth less for being made apart."""
+"""What the copies of a forked job cost: time for joining them once a round, and steps that are
+worth less for being made apart.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from sim.params import param
 
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 FREE: Final = {"efficiency": 1.0, "consolidate_s": 0.0}
-"""Copies that cost nothing, as under all models but the profiled one before format 2 of scenarios."""
+"""Copies that cost nothing, as under all models but the profiled one before format 2 of scenarios.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,23 +23,49 @@ class Copies:
 
     Notes
     -----
-    A job forked into k copies, each a gang of its own, does the sum of their rates x ``efficiency`` ^ (k - 1) x (1 - ``consolidate_s`` / ``round_s``). The form
-    is that of our reading of HadarE (Sultana et al., arXiv 2503.10918: weights of the copies are averaged once a round); its abstract states neither figure.
-    The defaults are our assumptions, without a source: copies that exchange weights once in 6 minutes take separate steps for hundreds of iterations, so 8 of
-    them do the work of 5.5, and 19 are worth the most.
+    A job forked into k copies, each a gang of its own, does the sum of their rates x ``efficiency``
+    ^ (k - 1) x (1 - ``consolidate_s`` / ``round_s``). The form is that of our reading of HadarE
+    (Sultana et al., arXiv 2503.10918: weights of the copies are averaged once a round); its
+    abstract states neither figure. The defaults are our assumptions, without a source: copies that
+    exchange weights once in 6 minutes take separate steps for hundreds of iterations, so 8 of them
+    do the work of 5.5, and 19 are worth the most.
     """
 
     efficiency: float = param(
-        0.95, low=0.01, high=1, help="What a step of a forked job is worth, for every copy beyond the first; 1 = as much as without copies."
+        0.95,
+        title="Efficiency of further copies",
+        low=0.01,
+        high=1,
+        help=(
+            "What a step of a job is worth for every copy beyond the first; 1 = as much "
+            "as without copies."
+        ),
     )
-    consolidate_s: float = param(5.0, unit="s", low=0, high=3600, help="Joining the copies of a forked job, once a round.")
-    round_s: float = param(360.0, unit="s", low=1, high=86_400, help="Length of a round, for joining copies.")
+    consolidate_s: float = param(
+        5.0,
+        title="Time to join copies",
+        unit="s",
+        low=0,
+        high=3600,
+        help="Time to join the copies of a job, once a round.",
+    )
+    round_s: float = param(
+        360.0,
+        title="Length of a round",
+        unit="s",
+        low=1,
+        high=86_400,
+        help="Length of a round, after which copies are joined.",
+    )
 
     def __post_init__(self) -> None:
         """Refuse a round that joining fills."""
         if self.consolidate_s >= self.round_s:
             owner = _CAPITAL.sub("_", type(self).__name__).lower()
-            raise ParameterError(f"{owner}: consolidate_s = {self.consolidate_s:g} s leaves nothing of round_s = {self.round_s:g} s. Lower one of the two.")
+            raise ParameterError(
+                f"{owner}: consolidate_s = {self.consolidate_s:g} s leaves nothing of round_s ="
+                f" {self.round_s:g} s. Lower one of the two."
+            )
 
     def worth(self, copies: int) -> float:
         """Return the share of the sum of their rates that so many copies of a job do."""
@@ -49,6 +78,7 @@ class Copies:
         if self.efficiency == 1 and not self.consolidate_s:
             return "copies of a job add up in full and cost nothing to join"
         return (
-            f"joining the copies of a job takes {self.consolidate_s:g} s every {self.round_s:g} s, and a step is worth "
-            f"{self.efficiency:g} times as much for every copy beyond the first"
+            f"joining the copies of a job takes {self.consolidate_s:g} s every {self.round_s:g} s,"
+            f" and a step is worth {self.efficiency:g} times as much for every copy beyond the"
+            " first"
         )

@@ -1,4 +1,6 @@
-"""From jobs to rows of a table of measured throughputs: which combinations a trace holds, and what stands in for those that were not measured."""
+"""From jobs to rows of a table of measured throughputs: which combinations a trace holds, and what
+stands in for those that were not measured.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,11 @@ class Combination(NamedTuple):
     def __str__(self) -> str:
         """Write it as a user reads it."""
         batch = "" if math.isnan(self.batch) else f", batch size {self.batch:g}"
-        return f"{self.model or 'no model'}{batch}, {self.gpus} GPU{'s' if self.gpus > 1 else ''}"
+        model = self.model or "model not given"
+        return f"{model}{batch}, {self.gpus} GPU{'s' if self.gpus > 1 else ''}"
 
 
-class Found(NamedTuple):
+class LookupResult(NamedTuple):
     """A throughput, and what about it was assumed: keys of `KINDS`."""
 
     measured: Measured
@@ -67,11 +70,18 @@ class Combinations:
         names = [split_name(str(name)) for name in models.categories]
         batch = trace.numbers("batch_size")
         # A name such as "LM (batch size 5)" says the batch size where the column does not.
-        batch = np.where(np.isnan(batch), np.array([named for _, named in names])[models.codes], batch)
+        batch = np.where(
+            np.isnan(batch), np.array([named for _, named in names])[models.codes], batch
+        )
         gpus = trace.numbers("num_gpus")
-        rows = np.stack([models.codes.astype(np.float64), np.where(np.isnan(batch), -1.0, batch), gpus], axis=1)
+        rows = np.stack(
+            [models.codes.astype(np.float64), np.where(np.isnan(batch), -1.0, batch), gpus], axis=1
+        )
         distinct, group = np.unique(rows[gpus > 0], axis=0, return_inverse=True)
-        self.each = tuple(Combination(names[int(code)][0], size if size >= 0 else math.nan, int(count)) for code, size, count in distinct.tolist())
+        self.each = tuple(
+            Combination(names[int(code)][0], size if size >= 0 else math.nan, int(count))
+            for code, size, count in distinct.tolist()
+        )
         self.group: Ints = np.full(len(trace), len(self.each), np.int64)
         self.group[gpus > 0] = group.reshape(-1)
         self.group.flags.writeable = False
@@ -83,16 +93,17 @@ class Combinations:
 
 @dataclass(frozen=True)
 class Finder:
-    """Throughputs of a table, with stand-ins for what it lacks.
+    """Throughputs of a table, with stand-ins for missing ones.
 
     Parameters
     ----------
     table : ProfileTable
         The measurements.
     stand_in : str
-        "" = nothing stands in. Else, in this order: a model that the table lacks is taken for the model named here (`RELATIVE` names none); a batch size for
-        the nearest measured of the model, none for the middle one; a GPU type for another, by their relative speeds; a number of GPUs for the largest
-        measured below it (or the smallest), at the same speed per GPU.
+        "" = nothing stands in. Else, in this order: a model that the table lacks is taken for the
+        model named here (`RELATIVE` names none); a batch size for the nearest measured of the
+        model, none for the middle one; a GPU type for another, by their relative speeds; a number
+        of GPUs for the largest measured below it (or the smallest), at the same speed per GPU.
     reference : str
         GPU type that others are compared with first.
     speeds : mapping
@@ -109,21 +120,26 @@ class Finder:
         model = plain(split_name(self.stand_in)[0])
         if self.stand_in not in {"", RELATIVE} and not self.table.batches(model):
             known = ", ".join(self.table.models.values())
-            raise ParameterError(f"profiled: the table has no model '{self.stand_in}' to stand in. It has: {known}; or write {RELATIVE}.")
+            raise ParameterError(
+                f"profiled: the table has no model '{self.stand_in}' to stand in. It has: {known};"
+                f" or write {RELATIVE}."
+            )
 
-    def find(self, wanted: Combination, gpu_type: str) -> Found:
+    def find(self, wanted: Combination, gpu_type: str) -> LookupResult:
         """Return iterations per second of a combination on a type; NaN where nothing stands in."""
         row = self.table.find(plain(wanted.model), wanted.batch, wanted.gpus, gpu_type)
         if row is not None or not self.stand_in:
-            return Found(row or NOT_KNOWN)
+            return LookupResult(row or NOT_KNOWN)
         model, batch, assumed = self._job(wanted)
         if not model:
-            return Found(NOT_KNOWN)
+            return LookupResult(NOT_KNOWN)
         kind, speed, by_type = self._type(model, batch, gpu_type)
         size, share, by_size = self._size(model, batch, wanted.gpus, kind)
         row = self.table.rows.get(Key(model, batch, size, kind), NOT_KNOWN)
         factor = speed * share
-        return Found(Measured(row.together * factor, row.spread * factor), assumed + by_type + by_size)
+        return LookupResult(
+            Measured(row.together * factor, row.spread * factor), assumed + by_type + by_size
+        )
 
     def gap(self, wanted: Combination, gpu_type: str) -> str:
         """Return what the table lacks of a combination: a key of `KINDS`, "" if nothing."""
@@ -151,7 +167,11 @@ class Finder:
         if batch in known:
             return model, batch, assumed
         named_ones = [size for size in known if size != ANY_BATCH]
-        nearest = named_ones[len(named_ones) // 2] if math.isnan(batch) else min(named_ones, key=lambda size: abs(math.log(size / max(batch, 1.0))))
+        nearest = (
+            named_ones[len(named_ones) // 2]
+            if math.isnan(batch)
+            else min(named_ones, key=lambda size: abs(math.log(size / max(batch, 1.0))))
+        )
         return model, nearest, (*assumed, "batch") if "model" not in assumed else assumed
 
     def _type(self, model: str, batch: float, gpu_type: str) -> tuple[str, float, tuple[str, ...]]:
@@ -161,7 +181,9 @@ class Finder:
         kind = next(kind for kind in ordered if self.table.sizes(model, batch, kind))
         return kind, self.speeds.get(gpu_type, 1.0) / self.speeds.get(kind, 1.0), ("gpu_type",)
 
-    def _size(self, model: str, batch: float, gpus: int, kind: str) -> tuple[int, float, tuple[str, ...]]:
+    def _size(
+        self, model: str, batch: float, gpus: int, kind: str
+    ) -> tuple[int, float, tuple[str, ...]]:
         sizes = self.table.sizes(model, batch, kind)
         if gpus in sizes:
             return gpus, 1.0, ()
@@ -170,16 +192,23 @@ class Finder:
 
 
 def speeds_of(cluster: Cluster) -> dict[str, float]:
-    """Return the relative speeds of the known GPU types, replaced and extended by those of a cluster."""
-    return {name: kind.speed for name, kind in KNOWN_TYPES.items()} | {kind.name: kind.speed for kind in cluster.types}
+    """Return the relative speeds of the known GPU types, replaced and extended by those of a
+    cluster.
+    """
+    return {name: kind.speed for name, kind in KNOWN_TYPES.items()} | {
+        kind.name: kind.speed for kind in cluster.types
+    }
 
 
 def allowed(trace: Trace, types: Sequence[str]) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """Tell which GPU types each job admits by its column ``gpu_types_allowed``, of shape (jobs, types)."""
+    """Return which GPU types each job admits by its column ``gpu_types_allowed``, of shape (jobs,
+    types).
+    """
     texts = trace.texts("gpu_types_allowed")
-    admits = np.array([[not text or kind in str(text).split("|") for kind in types] for text in texts.categories], bool).reshape(
-        len(texts.categories), len(types)
-    )
+    admits = np.array(
+        [[not text or kind in str(text).split("|") for kind in types] for text in texts.categories],
+        bool,
+    ).reshape(len(texts.categories), len(types))
     return np.asarray(admits[texts.codes], bool)
 
 
@@ -190,7 +219,8 @@ def used_types(cluster: Cluster) -> tuple[str, ...]:
 
 
 def missing(trace: Trace, cluster: Cluster, table: ProfileTable) -> pd.DataFrame:
-    """List the combinations of a trace that a table lacks on the types of a cluster, and those that do not run there.
+    """List the combinations of a trace that a table lacks on the types of a cluster, and those that
+    do not run there.
 
     Parameters
     ----------
@@ -204,8 +234,9 @@ def missing(trace: Trace, cluster: Cluster, table: ProfileTable) -> pd.DataFrame
     Returns
     -------
     DataFrame
-        One row per combination and type, with the columns of `GAP_COLUMNS`: the number of such jobs, the id of the first, and `why`, a sentence without its
-        stop: what the table lacks, or that the throughput is 0. Most jobs first.
+        One row per combination and type, with the columns of `GAP_COLUMNS`: the number of such
+        jobs, the id of the first, and `why`, a sentence without its stop: what the table lacks, or
+        that the throughput is 0. Most jobs first.
     """
     combinations, types = Combinations(trace), used_types(cluster)
     finder = Finder(table, "", "", {})
@@ -218,20 +249,43 @@ def missing(trace: Trace, cluster: Cluster, table: ProfileTable) -> pd.DataFrame
             rows = np.flatnonzero(of_this & admits[:, at])
             why = _why(finder, wanted, kind)
             if why and len(rows):
-                lines.append((wanted.model, wanted.batch, wanted.gpus, kind, len(rows), str(ids.iloc[rows[0]]), why))
+                lines.append(
+                    (
+                        wanted.model,
+                        wanted.batch,
+                        wanted.gpus,
+                        kind,
+                        len(rows),
+                        str(ids.iloc[rows[0]]),
+                        why,
+                    )
+                )
     frame = pd.DataFrame(lines, columns=list(GAP_COLUMNS))
-    return frame.sort_values(["jobs", "model", "batch_size", "num_gpus"], ascending=[False, True, True, True], kind="stable", ignore_index=True)
+    return frame.sort_values(
+        ["jobs", "model", "batch_size", "num_gpus"],
+        ascending=[False, True, True, True],
+        kind="stable",
+        ignore_index=True,
+    )
 
 
 def _why(finder: Finder, wanted: Combination, kind: str) -> str:
     gap = finder.gap(wanted, kind)
     if gap:
-        return f"the table lacks this {KINDS[gap]}" if gap != "model" or wanted.model else "the job names no model"
+        return (
+            f"the table lacks this {KINDS[gap]}"
+            if gap != "model" or wanted.model
+            else "the job names no model"
+        )
     return "" if finder.find(wanted, kind).measured.together else RUNS_NOT
 
 
-def rates_of(finder: Finder, wanted: Sequence[Combination], types: Sequence[str]) -> tuple[Floats, Floats]:
-    """Return iterations per second on one server and spread over several, both of shape (combinations, types); NaN = not known."""
+def rates_of(
+    finder: Finder, wanted: Sequence[Combination], types: Sequence[str]
+) -> tuple[Floats, Floats]:
+    """Return iterations per second on one server and spread over several, both of shape
+    (combinations, types); NaN = not known.
+    """
     found = [[finder.find(one, kind).measured for kind in types] for one in wanted]
     values = np.array(found, np.float64).reshape(len(wanted), len(types), 2)
     return values[:, :, 0], values[:, :, 1]

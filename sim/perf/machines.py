@@ -1,4 +1,6 @@
-"""What a cluster and its GPU types make of a gang: the speed of its slowest type, less what its span costs."""
+"""What a cluster and its GPU types make of a gang: the speed of its slowest type, less what its
+span costs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ ON_CPUS: Final = Rate(1.0)
 
 
 class Spans(NamedTuple):
-    """Where durations were measured, and what a gang pays for its span: parameters that several performance models have."""
+    """Where durations were measured, and what a gang pays for its span: parameters that several
+    performance models have.
+    """
 
     reference: str = ""
     span_node: float = 1.0
@@ -42,8 +46,8 @@ class Machines:
     Attributes
     ----------
     measured : array of shape (jobs,)
-        Speed of the type that each job was measured on: column ``gpu_type`` where the type is one of the cluster's or of the table of known types, else
-        the reference type.
+        Speed of the type that each job was measured on: column ``gpu_type`` where the type is one
+        of the cluster's or of the table of known types, else the reference type.
     fastest : float
         Speed of the fastest type of the cluster.
     largest : int
@@ -57,12 +61,17 @@ class Machines:
 
     def __init__(self, name: str, spans: Spans, trace: Trace, cluster: Cluster) -> None:
         if spans.reference and spans.reference not in cluster.type_index:
-            raise ParameterError(f"{name}: the cluster has no GPU type '{spans.reference}'. It has: {', '.join(cluster.type_index)}.")
+            raise ParameterError(
+                f"{name}: the cluster has no GPU type '{spans.reference}'. It has:"
+                f" {', '.join(cluster.type_index)}."
+            )
         speeds = {kind.name: kind.speed for kind in cluster.types}
         self.reference = speeds.get(spans.reference or next(iter(speeds), ""), 1.0)
         types = trace.texts("gpu_type")
-        known = {kind: told.speed for kind, told in KNOWN_TYPES.items()} | speeds
-        self.measured: Floats = np.array([known.get(str(kind), self.reference) for kind in types.categories])[types.codes]
+        known = {kind: data.speed for kind, data in KNOWN_TYPES.items()} | speeds
+        self.measured: Floats = np.array(
+            [known.get(str(kind), self.reference) for kind in types.categories]
+        )[types.codes]
         self.measured.flags.writeable = False
         held: dict[str, int] = {}
         for node in cluster.known:
@@ -77,20 +86,30 @@ class Machines:
         self._across_racks = max(spans.span_rack, spans.span_node)
 
     def gang_speed(self, job: JobId, gang: Gang) -> float:
-        """Return the speed of the slowest type of a gang, divided by what its span costs; on the overflow node, that of where it was recorded."""
+        """Return the speed of the slowest type of a gang, divided by what its span costs; on the
+        overflow node, that of where it was recorded.
+        """
         nodes = gang.workers.nodes
         if nodes[0] == self.overflow:
             return float(self.measured[job])
         if len(nodes) == 1:
             return self.node_speed[nodes[0]]
         slowest = min([self.node_speed[node] for node in nodes])
-        return slowest / (self._across_nodes if len({self._racks[node] for node in nodes}) == 1 else self._across_racks)
+        return slowest / (
+            self._across_nodes
+            if len({self._racks[node] for node in nodes}) == 1
+            else self._across_racks
+        )
 
     def shapes(self, shapes: Sequence[Shape]) -> tuple[Floats, Floats]:
-        """Return GPUs and speed of grants that are not placed yet, both of shape (shapes,); several nodes are taken to share a rack."""
+        """Return GPUs and speed of grants that are not placed yet, both of shape (shapes,); several
+        nodes are taken to share a rack.
+        """
         if not len(self._type_speeds):
             return np.zeros(len(shapes)), np.ones(len(shapes))
-        counts = np.array([shape.gpus for shape in shapes], np.float64).reshape(len(shapes), len(self._type_speeds))
+        counts = np.array([shape.gpus for shape in shapes], np.float64).reshape(
+            len(shapes), len(self._type_speeds)
+        )
         speeds = np.where(counts > 0, self._type_speeds, np.inf).min(axis=1)
         several = np.array([shape.nodes for shape in shapes]) > 1
         speeds = np.where(several, speeds / self._across_nodes, speeds)
@@ -101,4 +120,8 @@ class Machines:
 def healthy(grant: Grant) -> Telemetry:
     """Return what is asked for as what is used, every worker healthy."""
     workers = grant.gangs[0].workers
-    return Telemetry({"worker": workers.cpus}, {"worker": workers.mem_gb}, {"worker": (1.0,) * sum(workers.count)})
+    return Telemetry(
+        {"worker": workers.cpus},
+        {"worker": workers.mem_gb},
+        {"worker": (1.0,) * sum(workers.count)},
+    )

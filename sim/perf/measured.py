@@ -1,4 +1,6 @@
-"""Measured throughputs of training jobs: by model, batch size, gang size and GPU type, on one server and spread over several."""
+"""Measured throughputs of training jobs: by model, batch size, gang size and GPU type, on one
+server and spread over several.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,17 @@ from sim.errors import ParameterError
 from sim.perf.profiles import number, plain
 
 BUILT_IN: Final = ("simulation", "physical")
-"""Names of the tables that come with the project, both of Gavel (Narayanan et al., OSDI 2020): of its simulator, and of its own cluster."""
-COLUMNS: Final = ("gpu_type", "model", "batch_size", "scale_factor", "placement", "iterations_per_second")
+"""Names of the tables that come with the project, both of Gavel (Narayanan et al., OSDI 2020): of
+its simulator, and of its own cluster.
+"""
+COLUMNS: Final = (
+    "gpu_type",
+    "model",
+    "batch_size",
+    "scale_factor",
+    "placement",
+    "iterations_per_second",
+)
 """Columns of a file with a profile; `batch_size` and `placement` may be missing."""
 TOGETHER: Final = ("", "single", "consolidated")
 SPREAD: Final = ("unconsolidated", "spread")
@@ -34,14 +45,18 @@ _NAMED: Final = re.compile(r"\s*(.*?)\s*\(\s*batch\s*size\s*(\d+)\s*\)\s*", re.I
 
 
 class Measured(NamedTuple):
-    """Iterations per second, summed over the workers of a gang; 0 = the job does not fit there, NaN = not measured."""
+    """Iterations per second, summed over the workers of a gang; 0 = the job does not fit there, NaN
+    = not measured.
+    """
 
     together: float
     spread: float = math.nan
 
 
 class Key(NamedTuple):
-    """What a throughput depends on; the model in its `plain` form, the batch size that of one GPU, the type in lower case."""
+    """What a throughput depends on; the model in its `plain` form, the batch size that of one GPU,
+    the type in lower case.
+    """
 
     model: str
     batch: float
@@ -76,7 +91,9 @@ class ProfileTable:
         return tuple(dict.fromkeys(key.gpu_type for key in self.rows))
 
     def batches(self, model: str) -> tuple[float, ...]:
-        """Return the batch sizes measured of a model given by its plain name, ascending; `ANY_BATCH` where none is named."""
+        """Return the batch sizes measured of a model given by its plain name, ascending;
+        `ANY_BATCH` where none is named.
+        """
         return self._batches.get(model, ())
 
     def sizes(self, model: str, batch: float, gpu_type: str) -> tuple[int, ...]:
@@ -84,9 +101,13 @@ class ProfileTable:
         return self._sizes.get((model, batch, gpu_type), ())
 
     def find(self, model: str, batch: float, gpus: int, gpu_type: str) -> Measured | None:
-        """Return the row of a combination, None if it was not measured; a model measured without naming a batch size has one row for all of them."""
+        """Return the row of a combination, None if it was not measured; a model measured without
+        naming a batch size has one row for all of them.
+        """
         known = self.batches(model)
-        return self.rows.get(Key(model, ANY_BATCH if known == (ANY_BATCH,) else batch, gpus, gpu_type))
+        return self.rows.get(
+            Key(model, ANY_BATCH if known == (ANY_BATCH,) else batch, gpus, gpu_type)
+        )
 
     @cached_property
     def _batches(self) -> dict[str, tuple[float, ...]]:
@@ -103,20 +124,32 @@ class ProfileTable:
         return {place: tuple(sorted(sizes)) for place, sizes in found.items()}
 
     def cleaned(self) -> ProfileTable:
-        """Return the table with three kinds of oddities raised or cut away; zeros and gaps stay as they are.
+        """Return the table with three kinds of oddities raised or cut away; zeros and gaps stay as
+        they are.
 
         Notes
         -----
-        In this order: a type is no slower than a type that is slower by the list of known GPU types (K80 <= T4 <= P100 <= V100 <= A100 <= H100; other types
-        are left alone) with the same job; a larger gang is no slower than a smaller one; a spread gang is no faster than one on a single server.
+        In this order: a type is no slower than a type that is slower by the list of known GPU types
+        (K80 <= T4 <= P100 <= V100 <= A100 <= H100; other types are left alone) with the same job; a
+        larger gang is no slower than a smaller one; a spread gang is no faster than one on a single
+        server.
         """
         together = {key: row.together for key, row in self.rows.items()}
-        ranked = sorted((kind for kind in self.types if kind in KNOWN_TYPES), key=lambda kind: KNOWN_TYPES[kind].speed)
+        ranked = sorted(
+            (kind for kind in self.types if kind in KNOWN_TYPES),
+            key=lambda kind: KNOWN_TYPES[kind].speed,
+        )
         for key in dict.fromkeys(key._replace(gpu_type="") for key in self.rows):
             _raise(together, [key._replace(gpu_type=kind) for kind in ranked])
         for (model, batch, kind), sizes in self._sizes.items():
             _raise(together, [Key(model, batch, size, kind) for size in sizes])
-        rows = {key: Measured(together[key], min(row.spread, together[key]) if row.spread == row.spread else row.spread) for key, row in self.rows.items()}
+        rows = {
+            key: Measured(
+                together[key],
+                min(row.spread, together[key]) if row.spread == row.spread else row.spread,
+            )
+            for key, row in self.rows.items()
+        }
         return ProfileTable(f"{self.name}, cleaned", rows, self.models, self.notes)
 
     def to_frame(self) -> pd.DataFrame:
@@ -139,7 +172,9 @@ def _raise(values: dict[Key, float], keys: Iterable[Key]) -> None:
 
 
 def split_name(text: str) -> tuple[str, float]:
-    """Return model and batch size of one GPU of a name such as "ResNet-18 (batch size 64)"; NaN where it names no batch size."""
+    """Return model and batch size of one GPU of a name such as "ResNet-18 (batch size 64)"; NaN
+    where it names no batch size.
+    """
     found = _NAMED.fullmatch(text)
     return (found[1], float(found[2])) if found else (text.strip(), math.nan)
 
@@ -154,9 +189,15 @@ def built_in(name: str) -> ProfileTable:
         If there is no table of this name.
     """
     if name not in BUILT_IN:
-        raise ParameterError(f"profiled: there is no table '{name}'. Choose one of {', '.join(BUILT_IN)}, or a profile that was uploaded.")
+        raise ParameterError(
+            f"profiled: there is no table '{name}'. Choose one of {', '.join(BUILT_IN)}, or a"
+            " profile that was uploaded."
+        )
     with _DATA.open(encoding="utf-8", newline="") as file:
-        lines = [line | {"iterations_per_second": line[name] or line["simulation"]} for line in csv.DictReader(file)]
+        lines = [
+            line | {"iterations_per_second": line[name] or line["simulation"]}
+            for line in csv.DictReader(file)
+        ]
     return _table(name, enumerate(lines, 1))
 
 
@@ -166,8 +207,10 @@ def read_profile(data: bytes, name: str) -> ProfileTable:
     Parameters
     ----------
     data : bytes
-        The file. `iterations_per_second` is summed over the workers of a gang, `batch_size` is that of one GPU; empty = any. `placement` is "single" or
-        "consolidated" for one server, "unconsolidated" for several. Where a column `source` names several tables, the first is read. Others are ignored.
+        The file. `iterations_per_second` is summed over the workers of a gang, `batch_size` is that
+        of one GPU; empty = any. `placement` is "single" or "consolidated" for one server,
+        "unconsolidated" for several. Where a column `source` names several tables, the first is
+        read. Others are ignored.
     name : str
         What the user calls it.
 
@@ -179,44 +222,72 @@ def read_profile(data: bytes, name: str) -> ProfileTable:
     Raises
     ------
     ParameterError
-        One sentence: a column is missing, there is no row, a value is no number or out of its bounds, or a combination is there twice.
+        One sentence: a column is missing, there is no row, a value is no number or out of its
+        bounds, or a combination is there twice.
     """
     if len(data) > MOST_BYTES:
-        raise ParameterError(f"{name}: {len(data) / 1e6:,.0f} MB are more than the limit of {MOST_BYTES / 1e6:,.0f} MB for a profile. Cut rows out.")
+        raise ParameterError(
+            f"{name}: {len(data) / 1e6:,.0f} MB are more than the limit of {MOST_BYTES / 1e6:,.0f}"
+            " MB for a profile. Cut rows out."
+        )
     try:
         # Spreadsheets that save "Unicode text" mean UTF-16.
-        text = data.decode("utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig")
+        text = data.decode(
+            "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+        )
     except UnicodeDecodeError as error:
-        raise ParameterError(f"{name}: this is not text in UTF-8. Save the profile as CSV in UTF-8.") from error
+        raise ParameterError(
+            f"{name}: this is not text in UTF-8. Save the profile as CSV in UTF-8."
+        ) from error
     head = text.split("\n", 1)[0]
     delimiter = max(",;\t", key=head.count)
     try:
-        header, *rows = [cells for cells in csv.reader(io.StringIO(text), delimiter=delimiter) if any(cells)] or [[]]
+        header, *rows = [
+            cells for cells in csv.reader(io.StringIO(text), delimiter=delimiter) if any(cells)
+        ] or [[]]
     except csv.Error as error:
-        raise ParameterError(f"{name}: the table cannot be read ({error}). Save the profile as CSV.") from error
+        raise ParameterError(
+            f"{name}: the table cannot be read ({error}). Save the profile as CSV."
+        ) from error
     columns = [column.strip().lower() for column in header]
-    missing = [column for column in COLUMNS if column not in columns and column not in {"batch_size", "placement"}]
+    missing = [
+        column
+        for column in COLUMNS
+        if column not in columns and column not in {"batch_size", "placement"}
+    ]
     if missing:
         raise ParameterError(
-            f"{name}: column {missing[0]} is missing. Columns found: {', '.join(columns[:20]) or 'none'}. A profile needs {', '.join(COLUMNS)}."
+            f"{name}: column {missing[0]} is missing. Columns found:"
+            f" {', '.join(columns[:20]) or 'none'}. A profile needs {', '.join(COLUMNS)}."
         )
     if not rows:
         raise ParameterError(f"{name}: there is a header but no row below it. Choose another file.")
     if len(rows) > MOST_ROWS:
-        raise ParameterError(f"{name}: {len(rows):,} rows are more than the limit of {MOST_ROWS:,}. Cut rows out.")
+        raise ParameterError(
+            f"{name}: {len(rows):,} rows are more than the limit of {MOST_ROWS:,}. Cut rows out."
+        )
     lines = [dict(zip(columns, cells, strict=False)) for cells in rows]
     sources = tuple(dict.fromkeys(line.get("source", "") for line in lines))
-    numbered = [(row, line) for row, line in enumerate(lines, 1) if line.get("source", "") == sources[0]]
+    numbered = [
+        (row, line) for row, line in enumerate(lines, 1) if line.get("source", "") == sources[0]
+    ]
     return _table(name, numbered, _about(sources))
 
 
 def _about(sources: tuple[str, ...]) -> tuple[str, ...]:
     if len(sources) < 2:
         return ()
-    return (f"The file holds {len(sources)} tables (column source); the first is used: {sources[0] or 'without a name'}.",)
+    return (
+        (
+            f"The file holds {len(sources)} tables (column source); the first is used:"
+            f" {sources[0] or 'without a name'}."
+        ),
+    )
 
 
-def _table(name: str, lines: Iterable[tuple[int, Mapping[str, str]]], notes: tuple[str, ...] = ()) -> ProfileTable:
+def _table(
+    name: str, lines: Iterable[tuple[int, Mapping[str, str]]], notes: tuple[str, ...] = ()
+) -> ProfileTable:
     together: dict[Key, tuple[float, int]] = {}
     spread: dict[Key, tuple[float, int]] = {}
     models: dict[str, str] = {}
@@ -226,31 +297,60 @@ def _table(name: str, lines: Iterable[tuple[int, Mapping[str, str]]], notes: tup
         found = spread if apart else together
         if key in found:
             what = _said(models[key.model], key)
-            raise ParameterError(f"{name}: row {row} gives {what} again, after row {found[key][1]}. Keep one table of measurements, and one row for each.")
+            raise ParameterError(
+                f"{name}: row {row} gives {what} again, after row {found[key][1]}. Keep one table"
+                " of measurements, and one row for each."
+            )
         found[key] = value, row
     alone = next((key for key in spread if key not in together), None)
     if alone:
         what = _said(models[alone.model], alone)
-        raise ParameterError(f"{name}: row {spread[alone][1]} gives {what} spread over servers, but no row gives it on one server. Add that row.")
-    return ProfileTable(name, {key: Measured(value, spread[key][0] if key in spread else math.nan) for key, (value, _) in together.items()}, models, notes)
+        raise ParameterError(
+            f"{name}: row {spread[alone][1]} gives {what} spread over servers, but no row gives it"
+            " on one server. Add that row."
+        )
+    return ProfileTable(
+        name,
+        {
+            key: Measured(value, spread[key][0] if key in spread else math.nan)
+            for key, (value, _) in together.items()
+        },
+        models,
+        notes,
+    )
 
 
 def _said(model: str, key: Key) -> str:
-    return f"{model}{f' with batch size {key.batch:g}' if key.batch else ''} on {key.gpus} x {key.gpu_type}"
+    return (
+        f"{model}{f' with batch size {key.batch:g}' if key.batch else ''} on {key.gpus} x"
+        f" {key.gpu_type}"
+    )
 
 
 def _parsed(line: Mapping[str, str], where: str) -> tuple[Key, bool, float]:
-    model, kind = str(line.get("model") or "").strip(), str(line.get("gpu_type") or "").lower().replace(" ", "")
+    model, kind = (
+        str(line.get("model") or "").strip(),
+        str(line.get("gpu_type") or "").lower().replace(" ", ""),
+    )
     for column, value in (("model", plain(model)), ("gpu_type", kind)):
         if not value:
             raise ParameterError(f"{where} has no {column}. Fill it in or remove the row.")
     placement = str(line.get("placement") or "").strip().lower()
     if placement not in TOGETHER + SPREAD:
-        raise ParameterError(f"{where} has the placement '{placement:.40}'. Write single, consolidated or unconsolidated.")
-    batch = _number(line, "batch_size", where, 1) if str(line.get("batch_size") or "").strip() else ANY_BATCH
+        raise ParameterError(
+            f"{where} has the placement '{placement:.40}'. Write single, consolidated or"
+            " unconsolidated."
+        )
+    batch = (
+        _number(line, "batch_size", where, 1)
+        if str(line.get("batch_size") or "").strip()
+        else ANY_BATCH
+    )
     gpus = _number(line, "scale_factor", where, 1)
     if gpus != int(gpus):
-        raise ParameterError(f"{where} has the scale_factor {gpus:g}, but it must be a whole number of GPUs.")
+        raise ParameterError(
+            f"{where} has the scale_factor {gpus:g}, but it must be a whole number of GPUs."
+        )
     rate = _number(line, "iterations_per_second", where, 0)
     return Key(plain(model), batch, int(gpus), kind), placement in SPREAD, rate
 
@@ -259,5 +359,8 @@ def _number(line: Mapping[str, str], column: str, where: str, least: float) -> f
     text = str(line.get(column) or "").strip()
     value = number(text)
     if not value >= least:
-        raise ParameterError(f"{where} has the {column} '{text:.40}', but it must be a finite number of {least:g} or more. Correct it or remove the row.")
+        raise ParameterError(
+            f"{where} has the {column} '{text:.40}', but it must be a finite number of {least:g} or"
+            " more. Correct it or remove the row."
+        )
     return value

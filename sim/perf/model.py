@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class Rate(NamedTuple):
     """Work per second, and until when that holds.
 
-    The simulator asks again when the work done reaches ``until_work`` or the clock ``until_s``; with ``then = "oom"`` a "worker" or "server", its ``role``,
-    runs out of memory there and the job is evicted.
+    The simulator asks again when the work done reaches ``until_work`` or the clock ``until_s``;
+    with ``then = "oom"`` a "worker" or "server", its ``role``, runs out of memory there and the job
+    is evicted.
     """
 
     work_per_s: float
@@ -30,9 +31,11 @@ class Rate(NamedTuple):
 
 
 class Roles(NamedTuple):
-    """What jobs with parameter servers are made of, as they ask for it; read-only arrays of shape (jobs,).
+    """What jobs with parameter servers are made of, as they ask for it; read-only arrays of shape
+    (jobs,).
 
-    Counts of replicas, and cores and GB of each. ``servers`` is 0 for jobs without; memory is 0 where it is not stated.
+    Counts of replicas, and cores and GB of each. ``servers`` is 0 for jobs without; memory is 0
+    where it is not stated.
     """
 
     workers: Floats
@@ -44,7 +47,9 @@ class Roles(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Cores and GB in use by all replicas of a role together, as a mean over time; NaN = not known."""
+    """Cores and GB in use by all replicas of a role together, as a mean over time; NaN = not
+    known.
+    """
 
     role: str
     cpus: float
@@ -54,8 +59,9 @@ class Usage(NamedTuple):
 class Limits(NamedTuple):
     """How far jobs may be resized; read-only arrays of shape (jobs,).
 
-    Sizes are in GPUs: a job runs on ``min_gpus`` or more, and gains nothing from more than ``max_gpus``. The total batch size may be anything from
-    ``min_batch`` to ``max_batch``; NaN where it plays no role.
+    Sizes are in GPUs: a job runs on ``min_gpus`` or more, and gains nothing from more than
+    ``max_gpus``. The total batch size may be anything from ``min_batch`` to ``max_batch``; NaN
+    where it plays no role.
     """
 
     min_gpus: Floats
@@ -76,7 +82,9 @@ class PerfModel(Protocol):
         ...
 
     def fastest(self) -> Floats:
-        """Return the work per second of every job at its best size and batch on the fastest type of the cluster, of shape (jobs,)."""
+        """Return the work per second of every job at its best size and batch on the fastest type of
+        the cluster, of shape (jobs,).
+        """
         ...
 
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
@@ -90,7 +98,9 @@ class PerfModel(Protocol):
         ...
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return work per second, of shape (jobs, shapes), for grants that are not placed yet; 0 where a job cannot run so."""
+        """Return work per second, of shape (jobs, shapes), for grants that are not placed yet; 0
+        where a job cannot run so.
+        """
         ...
 
     def telemetry(self, job: JobId, grant: Grant, done: float, now_s: float) -> Telemetry:
@@ -100,16 +110,22 @@ class PerfModel(Protocol):
 
 @runtime_checkable
 class Fitting(Protocol):
-    """A performance model under which some jobs do not fit on some GPU types, for example for lack of memory; an optional part of `PerfModel`."""
+    """A performance model under which some jobs do not fit on some GPU types, for example for lack
+    of memory; an optional part of `PerfModel`.
+    """
 
     def fits(self) -> NDArray[np.bool_]:
-        """Tell where each job can run at all, of shape (jobs, types) with the types in the order of the cluster; elsewhere it is never placed."""
+        """Return where each job can run at all, of shape (jobs, types) with the types in the order
+        of the cluster; elsewhere it is never placed.
+        """
         ...
 
 
 @runtime_checkable
 class Staffed(Protocol):
-    """A performance model under which jobs are made of workers and parameter servers; an optional part of `PerfModel`."""
+    """A performance model under which jobs are made of workers and parameter servers; an optional
+    part of `PerfModel`.
+    """
 
     def roles(self) -> Roles:
         """Return what each job asks for."""
@@ -118,19 +134,29 @@ class Staffed(Protocol):
 
 @runtime_checkable
 class Needing(Protocol):
-    """A performance model that knows which cores and memory jobs of workers and servers are going to use; an optional part of `PerfModel`."""
+    """A performance model that knows which cores and memory jobs of workers and servers are going
+    to use; an optional part of `PerfModel`.
+    """
 
     def resources(self) -> Floats:
-        """Return the columns of `sim.contract.Resources`, of shape (jobs, 4), for as many replicas as each job asks for, all healthy, to its end."""
+        """Return the columns of `sim.contract.Resources`, of shape (jobs, 4), for as many replicas
+        as each job asks for, all healthy, to its end.
+        """
         ...
 
 
 @runtime_checkable
 class Using(Protocol):
-    """A performance model that knows what jobs use of what they hold; an optional part of `PerfModel`."""
+    """A performance model that knows what jobs use of what they hold; an optional part of
+    `PerfModel`.
+    """
 
-    def usage(self, job: JobId, grant: Grant, done: tuple[float, float], now_s: float) -> tuple[Usage, ...]:
-        """Return what each role uses while the work done grows between these two, under one grant and rate; ``now_s`` is when that began."""
+    def usage(
+        self, job: JobId, grant: Grant, done: tuple[float, float], now_s: float
+    ) -> tuple[Usage, ...]:
+        """Return what each role uses while the work done grows between these two, under one grant
+        and rate; ``now_s`` is when that began.
+        """
         ...
 
 
@@ -147,7 +173,9 @@ class PerfSpec(Protocol):
         ...
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
-        """Return what is assumed of how many jobs, because the trace does not say it, as sentences for the user."""
+        """Return what is assumed of how many jobs, because the trace does not say it, as sentences
+        for the user.
+        """
         ...
 
     def bind(self, trace: Trace, cluster: Cluster) -> PerfModel:

@@ -1,4 +1,6 @@
-"""Beliefs that learn sizes and resources from the jobs that have finished so far: what they share, and the simplest, the median of each user."""
+"""Estimators that learn sizes and resources from the jobs that have finished so far: what they
+share, and the simplest, the median of each user.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,25 @@ from numpy.typing import NDArray
 from sim.contract import Floats, Ints, JobId
 from sim.overheads import Transitions
 from sim.params import param
-from sim.perf.belief import SizedBelief
+from sim.perf.estimators import SizeEstimator
 from sim.perf.model import PerfModel
 from sim.perf.resources import BoundResources, learnt
 from sim.trace import Trace
 
 
 class Predictor(Protocol):
-    """Predicts one quantity of jobs, as its natural logarithm, from those of finished ones: the ideal run time in seconds, cores or GB of a replica."""
+    """Predicts one quantity of jobs, as its natural logarithm, from those of finished ones: the
+    ideal run time in seconds, cores or GB of a replica.
+    """
 
     def learn(self, job: JobId, value: float) -> None:
         """Take in a finished job."""
         ...
 
     def can_tell(self, job: JobId) -> bool:
-        """Tell whether enough has finished for a prediction of this job; before that, what is predicted is a stand-in."""
+        """Return whether enough has finished for a prediction of this job; before that, what is
+        predicted is a stand-in.
+        """
         ...
 
     def predict(self, job: JobId) -> float:
@@ -36,8 +42,9 @@ class Predictor(Protocol):
         ...
 
 
-class LearnedBelief(SizedBelief):
-    """True speeds over sizes that are predicted when somebody asks; of true sizes only those of finished jobs are looked at.
+class LearnedEstimator(SizeEstimator):
+    """True speeds over sizes that are predicted when somebody asks; of true sizes only those of
+    finished jobs are looked at.
 
     Parameters
     ----------
@@ -48,15 +55,19 @@ class LearnedBelief(SizedBelief):
     jobs : int
         Number of jobs.
     predictor : Predictor
-        Who predicts.
+        The predictor.
 
     Notes
     -----
-    What is learnt is the ideal run time: the work of a finished job over its rate on its own on the best type, which is comparable across models. A prediction
-    stays, but for the doubling of every belief that is outlived. A stand-in is replaced when an allocator asks whether the size can be told, and it can now.
+    What is learnt is the ideal run time: the work of a finished job over its rate on its own on the
+    best type, which is comparable across models. A prediction stays, but for the doubling of every
+    estimator that is outlived. A stand-in is replaced when an allocator asks whether the size is
+    predictable, and it is by then.
     """
 
-    def __init__(self, model: PerfModel, transitions: Transitions, jobs: int, predictor: Predictor) -> None:
+    def __init__(
+        self, model: PerfModel, transitions: Transitions, jobs: int, predictor: Predictor
+    ) -> None:
         super().__init__(model, transitions, np.full(jobs, np.nan), np.zeros(jobs))
         self._predictor = predictor
         self._fastest: Floats = np.nan_to_num(model.fastest(), nan=1.0)
@@ -94,21 +105,41 @@ class LearnedBelief(SizedBelief):
 
 @dataclass(frozen=True)
 class PerUser:
-    """A job is believed as long, and to use as much, as the median of the jobs of its user that have finished; no jobs of this user yet: of all jobs.
+    """A job is estimated as long, and to use as much, as the median of the jobs of its user that
+    have finished; no jobs of this user yet: of all jobs.
 
     Notes
     -----
-    Ideal run times, see `LearnedBelief`. The size of a job can be told once ``least`` jobs of its user have finished; until then it is the median of all jobs
-    that have finished, or ``guess_s`` while there are none. Jobs without a user count as those of one.
+    Ideal run times, see `LearnedEstimator`. The size of a job is predictable once ``least`` jobs of
+    its user have finished; until then it is the median of all jobs that have finished, or
+    ``guess_s`` while there are none. Jobs without a user count as those of one.
     """
 
-    least: int = param(1, unit="jobs", low=1, high=1_000_000, help="So many jobs of a user must have finished before their median is taken.")
-    guess_s: float = param(3600.0, unit="s", low=1, high=1e7, help="Believed ideal run time before anything has finished.")
+    least: int = param(
+        1,
+        title="Finished jobs needed",
+        unit="jobs",
+        low=1,
+        high=1_000_000,
+        help="Number of a user's jobs that must have finished before their median is used.",
+    )
+    guess_s: float = param(
+        3600.0,
+        title="Estimate before any finish",
+        unit="s",
+        low=1,
+        high=1e7,
+        help="Estimated ideal run time before any job has finished.",
+    )
 
-    def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> LearnedBelief:
+    def bind(
+        self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int
+    ) -> LearnedEstimator:
         """Bind to jobs and speeds; of sizes only those of finished jobs are looked at."""
         del seed
-        return LearnedBelief(model, transitions, len(trace), Medians(trace, self.least, self.guess_s))
+        return LearnedEstimator(
+            model, transitions, len(trace), Medians(trace, self.least, self.guess_s)
+        )
 
     def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> BoundResources:
         """Bind to what finished jobs have used."""
@@ -141,7 +172,7 @@ class Medians:
         insort(self._own.setdefault(self._user[job], []), value)
 
     def can_tell(self, job: JobId) -> bool:
-        """Tell whether enough jobs of the same user have finished."""
+        """Return whether enough jobs of the same user have finished."""
         return len(self._own.get(self._user[job], ())) >= self._least
 
     def predict(self, job: JobId) -> float:
@@ -151,7 +182,9 @@ class Medians:
 
 
 def numbered(trace: Trace, column: str) -> NDArray[np.int64]:
-    """Return the texts of a column as numbers in order of their first submission, so that nothing can be known of later ones; of shape (jobs,)."""
+    """Return the texts of a column as numbers in order of their first submission, so that nothing
+    can be known of later ones; of shape (jobs,).
+    """
     return np.asarray(pd.factorize(np.asarray(trace.texts(column).codes))[0], np.int64)
 
 

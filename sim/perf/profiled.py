@@ -1,4 +1,6 @@
-"""Jobs at measured throughputs: by model, batch size, gang size and GPU type, on one server or spread over several."""
+"""Jobs at measured throughputs: by model, batch size, gang size and GPU type, on one server or
+spread over several.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,17 @@ from sim.contract import Floats, Gang, Grant, Ints, JobId, Shape, Telemetry
 from sim.errors import ContractError, ParameterError
 from sim.params import param
 from sim.perf.copies import Copies
-from sim.perf.lookup import KINDS, RELATIVE, Combination, Combinations, Finder, allowed, rates_of, speeds_of, used_types
+from sim.perf.lookup import (
+    KINDS,
+    RELATIVE,
+    Combination,
+    Combinations,
+    Finder,
+    allowed,
+    rates_of,
+    speeds_of,
+    used_types,
+)
 from sim.perf.machines import ON_CPUS, healthy
 from sim.perf.measured import BUILT_IN, Measured, ProfileTable, built_in
 from sim.perf.model import Limits, Rate
@@ -22,50 +34,111 @@ from sim.perf.resizable import counted
 from sim.trace import Trace
 
 STORED: Final = "store:"
-"""A value of `Profiled.table` that begins so names a profile of the user, which whoever builds the model hands over as `Profiled.own`."""
+"""A value of `Profiled.table` that begins so names a profile of the user, which whoever builds the
+model hands over as `Profiled.own`.
+"""
 _MOST_SHAPES: Final = 20_000
 
 
 @dataclass(frozen=True)
 class Profiled(Copies):
-    """Iterations per second as measured, for every model, batch size per GPU, number of GPUs and GPU type.
+    """Iterations per second as measured, for every model, batch size per GPU, number of GPUs and
+    GPU type.
 
     Notes
     -----
-    Work is counted in iterations, summed over the workers of a gang: column ``total_steps``, else recorded duration x throughput on the type it was measured
-    on (column ``gpu_type`` if the table or a stand-in has it, else ``reference``). ``batch_size`` is that of one GPU. A job runs on exactly the GPUs it asked
-    for. A gang on one server has the consolidated throughput; on several, what `spread` says. A gang of several GPU types runs at the pace of its slowest
-    worker, or, with ``split = speed``, every worker at its own pace on a part of the batch that fits it. A job forked into k copies, each a gang of its own,
-    does the sum of their throughputs x ``efficiency`` ^ (k - 1), less the time for joining the copies once a round; the best gang alone counts for its
+    Work is counted in iterations, summed over the workers of a gang: column ``total_steps``, else
+    recorded duration x throughput on the type it was measured on (column ``gpu_type`` if the table
+    or a stand-in has it, else ``reference``). ``batch_size`` is that of one GPU. A job runs on
+    exactly the GPUs it asked for. A gang on one server has the consolidated throughput; on several,
+    what `spread` says. A gang of several GPU types runs at the pace of its slowest worker, or, with
+    ``split = speed``, every worker at its own pace on a part of the batch that fits it. A job
+    forked into k copies, each a gang of its own, does the sum of their throughputs x ``efficiency``
+    ^ (k - 1), less the time for joining the copies once a round; the best gang alone counts for its
     ideal run time. On the overflow node of the recorded schedule a job runs as it was recorded.
 
-    The built-in tables are those of Gavel [1]_, whose simulator never uses the spread figures: ``spread = ignore`` is faithful to it.
+    The built-in tables are those of Gavel [1]_, whose simulator never uses the spread figures:
+    ``spread = ignore`` is faithful to it.
 
     References
     ----------
-    .. [1] D. Narayanan, K. Santhanam, F. Kazhamiaka, A. Phanishayee, M. Zaharia, "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
-       Workloads", OSDI 2020; stanford-futuredata/gavel, scheduler/simulation_throughputs.json and physical_cluster_throughputs.json, MIT licence.
+    .. [1] D. Narayanan, K. Santhanam, F. Kazhamiaka, A. Phanishayee, M. Zaharia,
+    "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
+       Workloads", OSDI 2020; stanford-futuredata/gavel, scheduler/simulation_throughputs.json and
+       physical_cluster_throughputs.json, MIT licence.
     """
 
     scales: ClassVar[bool] = False
     staffed: ClassVar[bool] = False
 
-    table: str = param("simulation", help="simulation or physical: Gavel's simulator or its own cluster; an uploaded profile has a name of its own.")
-    cleaned: bool = param(False, help="Whether oddities are smoothed: newer types and larger gangs are no slower, spread gangs no faster.")
-    reference: str = param("v100", help="GPU type that durations without total_steps and without a type of their own were measured on.")
+    table: str = param(
+        "simulation",
+        title="Profile",
+        help=(
+            "simulation or physical: measurements for Gavel's simulator or on its own "
+            "cluster; an uploaded profile has a name of its own."
+        ),
+    )
+    cleaned: bool = param(
+        False,
+        title="Smooth oddities",
+        help=(
+            "Whether oddities of the measurements are smoothed: newer types and larger "
+            "gangs are no slower, spread gangs no faster."
+        ),
+    )
+    reference: str = param(
+        "v100",
+        title="Reference GPU type",
+        help=(
+            "GPU type that durations without total_steps and without a type of their own were"
+            " measured on."
+        ),
+    )
     stand_in: str = param(
         "",
-        help="What stands in for combinations that were not measured; empty = refuse them; relative = nearest batch size, proportional number of GPUs, "
-        "relative speed of GPU types; the name of a model = the same, and this model for unknown ones.",
+        title="Stand-in for missing measurements",
+        help=(
+            "What stands in for combinations that were not measured; empty = such jobs "
+            "are refused; relative = nearest batch size, proportional number of GPUs, "
+            "relative speed of GPU types; the name of a model = the same, and this model "
+            "for unknown ones."
+        ),
     )
     spread: str = param(
         "ignore",
+        title="Gangs on several servers",
         choices=("ignore", "ratio", "table", "linear"),
-        help="A gang on several servers: as fast as on one; slowed by the measured ratio, at most 1; at the spread throughput as measured; or the time of an "
-        "iteration grows linearly from one server to one server per GPU.",
+        labels={
+            "ignore": "As fast as on one",
+            "ratio": "Measured ratio",
+            "table": "Measured spread speed",
+            "linear": "Linear in servers",
+        },
+        help=(
+            "A gang on several servers: as fast as on one; slowed by the measured ratio, at most 1;"
+            " at the spread throughput as measured; or the time of an iteration grows linearly from"
+            " one server to one server per GPU."
+        ),
     )
-    split: str = param("even", choices=("even", "speed"), help="A gang of several GPU types: equal parts of the batch, or parts by speed (dynamic batching).")
-    small_copies: bool = param(False, help="Whether a copy, or a job, may run on fewer GPUs than the job asked for, at any measured number.")
+    split: str = param(
+        "even",
+        title="Gangs of several GPU types",
+        choices=("even", "speed"),
+        labels={"even": "Equal parts", "speed": "Parts by speed"},
+        help=(
+            "A gang of several GPU types: equal parts of the batch, or parts by speed (dynamic"
+            " batching)."
+        ),
+    )
+    small_copies: bool = param(
+        False,
+        title="Fewer GPUs than asked for",
+        help=(
+            "Whether a copy, or a job, may run on fewer GPUs than the job asked for, at any"
+            " measured number."
+        ),
+    )
 
     own: ProfileTable | None = field(default=None, repr=False, compare=False)
     """The profile of the user that `table` names; see `sim.perf.measured.read_profile`."""
@@ -85,32 +158,53 @@ class Profiled(Copies):
             If it is not there.
         """
         if self.table.startswith(STORED) and self.own is None:
-            raise ParameterError(f"profiled: the uploaded profile '{self.table}' is not at hand. Upload it again, or choose one of {', '.join(BUILT_IN)}.")
+            raise ParameterError(
+                f"profiled: the uploaded profile '{self.table}' is not at hand. Upload it again, or"
+                f" choose one of {', '.join(BUILT_IN)}."
+            )
         chosen = self.own or built_in(self.table)
         return chosen.cleaned() if self.cleaned else chosen
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
-        """Say what stands in for jobs that were not measured so on any type, and where the work of jobs without total_steps comes from."""
+        """Say what stands in for jobs that were not measured so on any type, and where the work of
+        jobs without total_steps comes from.
+        """
         finder, combinations = self._finder({}), Combinations(trace)
         on_gpus = trace.numbers("num_gpus") > 0
-        gaps = [{finder.gap(one, kind) for kind in finder.table.types} - {"gpu_type"} for one in combinations.each]
-        gap: NDArray[np.str_] = np.array([*("" if "" in found else min(found, key=list(KINDS).index) for found in gaps), ""])[combinations.group]
-        what = {"model": f"that of '{self.stand_in}'", "batch": "the nearest measured", "gpus": "the same speed per GPU as on fewer"}
+        gaps = [
+            {finder.gap(one, kind) for kind in finder.table.types} - {"gpu_type"}
+            for one in combinations.each
+        ]
+        gap: NDArray[np.str_] = np.array(
+            [*("" if "" in found else min(found, key=list(KINDS).index) for found in gaps), ""]
+        )[combinations.group]
+        what = {
+            "model": f"that of '{self.stand_in}'",
+            "batch": "the nearest measured",
+            "gpus": "the same speed per GPU as on fewer",
+        }
         texts = [
-            f"{counted(np.asarray(gap == kind), on_gpus)} have a {KINDS[kind]} that was not measured; assumed: {how} (stand_in)."
+            f"{counted(np.asarray(gap == kind), on_gpus)} have a {KINDS[kind]} that was not"
+            f" measured; assumed: {how} (stand_in)."
             for kind, how in what.items()
             if self.stand_in and kind in gap and not (kind == "model" and self.stand_in == RELATIVE)
         ]
         kinds = trace.texts("gpu_type")
-        unmeasured = [bool(kind) and not self._knows(str(kind), finder.table) for kind in kinds.categories]
+        unmeasured = [
+            bool(kind) and not self._knows(str(kind), finder.table) for kind in kinds.categories
+        ]
         strange = np.asarray(on_gpus & np.array(unmeasured)[kinds.codes], bool)
         if strange.any():
-            texts.append(f"{counted(strange, on_gpus)} were recorded on a GPU type that the table lacks; their duration is taken for one on {self.reference}.")
+            texts.append(
+                f"{counted(strange, on_gpus)} were recorded on a GPU type that the table lacks;"
+                f" their duration is taken for one on {self.reference}."
+            )
         silent = on_gpus & np.isnan(trace.numbers("total_steps"))
         if silent.any():
             texts.append(
-                f"{counted(silent, on_gpus)} do not state their iterations; they follow from the duration and the throughput on the type it was measured on, "
-                f"else on {self.reference}."
+                f"{counted(silent, on_gpus)} do not state their iterations; they follow from the"
+                " duration and the throughput on the type it was measured on, else on"
+                f" {self.reference}."
             )
         return (*finder.table.notes, *texts)
 
@@ -120,7 +214,8 @@ class Profiled(Copies):
         Raises
         ------
         ParameterError
-            If the table or the reference is not there, or jobs were not measured and nothing stands in for them: it counts them and names the first.
+            If the table or the reference is not there, or jobs were not measured and nothing stands
+            in for them: it counts them and names the first.
         """
         finder, combinations = self._finder(speeds_of(cluster)), Combinations(trace)
         model = ProfiledModel(self, trace, cluster, finder, combinations)
@@ -133,23 +228,44 @@ class Profiled(Copies):
     def _finder(self, speeds: dict[str, float]) -> Finder:
         table = self.measurements()
         if self.reference not in table.types and self.stand_in == "":
-            raise ParameterError(f"profiled: the table has no GPU type '{self.reference}' as reference. It has: {', '.join(table.types)}.")
+            raise ParameterError(
+                f"profiled: the table has no GPU type '{self.reference}' as reference. It has:"
+                f" {', '.join(table.types)}."
+            )
         return Finder(table, self.stand_in, self.reference, speeds)
 
-    def _check(self, trace: Trace, cluster: Cluster, model: ProfiledModel, combinations: Combinations) -> None:
+    def _check(
+        self, trace: Trace, cluster: Cluster, model: ProfiledModel, combinations: Combinations
+    ) -> None:
         on_gpus = trace.numbers("num_gpus") > 0
-        unknown = np.isnan(model.alone)[combinations.group] & allowed(trace, [kind.name for kind in cluster.types])
-        unknown &= on_gpus[:, None] & np.isin([kind.name for kind in cluster.types], used_types(cluster))
-        for bad, where in ((np.asarray(unknown.any(axis=1), bool), ""), (np.isnan(model.work()), ", where its duration was measured")):
+        unknown = np.isnan(model.alone)[combinations.group] & allowed(
+            trace, [kind.name for kind in cluster.types]
+        )
+        unknown &= on_gpus[:, None] & np.isin(
+            [kind.name for kind in cluster.types], used_types(cluster)
+        )
+        for bad, where in (
+            (np.asarray(unknown.any(axis=1), bool), ""),
+            (np.isnan(model.work()), ", where its duration was measured"),
+        ):
             if bad.any():
                 job = int(np.flatnonzero(bad)[0])
-                kinds = [kind.name for kind, is_unknown in zip(cluster.types, unknown[job], strict=True) if is_unknown]
+                kinds = [
+                    kind.name
+                    for kind, is_unknown in zip(cluster.types, unknown[job], strict=True)
+                    if is_unknown
+                ]
                 wanted = combinations.each[combinations.group[job]]
                 kind = ", ".join(kinds) or str(trace.texts("gpu_type")[job]) or self.reference
-                way = "a model of the table" if self.stand_in == RELATIVE else f"{RELATIVE} or to a model"
+                way = (
+                    "a model of the table"
+                    if self.stand_in == RELATIVE
+                    else f"{RELATIVE} or to a model"
+                )
                 raise ParameterError(
-                    f"profiled: no throughput was measured of {counted(bad, on_gpus)}; the first is job {trace.frame['job_id'].iloc[job]} ({wanted}) on {kind}"
-                    f"{where}. Set stand_in to {way}, leave these jobs out, or bring a profile that has them."
+                    f"profiled: no throughput was measured of {counted(bad, on_gpus)}; the first is"
+                    f" job {trace.frame['job_id'].iloc[job]} ({wanted}) on {kind}{where}. Set"
+                    f" stand_in to {way}, leave these jobs out, or bring a profile that has them."
                 )
 
 
@@ -159,10 +275,18 @@ class ProfiledModel:
     Attributes
     ----------
     alone : array of shape (combinations + 1, types)
-        Iterations per second of complete gangs on one server, GPU types in the order of the cluster; NaN = not known. The last row is for CPU jobs.
+        Iterations per second of complete gangs on one server, GPU types in the order of the
+        cluster; NaN = not known. The last row is for CPU jobs.
     """
 
-    def __init__(self, spec: Profiled, trace: Trace, cluster: Cluster, finder: Finder, combinations: Combinations) -> None:
+    def __init__(
+        self,
+        spec: Profiled,
+        trace: Trace,
+        cluster: Cluster,
+        finder: Finder,
+        combinations: Combinations,
+    ) -> None:
         self._spec, self._finder, self._each = spec, finder, combinations.each
         self._group = combinations.group
         self._types = [kind.name for kind in cluster.types]
@@ -192,12 +316,16 @@ class ProfiledModel:
         return self._limits
 
     def fastest(self) -> Floats:
-        """Return iterations per second of a complete gang on the best type; 1 for CPU jobs, NaN for jobs that fit on no type."""
+        """Return iterations per second of a complete gang on the best type; 1 for CPU jobs, NaN for
+        jobs that fit on no type.
+        """
         best = np.where(self._best > 0, self._best, np.nan)
         return np.where(self._asked > 0, best[self._group], 1.0)
 
     def fits(self) -> NDArray[np.bool_]:
-        """Tell on which types each job runs as a complete gang: where its throughput is not 0, of shape (jobs, types)."""
+        """Return on which types each job runs as a complete gang: where its throughput is not 0, of
+        shape (jobs, types).
+        """
         return np.asarray(np.nan_to_num(self.alone)[self._group] > 0, bool)
 
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
@@ -213,12 +341,19 @@ class ProfiledModel:
         if group == len(self._each):
             return ON_CPUS
         if len(gangs) > 1:
-            return Rate(sum([self._gang(job, group, gang) for gang in gangs]) * self._spec.worth(len(gangs)))
+            return Rate(
+                sum([self._gang(job, group, gang) for gang in gangs]) * self._spec.worth(len(gangs))
+            )
         nodes, count, gpus, _, _ = gangs[0].workers
         if nodes[0] == len(self._node_type):
             return Rate(self._gang(job, group, gangs[0]))
-        # Single nodes of a type are alike; for gangs on several, the same few sets of nodes come again and again.
-        key = (group, self._node_type[nodes[0]], count[0] * gpus) if len(nodes) == 1 else (group, nodes, count, gpus)
+        # Single nodes of a type are alike; for gangs on several, the same few sets of nodes come
+        # again and again.
+        key = (
+            (group, self._node_type[nodes[0]], count[0] * gpus)
+            if len(nodes) == 1
+            else (group, nodes, count, gpus)
+        )
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= _MOST_SHAPES:
@@ -227,10 +362,14 @@ class ProfiledModel:
         return known
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return the iterations per second for grants that are not placed yet; 0 where a job cannot run so."""
+        """Return the iterations per second for grants that are not placed yet; 0 where a job cannot
+        run so.
+        """
         if not shapes:
             return np.zeros((len(ids), 0))
-        return np.stack([self._column(shape.gpus, shape.nodes) for shape in shapes], axis=1)[self._group[ids]]
+        return np.stack([self._column(shape.gpus, shape.nodes) for shape in shapes], axis=1)[
+            self._group[ids]
+        ]
 
     def telemetry(self, job: JobId, grant: Grant, done: float, now_s: float) -> Telemetry:
         """Return what is asked for as what is used, every worker healthy."""
@@ -241,13 +380,24 @@ class ProfiledModel:
         steps, duration = trace.numbers("total_steps"), trace.numbers("duration_s")
         kinds = trace.texts("gpu_type")
         table, relative = self._finder.table, self._finder.speeds if self._finder.stand_in else {}
-        names = [str(kind) if kind in table.types or kind in relative else self._finder.reference for kind in kinds.categories]
+        names = [
+            str(kind) if kind in table.types or kind in relative else self._finder.reference
+            for kind in kinds.categories
+        ]
         distinct = list(dict.fromkeys(names))
-        measured = np.vstack([rates_of(self._finder, self._each, distinct)[0], np.ones((1, len(distinct)))])
+        measured = np.vstack(
+            [rates_of(self._finder, self._each, distinct)[0], np.ones((1, len(distinct)))]
+        )
         column = np.array([distinct.index(name) for name in names])[kinds.codes]
         throughput = measured[self._group, column]
         # Nobody ran where the throughput is 0.
-        return np.where(self._asked > 0, np.where(np.isnan(steps), duration * np.where(throughput > 0, throughput, np.nan), steps), duration)
+        return np.where(
+            self._asked > 0,
+            np.where(
+                np.isnan(steps), duration * np.where(throughput > 0, throughput, np.nan), steps
+            ),
+            duration,
+        )
 
     def _gang(self, job: JobId, group: int, gang: Gang) -> float:
         nodes, count, gpus, _, _ = gang.workers
@@ -261,12 +411,23 @@ class ProfiledModel:
             return value
         asked = self._each[group]
         if sum(held) != asked.gpus and not (self._spec.small_copies and sum(held) < asked.gpus):
-            raise ContractError(f"job {job} asked for {asked.gpus} GPUs and cannot run on {sum(held)}; choose a performance model that scales")
-        where = " + ".join(f"{number} {kind}" for number, kind in zip(held, self._types, strict=True) if number)
-        raise ContractError(f"job {job} ({asked}) does not run on {where}{' over several nodes' if len(nodes) > 1 else ''}: its measured throughput there is 0")
+            raise ContractError(
+                f"job {job} asked for {asked.gpus} GPUs and cannot run on {sum(held)}; choose a"
+                " performance model that scales"
+            )
+        where = " + ".join(
+            f"{number} {kind}" for number, kind in zip(held, self._types, strict=True) if number
+        )
+        raise ContractError(
+            f"job {job} ({asked}) does not run on"
+            f" {where}{' over several nodes' if len(nodes) > 1 else ''}: its measured throughput"
+            " there is 0"
+        )
 
     def _column(self, gpus: tuple[int, ...], nodes: int) -> Floats:
-        """Return what every combination does with so many GPUs of each type on so many servers; 0 where it cannot run so."""
+        """Return what every combination does with so many GPUs of each type on so many servers; 0
+        where it cannot run so.
+        """
         key = gpus, min(nodes, 2) if self._spec.spread != "linear" else nodes
         known = self._columns.get(key)
         if known is None:
@@ -283,11 +444,17 @@ class ProfiledModel:
         used = np.flatnonzero(counts)
         speeds = self._across(total, nodes)[:, used]
         paced = speeds.min(axis=1)
-        value = np.where(paced > 0, speeds @ counts[used] / total, 0.0) if self._spec.split == "speed" else paced
+        value = (
+            np.where(paced > 0, speeds @ counts[used] / total, 0.0)
+            if self._spec.split == "speed"
+            else paced
+        )
         return np.where(self._asked_of > 0, value, 0.0)
 
     def _across(self, size: int, nodes: int) -> Floats:
-        """Return the throughput of gangs of one type, of shape (combinations + 1, types); 0 where a gang may not have this size."""
+        """Return the throughput of gangs of one type, of shape (combinations + 1, types); 0 where a
+        gang may not have this size.
+        """
         together, apart = self._of_size(size)
         if nodes == 1 or size == 1 or self._spec.spread == "ignore":
             return together
@@ -299,14 +466,19 @@ class ProfiledModel:
             return slower
         share = (min(nodes, size) - 1) / (size - 1)
         some = np.where(slower > 0, slower, 1.0)
-        return np.where(slower > 0, 1 / ((1 - share) / np.maximum(together, some) + share / some), 0.0)
+        return np.where(
+            slower > 0, 1 / ((1 - share) / np.maximum(together, some) + share / some), 0.0
+        )
 
     def _of_size(self, size: int) -> tuple[Floats, Floats]:
         known = self._sizes.get(size)
         if known is None:
             together, apart = np.zeros_like(self.alone), np.full_like(self.alone, np.nan)
             complete = self._asked_of == size
-            together[complete], apart[complete] = np.nan_to_num(self.alone[complete]), self._spread[complete]
+            together[complete], apart[complete] = (
+                np.nan_to_num(self.alone[complete]),
+                self._spread[complete],
+            )
             if self._spec.small_copies:
                 larger = np.flatnonzero(self._asked_of > size)
                 found = [self._copies(self._each[at], size) for at in larger]
@@ -317,4 +489,11 @@ class ProfiledModel:
 
     def _copies(self, wanted: Combination, size: int) -> list[Measured]:
         found = [self._finder.find(wanted._replace(gpus=size), kind) for kind in self._types]
-        return [Measured(0.0, np.nan) if "gpus" in one.assumed or np.isnan(one.measured.together) else one.measured for one in found]
+        return [
+            (
+                Measured(0.0, np.nan)
+                if "gpus" in one.assumed or np.isnan(one.measured.together)
+                else one.measured
+            )
+            for one in found
+        ]

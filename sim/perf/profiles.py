@@ -1,4 +1,6 @@
-"""Step times of models of the four classes of elastic jobs: built in, and as users write their own."""
+"""Step times of models of the four classes of elastic jobs: built in, and as users write their
+own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Final, NamedTuple
 from sim.errors import ParameterError
 
 
-class Profile(NamedTuple):
+class ModelProfile(NamedTuple):
     """How long a step takes, and which batch sizes a model may be trained with.
 
     Parameters
@@ -36,21 +38,30 @@ class Profile(NamedTuple):
     max_batch: float
 
 
-PROFILES: Final[Mapping[str, Profile]] = {
-    "compute": Profile(10, 4.5, 25.6, 64, 32, 512),
-    "comm": Profile(8, 0.5, 61, 256, 64, 1024),
-    "balanced": Profile(10, 6.5, 133, 64, 32, 256),
-    "nonscalable": Profile(8, 1.2, 120, 64, 16, 64),
+PROFILES: Final[Mapping[str, ModelProfile]] = {
+    "compute": ModelProfile(10, 4.5, 25.6, 64, 32, 512),
+    "comm": ModelProfile(8, 0.5, 61, 256, 64, 1024),
+    "balanced": ModelProfile(10, 6.5, 133, 64, 32, 256),
+    "nonscalable": ModelProfile(8, 1.2, 120, 64, 16, 64),
 }
-"""Plain name of a class -> profile. The four classes are those of Saxena et al. (MASCOTS 2020); the figures are ours, in the range of the models named in
-`EXAMPLES`: the paper's own were not available."""
-EXAMPLES: Final[Mapping[str, str]] = {"resnet50": "compute", "alexnet": "comm", "vgg11": "balanced", "vgg16": "nonscalable"}
+"""Plain name of a class -> profile. The four classes are those of Saxena et al. (MASCOTS 2020); the
+figures are ours, in the range of the models named in `EXAMPLES`: the paper's own were not
+available.
+"""
+EXAMPLES: Final[Mapping[str, str]] = {
+    "resnet50": "compute",
+    "alexnet": "comm",
+    "vgg11": "balanced",
+    "vgg16": "nonscalable",
+}
 """Plain name of a model -> the class that it stands for."""
 _LEGEND: Final = "name fixed_ms sample_ms weights_m cap min_batch max_batch"
 
 
 def plain(name: str) -> str:
-    """Return a name of a model in the form that tables are searched by: lower case, letters and digits only, so that "ResNet-50" is "resnet50"."""
+    """Return a name of a model in the form that tables are searched by: lower case, letters and
+    digits only, so that "ResNet-50" is "resnet50".
+    """
     return re.sub(r"[\W_]", "", unicodedata.normalize("NFKC", name).lower())
 
 
@@ -67,13 +78,17 @@ def entries(owner: str, text: str) -> list[tuple[str, list[str]]]:
     Raises
     ------
     ParameterError
-        If a name is given twice, has neither letter nor digit, or holds a character that separates parameters on the command line.
+        If a name is given twice, has neither letter nor digit, or holds a character that separates
+        parameters on the command line.
     """
     found: list[tuple[str, list[str]]] = []
     for entry in filter(None, (part.strip() for part in text.split(";"))):
         name, *words = entry.split()
         if not plain(name) or re.search(r"[,()]", entry):
-            raise ParameterError(f"{owner}: '{entry:.60}' must begin with a name of letters and digits, and holds no comma or bracket. Correct the name.")
+            raise ParameterError(
+                f"{owner}: '{entry:.60}' must begin with a name of letters and digits, and holds no"
+                " comma or bracket. Correct the name."
+            )
         if any(plain(name) == plain(other) for other, _ in found):
             raise ParameterError(f"{owner}: '{name}' is there twice. Keep one of the two.")
         found.append((name, words))
@@ -89,32 +104,47 @@ def number(text: str) -> float:
     return value if math.isfinite(value) else math.nan
 
 
-def with_profiles(owner: str, text: str) -> dict[str, Profile]:
+def with_profiles(owner: str, text: str) -> dict[str, ModelProfile]:
     """Return the built-in profiles, replaced and extended by those of a text.
 
     Raises
     ------
     ParameterError
-        If an entry does not hold seven figures that make sense; see `Profile`.
+        If an entry does not hold seven figures that make sense; see `ModelProfile`.
     """
     table = dict(PROFILES)
     for name, words in entries(owner, text):
         figures = [number(word) for word in words]
-        if len(figures) != len(Profile._fields) or any(math.isnan(figure) for figure in figures):
-            raise ParameterError(f"{owner}: '{name} {' '.join(words):.60}' is not of the form '{_LEGEND}', six numbers after the name. Complete it.")
-        table[plain(name)] = _checked(owner, name, Profile(*figures))
+        if len(figures) != len(ModelProfile._fields) or any(
+            math.isnan(figure) for figure in figures
+        ):
+            raise ParameterError(
+                f"{owner}: '{name} {' '.join(words):.60}' is not of the form '{_LEGEND}', six"
+                " numbers after the name. Complete it."
+            )
+        table[plain(name)] = _checked(owner, name, ModelProfile(*figures))
     return table
 
 
-def _checked(owner: str, name: str, profile: Profile) -> Profile:
-    if min(profile.fixed_ms, profile.sample_ms, profile.weights_m) < 0 or profile.fixed_ms + profile.sample_ms <= 0:
+def _checked(owner: str, name: str, profile: ModelProfile) -> ModelProfile:
+    if (
+        min(profile.fixed_ms, profile.sample_ms, profile.weights_m) < 0
+        or profile.fixed_ms + profile.sample_ms <= 0
+    ):
         raise ParameterError(
-            f"{owner}: {name} has a negative time or size, or a step that takes no time. Times and weights are 0 or more, a step takes longer than 0."
+            f"{owner}: {name} has a negative time or size, or a step that takes no time. Times and"
+            " weights are 0 or more, a step takes longer than 0."
         )
     if not 1 <= profile.min_batch <= profile.max_batch:
-        raise ParameterError(f"{owner}: {name} has batch sizes from {profile.min_batch:g} to {profile.max_batch:g}. They start at 1 or more and ascend.")
-    if profile.cap < 1 or any(figure != int(figure) for figure in (profile.cap, profile.min_batch, profile.max_batch)):
         raise ParameterError(
-            f"{owner}: {name} has cap {profile.cap:g} and batch sizes {profile.min_batch:g} to {profile.max_batch:g}; these are whole numbers from 1."
+            f"{owner}: {name} has batch sizes from {profile.min_batch:g} to {profile.max_batch:g}."
+            " They start at 1 or more and ascend."
+        )
+    if profile.cap < 1 or any(
+        figure != int(figure) for figure in (profile.cap, profile.min_batch, profile.max_batch)
+    ):
+        raise ParameterError(
+            f"{owner}: {name} has cap {profile.cap:g} and batch sizes {profile.min_batch:g} to"
+            f" {profile.max_batch:g}; these are whole numbers from 1."
         )
     return profile

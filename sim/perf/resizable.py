@@ -1,4 +1,6 @@
-"""Jobs that may run on other numbers of GPUs than they asked for: how far, and how fast they are there."""
+"""Jobs that may run on other numbers of GPUs than they asked for: how far, and how fast they are
+there.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Speedup(Protocol):
         ...
 
     def many(self, ids: Ints, gpus: Floats) -> Floats:
-        """Return it for jobs and a size for each pair, both sides broadcast against (jobs, sizes)."""
+        """Return it for jobs and a size for each pair, both sides broadcast against (jobs,
+        sizes).
+        """
         ...
 
     def best(self) -> Floats:
@@ -36,14 +40,38 @@ class Speedup(Protocol):
 
 @dataclass(frozen=True)
 class Sizing(Copies):
-    """What all models of resizable jobs have in common: how far jobs that say nothing may be resized."""
+    """What all models of resizable jobs have in common: how far jobs that say nothing may be
+    resized.
+    """
 
     scales: ClassVar[bool] = True
     staffed: ClassVar[bool] = False
 
-    reference: str = param("", help="GPU type that durations without a type of their own were measured on; empty = the first type of the cluster.")
-    shrink: float = param(0.25, low=0, high=1, help="Smallest size of a job without min_gpus, as a share of the GPUs it asked for; never below one GPU.")
-    grow: float = param(4.0, low=1, high=1024, help="Largest size of a job without max_gpus, as a multiple of the GPUs it asked for.")
+    reference: str = param(
+        "",
+        title="Reference GPU type",
+        help=(
+            "GPU type that durations without a type of their own were measured on; empty = the"
+            " first type of the cluster."
+        ),
+    )
+    shrink: float = param(
+        0.25,
+        title="Smallest size",
+        low=0,
+        high=1,
+        help=(
+            "Smallest size of a job without min_gpus, as a share of the GPUs it asked for; never"
+            " below one GPU."
+        ),
+    )
+    grow: float = param(
+        4.0,
+        title="Largest size",
+        low=1,
+        high=1024,
+        help="Largest size of a job without max_gpus, as a multiple of the GPUs it asked for.",
+    )
 
     def sizes(self, trace: Trace, largest: int) -> tuple[Floats, Floats]:
         """Return the smallest and the largest size of every job; 0 for CPU jobs.
@@ -53,36 +81,65 @@ class Sizing(Copies):
         trace : Trace
             Its columns min_gpus and max_gpus count where they are given.
         largest : int, GPUs
-            Nobody grows beyond; a job that asked for more may keep what it asked for.
+            No job grows beyond; a job that asked for more may keep its size.
         """
         asked = trace.numbers("num_gpus")
         low, high = trace.numbers("min_gpus"), trace.numbers("max_gpus")
         low = np.ceil(np.where(np.isnan(low), self.shrink * asked - 1e-9, low))
         high = np.floor(np.where(np.isnan(high), self.grow * asked + 1e-9, high))
         on_gpus = asked > 0
-        return np.where(on_gpus, np.clip(low, 1, np.maximum(asked, 1)), 0.0), np.where(on_gpus, np.maximum(asked, np.minimum(high, largest)), 0.0)
+        return np.where(on_gpus, np.clip(low, 1, np.maximum(asked, 1)), 0.0), np.where(
+            on_gpus, np.maximum(asked, np.minimum(high, largest)), 0.0
+        )
 
     def curve(self, trace: Trace) -> str:
-        """Return in words by what curve jobs that do not say it get faster with more GPUs; "" = all of them say it."""
+        """Return in words by what curve jobs that do not say it get faster with more GPUs; "" = all
+        of them say it.
+        """
         del trace
         return "step times that are computed, not measured"
 
     def about_sizes(self, trace: Trace, among: NDArray[np.bool_] | None = None) -> tuple[str, ...]:
-        """Return what is assumed of the jobs that do not state their sizes, `among` those that may be resized at all."""
+        """Return what is assumed of the jobs that do not state their sizes, `among` those that may
+        be resized at all.
+        """
         on_gpus = trace.numbers("num_gpus") > 0
-        silent = (on_gpus if among is None else on_gpus & among) & (np.isnan(trace.numbers("min_gpus")) | np.isnan(trace.numbers("max_gpus")))
+        silent = (on_gpus if among is None else on_gpus & among) & (
+            np.isnan(trace.numbers("min_gpus")) | np.isnan(trace.numbers("max_gpus"))
+        )
         if not silent.any():
             return ()
-        what = f"{self.shrink:g} to {self.grow:g} times what they asked for" if self.shrink < 1 or self.grow > 1 else "no other number than they asked for"
-        return (f"{counted(silent, on_gpus)} do not say on how many GPUs they may run; assumed: {what} (shrink, grow).",)
+        what = (
+            f"{self.shrink:g} to {self.grow:g} times what they asked for"
+            if self.shrink < 1 or self.grow > 1
+            else "no other number than they asked for"
+        )
+        return (
+            (
+                f"{counted(silent, on_gpus)} do not say on how many GPUs they may run; assumed:"
+                f" {what} (shrink, grow)."
+            ),
+        )
 
 
 @dataclass(frozen=True)
 class Resizable(Sizing):
     """Jobs that may be resized, and pay for spans as in `Rigid`."""
 
-    span_node: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several nodes of one rack.")
-    span_rack: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several racks; at least that of several nodes.")
+    span_node: float = param(
+        1.0,
+        title="Slowdown across nodes",
+        low=1,
+        high=100,
+        help="Slowdown of a gang that spans several nodes of one rack.",
+    )
+    span_rack: float = param(
+        1.0,
+        title="Slowdown across racks",
+        low=1,
+        high=100,
+        help="Slowdown of a gang that spans several racks; at least that of several nodes.",
+    )
 
     @property
     def spans(self) -> Spans:
@@ -91,7 +148,8 @@ class Resizable(Sizing):
 
 
 class ResizableModel:
-    """Speed relative to the asked size, times the speed of the machines; bound to one trace and one cluster.
+    """Speed relative to the asked size, times the speed of the machines; bound to one trace and one
+    cluster.
 
     Parameters
     ----------
@@ -108,11 +166,19 @@ class ResizableModel:
 
     Notes
     -----
-    The work of a job is its recorded duration times the speed of the type it was measured on, as in `Rigid`, so that jobs that keep their size finish at
-    the same instants under either model. A forked job does the sum of its gangs, less the price of copies.
+    The work of a job is its recorded duration times the speed of the type it was measured on, as in
+    `Rigid`, so that jobs that keep their size finish at the same instants under either model. A
+    forked job does the sum of its gangs, less the price of copies.
     """
 
-    def __init__(self, trace: Trace, machines: Machines, sizes: tuple[Floats, Floats], speedup: Speedup, price: Copies) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        machines: Machines,
+        sizes: tuple[Floats, Floats],
+        speedup: Speedup,
+        price: Copies,
+    ) -> None:
         asked, duration = trace.numbers("num_gpus"), trace.numbers("duration_s")
         self._machines, self._speedup, self._price = machines, speedup, price
         self._on_gpus = asked > 0
@@ -154,8 +220,12 @@ class ResizableModel:
         for gang in grant.gangs:
             held = sum(gang.workers.count) * gang.workers.gpus
             if held < self._least[job]:
-                raise ContractError(f"job {job} runs on {self._least[job]:g} GPUs or more and cannot run on {held}")
-            value += self._speedup.one(job, min(held, self._most[job])) * self._machines.gang_speed(job, gang)
+                raise ContractError(
+                    f"job {job} runs on {self._least[job]:g} GPUs or more and cannot run on {held}"
+                )
+            value += self._speedup.one(job, min(held, self._most[job])) * self._machines.gang_speed(
+                job, gang
+            )
         value *= self._price.worth(len(grant.gangs))
         known = self._rates.get(value)
         if known is None:
@@ -166,8 +236,15 @@ class ResizableModel:
         """Return the rate for grants that are not placed yet; 0 for too few GPUs."""
         gpus, speeds = self._machines.shapes(shapes)
         least, most = self._limits.min_gpus[ids, None], self._limits.max_gpus[ids, None]
-        rates = self._speedup.many(ids, np.clip(gpus[None, :], np.maximum(least, 1), np.maximum(most, 1))) * speeds
-        return np.where(least > 0, np.where(gpus >= least, rates, 0.0), np.where(gpus == 0, 1.0, 0.0))
+        rates = (
+            self._speedup.many(
+                ids, np.clip(gpus[None, :], np.maximum(least, 1), np.maximum(most, 1))
+            )
+            * speeds
+        )
+        return np.where(
+            least > 0, np.where(gpus >= least, rates, 0.0), np.where(gpus == 0, 1.0, 0.0)
+        )
 
     def telemetry(self, job: JobId, grant: Grant, done: float, now_s: float) -> Telemetry:
         """Return what is asked for as what is used, every worker healthy."""

@@ -1,4 +1,6 @@
-"""What an allocator may think of the cores and memory that jobs use: told, wrongly told, learnt from finished jobs, or unknown."""
+"""Estimates of the cores and memory that jobs use: exact, distorted, learnt from finished jobs, or
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,12 @@ RESOURCES_STREAM = 6
 
 
 class BoundResources(Protocol):
-    """A belief of resources as the simulator uses it; it is bound for allocators that ask for resources only."""
+    """An estimator of resources as the simulator uses it; bound only for allocators that read
+    resources.
+    """
 
     def of(self, job: JobId) -> Resources | None:
-        """Return what a job is believed to use by now; None = nothing can be told yet."""
+        """Return the present estimate of what a job uses; None = there is none yet."""
         ...
 
     def observe(self, job: JobId) -> None:
@@ -29,7 +33,7 @@ class BoundResources(Protocol):
         ...
 
 
-class Told:
+class KnownResources:
     """Resources that are known, truly or wrongly, before any job has run.
 
     Parameters
@@ -42,7 +46,7 @@ class Told:
         self._known = known
 
     def of(self, job: JobId) -> Resources | None:
-        """Return what is known of a job."""
+        """Return the resources of a job."""
         return None if self._known is None else Resources(*self._known[job].tolist())
 
     def observe(self, job: JobId) -> None:
@@ -50,19 +54,21 @@ class Told:
 
 
 class Learnt:
-    """Resources that are predicted when somebody asks, one by one, from those that finished jobs have used.
+    """Resources predicted on demand, one by one, from those that finished jobs have used.
 
     Parameters
     ----------
     true : array of shape (jobs, 4)
-        What jobs use; only rows of finished jobs are looked at, but for which of their values are 0.
+        What jobs use; only rows of finished jobs are looked at, but for which of their values are
+        0.
     predictor : callable
         Makes a fresh predictor; each resource has its own.
 
     Notes
     -----
-    What is learnt is the natural logarithm of what the job used as its user asked for it, which is comparable between jobs that ran with other replicas. A job
-    without servers teaches nothing of them, nor does one whose memory is not modelled.
+    What is learnt is the natural logarithm of what the job used as its user asked for it, which is
+    comparable between jobs that ran with other replicas. A job without servers teaches nothing of
+    them, nor does one whose memory is not modelled.
     """
 
     def __init__(self, true: Floats, predictor: Callable[[], Predictor]) -> None:
@@ -71,11 +77,18 @@ class Learnt:
         self._taught = [False] * len(self._predictors)
 
     def of(self, job: JobId) -> Resources | None:
-        """Return what is predicted of a job; None until every resource that it has was seen in use."""
+        """Return what is predicted of a job; None until every resource that it has was seen in
+        use.
+        """
         there = [value > 0 for value in self._true[job].tolist()]
         if any(has and not taught for has, taught in zip(there, self._taught, strict=True)):
             return None
-        return Resources(*(exp(one.predict(job)) if has else 0.0 for has, one in zip(there, self._predictors, strict=True)))
+        return Resources(
+            *(
+                exp(one.predict(job)) if has else 0.0
+                for has, one in zip(there, self._predictors, strict=True)
+            )
+        )
 
     def observe(self, job: JobId) -> None:
         """Learn what a finished job used."""
@@ -86,12 +99,12 @@ class Learnt:
 
 
 class Noted:
-    """A belief of resources that remembers what it said of each job first.
+    """An estimator of resources that keeps the first estimate for each job.
 
     Parameters
     ----------
     bound : BoundResources
-        The belief.
+        The estimator.
     true : array of shape (jobs, 4), or None
         What jobs use; looked at after the run.
     """
@@ -101,24 +114,36 @@ class Noted:
         self._first: dict[JobId, Resources] = {}
 
     def of(self, job: JobId) -> Resources | None:
-        """Return what is believed of a job by now."""
-        told = self._bound.of(job)
-        if told is not None:
-            self._first.setdefault(job, told)
-        return told
+        """Return the present estimate for a job."""
+        estimate = self._bound.of(job)
+        if estimate is not None:
+            self._first.setdefault(job, estimate)
+        return estimate
 
     def remarks(self) -> tuple[str, ...]:
-        """Say how near it came to the truth, unless it told nothing, or nothing else."""
+        """Say how near the first estimates came to the truth, unless there were none or all were
+        exact.
+        """
         if not self._first or self._true is None:
             return ()
-        told, true = np.array(list(self._first.values())), self._true[list(self._first)]
-        off = np.abs(np.log(np.divide(told, true, out=np.ones_like(true), where=true > 0)))
+        first, true = np.array(list(self._first.values())), self._true[list(self._first)]
+        off = np.abs(np.log(np.divide(first, true, out=np.ones_like(true), where=true > 0)))
         if off.max() < _EXACT:
             return ()
-        halves = [(name, off[used > 0, at]) for at, (name, used) in enumerate(zip(_NAMES, true.T, strict=True))]
-        said = ", ".join(f"{exp(np.median(values)):.2f} for {name}" for name, values in halves if len(values))
-        jobs = "1 job" if len(told) == 1 else f"{len(told):,} jobs"
-        return (f"What was told first of the cores and memory of {jobs}, against what they use: half of it is within a factor of {said}.",)
+        halves = [
+            (name, off[used > 0, at])
+            for at, (name, used) in enumerate(zip(_NAMES, true.T, strict=True))
+        ]
+        said = ", ".join(
+            f"{exp(np.median(values)):.2f} for {name}" for name, values in halves if len(values)
+        )
+        jobs = "1 job" if len(first) == 1 else f"{len(first):,} jobs"
+        return (
+            (
+                f"First estimates of the cores and memory of {jobs}, against what they use:"
+                f" half of it is within a factor of {said}."
+            ),
+        )
 
 
 _EXACT = 1e-9
@@ -126,14 +151,20 @@ _NAMES = ("cores of workers", "their GB", "cores of servers", "their GB")
 
 
 def true_resources(model: PerfModel) -> Floats | None:
-    """Return what jobs use as the performance model has it; None under a model that does not know."""
+    """Return what jobs use as the performance model has it; None under a model that does not
+    know.
+    """
     return model.resources() if isinstance(model, Needing) else None
 
 
-def distorted(model: PerfModel, factor: Callable[[tuple[int, int]], Floats | float]) -> Told:
+def distorted(
+    model: PerfModel, factor: Callable[[tuple[int, int]], Floats | float]
+) -> KnownResources:
     """Return the truth times a factor, which may be drawn for its shape (jobs, 4)."""
     true = true_resources(model)
-    return Told(None if true is None else true * factor((len(true), len(Resources._fields))))
+    return KnownResources(
+        None if true is None else true * factor((len(true), len(Resources._fields)))
+    )
 
 
 def noise(seed: int, shape: tuple[int, int]) -> Floats:
@@ -142,6 +173,8 @@ def noise(seed: int, shape: tuple[int, int]) -> Floats:
 
 
 def learnt(model: PerfModel, predictor: Callable[[], Predictor]) -> BoundResources:
-    """Return what is learnt from finished jobs; nothing under a model that does not know what they use."""
+    """Return what is learnt from finished jobs; nothing under a model that does not know what they
+    use.
+    """
     true = true_resources(model)
-    return Told() if true is None else Learnt(true, predictor)
+    return KnownResources() if true is None else Learnt(true, predictor)

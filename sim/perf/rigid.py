@@ -1,4 +1,6 @@
-"""Rigid jobs: a complete gang runs at the speed of its slowest GPU type, anything else is refused."""
+"""Rigid jobs: a complete gang runs at the speed of its slowest GPU type, anything else is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,40 @@ class Rigid(Copies):
 
     Notes
     -----
-    The work of a job is its recorded duration times the speed of the type it was measured on: column ``gpu_type`` where the trace has it and the type is
-    one of the cluster's or of the table of known types, else ``reference``. A gang works at the speed of its slowest type, over ``span_node`` or
-    ``span_rack`` where it spans several nodes or racks; both are 1 by default, because a recorded duration already contains its placement. A forked job
-    does the sum of its gangs, less the price of copies (`sim.perf.copies`). On the overflow node of the recorded schedule a job runs as it was recorded.
+    The work of a job is its recorded duration times the speed of the type it was measured on:
+    column ``gpu_type`` where the trace has it and the type is one of the cluster's or of the table
+    of known types, else ``reference``. A gang works at the speed of its slowest type, over
+    ``span_node`` or ``span_rack`` where it spans several nodes or racks; both are 1 by default,
+    because a recorded duration already contains its placement. A forked job does the sum of its
+    gangs, less the price of copies (`sim.perf.copies`). On the overflow node of the recorded
+    schedule a job runs as it was recorded.
     """
 
     scales: ClassVar[bool] = False
     staffed: ClassVar[bool] = False
 
-    reference: str = param("", help="GPU type that durations without a type of their own were measured on; empty = the first type of the cluster.")
-    span_node: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several nodes of one rack.")
-    span_rack: float = param(1.0, low=1, high=100, help="Slowdown of a gang that spans several racks; at least that of several nodes.")
+    reference: str = param(
+        "",
+        title="Reference GPU type",
+        help=(
+            "GPU type that durations without a type of their own were measured on; empty = the"
+            " first type of the cluster."
+        ),
+    )
+    span_node: float = param(
+        1.0,
+        title="Slowdown across nodes",
+        low=1,
+        high=100,
+        help="Slowdown of a gang that spans several nodes of one rack.",
+    )
+    span_rack: float = param(
+        1.0,
+        title="Slowdown across racks",
+        low=1,
+        high=100,
+        help="Slowdown of a gang that spans several racks; at least that of several nodes.",
+    )
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
         """Assume nothing: a recorded run time is a fact."""
@@ -50,7 +74,9 @@ class Rigid(Copies):
         ParameterError
             If the reference type is not one of the cluster's.
         """
-        machines = Machines("rigid", Spans(self.reference, self.span_node, self.span_rack), trace, cluster)
+        machines = Machines(
+            "rigid", Spans(self.reference, self.span_node, self.span_rack), trace, cluster
+        )
         return RigidModel(trace, machines, self)
 
 
@@ -92,7 +118,11 @@ class RigidModel:
         gangs = grant.gangs
         if len(gangs) == 1:
             nodes, count, gpus, _, _ = gangs[0].workers
-            if len(nodes) == 1 and count[0] * gpus == self._sizes[job] and nodes[0] != self._overflow:
+            if (
+                len(nodes) == 1
+                and count[0] * gpus == self._sizes[job]
+                and nodes[0] != self._overflow
+            ):
                 return self._on_node[nodes[0]] if gpus else ON_CPUS
         speed = sum([self._gang_speed(job, gang) for gang in gangs]) * self._price.worth(len(gangs))
         known = self._rates.get(speed)
@@ -115,5 +145,8 @@ class RigidModel:
         if not asked:
             return 1.0
         if held != asked:
-            raise ContractError(f"job {job} asked for {asked:g} GPUs and cannot run on {held}; choose a performance model that scales")
+            raise ContractError(
+                f"job {job} asked for {asked:g} GPUs and cannot run on {held}; choose a performance"
+                " model that scales"
+            )
         return self._machines.gang_speed(job, gang)

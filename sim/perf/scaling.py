@@ -1,18 +1,75 @@
-"""Two formulas for jobs that run on more or fewer GPUs than they asked for: a power law, and Amdahl's law."""
+"""Two formulas for jobs that run on more or fewer GPUs than they asked for, a power law and
+Amdahl's law, and the class of a model by its name: what is assumed of a job that does not say how
+it scales.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from typing import Final
 
 import numpy as np
 
 from sim.cluster import Cluster
 from sim.contract import Floats, Ints, JobId
 from sim.params import param
-from sim.perf.classes import CLASSES, classes_of
 from sim.perf.machines import Machines
 from sim.perf.resizable import Resizable, ResizableModel, counted
 from sim.trace import Trace
+
+CLASSES: Final = ("vision", "language", "recommendation", "other")
+
+# In this order: "vision transformer" is a vision model, "DeepFM" none of language.
+_KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "vision": (
+        "vision", "resnet", "resnext", "vgg", "alexnet", "googlenet", "inception", "lenet", "densenet", "mobilenet", "squeezenet", "shufflenet",  # noqa: E501
+        "efficientnet", "nasnet", "overfeat", "yolo", "ssd", "rcnn", "unet", "vit", "swin", "gan", "cyclegan", "dcgan", "imagenet", "cifar", "mnist",  # noqa: E501
+        "coco", "segmentation", "diffusion", "clip",
+    ),
+    "recommendation": ("recommendation", "recommender", "recoder", "ncf", "neumf", "dlrm", "deepfm", "widedeep", "autoencoder", "movielens", "ctr"),  # noqa: E501
+    "language": (
+        "language", "transformer", "bert", "electra", "gpt", "llama", "mistral", "qwen", "bloom", "lm", "llm", "lstm", "rnn", "t5", "gnmt", "nmt",  # noqa: E501
+        "seq2seq", "translation", "xlnet", "wikitext", "squad", "opt",
+    ),
+}  # fmt: skip
+_SHORT: Final = 3
+
+
+@cache
+def model_class(name: str) -> str:
+    """Return the class of a model: "vision", "language", "recommendation" or "other".
+
+    Parameters
+    ----------
+    name : str
+        As traces write it: "ResNet-50", "vgg16", "LM", "bert-large". Keywords of up to three
+        letters must begin a word, longer ones may stand anywhere; a name without any keyword
+        ("A3C", "deepspeech2", "") is "other".
+    """
+    plain = name.lower()
+    words = re.findall(r"[a-z0-9]+", plain)
+    joined = "".join(words)
+    for kind, keywords in _KEYWORDS.items():
+        for keyword in keywords:
+            if (
+                keyword in joined
+                if len(keyword) > _SHORT
+                else any(word.startswith(keyword) for word in words)
+            ):
+                return kind
+    return "other"
+
+
+def classes_of(trace: Trace) -> Ints:
+    """Return the place in `CLASSES` of every job's model, of shape (jobs,)."""
+    models = trace.texts("model")
+    places: Ints = np.array(
+        [CLASSES.index(model_class(str(name))) for name in models.categories], np.int64
+    )[models.codes]
+    return places
 
 
 @dataclass(frozen=True)
@@ -21,20 +78,49 @@ class PowerLaw(Resizable):
 
     Notes
     -----
-    The exponent is the job's column ``scaling_exponent``, else that of the class its model belongs to (`sim.perf.classes.model_class`). The defaults are
-    our fit of the public measurements of Gavel (Narayanan et al., OSDI 2020; simulation table): least squares through the origin of ln(speed at k GPUs /
-    speed at one) over ln(k), for V100 and P100, consolidated, k = 2, 4, 8, every batch size: vision (ResNet-18, ResNet-50) 0.85, language (LM,
-    Transformer) 0.66. Nothing else was measured on several GPUs: recommendation and other models get the fit of all, 0.75.
+    The exponent is the job's column ``scaling_exponent``, else that of the class its model belongs
+    to (`model_class`). The defaults are our fit of the public measurements of
+    Gavel (Narayanan et al., OSDI 2020; simulation table): least squares through the origin of
+    ln(speed at k GPUs / speed at one) over ln(k), for V100 and P100, consolidated, k = 2, 4, 8,
+    every batch size: vision (ResNet-18, ResNet-50) 0.85, language (LM, Transformer) 0.66. Nothing
+    else was measured on several GPUs: recommendation and other models get the fit of all, 0.75.
     """
 
-    exponent_vision: float = param(0.85, low=0.05, high=1.2, help="Exponent of vision models whose job does not state one.")
-    exponent_language: float = param(0.66, low=0.05, high=1.2, help="Exponent of language models whose job does not state one.")
-    exponent_recommendation: float = param(0.75, low=0.05, high=1.2, help="Exponent of recommendation models whose job does not state one.")
-    exponent_other: float = param(0.75, low=0.05, high=1.2, help="Exponent of all other models, and of jobs without a model.")
+    exponent_vision: float = param(
+        0.85,
+        title="Exponent of vision models",
+        low=0.05,
+        high=1.2,
+        help="Exponent of vision models whose job does not state one.",
+    )
+    exponent_language: float = param(
+        0.66,
+        title="Exponent of language models",
+        low=0.05,
+        high=1.2,
+        help="Exponent of language models whose job does not state one.",
+    )
+    exponent_recommendation: float = param(
+        0.75,
+        title="Exponent of recommenders",
+        low=0.05,
+        high=1.2,
+        help="Exponent of recommendation models whose job does not state one.",
+    )
+    exponent_other: float = param(
+        0.75,
+        title="Exponent of other models",
+        low=0.05,
+        high=1.2,
+        help="Exponent of all other models, and of jobs without a model.",
+    )
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
         """Say what is assumed of jobs without sizes or without an exponent."""
-        return (*self.about_sizes(trace), *about_speed(trace, "scaling_exponent", "GPUs^", self._by_class()))
+        return (
+            *self.about_sizes(trace),
+            *about_speed(trace, "scaling_exponent", "GPUs^", self._by_class()),
+        )
 
     def curve(self, trace: Trace) -> str:
         """Return the exponents that are assumed."""
@@ -51,10 +137,21 @@ class PowerLaw(Resizable):
         """
         machines = Machines("power_law", self.spans, trace, cluster)
         sizes = self.sizes(trace, machines.largest)
-        return ResizableModel(trace, machines, sizes, _Power(trace, sizes[1], _per_job(trace, "scaling_exponent", self._by_class())), self)
+        return ResizableModel(
+            trace,
+            machines,
+            sizes,
+            _Power(trace, sizes[1], _per_job(trace, "scaling_exponent", self._by_class())),
+            self,
+        )
 
     def _by_class(self) -> tuple[float, ...]:
-        return self.exponent_vision, self.exponent_language, self.exponent_recommendation, self.exponent_other
+        return (
+            self.exponent_vision,
+            self.exponent_language,
+            self.exponent_recommendation,
+            self.exponent_other,
+        )
 
 
 @dataclass(frozen=True)
@@ -63,19 +160,47 @@ class Amdahl(Resizable):
 
     Notes
     -----
-    The serial share f is the job's column ``serial_fraction``, else that of the class its model belongs to (`sim.perf.classes.model_class`). The defaults
-    are our fit of the same measurements as in `PowerLaw` (Gavel, OSDI 2020), least squares of ln(speed at k GPUs / speed at one): vision 0.06, language
-    0.17, all models 0.11.
+    The serial share f is the job's column ``serial_fraction``, else that of the class its model
+    belongs to (`model_class`). The defaults are our fit of the same measurements
+    as in `PowerLaw` (Gavel, OSDI 2020), least squares of ln(speed at k GPUs / speed at one): vision
+    0.06, language 0.17, all models 0.11.
     """
 
-    serial_vision: float = param(0.06, low=0, high=1, help="Serial share of vision models whose job does not state one.")
-    serial_language: float = param(0.17, low=0, high=1, help="Serial share of language models whose job does not state one.")
-    serial_recommendation: float = param(0.11, low=0, high=1, help="Serial share of recommendation models whose job does not state one.")
-    serial_other: float = param(0.11, low=0, high=1, help="Serial share of all other models, and of jobs without a model.")
+    serial_vision: float = param(
+        0.06,
+        title="Serial share of vision models",
+        low=0,
+        high=1,
+        help="Serial share of vision models whose job does not state one.",
+    )
+    serial_language: float = param(
+        0.17,
+        title="Serial share of language models",
+        low=0,
+        high=1,
+        help="Serial share of language models whose job does not state one.",
+    )
+    serial_recommendation: float = param(
+        0.11,
+        title="Serial share of recommenders",
+        low=0,
+        high=1,
+        help="Serial share of recommendation models whose job does not state one.",
+    )
+    serial_other: float = param(
+        0.11,
+        title="Serial share of other models",
+        low=0,
+        high=1,
+        help="Serial share of all other models, and of jobs without a model.",
+    )
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
         """Say what is assumed of jobs without sizes or without a serial share."""
-        return (*self.about_sizes(trace), *about_speed(trace, "serial_fraction", "a serial share of ", self._by_class()))
+        return (
+            *self.about_sizes(trace),
+            *about_speed(trace, "serial_fraction", "a serial share of ", self._by_class()),
+        )
 
     def curve(self, trace: Trace) -> str:
         """Return the serial shares that are assumed."""
@@ -92,10 +217,21 @@ class Amdahl(Resizable):
         """
         machines = Machines("amdahl", self.spans, trace, cluster)
         sizes = self.sizes(trace, machines.largest)
-        return ResizableModel(trace, machines, sizes, _Amdahl(trace, sizes[1], _per_job(trace, "serial_fraction", self._by_class())), self)
+        return ResizableModel(
+            trace,
+            machines,
+            sizes,
+            _Amdahl(trace, sizes[1], _per_job(trace, "serial_fraction", self._by_class())),
+            self,
+        )
 
     def _by_class(self) -> tuple[float, ...]:
-        return self.serial_vision, self.serial_language, self.serial_recommendation, self.serial_other
+        return (
+            self.serial_vision,
+            self.serial_language,
+            self.serial_recommendation,
+            self.serial_other,
+        )
 
 
 class _Power:
@@ -142,7 +278,9 @@ class _Amdahl:
         return speed
 
 
-def about_speed(trace: Trace, column: str, law: str, by_class: tuple[float, ...]) -> tuple[str, ...]:
+def about_speed(
+    trace: Trace, column: str, law: str, by_class: tuple[float, ...]
+) -> tuple[str, ...]:
     """Return what is assumed of the jobs whose column is empty, class by class.
 
     Parameters
@@ -167,13 +305,18 @@ def about_speed(trace: Trace, column: str, law: str, by_class: tuple[float, ...]
         if count
     ]
     return (
-        f"{counted(silent, on_gpus)} do not say how they scale ({column}); by the class of their model: {', '.join(parts)}. "
-        "This is an assumption; change it under How fast jobs run (--perf).",
+        (
+            f"{counted(silent, on_gpus)} do not say how they scale ({column}); by the class of"
+            f" their model: {', '.join(parts)}. This is an assumption; change it under How jobs"
+            " scale (--perf)."
+        ),
     )
 
 
 def _used(trace: Trace, column: str, by_class: tuple[float, ...]) -> str:
-    """Return the smallest and the largest figure that jobs without one of their own get; "" = there are no such jobs."""
+    """Return the smallest and the largest figure that jobs without one of their own get; "" = there
+    are no such jobs.
+    """
     silent = (trace.numbers("num_gpus") > 0) & np.isnan(trace.numbers(column))
     figures = np.array(by_class)[classes_of(trace)[silent]]
     if not len(figures):

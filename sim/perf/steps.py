@@ -1,4 +1,6 @@
-"""How long one step with parameter servers takes: rows of coefficients per model, built in and as users write their own."""
+"""How long one step with parameter servers takes: rows of coefficients per model, built in and as
+users write their own.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,24 @@ from sim.perf.profiles import entries, number, plain
 REFERENCE_CORES: Final = 8.0
 """Cores of the CPU worker that is compared with a GPU."""
 _SERVER_CORES: Final = 5.0
-_LEGEND: Final = "name gpu|cpu sample_ms step_ms exchange_ms update_ms worker_ms server_ms input_ms batch"
+_LEGEND: Final = (
+    "name gpu|cpu sample_ms step_ms exchange_ms update_ms worker_ms server_ms input_ms batch"
+)
 
 
-class Row(NamedTuple):
+class ModelRow(NamedTuple):
     """Coefficients of one model; times in seconds.
 
     Parameters
     ----------
     on_cpus : bool
-        Whether `sample_s` and `step_s` are those of one core; else of one GPU of the reference type.
+        Whether `sample_s` and `step_s` are those of one core; else of one GPU of the reference
+        type.
     sample_s, step_s : float
         Forward and backward pass: for every sample of a worker, and for every step.
     exchange_s : float
-        Push and pull of the weights and their update, times workers per server, on servers of 5 cores.
+        Push and pull of the weights and their update, times workers per server, on servers of 5
+        cores.
     update_s : float
         Core-seconds on the servers for every sample, times workers per server.
     worker_s, server_s : float
@@ -56,29 +62,53 @@ class Row(NamedTuple):
     asynchronous: bool = False
     efficiency: tuple[float, float, float] = (0.0, 0.0, 1.0)
 
-    def times(self, factor: float) -> Row:
+    def times(self, factor: float) -> ModelRow:
         """Return the row of a model that takes so many times as long for everything."""
-        return self._replace(**{name: getattr(self, name) * factor for name in self._fields if name.endswith("_s")})
+        return self._replace(
+            **{name: getattr(self, name) * factor for name in self._fields if name.endswith("_s")}
+        )
 
 
-def _gpu(times: tuple[float, float, float, float, float], batch: float, efficiency: tuple[float, float, float]) -> Row:
+def _gpu(
+    times: tuple[float, float, float, float, float],
+    batch: float,
+    efficiency: tuple[float, float, float],
+) -> ModelRow:
     sample_s, step_s, exchange_s, worker_s, server_s = times
-    return Row(False, sample_s, step_s, exchange_s, 0.0, worker_s, server_s, 0.0, batch, efficiency=efficiency)
+    return ModelRow(
+        False,
+        sample_s,
+        step_s,
+        exchange_s,
+        0.0,
+        worker_s,
+        server_s,
+        0.0,
+        batch,
+        efficiency=efficiency,
+    )
 
 
 _VGG: Final = (0.012, 0.05, 0.55, 0.03, 0.01)
-_DLROVER: Final = Row(True, 1.38516e-4, 0.0, 0.0, 9.10857e-5, 0.0, 0.0, 2.84016e-5, 512, asynchronous=True)
+_DLROVER: Final = ModelRow(
+    True, 1.38516e-4, 0.0, 0.0, 9.10857e-5, 0.0, 0.0, 2.84016e-5, 512, asynchronous=True
+)
 
 
-def _scaled(row: Row, powers: tuple[int, ...]) -> Row:
+def _scaled(row: ModelRow, powers: tuple[int, ...]) -> ModelRow:
     sample, update, extra = (2.0 ** (power - 1) for power in powers)
-    return row._replace(sample_s=row.sample_s * sample, update_s=row.update_s * update, input_s=row.input_s * extra)
+    return row._replace(
+        sample_s=row.sample_s * sample, update_s=row.update_s * update, input_s=row.input_s * extra
+    )
 
 
-VARIANTS: Final[dict[str, Row]] = {f"dlrover{''.join(map(str, powers))}": _scaled(_DLROVER, powers) for powers in product((0, 1, 2), repeat=3)}
+VARIANTS: Final[dict[str, ModelRow]] = {
+    f"dlrover{''.join(map(str, powers))}": _scaled(_DLROVER, powers)
+    for powers in product((0, 1, 2), repeat=3)
+}
 """Plain names of jobs that differ from the fit to DLRover-RM; see `ROWS`."""
 
-ROWS: Final[Mapping[str, Row]] = {
+ROWS: Final[Mapping[str, ModelRow]] = {
     "vgg": _gpu(_VGG, 128, (-7.03, 3.67, 5.60)),
     "vgg11": _gpu(_VGG, 128, (-7.74, 2.37, 8.80)),
     "vgg16": _gpu(_VGG, 64, (-7.03, 3.67, 5.60)),
@@ -93,20 +123,25 @@ ROWS: Final[Mapping[str, Row]] = {
     "dlrover": _DLROVER,
     "widedeep": _DLROVER.times(0.9252),
     "xdeepfm": _DLROVER.times(1.8742),
-    "deepfm": Row(True, 1.822917e-4, 0.0, 0.0, 1.302083e-5, 0.0, 0.0, 0.0, 512, asynchronous=True),
+    "deepfm": ModelRow(
+        True, 1.822917e-4, 0.0, 0.0, 1.302083e-5, 0.0, 0.0, 0.0, 512, asynchronous=True
+    ),
 } | VARIANTS
 """Plain name of a model -> its row.
 
-GPU models: non-negative, of the shape of the fits published with the code that follows AITurbo (Zhao et al., HPDC 2021), values ours; core efficiencies as
-published there. ``dlrover``: our joint fit to the throughputs in a figure of DLRover-RM (PVLDB 17, 2024), 15 % rms, illustrative. ``dlrover-000`` to
-``dlrover-222`` are jobs that differ from it: compute, update and input take half (0), as (1) or twice (2) as long. ``wide_deep`` and ``xdeepfm`` are the same
-row, stretched so that 10 epochs of the Kaggle Criteo data (45.84 million samples) take the 27 and 104 minutes that DLRover
-publishes for 24 workers of 3 cores with 8 servers of 16, and 8 workers of 20 cores with 2 of 16. ``deepfm`` takes as long as its demonstration: workers and
-server of 3 cores each, one worker 30 steps per second, four 100; the batch is ours.
+GPU models: non-negative, of the shape of the fits published with the code that follows AITurbo
+(Zhao et al., HPDC 2021), values ours; core efficiencies as published there. ``dlrover``: our joint
+fit to the throughputs in a figure of DLRover-RM (PVLDB 17, 2024), 15 % rms, illustrative.
+``dlrover-000`` to ``dlrover-222`` are jobs that differ from it: compute, update and input take half
+(0), as (1) or twice (2) as long. ``wide_deep`` and ``xdeepfm`` are the same row, stretched so that
+10 epochs of the Kaggle Criteo data (45.84 million samples) take the 27 and 104 minutes that DLRover
+publishes for 24 workers of 3 cores with 8 servers of 16, and 8 workers of 20 cores with 2 of 16.
+``deepfm`` takes as long as its demonstration: workers and server of 3 cores each, one worker 30
+steps per second, four 100; the batch is ours.
 """
 
 
-class Crew(NamedTuple):
+class StepSetup(NamedTuple):
     """What takes the steps, all broadcast against one another.
 
     Parameters
@@ -127,8 +162,10 @@ class Crew(NamedTuple):
     server_cores: Floats
 
 
-class Step(NamedTuple):
-    """Seconds of one step of one worker: on GPUs of the reference type or on cores, waiting for the servers, and the rest."""
+class StepTimes(NamedTuple):
+    """Seconds of one step of one worker: on GPUs of the reference type or on cores, waiting for the
+    servers, and the rest.
+    """
 
     compute_s: Floats
     exchange_s: Floats
@@ -140,47 +177,81 @@ class Coefficients:
 
     Parameters
     ----------
-    rows : sequence of Row
+    rows : sequence of ModelRow
         In the order of their places.
     kappa : float
-        Time of forward and backward pass on a CPU worker of 8 cores over that on a GPU of the reference type.
+        Time of forward and backward pass on a CPU worker of 8 cores over that on a GPU of the
+        reference type.
     """
 
-    def __init__(self, rows: Sequence[Row], kappa: float) -> None:
+    def __init__(self, rows: Sequence[ModelRow], kappa: float) -> None:
         self._gpu_cores = kappa * REFERENCE_CORES
-        fields = {name: np.array([getattr(row, name) for row in rows], np.float64) for name in Row._fields if name.endswith("_s")}
+        fields = {
+            name: np.array([getattr(row, name) for row in rows], np.float64)
+            for name in ModelRow._fields
+            if name.endswith("_s")
+        }
         in_gpus = np.array([1 / self._gpu_cores if row.on_cpus else 1.0 for row in rows])
         self._sample_s, self._step_s = fields["sample_s"] * in_gpus, fields["step_s"] * in_gpus
-        self._exchange_s, self._update_s, self._input_s = fields["exchange_s"], fields["update_s"], fields["input_s"]
+        self._exchange_s, self._update_s, self._input_s = (
+            fields["exchange_s"],
+            fields["update_s"],
+            fields["input_s"],
+        )
         self._worker_s, self._server_s = fields["worker_s"], fields["server_s"]
         self._efficiency = np.array([row.efficiency for row in rows]).T
 
-    def step(self, row: Ints, crew: Crew) -> Step:
-        """Return what a step is made of; a crew of several workers without servers exchanges as if each worker were one, a single one not at all."""
+    def step(self, row: Ints, crew: StepSetup) -> StepTimes:
+        """Return what a step is made of; a crew of several workers without servers exchanges as if
+        each worker were one, a single one not at all.
+        """
         on_gpus = crew.gpus > 0
-        of_one = self._sample_s[row] * crew.samples / np.where(on_gpus, crew.gpus, 1.0) + self._step_s[row]
-        compute: Floats = of_one * np.where(on_gpus, 1.0, self._gpu_cores / np.where(on_gpus, 1.0, crew.cores))
-        per_server = np.where(crew.servers > 0, crew.workers / np.maximum(crew.servers, 1.0), np.where(crew.workers > 1, 1.0, 0.0))
+        of_one = (
+            self._sample_s[row] * crew.samples / np.where(on_gpus, crew.gpus, 1.0)
+            + self._step_s[row]
+        )
+        compute: Floats = of_one * np.where(
+            on_gpus, 1.0, self._gpu_cores / np.where(on_gpus, 1.0, crew.cores)
+        )
+        per_server = np.where(
+            crew.servers > 0,
+            crew.workers / np.maximum(crew.servers, 1.0),
+            np.where(crew.workers > 1, 1.0, 0.0),
+        )
         update = self._update_s[row] * crew.samples / crew.server_cores
-        exchange: Floats = per_server * (self._exchange_s[row] / self._efficiency_at(row, crew.server_cores) + update)
-        rest: Floats = self._worker_s[row] * crew.workers + self._server_s[row] * crew.servers + self._input_s[row] * crew.samples
-        return Step(compute, exchange, rest)
+        exchange: Floats = per_server * (
+            self._exchange_s[row] / self._efficiency_at(row, crew.server_cores) + update
+        )
+        rest: Floats = (
+            self._worker_s[row] * crew.workers
+            + self._server_s[row] * crew.servers
+            + self._input_s[row] * crew.samples
+        )
+        return StepTimes(compute, exchange, rest)
 
-    def best_servers(self, row: Ints, crew: Crew) -> Floats:
-        """Return how many servers, not rounded, make a step shortest: where one more takes as long to connect to as it saves."""
+    def best_servers(self, row: Ints, crew: StepSetup) -> Floats:
+        """Return how many servers, not rounded, make a step shortest: where one more takes as long
+        to connect to as it saves.
+        """
         one = self.step(row, crew._replace(servers=np.ones_like(crew.servers))).exchange_s
         per_server = self._server_s[row] + np.zeros_like(one)
-        best: Floats = np.sqrt(np.divide(one, per_server, out=np.full_like(one, np.inf), where=per_server > 0))
+        best: Floats = np.sqrt(
+            np.divide(one, per_server, out=np.full_like(one, np.inf), where=per_server > 0)
+        )
         return best
 
     def _efficiency_at(self, row: Ints, cores: Floats) -> Floats:
         a, b, d = self._efficiency[:, row]
         # Fitted to one core and more: fewer do proportionally less.
-        relative: Floats = np.minimum(cores, 1.0) * (a * np.exp(-b * np.maximum(cores, 1.0)) + d) / (a * np.exp(-b * _SERVER_CORES) + d)
+        relative: Floats = (
+            np.minimum(cores, 1.0)
+            * (a * np.exp(-b * np.maximum(cores, 1.0)) + d)
+            / (a * np.exp(-b * _SERVER_CORES) + d)
+        )
         return relative
 
 
-def with_rows(owner: str, text: str) -> dict[str, Row]:
+def with_rows(owner: str, text: str) -> dict[str, ModelRow]:
     """Return the built-in rows, replaced and extended by those of a text.
 
     Parameters
@@ -188,7 +259,8 @@ def with_rows(owner: str, text: str) -> dict[str, Row]:
     owner : str
         Model and parameter that the text belongs to, for messages.
     text : str
-        E.g. "mynet gpu 6 30 100 0 10 5 0 64"; times in milliseconds. Servers do the exchange at the same speed with any number of cores.
+        E.g. "mynet gpu 6 30 100 0 10 5 0 64"; times in milliseconds. Servers do the exchange at the
+        same speed with any number of cores.
 
     Raises
     ------
@@ -198,12 +270,33 @@ def with_rows(owner: str, text: str) -> dict[str, Row]:
     table = dict(ROWS)
     for name, words in entries(owner, text):
         figures = [number(word) for word in words[1:]]
-        if len(figures) != len(_LEGEND.split()) - 2 or words[0] not in ("gpu", "cpu") or any(isnan(figure) for figure in figures):
-            raise ParameterError(f"{owner}: '{name} {' '.join(words):.60}' is not of the form '{_LEGEND}'. Complete it.")
+        if (
+            len(figures) != len(_LEGEND.split()) - 2
+            or words[0] not in ("gpu", "cpu")
+            or any(isnan(figure) for figure in figures)
+        ):
+            raise ParameterError(
+                f"{owner}: '{name} {' '.join(words):.60}' is not of the form '{_LEGEND}'."
+                " Complete it."
+            )
         *times, batch = figures
         if min(times) < 0 or times[0] + times[1] <= 0 or batch < 1:
-            raise ParameterError(f"{owner}: {name} has a negative time, a step that takes no time, or a batch below 1. Correct it.")
+            raise ParameterError(
+                f"{owner}: {name} has a negative time, a step that takes no time, or a batch below"
+                " 1. Correct it."
+            )
         sample, step, exchange, update, worker, server, extra = (figure / 1000 for figure in times)
         on_cpus = words[0] == "cpu"
-        table[plain(name)] = Row(on_cpus, sample, step, exchange, update, worker, server, extra, batch, asynchronous=on_cpus)
+        table[plain(name)] = ModelRow(
+            on_cpus,
+            sample,
+            step,
+            exchange,
+            update,
+            worker,
+            server,
+            extra,
+            batch,
+            asynchronous=on_cpus,
+        )
     return table

@@ -27,61 +27,98 @@ MEASURED: Final[Mapping[str, Row]] = {
     "resnet50": {1: 1.0, 2: 1.91, 4: 3.60, 8: 6.57},
     "transformer": {1: 1.0, 2: 1.55, 4: 2.61, 8: 3.92},
 }
-"""Plain name of a model -> GPUs -> speed relative to one. From the throughputs that Gavel measured (Narayanan et al., OSDI 2020;
-stanford-futuredata/gavel, scheduler/simulation_throughputs.json, MIT licence): P100, consolidated, the median over its batch sizes per GPU. Its V100 figures
-are not used, because several GPUs were evidently not measured on the machine of the single one: ResNet-18 is 3.1 times as fast on two GPUs, LM slower on
-four than on two."""
+"""Plain name of a model -> GPUs -> speed relative to one. From the throughputs that Gavel measured
+(Narayanan et al., OSDI 2020; stanford-futuredata/gavel, scheduler/simulation_throughputs.json, MIT
+licence): P100, consolidated, the median over its batch sizes per GPU. Its V100 figures are not
+used, because several GPUs were evidently not measured on the machine of the single one: ResNet-18
+is 3.1 times as fast on two GPUs, LM slower on four than on two.
+"""
 _FORM: Final = "a name and GPUs/speed pairs such as 'bert 1/1 2/1.9 8/6.5'"
 
 
 @dataclass(frozen=True)
 class Table(Resizable):
-    """Speed of the job's model at any number of GPUs, from measurements; in between linear, beyond the last one nobody grows.
+    """Speed of the job's model at any number of GPUs, from measurements; in between linear, beyond
+    the last one nobody grows.
 
     Notes
     -----
-    Only ratios within a row matter. Rows are found by the model's name, whatever its case and signs ("ResNet-50" is "resnet50"); built in are four models
-    of Gavel [1]_, see `MEASURED`. A job whose model has no row, or that asks for a number of GPUs outside of its row, keeps its size. Rows may fall: more
-    GPUs may be slower.
+    Only ratios within a row matter. Rows are found by the model's name, whatever its case and signs
+    ("ResNet-50" is "resnet50"); built in are four models of Gavel [1]_, see `MEASURED`. A job whose
+    model has no row, or that asks for a number of GPUs outside of its row, keeps its size. Rows may
+    fall: more GPUs may be slower.
 
     References
     ----------
-    .. [1] D. Narayanan, K. Santhanam, F. Kazhamiaka, A. Phanishayee, M. Zaharia, "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
+    .. [1] D. Narayanan, K. Santhanam, F. Kazhamiaka, A. Phanishayee, M. Zaharia,
+    "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
        Workloads", OSDI 2020.
     """
 
     speeds: str = param(
-        "", help="Further or replaced rows: a model, then GPUs/speed pairs; rows are separated by semicolons: resnet50 1/1 2/1.9 4/3.6; bert 1/1 8/7."
+        "",
+        title="Speeds by number of GPUs",
+        help=(
+            "Further or replaced rows: a model, then GPUs/speed pairs; rows are separated by"
+            " semicolons: resnet50 1/1 2/1.9 4/3.6; bert 1/1 8/7."
+        ),
     )
-    stand_in: str = param("", help="Model whose row is used for models without one; empty = such jobs keep their size.")
+    stand_in: str = param(
+        "",
+        title="Stand-in for unknown models",
+        help="Model whose row is used for models without one; empty = such jobs keep their size.",
+    )
 
     def __post_init__(self) -> None:
         """Refuse rows that make no sense, and a stand-in that has none."""
         super().__post_init__()
         rows = self.rows()
         if self.stand_in and plain(self.stand_in) not in rows:
-            raise ParameterError(f"table: there is no row '{self.stand_in}' to stand in. There are: {', '.join(rows)}.")
+            raise ParameterError(
+                f"table: there is no row '{self.stand_in}' to stand in. There are:"
+                f" {', '.join(rows)}."
+            )
 
     def rows(self) -> dict[str, Row]:
         """Return the built-in rows, replaced and extended by those of `speeds`."""
-        return {**MEASURED, **{plain(name): _row(name, pairs) for name, pairs in entries("table, speeds", self.speeds)}}
+        return {
+            **MEASURED,
+            **{
+                plain(name): _row(name, pairs)
+                for name, pairs in entries("table, speeds", self.speeds)
+            },
+        }
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
         """Say what is assumed of jobs without sizes or without a row."""
         found = _Found(self, trace)
         asked = trace.numbers("num_gpus")
-        on_gpus, unknown, outside = asked > 0, found.unknown & (asked > 0), found.outside & (asked > 0)
+        on_gpus, unknown, outside = (
+            asked > 0,
+            found.unknown & (asked > 0),
+            found.outside & (asked > 0),
+        )
         texts = [*self.about_sizes(trace, found.place >= 0)]
         if unknown.any():
-            what = f"assumed: the row of '{self.stand_in}'" if self.stand_in else "they keep the size they asked for"
-            texts.append(f"{counted(unknown, on_gpus)} have a model without a row in the table; {what} (stand_in, speeds).")
+            what = (
+                f"assumed: the row of '{self.stand_in}'"
+                if self.stand_in
+                else "they keep the size they asked for"
+            )
+            texts.append(
+                f"{counted(unknown, on_gpus)} have a model without a row in the table; {what}"
+                " (stand_in, speeds)."
+            )
         if outside.any():
-            texts.append(f"{counted(outside, on_gpus)} ask for a number of GPUs outside of the row of their model; they keep that size (speeds).")
+            texts.append(
+                f"{counted(outside, on_gpus)} ask for a number of GPUs outside of the row of their"
+                " model; they keep that size (speeds)."
+            )
         if (on_gpus & found.built_in).any():
             used = counted(on_gpus & found.built_in, on_gpus)
             texts.append(
                 f"{used} scale as Gavel measured it on P100 GPUs, the median over batch sizes. "
-                "This is an assumption; change it under How fast jobs run (--perf)."
+                "This is an assumption; change it under How jobs scale (--perf)."
             )
         return tuple(texts)
 
@@ -109,15 +146,23 @@ class Table(Resizable):
 
 
 class _Found:
-    """Which row each job scales by: `place` among `rows`, -1 = none; `first` and `last` are the sizes that the row begins and ends with."""
+    """Which row each job scales by: `place` among `rows`, -1 = none; `first` and `last` are the
+    sizes that the row begins and ends with.
+    """
 
     def __init__(self, spec: Table, trace: Trace) -> None:
         table = spec.rows()
         own = {plain(name) for name, _ in entries("table, speeds", spec.speeds)}
         names = list(table)
-        self.rows = [(np.array(sorted(row), np.float64), np.array([row[size] for size in sorted(row)])) for row in table.values()]
+        self.rows = [
+            (np.array(sorted(row), np.float64), np.array([row[size] for size in sorted(row)]))
+            for row in table.values()
+        ]
         models = trace.texts("model")
-        at = [names.index(plain(str(name))) if plain(str(name)) in table else -1 for name in models.categories]
+        at = [
+            names.index(plain(str(name))) if plain(str(name)) in table else -1
+            for name in models.categories
+        ]
         place: Ints = np.array(at, np.int64)[models.codes]
         self.unknown: NDArray[np.bool_] = place < 0
         if spec.stand_in:
@@ -125,13 +170,19 @@ class _Found:
         asked = trace.numbers("num_gpus")
         self.first = np.array([sizes[0] for sizes, _ in self.rows])[place]
         self.last = np.array([sizes[-1] for sizes, _ in self.rows])[place]
-        self.outside: NDArray[np.bool_] = (place >= 0) & ((asked < self.first) | (asked > self.last))
+        self.outside: NDArray[np.bool_] = (place >= 0) & (
+            (asked < self.first) | (asked > self.last)
+        )
         self.place: Ints = np.where(self.outside, -1, place)
-        self.built_in: NDArray[np.bool_] = np.isin(self.place, [names.index(name) for name in MEASURED if name not in own])
+        self.built_in: NDArray[np.bool_] = np.isin(
+            self.place, [names.index(name) for name in MEASURED if name not in own]
+        )
 
 
 class _Curves:
-    """Speed at a size over speed at the size asked for, on the straight lines between the figures of a row."""
+    """Speed at a size over speed at the size asked for, on the straight lines between the figures
+    of a row.
+    """
 
     def __init__(self, found: _Found, asked: Floats, least: Floats, most: Floats) -> None:
         self._rows, self._place = found.rows, found.place
@@ -181,13 +232,24 @@ def _row(name: str, pairs: Sequence[str]) -> dict[int, float]:
         gpus, slash, speed = pair.partition("/")
         size, value = number(gpus), number(speed)
         if not slash or math.isnan(size) or math.isnan(value):
-            raise ParameterError(f"table, speeds: '{pair}' of {name} is not of the form GPUs/speed with two numbers. A row is {_FORM}.")
+            raise ParameterError(
+                f"table, speeds: '{pair}' of {name} is not of the form GPUs/speed with two numbers."
+                f" A row is {_FORM}."
+            )
         if size < 1 or size != int(size):
-            raise ParameterError(f"table, speeds: {name} has a size of {size:g} GPUs. Sizes are whole numbers from 1.")
+            raise ParameterError(
+                f"table, speeds: {name} has a size of {size:g} GPUs. Sizes are whole numbers"
+                " from 1."
+            )
         if value <= 0:
-            raise ParameterError(f"table, speeds: {name} has the speed {value:g} at size {size:g}. Speeds must be above 0; leave out sizes that do not work.")
+            raise ParameterError(
+                f"table, speeds: {name} has the speed {value:g} at size {size:g}. Speeds must be"
+                " above 0; leave out sizes that do not work."
+            )
         if int(size) in row:
-            raise ParameterError(f"table, speeds: {name} has two speeds for {size:g} GPUs. Keep one.")
+            raise ParameterError(
+                f"table, speeds: {name} has two speeds for {size:g} GPUs. Keep one."
+            )
         row[int(size)] = value
     if not row:
         raise ParameterError(f"table, speeds: {name} has no sizes. A row is {_FORM}.")

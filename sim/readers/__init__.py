@@ -1,4 +1,6 @@
-"""Trace files in, one `Trace` and an account of what was dropped or altered out; `read` recognises the format by its content."""
+"""Trace files in, one `Trace` and an account of what was dropped or altered out; `read` recognises
+the format by its content.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,11 @@ from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.gavel import GAVEL
 from sim.readers.helios import HELIOS
 from sim.readers.lists import HELIOS_CSV, ITP, PHILLY_CSV
-from sim.readers.mapping import guess_mapping
+from sim.readers.mapping import guess_mapping, missing
 from sim.readers.native import NATIVE, TABLE
 from sim.readers.parquet import parquet_head
 from sim.readers.philly_json import PHILLY_JSON
+from sim.readers.recipes import JSON_FORMATS, formats, refuse
 from sim.readers.report import Import, Report
 from sim.readers.sacct import SACCT
 from sim.readers.slurm_db import SLURM_DB
@@ -27,14 +30,40 @@ from sim.readers.sniff import Sample, distinct, plain
 from sim.readers.source import HEAD, Content, open_source
 from sim.readers.swf import SWF
 from sim.readers.table import read_table
-from sim.trace import REQUIRED
 
-__all__ = ["FORMATS", "Draft", "Format", "Import", "Peek", "ReadOptions", "Report", "Sample", "detect", "peek", "read"]
+__all__ = [
+    "FORMATS",
+    "Draft",
+    "Format",
+    "Import",
+    "Peek",
+    "ReadOptions",
+    "Report",
+    "Sample",
+    "detect",
+    "peek",
+    "read",
+]
 
-# In this order they are asked whether they recognise a file; the table whose columns must be guessed comes last.
-_ORDER: Final = (NATIVE, PHILLY_JSON, PHILLY_CSV, HELIOS, HELIOS_CSV, SACCT, SLURM_DB, ITP, GAVEL, SWF, TABLE)
+# In this order they are asked whether they recognise a file; the table whose columns must be
+# guessed comes last.
+_ORDER: Final = (
+    NATIVE,
+    PHILLY_JSON,
+    PHILLY_CSV,
+    HELIOS,
+    HELIOS_CSV,
+    SACCT,
+    SLURM_DB,
+    ITP,
+    GAVEL,
+    SWF,
+    *formats(),
+    TABLE,
+)
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType({fmt.name: fmt for fmt in _ORDER})
 HEAD_ROWS: Final = 20
+MOST_NAMED: Final = 12
 DEFAULTS: Final = ReadOptions()
 
 
@@ -72,7 +101,9 @@ def detect(content: Content) -> Format | None:
     return next((fmt for fmt in FORMATS.values() if fmt.matches(content.sample)), None)
 
 
-def read(source: Path | bytes, *, name: str = "", fmt: str | None = None, options: ReadOptions = DEFAULTS) -> Import:
+def read(
+    source: Path | bytes, *, name: str = "", fmt: str | None = None, options: ReadOptions = DEFAULTS
+) -> Import:
     """Read a trace.
 
     Parameters
@@ -82,7 +113,7 @@ def read(source: Path | bytes, *, name: str = "", fmt: str | None = None, option
     name : str
         What to call the trace; "" = the file's name.
     fmt : str or None
-        Key in `FORMATS`; None = tell it from the content.
+        Key in `FORMATS`; None = recognise it by the content.
     options : ReadOptions
         Zone, units, mapping, limits and what to do with CPU jobs and unfinished ones.
 
@@ -94,7 +125,7 @@ def read(source: Path | bytes, *, name: str = "", fmt: str | None = None, option
     Raises
     ------
     TraceError
-        One sentence: what is wrong, where, and what to do.
+        One sentence: the fault, its place, and what to do.
     """
     name = name or _name_of(source)
     content = open_source(source, name, options)
@@ -120,14 +151,25 @@ def peek(source: Path | bytes, *, name: str = "", options: ReadOptions = DEFAULT
     """
     content = open_source(source, name or _name_of(source), options)
     found = detect(content)
-    headless = found is SWF or (found is SACCT and "submit" not in content.sample.keys) or (found is GAVEL and "total_steps" not in content.sample.keys)
+    headless = (
+        found is SWF
+        or (found is SACCT and "submit" not in content.sample.keys)
+        or (found is GAVEL and "total_steps" not in content.sample.keys)
+    )
     head = pd.DataFrame() if headless else _head(content, options)
     columns = tuple(map(str, head.columns))
     mapping = guess_mapping(columns, options.mapping)
-    missing = tuple(column for column in REQUIRED[1:] if column not in mapping)
-    told = {plain(cell): cell.strip("\"' ") for cell in reversed(content.sample.cells)}
-    written = {column: told.get(column, column) for column in columns}
-    return Peek(found.name if found else "", found.title if found else "", columns, head, MappingProxyType(mapping), missing, MappingProxyType(written))
+    cells = {plain(cell): cell.strip("\"' ") for cell in reversed(content.sample.cells)}
+    written = {column: cells.get(column, column) for column in columns}
+    return Peek(
+        found.name if found else "",
+        found.title if found else "",
+        columns,
+        head,
+        MappingProxyType(mapping),
+        missing(mapping),
+        MappingProxyType(written),
+    )
 
 
 def _name_of(source: Path | bytes) -> str:
@@ -137,20 +179,41 @@ def _name_of(source: Path | bytes) -> str:
 def _choose(content: Content, fmt: str | None, options: ReadOptions) -> Format:
     if fmt is not None:
         if fmt not in FORMATS:
-            raise TraceError(f"{content.name}: the format {fmt!r} is not known. Choose one of {', '.join(FORMATS)}.")
+            raise TraceError(
+                f"{content.name}: the format {fmt!r} is not known. Choose one of"
+                f" {', '.join(FORMATS)}."
+            )
         return FORMATS[fmt]
     found = detect(content)
     if options.mapping and content.sample.kind == "text":
         return NATIVE if found is NATIVE else TABLE
+    if found is None or found is TABLE:
+        refuse(content)
     if found is None:
-        shape = "this JSON is no known trace" if content.sample.kind == "json" else _single(content.sample)
-        raise TraceError(f"{content.name}: {shape}. Formats read: {', '.join(dict.fromkeys(fmt.title.partition(' (')[0] for fmt in FORMATS.values()))}.")
+        shape = (
+            "this JSON is no known trace"
+            if content.sample.kind == "json"
+            else _single(content.sample)
+        )
+        titles = list(dict.fromkeys(fmt.title.partition(" (")[0] for fmt in _of(content.sample)))
+        named = ", ".join(titles[:MOST_NAMED])
+        more = f" and {len(titles) - MOST_NAMED} more" if len(titles) > MOST_NAMED else ""
+        raise TraceError(f"{content.name}: {shape}. Formats read: {named}{more}.")
     return found
+
+
+def _of(sample: Sample) -> list[Format]:
+    """Return the formats of JSON, or all others."""
+    json = sample.kind == "json"
+    return [fmt for fmt in _ORDER if (fmt is PHILLY_JSON or fmt.name in JSON_FORMATS) == json]
 
 
 def _single(sample: Sample) -> str:
     first = sample.cells[0][:60] if sample.cells else ""
-    return f"the first line has a single column ({first!r}), so the separator cannot be told; use commas, tabs, semicolons or bars (sacct: option -P)"
+    return (
+        f"the first line has a single column ({first!r}), so the separator is unknown; use"
+        " commas, tabs, semicolons or bars (sacct: option -P)"
+    )
 
 
 def _head(content: Content, options: ReadOptions) -> pd.DataFrame:
@@ -163,4 +226,8 @@ def _head(content: Content, options: ReadOptions) -> pd.DataFrame:
     lines = beginning_of_text.splitlines(keepends=True)
     lines = (lines if whole else lines[:-1])[: HEAD_ROWS + 1]
     beginning = Content(content.name, "".join(lines).encode(), "utf-8", damaged=content.damaged)
-    return read_table(beginning, options)[0] if len(lines) > 1 else pd.DataFrame(columns=distinct(map(plain, content.sample.cells)))
+    return (
+        read_table(beginning, options)[0]
+        if len(lines) > 1
+        else pd.DataFrame(columns=distinct(map(plain, content.sample.cells)))
+    )

@@ -11,14 +11,18 @@ import pandas as pd
 
 from sim.errors import TraceError
 
-MISSING: Final = frozenset({"", "none", "unknown", "nan", "nat", "null", "na", "n/a", "\\n", "none assigned", "invalid"})
+MISSING: Final = frozenset(
+    {"", "none", "unknown", "nan", "nat", "null", "na", "n/a", "\\n", "none assigned", "invalid"}
+)
 LONGEST_MISSING: Final = max(map(len, MISSING))
 # A time of day followed by Z, UTC or an offset; the date's own dashes must not be taken for one.
 OFFSET: Final = r"[T ]\d\d(?::?\d\d){0,2}(?:[.,]\d+)?\s*(?:[zZ]|UTC|GMT|[+-]\d\d(?::?\d\d)?)$"
 UNIX: Final = (946_684_800.0, 4_102_444_800.0)  # the years 2000 to 2100
 
 REAL: Final = (-8_520_336_000.0, 7_258_118_400.0)
-"""Unix seconds of the years 1700 to 2200; what lies outside is no time of a job, and beyond what dates can hold in places."""
+"""Unix seconds of the years 1700 to 2200; what lies outside is no time of a job, and beyond what
+dates can hold in places.
+"""
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,8 @@ class Instants:
     Parameters
     ----------
     seconds : Series of float
-        Unix seconds where `calendar`, else seconds from the source's own zero; NaN = missing or unreadable.
+        Unix seconds where `calendar`, else seconds from the source's own zero; NaN = missing or
+        unreadable.
     calendar : bool
         Whether a date was written.
     aware : bool
@@ -44,7 +49,9 @@ class Instants:
 
 
 def text(values: pd.Series) -> pd.Series:
-    """Return stripped text with "" for everything that stands for nothing (None, Unknown, NaN, the NULL of MySQL and the like)."""
+    """Return stripped text with "" for everything that stands for nothing (None, Unknown, NaN, the
+    NULL of MySQL and the like).
+    """
     if not pd.api.types.is_string_dtype(values.dtype):
         values = values.astype("str")
     stripped = values.fillna("").str.strip()
@@ -56,13 +63,17 @@ def text(values: pd.Series) -> pd.Series:
 
 
 def names(values: pd.Series) -> pd.Series:
-    """Return ids and names: like `text`, and a whole number that a spreadsheet turned into ``123.0`` is ``123`` again."""
+    """Return ids and names: like `text`, and a whole number that a spreadsheet turned into
+    ``123.0`` is ``123`` again.
+    """
     stripped = text(values)
     return stripped.str.replace(r"^(\d+)\.0+$", r"\1", regex=True)
 
 
 def numbers(values: pd.Series) -> pd.Series:
-    """Return float64, NaN where a cell is missing or no number; infinities are kept for the checks to name."""
+    """Return float64, NaN where a cell is missing or no number; infinities are kept for the checks
+    to name.
+    """
     if pd.api.types.is_bool_dtype(values.dtype) or pd.api.types.is_numeric_dtype(values.dtype):
         return values.astype(np.float64)
     stripped = values.astype("str").fillna("").str.strip()
@@ -72,17 +83,32 @@ def numbers(values: pd.Series) -> pd.Series:
 def booleans(values: pd.Series) -> pd.Series:
     """Return 1.0 and 0.0 for yes and no in their usual spellings, numbers as they are, NaN else."""
     words = {"true": 1.0, "yes": 1.0, "y": 1.0, "false": 0.0, "no": 0.0, "n": 0.0}
-    return values.astype("str").str.strip().str.lower().map(words).astype(np.float64).fillna(numbers(values))
+    return (
+        values.astype("str")
+        .str.strip()
+        .str.lower()
+        .map(words)
+        .astype(np.float64)
+        .fillna(numbers(values))
+    )
 
 
 def each_distinct(values: pd.Series, parse: Callable[[str], float]) -> pd.Series:
-    """Apply a scalar parser once per distinct text: accounting logs repeat theirs a thousandfold."""
+    """Apply a scalar parser once per distinct text: accounting logs repeat theirs a
+    thousandfold.
+    """
     codes, distinct = pd.factorize(values)
     parsed = np.fromiter((parse(str(value)) for value in distinct), np.float64, len(distinct))
     return pd.Series(np.append(parsed, np.nan)[codes], index=values.index)
 
 
-def instants(values: pd.Series, zone: str, unit_s: float = 1.0, where: str = "the trace", not_before: pd.Series | None = None) -> Instants:
+def instants(
+    values: pd.Series,
+    zone: str,
+    unit_s: float = 1.0,
+    where: str = "the trace",
+    not_before: pd.Series | None = None,
+) -> Instants:
     """Read seconds, or ISO times with or without an offset.
 
     Parameters
@@ -121,20 +147,29 @@ def instants(values: pd.Series, zone: str, unit_s: float = 1.0, where: str = "th
     if not readable.all():
         at = int(np.flatnonzero(~readable.to_numpy())[0])
         first = f"row {values.index[at]}: {cells.iloc[at]}"
-        raise TraceError(f"{where}: some times carry an offset and others do not ({first}). Give every time an offset, or none and choose a zone.")
+        raise TraceError(
+            f"{where}: some times carry an offset and others do not ({first}). Give every time an"
+            " offset, or none and choose a zone."
+        )
     return _aware(parsed(cells.where(carries)))
 
 
 def is_unix(seconds: pd.Series) -> bool:
-    """Tell whether all known values lie between the years 2000 and 2100 when read as Unix seconds."""
+    """Return whether all known values lie between the years 2000 and 2100 when read as Unix
+    seconds.
+    """
     known = seconds.dropna()
     return bool(len(known)) and bool(known.between(*UNIX).all())
 
 
 def parsed(cells: pd.Series) -> pd.Series:
-    """Return ISO times as instants of UTC, as if those without an offset were of it; NaT where a cell is none of a year that a trace can have."""
+    """Return ISO times as instants of UTC, as if those without an offset were of it; NaT where a
+    cell is none of a year that a trace can have.
+    """
     # pandas takes these two words for the moment at which it reads them.
-    moments = pd.to_datetime(cells.where(~cells.isin(("now", "today"))), format="ISO8601", utc=True, errors="coerce")
+    moments = pd.to_datetime(
+        cells.where(~cells.isin(("now", "today"))), format="ISO8601", utc=True, errors="coerce"
+    )
     first, last = (pd.Timestamp(second, unit="s", tz="UTC") for second in REAL)
     return moments.where(moments.between(first, last))
 
@@ -149,8 +184,12 @@ def _aware(moments: pd.Series) -> Instants:
 
 
 def _naive(moments: pd.Series, zone: str, not_before: pd.Series | None) -> Instants:
-    first = moments.dt.tz_localize(zone, ambiguous=np.ones(len(moments), bool), nonexistent="shift_forward")
-    second = moments.dt.tz_localize(zone, ambiguous=np.zeros(len(moments), bool), nonexistent="shift_forward")
+    first = moments.dt.tz_localize(
+        zone, ambiguous=np.ones(len(moments), bool), nonexistent="shift_forward"
+    )
+    second = moments.dt.tz_localize(
+        zone, ambiguous=np.zeros(len(moments), bool), nonexistent="shift_forward"
+    )
     seconds, later = _seconds(first), _seconds(second)
     doubtful = (seconds != later) & moments.notna()
     if not_before is not None:

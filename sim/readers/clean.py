@@ -1,4 +1,4 @@
-"""The checks every format shares: what makes a row unusable, what is mended, and the finished trace."""
+"""The checks that every format shares: unusable rows, repaired rows, and the finished trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from sim.trace import BOUNDS, COLUMNS, NUMBERS, REQUIRED, Trace
 
 # Rounding demands up by more than this distorts every comparison.
 ROUNDING_WARNING: Final = 1.1
-WORDS: Final = {"submit_time_s": "submission time", "num_gpus": "GPU count", "duration_s": "duration"}
+WORDS: Final = {
+    "submit_time_s": "submission time",
+    "num_gpus": "GPU count",
+    "duration_s": "duration",
+}
 MOST: Final = {"submit_time_s": 1e14, "num_gpus": 1e7, "duration_s": LATEST_S}
 NOT_NEGATIVE: Final = ("cpus", "mem_gb", "min_gpus", "max_gpus", "time_limit_s")
 UNBOUNDED: Final = 1e300
@@ -48,19 +52,31 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
     report = draft.report
     jobs = _identify(draft)
     _require(jobs, name)
-    jobs = jobs.assign(**{column: jobs[column].astype(np.float64) for column in NUMBERS if column in jobs})
+    jobs = jobs.assign(
+        **{column: jobs[column].astype(np.float64) for column in NUMBERS if column in jobs}
+    )
     jobs = _drop_unusable(jobs, draft)
     _refuse_milliseconds(jobs["submit_time_s"], name)
     if draft.calendar:
-        jobs = report.drop(jobs, jobs["submit_time_s"].abs() > LAST_DATE_S, "the submission is centuries away from today", jobs["submit_time_s"])
+        jobs = report.drop(
+            jobs,
+            jobs["submit_time_s"].abs() > LAST_DATE_S,
+            "the submission is centuries away from today",
+            jobs["submit_time_s"],
+        )
     far = (jobs["submit_time_s"] - jobs["submit_time_s"].median()).abs() > LATEST_S / 2
-    jobs = report.drop(jobs, far, "the submission is decades away from most others", jobs["submit_time_s"])
+    jobs = report.drop(
+        jobs, far, "the submission is decades away from most others", jobs["submit_time_s"]
+    )
     jobs = _drop_cpu_jobs(jobs, report, options)
     before = float((jobs["num_gpus"] * jobs["duration_s"]).sum())
     jobs = _whole(jobs, report)
     after = float((jobs["num_gpus"] * jobs["duration_s"]).sum())
     if after > before > 0:
-        grown = f"Rounding fractions of a GPU up raises the work {_from_to(before / 3600, after / 3600)} GPU-hours ({after / before:.2f} times)"
+        grown = (
+            "Rounding fractions of a GPU up raises the work"
+            f" {_from_to(before / 3600, after / 3600)} GPU-hours ({after / before:.2f} times)"
+        )
         if after > ROUNDING_WARNING * before:
             report.warnings.append(f"{grown}: waiting times will be longer than with shared GPUs.")
         else:
@@ -71,10 +87,27 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
         raise TraceError(_nothing_left(report, name))
     trace = _trace(jobs, draft, name)
     issues = report.issues(jobs.index)
-    return Import(trace, fmt.name, fmt.title, report.read, len(jobs), issues, tuple(report.guesses), tuple(report.warnings), before, after)
+    return Import(
+        trace,
+        fmt.name,
+        fmt.title,
+        report.read,
+        len(jobs),
+        issues,
+        tuple(report.guesses),
+        tuple(report.warnings),
+        before,
+        after,
+    )
 
 
-def unfinished(jobs: pd.DataFrame, running: pd.Series, so_far_s: pd.Series, report: Report, options: ReadOptions) -> pd.DataFrame:
+def unfinished(
+    jobs: pd.DataFrame,
+    running: pd.Series,
+    so_far_s: pd.Series,
+    report: Report,
+    options: ReadOptions,
+) -> pd.DataFrame:
     """Drop jobs that still run, or give them the time they had run.
 
     Parameters
@@ -92,9 +125,18 @@ def unfinished(jobs: pd.DataFrame, running: pd.Series, so_far_s: pd.Series, repo
     """
     if options.unfinished == "drop":
         return report.drop(jobs, running, "still running when the trace ends")
-    jobs = report.drop(jobs, running & ~(so_far_s > 0), "still running when the trace ends, and for an unknown time")
+    jobs = report.drop(
+        jobs,
+        running & ~(so_far_s > 0),
+        "still running when the trace ends, and for an unknown time",
+    )
     running, so_far_s = running.reindex(jobs.index), so_far_s.reindex(jobs.index)
-    report.alter(jobs, running, "still running when the trace ends: cut there", so_far_s.map("{:.0f} s".format))
+    report.alter(
+        jobs,
+        running,
+        "still running when the trace ends: cut there",
+        so_far_s.map("{:.0f} s".format),
+    )
     return jobs.assign(duration_s=jobs["duration_s"].where(~running, so_far_s))
 
 
@@ -114,15 +156,20 @@ def _identify(draft: Draft) -> pd.DataFrame:
 def _require(jobs: pd.DataFrame, name: str) -> None:
     for column in REQUIRED:
         if column not in jobs:
-            raise TraceError(f"{name}: column {column} is missing. Columns found: {', '.join(map(str, jobs.columns[:20]))}. Map one of them to it.")
+            raise TraceError(
+                f"{name}: column {column} is missing. Columns found:"
+                f" {', '.join(map(str, jobs.columns[:20]))}. Map one of them to it."
+            )
 
 
 def _refuse_milliseconds(submit_s: pd.Series, name: str) -> None:
     if UNIX[0] <= submit_s.median() / 1000 <= UNIX[1]:
-        # Read as seconds they would stretch a day into three years, and every result would be wrong.
+        # Read as seconds they would stretch a day into three years, and every result would be
+        # wrong.
         raise TraceError(
-            f"{name}: most submission times have 13 digits, such as {submit_s.median():.0f}, so they look like milliseconds since 1970, not seconds. "
-            "Choose milliseconds as the unit of numeric times (command line: --time-unit ms), or write seconds."
+            f"{name}: most submission times have 13 digits, such as {submit_s.median():.0f}, so"
+            " they look like milliseconds since 1970, not seconds. Choose milliseconds as the unit"
+            " of numeric times (command line: --time-unit ms), or write seconds."
         )
 
 
@@ -133,14 +180,20 @@ def _drop_unusable(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
         missing = jobs[column].isna()
         jobs = report.drop(jobs, missing, f"the {word} is missing or cannot be read", cells)
         jobs = report.drop(jobs, ~np.isfinite(jobs[column]), f"the {word} is infinite", cells)
-        jobs = report.drop(jobs, jobs[column].abs() > MOST[column], f"the {word} is too large to be real", cells)
+        jobs = report.drop(
+            jobs, jobs[column].abs() > MOST[column], f"the {word} is too large to be real", cells
+        )
         if column != "submit_time_s":
             jobs = report.drop(jobs, jobs[column] < 0, f"the {word} is negative", cells)
     return jobs
 
 
 def _drop_cpu_jobs(jobs: pd.DataFrame, report: Report, options: ReadOptions) -> pd.DataFrame:
-    return jobs if options.cpu_jobs == "keep" else report.drop(jobs, jobs["num_gpus"] == 0, "no GPU: a CPU job")
+    return (
+        jobs
+        if options.cpu_jobs == "keep"
+        else report.drop(jobs, jobs["num_gpus"] == 0, "no GPU: a CPU job")
+    )
 
 
 def _whole(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
@@ -152,7 +205,12 @@ def _whole(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
         whole = np.floor(jobs[column]) if down else np.ceil(jobs[column])
         changed = (whole != jobs[column]) & jobs[column].notna()
         word = WORDS.get(column, column)
-        report.alter(jobs, changed, f"the {word} is a fraction: rounded {'down' if down else 'up'}", jobs[column])
+        report.alter(
+            jobs,
+            changed,
+            f"the {word} is a fraction: rounded {'down' if down else 'up'}",
+            jobs[column],
+        )
         jobs = jobs.assign(**{column: whole})
     return jobs
 
@@ -175,13 +233,19 @@ def _mend(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
             bad = np.isinf(values) | (values < 0 if column in NOT_NEGATIVE else np.isinf(values))
             report.alter(jobs, bad, f"{column} is negative or infinite: taken as not given", values)
             if column == "time_limit_s":
-                # Schedulers write 0 where there is no limit; a job that may run for no time would be none.
+                # Schedulers write 0 where there is no limit; a job that may run for no time would
+                # be none.
                 report.alter(jobs, values == 0, "time_limit_s is 0: taken as not given", values)
                 bad |= values == 0
             jobs = jobs.assign(**{column: values.where(~bad)})
     if "start_time_s" in jobs:
         early = jobs["start_time_s"] < jobs["submit_time_s"]
-        report.alter(jobs, early, LOST_TIME, (jobs["submit_time_s"] - jobs["start_time_s"]).map("{:g} s".format))
+        report.alter(
+            jobs,
+            early,
+            LOST_TIME,
+            (jobs["submit_time_s"] - jobs["start_time_s"]).map("{:g} s".format),
+        )
         jobs = jobs.assign(start_time_s=jobs["start_time_s"].where(~early, jobs["submit_time_s"]))
     return _mend_scaling(jobs, report)
 
@@ -199,12 +263,21 @@ def _mend_scaling(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
             crossed = jobs[low] > jobs[high]
             report.alter(jobs, crossed, f"{low} is above {high}: both taken as not given")
             jobs = jobs.assign(**{low: jobs[low].where(~crossed), high: jobs[high].where(~crossed)})
-    # The recorded run time was measured at the size asked for: that size is admissible, whatever the range says.
-    for column, side, inside in (("min_gpus", "above", np.minimum), ("max_gpus", "below", np.maximum)):
+    # The recorded run time was measured at the size asked for: that size is admissible, whatever
+    # the range says.
+    for column, side, inside in (
+        ("min_gpus", "above", np.minimum),
+        ("max_gpus", "below", np.maximum),
+    ):
         if column in jobs:
             values = jobs[column]
             mended = inside(values, jobs["num_gpus"])
-            report.alter(jobs, (mended != values) & values.notna(), f"{column} is {side} the GPUs asked for: taken as those", values)
+            report.alter(
+                jobs,
+                (mended != values) & values.notna(),
+                f"{column} is {side} the GPUs asked for: taken as those",
+                values,
+            )
             jobs = jobs.assign(**{column: mended})
     return jobs
 
@@ -218,21 +291,39 @@ def _settle_ids(jobs: pd.DataFrame, report: Report, repeat: bool) -> pd.DataFram
     nth = jobs.groupby("job_id", sort=False).cumcount() + 1
     made = jobs["job_id"].where(~again, jobs["job_id"] + "#" + nth.astype("str"))
     clash = made.duplicated()
-    made = made.where(~clash, made + "#row-" + pd.Series(jobs.index.astype("str"), index=jobs.index))
-    report.alter(jobs, again, "the id occurs again (a requeue or a shortened id): made unique", made)
+    made = made.where(
+        ~clash, made + "#row-" + pd.Series(jobs.index.astype("str"), index=jobs.index)
+    )
+    report.alter(
+        jobs, again, "the id occurs again (a requeue or a shortened id): made unique", made
+    )
     return jobs.assign(job_id=made)
 
 
 def _nothing_left(report: Report, name: str) -> str:
-    counts = pd.concat(report.parts)["reason"].value_counts() if report.parts else pd.Series(dtype=int)
+    counts = (
+        pd.concat(report.parts)["reason"].value_counts() if report.parts else pd.Series(dtype=int)
+    )
     why = f" (most often: {counts.index[0]}; {counts.iloc[0]:,} of them)" if len(counts) else ""
-    advice = "Keep CPU jobs, or choose another file." if "CPU job" in why else "Check the format, the units and the mapping."
+    advice = (
+        "Keep CPU jobs, or choose another file."
+        if "CPU job" in why
+        else "Check the format, the units and the mapping."
+    )
     return f"{name}: no row of {report.read:,} can be used{why}. {advice}"
 
 
 def _trace(jobs: pd.DataFrame, draft: Draft, name: str) -> Trace:
     zero = float(jobs["submit_time_s"].min())
-    shifted = {column: jobs[column] - zero for column in ("submit_time_s", "start_time_s", "end_time_s", "deadline_s") if column in jobs}
-    kept = [column for column in COLUMNS if column in jobs and (column in REQUIRED or jobs[column].notna().any())]
+    shifted = {
+        column: jobs[column] - zero
+        for column in ("submit_time_s", "start_time_s", "end_time_s", "deadline_s")
+        if column in jobs
+    }
+    kept = [
+        column
+        for column in COLUMNS
+        if column in jobs and (column in REQUIRED or jobs[column].notna().any())
+    ]
     epoch = pd.Timestamp(zero, unit="s", tz=draft.zone).isoformat() if draft.calendar else ""
     return Trace.of(jobs.assign(**shifted)[kept], name=name, epoch=epoch, from_zero=not zero)

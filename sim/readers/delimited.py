@@ -1,4 +1,6 @@
-"""Delimited text parsed piece by piece, so that memory holds little more than the cells that are used."""
+"""Delimited text parsed piece by piece, so that memory holds little more than the cells that are
+used.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ DAMAGED: Final = "\x00damaged"
 BROKEN: Final = "the row holds a NUL byte: the file is damaged there"
 
 
-def parse(content: Content, delimiter: str, header: Sequence[str], wanted: Collection[str] | None, options: ReadOptions) -> pd.DataFrame:
+def parse(
+    content: Content,
+    delimiter: str,
+    header: Sequence[str],
+    wanted: Collection[str] | None,
+    options: ReadOptions,
+) -> pd.DataFrame:
     """Return the wanted cells below a header.
 
     Parameters
@@ -38,14 +46,16 @@ def parse(content: Content, delimiter: str, header: Sequence[str], wanted: Colle
     header : sequence of str
         Name of each column, all different.
     wanted : collection of str or None
-        Which columns are read; None = all. Some others come back empty, so that they can be named but take no memory.
+        Which columns are read; None = all. Some others come back empty, so that they can be named
+        but take no memory.
     options : ReadOptions
         Holds the limits.
 
     Returns
     -------
     DataFrame
-        Text cells, index = 1-based row, and two columns of booleans: `OVERFLOW`, rows with more fields than the header; `DAMAGED`, rows with a NUL byte.
+        Text cells, index = 1-based row, and two columns of booleans: `OVERFLOW`, rows with more
+        fields than the header; `DAMAGED`, rows with a NUL byte.
 
     Raises
     ------
@@ -60,12 +70,19 @@ def parse(content: Content, delimiter: str, header: Sequence[str], wanted: Colle
     except pd.errors.ParserError:
         # It stops at a quote that is never closed; the slow parser goes on.
         pieces = list(reader.slow())
-    frame = pd.concat(pieces) if len(pieces) > 1 else pieces[0] if pieces else reader.tidy(pd.DataFrame(columns=reader.names, dtype="str"), 0)
+    frame = (
+        pd.concat(pieces)
+        if len(pieces) > 1
+        else (
+            pieces[0] if pieces else reader.tidy(pd.DataFrame(columns=reader.names, dtype="str"), 0)
+        )
+    )
     return named(frame.set_axis([*(header[at] for at in kept), OVERFLOW, DAMAGED], axis=1), header)
 
 
 def named(frame: pd.DataFrame, header: Sequence[str]) -> pd.DataFrame:
-    """Return the table in order of the header, with the first of the columns that were not read as empty ones.
+    """Return the table in order of the header, with the first of the columns that were not read as
+    empty ones.
 
     Parameters
     ----------
@@ -76,10 +93,20 @@ def named(frame: pd.DataFrame, header: Sequence[str]) -> pd.DataFrame:
     """
     unread = [name for name in header if name not in frame.columns][:NAMED]
     # Half floats are the smallest type that can say that there is nothing.
-    empty = pd.DataFrame(np.full((len(frame), len(unread)), np.nan, np.float16), columns=pd.Index(unread, dtype="str"), index=frame.index)
+    empty = pd.DataFrame(
+        np.full((len(frame), len(unread)), np.nan, np.float16),
+        columns=pd.Index(unread, dtype="str"),
+        index=frame.index,
+    )
     shown = {*unread, *frame.columns}
     order = [name for name in header if name in shown]
-    return pd.concat([frame, empty], axis=1)[[*order, *(name for name in frame.columns if name not in header)]] if unread else frame
+    return (
+        pd.concat([frame, empty], axis=1)[
+            [*order, *(name for name in frame.columns if name not in header)]
+        ]
+        if unread
+        else frame
+    )
 
 
 def check_cells_number(rows: int, columns: int, name: str, options: ReadOptions) -> None:
@@ -92,7 +119,10 @@ def check_cells_number(rows: int, columns: int, name: str, options: ReadOptions)
     """
     if rows * columns * 8 > options.max_bytes:
         limit = size_text(options.max_bytes)
-        raise TraceError(f"{name}: {rows:,} rows of {columns:,} columns are more than fits into the limit of {limit}. Cut columns out.")
+        raise TraceError(
+            f"{name}: {rows:,} rows of {columns:,} columns are more than fits into the limit of"
+            f" {limit}. Cut columns out."
+        )
 
 
 def check_length(values: pd.Series, column: str, name: str) -> None:
@@ -118,7 +148,10 @@ def check_length(values: pd.Series, column: str, name: str) -> None:
 
 def too_long(name: str, column: str, row: int, length: int) -> TraceError:
     """Return the refusal of a cell."""
-    return TraceError(f"{name}: row {row:,}, column {column} holds {length:,} characters, more than the limit of {LONGEST_CELL:,}. Shorten or remove it.")
+    return TraceError(
+        f"{name}: row {row:,}, column {column} holds {length:,} characters, more than the limit of"
+        f" {LONGEST_CELL:,}. Shorten or remove it."
+    )
 
 
 def groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -143,7 +176,9 @@ class Pieces:
         The columns to keep.
     """
 
-    def __init__(self, content: Content, delimiter: str, header: Sequence[str], kept: Sequence[int]) -> None:
+    def __init__(
+        self, content: Content, delimiter: str, header: Sequence[str], kept: Sequence[int]
+    ) -> None:
         self._content, self._delimiter, self._width = content, delimiter, len(header)
         self._titles = [header[at] for at in kept]
         self.names = [*(str(at) for at in kept), OVERFLOW]
@@ -154,7 +189,8 @@ class Pieces:
     def fast(self) -> Iterator[pd.DataFrame]:
         """Yield pieces from the parser of pandas."""
         columns = [*map(str, range(self._width)), OVERFLOW]
-        # A first row of full width makes the fast parser accept rows of any length, so that those that are too long can be counted.
+        # A first row of full width makes the fast parser accept rows of any length, so that those
+        # that are too long can be counted.
         full = self._delimiter.join("x" * len(columns)) + "\n"
         parser = pd.read_csv(
             self._content.stream(self._blanks, full),
@@ -172,10 +208,13 @@ class Pieces:
         )
         with parser:
             for piece in parser:
-                yield self.tidy(piece.iloc[1:] if piece.index[0] == 0 else piece, int(piece.index[0]))
+                yield self.tidy(
+                    piece.iloc[1:] if piece.index[0] == 0 else piece, int(piece.index[0])
+                )
 
     def slow(self) -> Iterator[pd.DataFrame]:
-        """Yield pieces from the parser of Python, which takes a quote that is never closed for a letter.
+        """Yield pieces from the parser of Python, which takes a quote that is never closed for a
+        letter.
 
         Raises
         ------
@@ -185,16 +224,28 @@ class Pieces:
         # A quote that is never closed would swallow the rest of the file as one cell.
         lone = self._content.data.count(b'"') % 2 == 1
         with self._content.stream(self._blanks) as stream:
-            reader = csv.reader(stream, delimiter=self._delimiter, quoting=csv.QUOTE_NONE if lone else csv.QUOTE_MINIMAL)
+            reader = csv.reader(
+                stream,
+                delimiter=self._delimiter,
+                quoting=csv.QUOTE_NONE if lone else csv.QUOTE_MINIMAL,
+            )
             columns = [*map(str, range(self._width)), OVERFLOW]
             try:
                 next(reader, None)
                 first = 1
                 for group in groups((cells for cells in reader if cells), self._rows):
-                    yield self.tidy(pd.DataFrame([self._fit(cells) for cells in group], columns=columns, dtype="str"), first)
+                    yield self.tidy(
+                        pd.DataFrame(
+                            [self._fit(cells) for cells in group], columns=columns, dtype="str"
+                        ),
+                        first,
+                    )
                     first += len(group)
             except csv.Error as error:
-                raise TraceError(f"{self._content.name}: the table cannot be read ({error}). Check the quotes and the separator.") from error
+                raise TraceError(
+                    f"{self._content.name}: the table cannot be read ({error}). Check the quotes"
+                    " and the separator."
+                ) from error
 
     def tidy(self, piece: pd.DataFrame, first: int) -> pd.DataFrame:
         """Return the kept columns of a piece, checked, numbered from `first`."""

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from sim.readers.sniff import Sample
     from sim.readers.source import Content
 
-SECONDS: Final[Mapping[str, float]] = MappingProxyType({"s": 1.0, "ms": 0.001, "min": 60.0, "h": 3600.0})
+SECONDS: Final[Mapping[str, float]] = MappingProxyType(
+    {"s": 1.0, "ms": 0.001, "min": 60.0, "h": 3600.0}
+)
 
 
 def size_text(size: float) -> str:
@@ -35,13 +37,16 @@ class ReadOptions:
     Parameters
     ----------
     zone : str or None
-        IANA name of the zone of times without an offset; None = the zone of the format (US Pacific for Philly, Asia/Shanghai for Helios, else UTC).
+        IANA name of the zone of times without an offset; None = the zone of the format (US Pacific
+        for Philly, Asia/Shanghai for Helios, else UTC).
     cpu_jobs : {"drop", "keep"}
         Jobs without a GPU.
     unfinished : {"drop", "cut"}
-        Jobs that still ran when the trace ends: leave them out, or take the time they had run by then.
+        Jobs that still ran when the trace ends: leave them out, or take the time they had run by
+        then.
     since : {"submit", "eligible"}
-        Slurm only: a job enters at its submission, or when it became eligible (dependencies, holds and --begin over).
+        Slurm only: a job enters at its submission, or when it became eligible (dependencies, holds
+        and --begin over).
     mapping : mapping of str to str
         Native column -> column of the table; overrides the guess for native and unknown tables.
     time_unit, duration_unit : {"s", "ms", "min", "h"}
@@ -78,12 +83,18 @@ class ReadOptions:
         }
         for name, (value, allowed) in choices.items():
             if value not in allowed:
-                raise ParameterError(f"Reading a trace: {name} is {value!r}, but it must be one of {', '.join(allowed)}.")
+                raise ParameterError(
+                    f"Reading a trace: {name} is {value!r}, but it must be one of"
+                    f" {', '.join(allowed)}."
+                )
         if self.zone is not None:
             try:
                 ZoneInfo(self.zone)
             except (KeyError, ValueError, OSError) as error:
-                raise ParameterError(f"Reading a trace: the time zone {self.zone!r} is not known; use a name such as UTC or Asia/Shanghai.") from error
+                raise ParameterError(
+                    f"Reading a trace: the time zone {self.zone!r} is not known; use a name such as"
+                    " UTC or Asia/Shanghai."
+                ) from error
 
 
 @dataclass(frozen=True)
@@ -93,7 +104,8 @@ class Draft:
     Parameters
     ----------
     jobs : DataFrame
-        Native columns, indexed by the 1-based row of the source. Instants are Unix seconds where `calendar`, else seconds from any zero; unreadable = NaN.
+        Native columns, indexed by the 1-based row of the source. Instants are Unix seconds where
+        `calendar`, else seconds from any zero; unreadable = NaN.
     report : Report
         What was dropped, altered and guessed so far.
     calendar : bool
@@ -101,7 +113,8 @@ class Draft:
     zone : str
         Zone in which the first submission is written down.
     ids_repeat : bool
-        The source is known to repeat ids (Slurm requeues): repeated ones are made unique instead of dropped.
+        The source is known to repeat ids (Slurm requeues): repeated ones are made unique instead of
+        dropped.
     raw : mapping of str to Series
         Native column -> the cells it came from, for the details of the report.
     """
@@ -129,7 +142,8 @@ class Format:
     load : callable
         Turns the content into a draft.
     sources : mapping of tuple of str
-        Native column -> plain names of the columns that it comes from, the first that is there; where a reader takes its columns by name.
+        Native column -> plain names of the columns that it comes from, the first that is there;
+        where a reader takes its columns by name.
     """
 
     name: str

@@ -33,7 +33,7 @@ COLUMNS: Final = MappingProxyType(
 
 
 def matches(sample: Sample) -> bool:
-    """Tell the log by its columns."""
+    """Recognise the log by its columns."""
     return sample.kind == "text" and set(COLUMNS.values()) <= sample.keys
 
 
@@ -47,9 +47,26 @@ def load(content: Content, options: ReadOptions) -> Draft:
     ignored(frame, columns, report)
     zone = options.zone or ZONE
     submit = instants(cells["submit_time_s"], zone, where=f"{content.name}, column submit_time")
-    start = instants(cells["start_time_s"], zone, where=f"{content.name}, column start_time", not_before=submit.seconds)
-    end = instants(cells["end_time_s"], zone, where=f"{content.name}, column end_time", not_before=start.seconds)
-    jobs = pd.DataFrame({"job_id": names(cells["job_id"]), "submit_time_s": submit.seconds, "start_time_s": start.seconds, "end_time_s": end.seconds})
+    start = instants(
+        cells["start_time_s"],
+        zone,
+        where=f"{content.name}, column start_time",
+        not_before=submit.seconds,
+    )
+    end = instants(
+        cells["end_time_s"],
+        zone,
+        where=f"{content.name}, column end_time",
+        not_before=start.seconds,
+    )
+    jobs = pd.DataFrame(
+        {
+            "job_id": names(cells["job_id"]),
+            "submit_time_s": submit.seconds,
+            "start_time_s": start.seconds,
+            "end_time_s": end.seconds,
+        }
+    )
     jobs["num_gpus"], jobs["cpus"] = numbers(cells["num_gpus"]), numbers(cells["cpus"])
     recorded = numbers(cells["duration_s"])
     jobs["duration_s"] = recorded.fillna(end.seconds - start.seconds)
@@ -59,7 +76,9 @@ def load(content: Content, options: ReadOptions) -> Draft:
             jobs[column] = text(cells[column])
     if submit.calendar and not submit.aware:
         report.guess(f"Times have no offset; they are read as {zone}.")
-    never = (jobs["start_time_s"].isna() & jobs["submit_time_s"].notna() & ~(jobs["duration_s"] > 0)) | (jobs["status"] == "pending")
+    never = (
+        jobs["start_time_s"].isna() & jobs["submit_time_s"].notna() & ~(jobs["duration_s"] > 0)
+    ) | (jobs["status"] == "pending")
     jobs = report.drop(jobs, never, "the job never started", jobs["status"])
     alive = jobs["status"].isin(ALIVE)
     so_far = float(jobs[["start_time_s", "end_time_s"]].max().max()) - jobs["start_time_s"]

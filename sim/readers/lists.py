@@ -1,4 +1,6 @@
-"""Plain job lists of published traces: Philly as used by Pollux and Sia, Helios as used by simulators, Microsoft ITP."""
+"""Plain job lists of published traces: Philly as used by Pollux and Sia, Helios as used by
+simulators, Microsoft ITP.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ class JobList:
         return {native: (source,) for native, source in self.columns.items()}
 
     def matches(self, sample: Sample) -> bool:
-        """Tell this layout by its columns."""
+        """Recognise this layout by its columns."""
         return sample.kind == "text" and self.telling <= sample.keys
 
     def load(self, content: Content, options: ReadOptions) -> Draft:
@@ -54,28 +56,64 @@ class JobList:
 
 
 PHILLY_LIST: Final = JobList(
-    MappingProxyType({"submit_time_s": "timestamp", "duration_s": "duration", "num_gpus": "num_gpus", "vc": "cluster"}),
+    MappingProxyType(
+        {
+            "submit_time_s": "timestamp",
+            "duration_s": "duration",
+            "num_gpus": "num_gpus",
+            "vc": "cluster",
+        }
+    ),
     frozenset({"timestamp", "duration", "num_gpus", "gpu_time", "cluster"}),
     "America/Los_Angeles",
     ("Durations add up all attempts of a job; jobs that failed are not in this list.",),
 )
 HELIOS_LIST: Final = JobList(
-    MappingProxyType({"job_id": "job_id", "submit_time_s": "arrival_s", "duration_s": "service_sec", "num_gpus": "gpu_count"}),
+    MappingProxyType(
+        {
+            "job_id": "job_id",
+            "submit_time_s": "arrival_s",
+            "duration_s": "service_sec",
+            "num_gpus": "gpu_count",
+        }
+    ),
     frozenset({"job_id", "arrival_s", "service_sec", "gpu_count"}),
     notes=("Durations in this list are cut at 172,800 s (2 days) by its makers.",),
 )
 ITP_LIST: Final = JobList(
-    MappingProxyType({"job_id": "job_id", "submit_time_s": "submission_time", "duration_s": "duration", "num_gpus": "num_gpu"}),
+    MappingProxyType(
+        {
+            "job_id": "job_id",
+            "submit_time_s": "submission_time",
+            "duration_s": "duration",
+            "num_gpus": "num_gpu",
+        }
+    ),
     frozenset({"job_id", "submission_time", "duration", "num_gpu"}),
     notes=("Jobs shorter than about 10 minutes are absent from this trace.",),
 )
 
 
 def _is_itp(sample: Sample) -> bool:
-    # ElasticFlow's generated traces have the same four columns and more; they are not the recorded ones.
+    # ElasticFlow's generated traces have the same four columns and more; they are not the recorded
+    # ones.
     return sample.kind == "text" and sample.keys == ITP_LIST.telling
 
 
-PHILLY_CSV: Final = Format("philly-csv", "Philly job list (Pollux, Sia)", PHILLY_LIST.matches, PHILLY_LIST.load, PHILLY_LIST.sources)
-HELIOS_CSV: Final = Format("helios-list", "Helios job list (arrival, service, GPUs)", HELIOS_LIST.matches, HELIOS_LIST.load, HELIOS_LIST.sources)
-ITP: Final = Format("itp", "Microsoft ITP (ElasticFlow raw traces)", _is_itp, ITP_LIST.load, ITP_LIST.sources)
+PHILLY_CSV: Final = Format(
+    "philly-csv",
+    "Philly job list (Pollux, Sia)",
+    PHILLY_LIST.matches,
+    PHILLY_LIST.load,
+    PHILLY_LIST.sources,
+)
+HELIOS_CSV: Final = Format(
+    "helios-list",
+    "Helios job list (arrival, service, GPUs)",
+    HELIOS_LIST.matches,
+    HELIOS_LIST.load,
+    HELIOS_LIST.sources,
+)
+ITP: Final = Format(
+    "itp", "Microsoft ITP (ElasticFlow raw traces)", _is_itp, ITP_LIST.load, ITP_LIST.sources
+)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sim.readers.sniff import plain
-from sim.trace import COLUMNS
+from sim.trace import COLUMNS, REQUIRED
 
 # Names seen in public traces and exports, the most telling first.
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -27,10 +27,42 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
         "timestamp",
         "time",
     ),
-    "num_gpus": ("num_gpus", "num_gpu", "gpu_num", "gpus", "gpu_count", "n_gpus", "ngpus", "gpu", "num_replicas"),
-    "duration_s": ("duration_s", "duration", "run_time", "runtime", "service_sec", "service_time", "elapsed", "elapsedraw", "run_time_s", "runtime_s", "took"),
-    "start_time_s": ("start_time_s", "start_time", "start", "started_at"),
-    "end_time_s": ("end_time_s", "end_time", "end", "finish_time", "finished_at"),
+    "num_gpus": (
+        "num_gpus",
+        "num_gpu",
+        "gpu_num",
+        "gpus",
+        "gpu_count",
+        "n_gpus",
+        "ngpus",
+        "gpu",
+        "num_replicas",
+    ),
+    "duration_s": (
+        "duration_s",
+        "duration",
+        "run_time",
+        "runtime",
+        "service_sec",
+        "service_time",
+        "elapsed",
+        "elapsedraw",
+        "run_time_s",
+        "runtime_s",
+        "took",
+    ),
+    "start_time_s": ("start_time_s", "start_time", "start", "started_at", "started"),
+    "end_time_s": (
+        "end_time_s",
+        "end_time",
+        "end",
+        "finish_time",
+        "finished_at",
+        "finished",
+        "ended_at",
+        "ended",
+        "completed_at",
+    ),
     "status": ("status", "state", "new_status"),
     "user": ("user", "user_id", "username", "user_name", "id_user", "account", "owner", "who"),
     "vc": ("vc", "virtual_cluster", "cluster", "queue", "tenant", "organization"),
@@ -68,7 +100,9 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def guess_mapping(columns: Iterable[str], chosen: Mapping[str, str] | None = None) -> dict[str, str]:
+def guess_mapping(
+    columns: Iterable[str], chosen: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Guess which column means what.
 
     Parameters
@@ -76,7 +110,8 @@ def guess_mapping(columns: Iterable[str], chosen: Mapping[str, str] | None = Non
     columns : iterable of str
         Names of the table, as written or plain.
     chosen : mapping or None
-        Native -> source, as the user set it; kept, and its sources are not guessed for anything else. "" = leave this one out.
+        Native -> source, as the user set it; kept, and its sources are not guessed for anything
+        else. "" = leave this one out.
 
     Returns
     -------
@@ -90,8 +125,23 @@ def guess_mapping(columns: Iterable[str], chosen: Mapping[str, str] | None = Non
     for native in COLUMNS:
         if native in fixed:
             continue
-        found = next((alias for alias in ALIASES[native] if alias in present and alias not in taken), None)
+        found = next(
+            (alias for alias in ALIASES[native] if alias in present and alias not in taken), None
+        )
         if found:
             mapping[native] = found
             taken.add(found)
     return mapping
+
+
+def missing(mapping: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the required columns that a mapping of native to source columns does not give.
+
+    A start and an end together give the duration, and an id is not needed.
+    """
+    spans = mapping.get("start_time_s") and mapping.get("end_time_s")
+    return tuple(
+        native
+        for native in REQUIRED[1:]
+        if not mapping.get(native) and not (native == "duration_s" and spans)
+    )

@@ -29,7 +29,9 @@ _PER_S: Final = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 TEXT: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 
 
-def read_parquet(content: Content, options: ReadOptions, wanted: Collection[str]) -> tuple[pd.DataFrame, Report]:
+def read_parquet(
+    content: Content, options: ReadOptions, wanted: Collection[str]
+) -> tuple[pd.DataFrame, Report]:
     """Read the wanted flat columns of a Parquet file.
 
     Parameters
@@ -89,7 +91,11 @@ def parquet_head(content: Content, options: ReadOptions, rows: int) -> pd.DataFr
         _refuse_bomb(file, [name for name, _ in flat], content, options)
         batch = next(file.iter_batches(batch_size=rows, columns=[name for name, _ in flat]), None)
         keys = [key for _, key in flat]
-        shown = {} if batch is None else {key: _shown(values) for key, values in zip(keys, _columns(batch), strict=True)}
+        shown = (
+            {}
+            if batch is None
+            else {key: _shown(values) for key, values in zip(keys, _columns(batch), strict=True)}
+        )
     return pd.DataFrame(shown, columns=pd.Index(keys, dtype="str"), dtype="str")
 
 
@@ -99,7 +105,9 @@ def _opened(content: Content) -> Iterator[pq.ParquetFile]:
         yield pq.ParquetFile(io.BytesIO(content.data))
     except (pa.ArrowException, OSError, ValueError) as error:
         first = (str(error).splitlines() or [""])[0][:120]
-        raise TraceError(f"{content.name}: the Parquet file is damaged ({first}). Write it again.") from error
+        raise TraceError(
+            f"{content.name}: the Parquet file is damaged ({first}). Write it again."
+        ) from error
 
 
 def _is_nested(field: pa.Field) -> bool:
@@ -107,13 +115,17 @@ def _is_nested(field: pa.Field) -> bool:
 
 
 def _flat(file: pq.ParquetFile) -> list[tuple[str, str]]:
-    """Return the columns that hold one value per row, in order: name as written, and `plain` name, numbered where it occurs again."""
+    """Return the columns that hold one value per row, in order: name as written, and `plain` name,
+    numbered where it occurs again.
+    """
     flat = [field.name for field in file.schema_arrow if not _is_nested(field)]
     return list(zip(flat, distinct(plain(name) for name in flat), strict=True))
 
 
 def _columns(batch: pa.RecordBatch) -> list[pa.Array]:
-    """Return the columns that were asked for by name; a nested one of the same name comes with them."""
+    """Return the columns that were asked for by name; a nested one of the same name comes with
+    them.
+    """
     return [batch.column(at) for at, field in enumerate(batch.schema) if not _is_nested(field)]
 
 
@@ -127,10 +139,17 @@ def _shown(values: pa.Array) -> list[str]:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
 
 
-def _refuse_bomb(file: pq.ParquetFile, columns: Collection[str], content: Content, options: ReadOptions) -> None:
+def _refuse_bomb(
+    file: pq.ParquetFile, columns: Collection[str], content: Content, options: ReadOptions
+) -> None:
     meta, name, file_bytes = file.metadata, content.name, content.data
     check_rows(meta.num_rows, name, options)
     check_cells_number(meta.num_rows, len(columns), name, options)
@@ -148,25 +167,41 @@ import pyarrow.parquet as pq
 meta = pq.read_metadata(io.BytesIO(sys.stdin.buffer.read()))
 chunks = [meta.row_group(group).column(at) for group in range(meta.num_row_groups) for at in range(meta.num_columns)]
 print(sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in sys.argv[1:]))
-"""
+"""  # noqa: E501
 
 
 def _claimed(data: bytes, columns: Collection[str], name: str) -> int:
-    """Return the size of some columns when unfolded, as a file says it; asked in a process of its own, because Arrow ends the process if that is damaged."""
-    asked = subprocess.run([sys.executable, "-c", _SIZES, *columns], input=data, capture_output=True, check=False)
+    """Return the size of some columns when unfolded, as a file says it; asked in a process of its
+    own, because Arrow ends the process if that is damaged.
+    """
+    asked = subprocess.run(
+        [sys.executable, "-c", _SIZES, *columns], input=data, capture_output=True, check=False
+    )
     if asked.returncode:
-        raise TraceError(f"{name}: the Parquet file is damaged (the sizes of its columns). Write it again.")
+        raise TraceError(
+            f"{name}: the Parquet file is damaged (the sizes of its columns). Write it again."
+        )
     return int(asked.stdout)
 
 
 def _too_large(size: int, name: str, options: ReadOptions) -> TraceError:
     limit = size_text(options.max_bytes)
-    return TraceError(f"{name}: the Parquet file unfolds to {size_text(size)} or more, the limit being {limit}. Cut a window out of it.")
+    return TraceError(
+        f"{name}: the Parquet file unfolds to {size_text(size)} or more, the limit being {limit}."
+        " Cut a window out of it."
+    )
 
 
-def _unfolded(content: Content, keys: list[str], asked: list[str], options: ReadOptions) -> dict[str, pd.Series]:
-    texts = [field.name for field in pq.read_schema(io.BytesIO(content.data)) if field.name in asked and _is_text(field.type)]
-    # Texts stay dictionaries until measured: one long value repeated a million times is small only as such.
+def _unfolded(
+    content: Content, keys: list[str], asked: list[str], options: ReadOptions
+) -> dict[str, pd.Series]:
+    texts = [
+        field.name
+        for field in pq.read_schema(io.BytesIO(content.data))
+        if field.name in asked and _is_text(field.type)
+    ]
+    # Texts stay dictionaries until measured: one long value repeated a million times is small only
+    # as such.
     file = pq.ParquetFile(io.BytesIO(content.data), read_dictionary=texts)
     parts: list[list[pa.Array]] = [[] for _ in keys]
     size, row = 0, 1
@@ -199,20 +234,33 @@ def _plain(values: pa.Array) -> pa.Array:
     """Return values of a kind that pandas holds without a Python object for each."""
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType) or pa.types.is_dictionary(kind):
-        return _plain(values.storage if isinstance(kind, pa.BaseExtensionType) else values.dictionary_decode())
+        return _plain(
+            values.storage if isinstance(kind, pa.BaseExtensionType) else values.dictionary_decode()
+        )
     if pa.types.is_decimal(kind):
         return values.cast(pa.float64())
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return _real(values.cast(pa.timestamp("ms")) if pa.types.is_date(kind) else values)
     if pa.types.is_duration(kind):
         return pc.divide(values.cast(pa.int64()).cast(pa.float64(), safe=False), _PER_S[kind.unit])
-    return _text(values) if _is_text(kind) or pa.types.is_time(kind) or pa.types.is_fixed_size_binary(kind) else values
+    return (
+        _text(values)
+        if _is_text(kind) or pa.types.is_time(kind) or pa.types.is_fixed_size_binary(kind)
+        else values
+    )
 
 
 def _real(values: pa.Array) -> pa.Array:
     """Return instants, those that are none of a job as missing."""
-    since, (first, last) = values.cast(pa.int64()), (int(second * _PER_S[values.type.unit]) for second in REAL)
-    return pc.if_else(pc.and_(pc.greater_equal(since, first), pc.less_equal(since, last)), values, pa.scalar(None, values.type))
+    since, (first, last) = (
+        values.cast(pa.int64()),
+        (int(second * _PER_S[values.type.unit]) for second in REAL),
+    )
+    return pc.if_else(
+        pc.and_(pc.greater_equal(since, first), pc.less_equal(since, last)),
+        values,
+        pa.scalar(None, values.type),
+    )
 
 
 def _text(values: pa.Array) -> pa.Array:
@@ -222,7 +270,10 @@ def _text(values: pa.Array) -> pa.Array:
         made.validate(full=True)  # a column that says it is text may hold other bytes all the same
     except pa.ArrowInvalid:
         cells = values.cast(pa.large_binary()).to_pylist()
-        made = pa.array([None if cell is None else cell.decode("utf-8", "replace") for cell in cells], pa.large_string())
+        made = pa.array(
+            [None if cell is None else cell.decode("utf-8", "replace") for cell in cells],
+            pa.large_string(),
+        )
     return made
 
 

@@ -1,4 +1,6 @@
-"""Microsoft Philly ``cluster_job_log``: jobs with every attempt, and the flat copies that keep only the last one."""
+"""Microsoft Philly ``cluster_job_log``: jobs with every attempt, and the flat copies that keep only
+the last one.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,17 @@ STATUS: Final = {"Pass": "completed", "Killed": "cancelled", "Failed": "failed"}
 
 
 def matches(sample: Sample) -> bool:
-    """Tell the log by its keys."""
-    return sample.kind == "json" and {"jobid", "vc", "submitted_time"} <= sample.keys and bool({"attempts", "detail"} & sample.keys)
+    """Recognise the log by its keys."""
+    return (
+        sample.kind == "json"
+        and {"jobid", "vc", "submitted_time"} <= sample.keys
+        and bool({"attempts", "detail"} & sample.keys)
+    )
 
 
 def load(content: Content, options: ReadOptions) -> Draft:
-    """Read the log: held time = sum over the attempts that have a start and an end, GPUs = those of the first attempt that names machines.
+    """Read the log: held time = sum over the attempts that have a start and an end, GPUs = those of
+    the first attempt that names machines.
 
     Parameters
     ----------
@@ -50,7 +57,13 @@ def load(content: Content, options: ReadOptions) -> Draft:
     report.guesses.extend(content.guesses)
     zone = options.zone or ZONE
     jobs = pd.DataFrame(
-        {native: text(pd.Series([_cell(item.get(key)) for item in items], index=index, dtype="str")) for native, key in _KEYS.items()}, index=index
+        {
+            native: text(
+                pd.Series([_cell(item.get(key)) for item in items], index=index, dtype="str")
+            )
+            for native, key in _KEYS.items()
+        },
+        index=index,
     )
     for native in jobs:
         check_length(jobs[native], _KEYS[str(native)], content.name)
@@ -61,12 +74,29 @@ def load(content: Content, options: ReadOptions) -> Draft:
     attempts = _attempts(items, jobs, zone, content.name)
     jobs = _hold(jobs, attempts, report, options)
     if not submit.aware:
-        report.guess(f"Times have no offset; they are read as {zone} (the utilisation files of this trace carry PST and PDT).")
-    report.guess("GPUs are counted on the machines of the first attempt; the duration adds up all attempts.")
-    return Draft(jobs, report, calendar=submit.calendar, zone="UTC" if submit.aware else zone, raw={"submit_time_s": submitted})
+        report.guess(
+            f"Times have no offset; they are read as {zone} (the utilisation files of this trace"
+            " carry PST and PDT)."
+        )
+    report.guess(
+        "GPUs are counted on the machines of the first attempt; the duration adds up all attempts."
+    )
+    return Draft(
+        jobs,
+        report,
+        calendar=submit.calendar,
+        zone="UTC" if submit.aware else zone,
+        raw={"submit_time_s": submitted},
+    )
 
 
-_KEYS: Final[Mapping[str, str]] = {"job_id": "jobid", "submitted": "submitted_time", "status": "status", "user": "user", "vc": "vc"}
+_KEYS: Final[Mapping[str, str]] = {
+    "job_id": "jobid",
+    "submitted": "submitted_time",
+    "status": "status",
+    "user": "user",
+    "vc": "vc",
+}
 
 
 def _items(content: Content, options: ReadOptions) -> list[dict[str, Any]]:
@@ -76,9 +106,14 @@ def _items(content: Content, options: ReadOptions) -> list[dict[str, Any]]:
     try:
         parsed = json.loads(content.text)
     except RecursionError as error:
-        raise TraceError(f"{content.name}: the JSON is nested too deeply to be a list of jobs. Choose another file.") from error
+        raise TraceError(
+            f"{content.name}: the JSON is nested too deeply to be a list of jobs. Choose another"
+            " file."
+        ) from error
     except ValueError as error:
-        raise TraceError(f"{content.name}: the JSON is not complete or not valid ({error}). Download it again.") from error
+        raise TraceError(
+            f"{content.name}: the JSON is not complete or not valid ({error}). Download it again."
+        ) from error
     items = parsed if isinstance(parsed, list) else [parsed]
     if not all(isinstance(item, dict) for item in items):
         raise TraceError(f"{content.name}: the JSON is not a list of jobs. Choose another file.")
@@ -86,12 +121,18 @@ def _items(content: Content, options: ReadOptions) -> list[dict[str, Any]]:
 
 
 def _refuse_dense(content: Content, options: ReadOptions) -> None:
-    # Bytes that Python takes for tables, lists and values, however little text they are written with.
+    # Bytes that Python takes for tables, lists and values, however little text they are written
+    # with.
     data = content.data
-    unfolded = 240 * data.count(b"{") + 72 * data.count(b"[") + 64 * data.count(b",") + 2 * len(data)
+    unfolded = (
+        240 * data.count(b"{") + 72 * data.count(b"[") + 64 * data.count(b",") + 2 * len(data)
+    )
     if unfolded > 3 * options.max_bytes:
         limit, size = size_text(3 * options.max_bytes), size_text(unfolded)
-        raise TraceError(f"{content.name}: the JSON would take {size} of memory, more than the limit of {limit}. Cut a window out of it.")
+        raise TraceError(
+            f"{content.name}: the JSON would take {size} of memory, more than the limit of {limit}."
+            " Cut a window out of it."
+        )
 
 
 def _cell(value: object) -> str:
@@ -99,26 +140,50 @@ def _cell(value: object) -> str:
     return "" if value is None else str(value).encode("utf-8", "replace").decode()
 
 
-def _attempts(items: Sequence[Mapping[str, Any]], jobs: pd.DataFrame, zone: str, name: str) -> pd.DataFrame:
+def _attempts(
+    items: Sequence[Mapping[str, Any]], jobs: pd.DataFrame, zone: str, name: str
+) -> pd.DataFrame:
     rows: list[tuple[int, str, str, int]] = []
     for row, item in enumerate(items, 1):
         listed = item.get("attempts", [item] if "detail" in item else [])
-        known = [attempt for attempt in listed if isinstance(attempt, dict)] if isinstance(listed, list) else []
-        rows.extend((row, _cell(attempt.get("start_time")), _cell(attempt.get("end_time")), _gpus(attempt.get("detail"))) for attempt in known)
+        known = (
+            [attempt for attempt in listed if isinstance(attempt, dict)]
+            if isinstance(listed, list)
+            else []
+        )
+        rows.extend(
+            (
+                row,
+                _cell(attempt.get("start_time")),
+                _cell(attempt.get("end_time")),
+                _gpus(attempt.get("detail")),
+            )
+            for attempt in known
+        )
     table = pd.DataFrame(rows, columns=["row", "start", "end", "gpus"])
     table = table.astype({"row": np.int64, "start": "str", "end": "str", "gpus": np.int64})
     submitted = table["row"].map(jobs["submit_time_s"])
-    table["start_s"] = instants(table["start"], zone, where=f"{name}, start_time", not_before=submitted).seconds
-    table["end_s"] = instants(table["end"], zone, where=f"{name}, end_time", not_before=table["start_s"]).seconds
+    table["start_s"] = instants(
+        table["start"], zone, where=f"{name}, start_time", not_before=submitted
+    ).seconds
+    table["end_s"] = instants(
+        table["end"], zone, where=f"{name}, end_time", not_before=table["start_s"]
+    ).seconds
     return table
 
 
 def _gpus(detail: object) -> int:
     machines = detail if isinstance(detail, list) else []
-    return sum(len(machine["gpus"]) for machine in machines if isinstance(machine, dict) and isinstance(machine.get("gpus"), list))
+    return sum(
+        len(machine["gpus"])
+        for machine in machines
+        if isinstance(machine, dict) and isinstance(machine.get("gpus"), list)
+    )
 
 
-def _hold(jobs: pd.DataFrame, attempts: pd.DataFrame, report: Report, options: ReadOptions) -> pd.DataFrame:
+def _hold(
+    jobs: pd.DataFrame, attempts: pd.DataFrame, report: Report, options: ReadOptions
+) -> pd.DataFrame:
     by_job = attempts.groupby("row", sort=True)
     held = (attempts["end_s"] - attempts["start_s"]).where(lambda run: run >= 0)
     tried = pd.Series(jobs.index.isin(attempts["row"]), index=jobs.index)
@@ -134,7 +199,12 @@ def _hold(jobs: pd.DataFrame, attempts: pd.DataFrame, report: Report, options: R
     so_far = jobs["duration_s"].fillna(0) + snapshot - last["start_s"].reindex(jobs.index)
     jobs.loc[running, "end_time_s"] = np.nan
     differ = (placed.nunique() > 1).reindex(jobs.index, fill_value=False)
-    report.alter(jobs, differ, "the attempts have different GPU counts: the first is taken", jobs["num_gpus"].map("{:g} GPUs".format))
+    report.alter(
+        jobs,
+        differ,
+        "the attempts have different GPU counts: the first is taken",
+        jobs["num_gpus"].map("{:g} GPUs".format),
+    )
     is_last = ~attempts["row"].duplicated(keep="last")
     partial = held.isna() & ~(is_last & attempts["row"].map(running).astype(bool))
     lost = partial.groupby(attempts["row"]).sum().reindex(jobs.index)
@@ -143,7 +213,12 @@ def _hold(jobs: pd.DataFrame, attempts: pd.DataFrame, report: Report, options: R
     none = jobs["duration_s"].isna()
     jobs = report.drop(jobs, none, "no attempt has both a start and an end", jobs["status"])
     part = (lost > 0).reindex(jobs.index)
-    report.alter(jobs, part, "an attempt lacks a usable start or end: left out of the duration", lost.map("{:.0f} attempts".format))
+    report.alter(
+        jobs,
+        part,
+        "an attempt lacks a usable start or end: left out of the duration",
+        lost.map("{:.0f} attempts".format),
+    )
     return jobs
 
 

@@ -16,7 +16,8 @@ ISSUE_COLUMNS: Final = ("row", "job_id", "action", "reason", "detail")
 
 @dataclass
 class Report:
-    """Collects what happens to rows while a trace is read; rows are named by the index of the tables passed in.
+    """Collects what happens to rows while a trace is read; rows are named by the index of the
+    tables passed in.
 
     Parameters
     ----------
@@ -29,14 +30,18 @@ class Report:
     warnings: list[str] = field(default_factory=list)
     parts: list[pd.DataFrame] = field(default_factory=list)
 
-    def drop(self, jobs: pd.DataFrame, bad: pd.Series, reason: str, detail: pd.Series | str = "") -> pd.DataFrame:
+    def drop(
+        self, jobs: pd.DataFrame, bad: pd.Series, reason: str, detail: pd.Series | str = ""
+    ) -> pd.DataFrame:
         """Count the rows where `bad` as dropped and return the others."""
         if not bad.any():
             return jobs
         self._note("dropped", jobs, bad, reason, detail)
         return jobs[~bad]
 
-    def alter(self, jobs: pd.DataFrame, changed: pd.Series, reason: str, detail: pd.Series | str = "") -> None:
+    def alter(
+        self, jobs: pd.DataFrame, changed: pd.Series, reason: str, detail: pd.Series | str = ""
+    ) -> None:
         """Count the rows where `changed` as altered."""
         if changed.any():
             self._note("altered", jobs, changed, reason, detail)
@@ -47,18 +52,32 @@ class Report:
             self.guesses.append(sentence)
 
     def issues(self, used: pd.Index) -> pd.DataFrame:
-        """Return one line per dropped row and per alteration of a row in `used`, in order of the source."""
+        """Return one line per dropped row and per alteration of a row in `used`, in order of the
+        source.
+        """
         if not self.parts:
-            return pd.DataFrame({column: pd.Series(dtype=np.int64 if column == "row" else "str") for column in ISSUE_COLUMNS})
+            return pd.DataFrame(
+                {
+                    column: pd.Series(dtype=np.int64 if column == "row" else "str")
+                    for column in ISSUE_COLUMNS
+                }
+            )
         table = pd.concat(self.parts, ignore_index=True)
-        # A row altered first and dropped later is only dropped: the alteration is nowhere to be seen.
+        # A row altered first and dropped later is only dropped: the alteration is nowhere to be
+        # seen.
         table = table[(table["action"] == "dropped") | table["row"].isin(used)]
         return table.sort_values("row", kind="stable", ignore_index=True)
 
-    def _note(self, action: str, jobs: pd.DataFrame, rows: pd.Series, reason: str, detail: pd.Series | str) -> None:
+    def _note(
+        self, action: str, jobs: pd.DataFrame, rows: pd.Series, reason: str, detail: pd.Series | str
+    ) -> None:
         index = jobs.index[rows.to_numpy()]
         ids = jobs.loc[index, "job_id"] if "job_id" in jobs else pd.Series("", index=index)
-        cells = detail.reindex(index) if isinstance(detail, pd.Series) else pd.Series(detail, index=index)
+        cells = (
+            detail.reindex(index)
+            if isinstance(detail, pd.Series)
+            else pd.Series(detail, index=index)
+        )
         part = {
             "row": index.to_numpy(np.int64),
             "job_id": ids.astype("str").fillna("").to_numpy(),
@@ -82,7 +101,8 @@ class Import:
     read, used : int
         Rows (or jobs) found and taken over; ``used + dropped = read``.
     issues : DataFrame
-        Columns row (1-based, the header not counted), job_id, action ("dropped" or "altered"), reason, detail.
+        Columns row (1-based, the header not counted), job_id, action ("dropped" or "altered"),
+        reason, detail.
     guesses, warnings : tuple of str
         Sentences: what was assumed, and what may distort a result.
     load_before_gpu_s, load_after_gpu_s : float, GPU-seconds

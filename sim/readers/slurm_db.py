@@ -1,4 +1,6 @@
-"""Slurm's accounting database as a table (MIT Supercloud's slurm-log.csv): Unix seconds, numbered states and resources."""
+"""Slurm's accounting database as a table (MIT Supercloud's slurm-log.csv): Unix seconds, numbered
+states and resources.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,18 @@ from sim.readers.source import Content
 from sim.readers.table import pick, read_table
 
 COLUMNS: Final = ("id_job", "state", "time_submit", "time_start", "time_end")
-MORE: Final = ("time_eligible", "time_suspended", "tres_alloc", "tres_req", "gres_used", "cpus_req", "id_user", "partition", "priority", "timelimit")
+MORE: Final = (
+    "time_eligible",
+    "time_suspended",
+    "tres_alloc",
+    "tres_req",
+    "gres_used",
+    "cpus_req",
+    "id_user",
+    "partition",
+    "priority",
+    "timelimit",
+)
 SOURCES: Final = {
     "job_id": ("id_job",),
     "submit_time_s": ("time_submit",),
@@ -40,7 +53,7 @@ GPU_IDS: Final = {1001: "tesla", 1002: "volta"}
 
 
 def matches(sample: Sample) -> bool:
-    """Tell the table by columns no other format has."""
+    """Recognise the table by columns that no other format has."""
     return sample.kind == "text" and set(COLUMNS) <= sample.keys
 
 
@@ -48,25 +61,55 @@ def load(content: Content, options: ReadOptions) -> Draft:
     """Read the table; instants are Unix seconds, 0 = not yet."""
     cells, report = read_table(content, options, {*COLUMNS, *MORE})
     pick(cells, {column: column for column in COLUMNS}, content.name)
-    start, end = (numbers(text(cells[column])).replace(0, np.nan) for column in ("time_start", "time_end"))
-    jobs = pd.DataFrame({"job_id": names(cells["id_job"]), "submit_time_s": numbers(text(cells["time_submit"])).replace(0, np.nan)})
+    start, end = (
+        numbers(text(cells[column])).replace(0, np.nan) for column in ("time_start", "time_end")
+    )
+    jobs = pd.DataFrame(
+        {
+            "job_id": names(cells["id_job"]),
+            "submit_time_s": numbers(text(cells["time_submit"])).replace(0, np.nan),
+        }
+    )
     jobs = jobs.assign(start_time_s=start, end_time_s=end, status=_states(cells["state"]))
     if "time_eligible" in cells and options.since == "eligible":
         eligible = numbers(text(cells["time_eligible"]))
         later = eligible.between(jobs["submit_time_s"] + 1, float(2**32 - 3))
-        report.alter(jobs, later, "the job became eligible after its submission (dependency, hold or --begin): enters then")
+        report.alter(
+            jobs,
+            later,
+            "the job became eligible after its submission (dependency, hold or --begin): enters"
+            " then",
+        )
         jobs["submit_time_s"] = jobs["submit_time_s"].where(~later, eligible)
     suspended = numbers(cells["time_suspended"]).fillna(0) if "time_suspended" in cells else 0.0
     held = end - start
-    jobs["duration_s"] = held - suspended.where(suspended < held, 0.0) if isinstance(suspended, pd.Series) else held
+    jobs["duration_s"] = (
+        held - suspended.where(suspended < held, 0.0) if isinstance(suspended, pd.Series) else held
+    )
     _resources(jobs, cells)
-    report.guess(f"GPUs are resources {FIRST_GRES} ({GPU_IDS[1001]}) and {FIRST_GRES + 1} ({GPU_IDS[1002]}) of the job, numbered as at MIT Supercloud.")
+    report.guess(
+        f"GPUs are resources {FIRST_GRES} ({GPU_IDS[1001]}) and {FIRST_GRES + 1} ({GPU_IDS[1002]})"
+        " of the job, numbered as at MIT Supercloud."
+    )
     alive = jobs["status"].isin(slurm.ALIVE) | (start.notna() & end.isna())
-    never = start.isna() | (jobs["status"] == "pending") | ((jobs["status"] == "cancelled") & (held <= 0))
-    jobs = report.drop(jobs, never & jobs["submit_time_s"].notna(), "the job never started", jobs["status"])
+    never = (
+        start.isna()
+        | (jobs["status"] == "pending")
+        | ((jobs["status"] == "cancelled") & (held <= 0))
+    )
+    jobs = report.drop(
+        jobs, never & jobs["submit_time_s"].notna(), "the job never started", jobs["status"]
+    )
     so_far = float(jobs[["start_time_s", "end_time_s"]].max().max()) - jobs["start_time_s"]
     jobs = unfinished(jobs, alive.reindex(jobs.index), so_far, report, options)
-    return Draft(jobs, report, calendar=True, zone=options.zone or "UTC", ids_repeat=True, raw={"submit_time_s": cells["time_submit"]})
+    return Draft(
+        jobs,
+        report,
+        calendar=True,
+        zone=options.zone or "UTC",
+        ids_repeat=True,
+        raw={"submit_time_s": cells["time_submit"]},
+    )
 
 
 def _states(values: pd.Series) -> pd.Series:
@@ -78,7 +121,9 @@ def _states(values: pd.Series) -> pd.Series:
 
 def _resources(jobs: pd.DataFrame, cells: pd.DataFrame) -> None:
     nothing = pd.Series("", index=cells.index, dtype="str")
-    allocated, requested = (text(cells[key]) if key in cells else nothing for key in ("tres_alloc", "tres_req"))
+    allocated, requested = (
+        text(cells[key]) if key in cells else nothing for key in ("tres_alloc", "tres_req")
+    )
     listed = allocated.where(allocated != "", requested)
     gpus = each_distinct(listed, _gpus)
     if "gres_used" in cells:
@@ -110,7 +155,8 @@ def _gpus(resources: str) -> float:
     counts = list(_gpu_counts(resources).values())
     if not counts:
         return np.nan
-    # Sites that list a total beside a type repeat the same number; two types on one job differ or are not seen.
+    # Sites that list a total beside a type repeat the same number; two types on one job differ or
+    # are not seen.
     return counts[0] if len(set(counts)) == 1 else sum(counts)
 
 

@@ -1,4 +1,6 @@
-"""The notations of Slurm accounting: trackable resources, time limits, memory and states, parsed once per distinct text."""
+"""The notations of Slurm accounting: trackable resources, time limits, memory and states, parsed
+once per distinct text.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ import pandas as pd
 from sim.readers.cells import each_distinct
 
 SCALE_GB: Final = {"K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0, "P": 1024.0**2}
-# Slurm marks "not set" and "infinite" with the largest numbers of 32 and 64 bits, and memory per CPU with the top bit.
+# Slurm marks "not set" and "infinite" with the largest numbers of 32 and 64 bits, and memory per
+# CPU with the top bit.
 NO_VALUE: Final = frozenset({4294967294.0, 4294967295.0, float(2**64 - 2), float(2**64 - 1)})
 PER_CPU_BIT_MB: Final = float(2**31)
 STATES: Final = {
@@ -66,7 +69,9 @@ def tres_number(resources: str, key: str) -> float:
 
 
 def tres_gpus(resources: str) -> float:
-    """Return the GPUs of a TRES string: the untyped total where there is one, else the sum of the types; NaN if GPUs are not named."""
+    """Return the GPUs of a TRES string: the untyped total where there is one, else the sum of the
+    types; NaN if GPUs are not named.
+    """
     total = tres_number(resources, "gres/gpu")
     if not np.isnan(total):
         return total
@@ -81,21 +86,29 @@ def tres_gpu_type(resources: str) -> str:
 
 
 def tres_mem_gb(resources: str) -> float:
-    """Return the memory of a TRES string in GB (``mem=31000M``, ``mem=62.50G``), a number without a unit being MB."""
+    """Return the memory of a TRES string in GB (``mem=31000M``, ``mem=62.50G``), a number without a
+    unit being MB.
+    """
     found = re.search(r"(?:^|,)mem=(\d+(?:\.\d+)?)([KMGTP]?)", resources)
     return float(found.group(1)) * SCALE_GB[found.group(2) or "M"] if found else np.nan
 
 
 def gres_gpus(resources: str) -> float:
-    """Return the GPUs of a GRES string such as ``hbm:0,gpu:P100:2(IDX:0-1)``; as typed by the user, usually per node."""
-    counts = re.findall(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(]+)?:(\d+)", re.sub(r"\([^)]*\)", "", resources))
+    """Return the GPUs of a GRES string such as ``hbm:0,gpu:P100:2(IDX:0-1)``; as typed by the user,
+    usually per node.
+    """
+    counts = re.findall(
+        r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(]+)?:(\d+)", re.sub(r"\([^)]*\)", "", resources)
+    )
     if counts:
         return sum(map(float, counts))
     return 1.0 if re.search(r"(?:^|,)gpu(?::[A-Za-z][^:,]*)?(?:,|$)", resources) else np.nan
 
 
 def length_s(clock: str) -> float:
-    """Return seconds of ``[DD-[HH:]]MM:SS[.mmm]``; NaN for UNLIMITED, Partition_Limit and anything else."""
+    """Return seconds of ``[DD-[HH:]]MM:SS[.mmm]``; NaN for UNLIMITED, Partition_Limit and anything
+    else.
+    """
     found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", clock)
     if not found:
         return np.nan
@@ -109,8 +122,12 @@ def lengths_s(values: pd.Series) -> pd.Series:
 
 
 def requested_mem_gb(values: pd.Series, nodes: pd.Series, cpus: pd.Series) -> pd.Series:
-    """Return memory of the job in GB from ReqMem: ``4000Mn`` per node, ``3000Mc`` per CPU, ``16G`` for the job; 0 is not given."""
-    per_cpu = values.str.endswith("c") | (each_distinct(values, lambda cell: float(_bare_mb(cell) >= PER_CPU_BIT_MB)) == 1)
+    """Return memory of the job in GB from ReqMem: ``4000Mn`` per node, ``3000Mc`` per CPU, ``16G``
+    for the job; 0 is not given.
+    """
+    per_cpu = values.str.endswith("c") | (
+        each_distinct(values, lambda cell: float(_bare_mb(cell) >= PER_CPU_BIT_MB)) == 1
+    )
     times = pd.Series(1.0, index=values.index)
     times = times.where(~values.str.endswith("n"), nodes).where(~per_cpu, cpus)
     amount = each_distinct(values, lambda cell: _bare_mb(cell) % PER_CPU_BIT_MB / 1024)

@@ -1,4 +1,6 @@
-"""Looks at the beginning of a content and describes it, so that a format is told by what it holds and not by its name."""
+"""Describes the beginning of a content, so that a format is recognised by what it holds and not by
+its name.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ NAMES: Final = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar"}
 
 @dataclass(frozen=True)
 class Sample:
-    """What a format is told by.
+    """The features by which a format is recognised.
 
     Parameters
     ----------
@@ -25,9 +27,13 @@ class Sample:
     cells : tuple of str
         Stripped fields of the first line of a text table.
     keys : frozenset of str
-        For a text table the fields of its first line as `plain` names; for JSON every key that occurs early.
+        For a text table the fields of its first line as `plain` names; for JSON every key that
+        occurs early.
     between_blanks : tuple of str
-        Of a text, the fields between blanks of its first line that does not begin with a semicolon, as comments of workload logs do.
+        Of a text, the fields between blanks of its first line that does not begin with a semicolon,
+        as comments of workload logs do.
+    head : str
+        For JSON the beginning of the text.
     """
 
     kind: Literal["text", "json", "parquet"]
@@ -35,6 +41,7 @@ class Sample:
     cells: tuple[str, ...] = ()
     keys: frozenset[str] = frozenset()
     between_blanks: tuple[str, ...] = ()
+    head: str = ""
 
 
 def plain(column: str) -> str:
@@ -43,7 +50,9 @@ def plain(column: str) -> str:
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Return names of columns so that none occurs twice and none is empty: the second ``gpus`` is ``gpus#2``."""
+    """Return names of columns so that none occurs twice and none is empty: the second ``gpus`` is
+    ``gpus#2``.
+    """
     turns: dict[str, int] = {}
     made: dict[str, None] = {}
     for at, name in enumerate(names):
@@ -59,17 +68,23 @@ def sample_of(head: str) -> Sample:
     """Describe the first characters of a text."""
     stripped = head.lstrip("\r\n ")
     if stripped[:1] in ("[", "{"):
-        return Sample("json", keys=frozenset(re.findall(r'"(\w+)"\s*:', stripped)))
+        keys = frozenset(re.findall(r'"(\w+)"\s*:', stripped))
+        return Sample("json", keys=keys, head=stripped)
     line = stripped.splitlines()[0] if stripped else ""
     delimiter, cells = _fields(line)
-    row = next((line for line in stripped.splitlines() if line.strip() and not line.startswith(";")), "")
-    return Sample("text", delimiter, cells, frozenset(plain(cell) for cell in cells), tuple(row.split()))
+    row = next(
+        (line for line in stripped.splitlines() if line.strip() and not line.startswith(";")), ""
+    )
+    return Sample(
+        "text", delimiter, cells, frozenset(plain(cell) for cell in cells), tuple(row.split())
+    )
 
 
 def _fields(line: str) -> tuple[str, tuple[str, ...]]:
     best = ""
     found: tuple[str, ...] = (line.strip(),)
-    # Node lists hold many commas, so a line with as many bars as a Slurm record is taken for one before counting.
+    # Node lists hold many commas, so a line with as many bars as a Slurm record is taken for one
+    # before counting.
     for delimiter in ("|",) if line.count("|") >= 20 else DELIMITERS:
         try:
             cells = next(csv.reader([line], delimiter=delimiter), [])

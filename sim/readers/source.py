@@ -1,4 +1,6 @@
-"""From a file or bytes to unpacked content: size limits, archives, encodings and files that are no trace."""
+"""From a file or bytes to unpacked content: size limits, archives, encodings and files that are no
+trace.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,17 @@ FOREIGN: Final = (
     (b"\xd0\xcf\x11\xe0", "an old Office document"),
     (b"SQLite format 3", "an SQLite database"),
 )
-DAMAGED: Final = (OSError, EOFError, zlib.error, zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, ValueError, LookupError, struct.error)
+DAMAGED: Final = (
+    OSError,
+    EOFError,
+    zlib.error,
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    RuntimeError,
+    ValueError,
+    LookupError,
+    struct.error,
+)
 """What unpacking a damaged, locked or unknown archive raises."""
 _PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ADVICE: Final = "Use a CSV, TSV, Parquet or JSON file, plain or packed with gzip or zip."
@@ -78,7 +90,9 @@ class Content:
 
     @property
     def text(self) -> str:
-        """The content decoded, with a byte-order mark removed and line ends as they are; made anew each time, as it takes as much memory again."""
+        """The content decoded, with a byte-order mark removed and line ends as they are; made anew
+        each time, as it takes as much memory again.
+        """
         return self.data.decode(self.encoding, "replace").removeprefix("\ufeff")
 
     @property
@@ -109,7 +123,9 @@ class Content:
         while self.data[start : start + 1] in [blank.encode() for blank in blanks]:
             start += 1
         parts = [memoryview(before.encode(self.encoding)), memoryview(self.data)[start:]]
-        return io.TextIOWrapper(io.BufferedReader(_Joined(parts), CHUNK), self.encoding, "replace", newline)
+        return io.TextIOWrapper(
+            io.BufferedReader(_Joined(parts), CHUNK), self.encoding, "replace", newline
+        )
 
 
 class _Joined(io.RawIOBase):
@@ -176,13 +192,22 @@ def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Conten
 def _check_lines(data: bytes, name: str, options: ReadOptions) -> None:
     lines = data.count(b"\n")
     if lines > options.max_rows + 1:
-        raise TraceError(f"{name}: the file has {lines:,} lines, more than the limit of {options.max_rows:,} rows. Cut a window out of it.")
+        raise TraceError(
+            f"{name}: the file has {lines:,} lines, more than the limit of {options.max_rows:,}"
+            " rows. Cut a window out of it."
+        )
     at = 0
     while at + LONGEST_LINE < len(data):
-        end = max(data.rfind(b"\n", at, at + LONGEST_LINE + 1), data.rfind(b"\r", at, at + LONGEST_LINE + 1))
+        end = max(
+            data.rfind(b"\n", at, at + LONGEST_LINE + 1),
+            data.rfind(b"\r", at, at + LONGEST_LINE + 1),
+        )
         if end < 0:
             line = data.count(b"\n", 0, at) + 1
-            raise TraceError(f"{name}: line {line:,} is longer than {LONGEST_LINE:,} characters, so this is no table of jobs. Remove what is too long.")
+            raise TraceError(
+                f"{name}: line {line:,} is longer than {LONGEST_LINE:,} characters, so this is no"
+                " table of jobs. Remove what is too long."
+            )
         at = end + 1
 
 
@@ -191,12 +216,18 @@ def _file_bytes(path: Path, name: str, options: ReadOptions) -> bytes:
         _check_size(path.stat().st_size, name, options)
         return path.read_bytes()
     except OSError as error:
-        raise TraceError(f"{name}: the file cannot be opened ({error.strerror or error}). Check the path and the rights.") from error
+        raise TraceError(
+            f"{name}: the file cannot be opened ({error.strerror or error}). Check the path and the"
+            " rights."
+        ) from error
 
 
 def _check_size(size: int, name: str, options: ReadOptions) -> None:
     if size > options.max_bytes:
-        raise TraceError(f"{name}: {size_text(size)} are more than the limit of {size_text(options.max_bytes)}. Cut a window out of the file.")
+        raise TraceError(
+            f"{name}: {size_text(size)} are more than the limit of {size_text(options.max_bytes)}."
+            " Cut a window out of the file."
+        )
 
 
 def _unpack(data: bytes, name: str, options: ReadOptions) -> bytes | None:
@@ -226,27 +257,45 @@ def opened_zip(data: bytes, name: str) -> zipfile.ZipFile:
     """
     archive = zipfile.ZipFile(io.BytesIO(data))
     if any(item.compress_type not in _PACKED for item in archive.infolist()):
-        raise TraceError(f"{name}: the zip archive is packed by a method that is not read here. Pack it again with the usual one (deflate).")
+        raise TraceError(
+            f"{name}: the zip archive is packed by a method that is not read here. Pack it again"
+            " with the usual one (deflate)."
+        )
     return archive
 
 
 def damaged_archive(name: str, error: BaseException) -> TraceError:
     """Return the refusal of an archive."""
-    return TraceError(f"{name}: the archive is damaged or locked ({str(error)[:60]!r}). Make it again, without a password.")
+    return TraceError(
+        f"{name}: the archive is damaged or locked ({str(error)[:60]!r}). Make it again, without a"
+        " password."
+    )
 
 
 def _only_member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
-    members = [item for item in archive.infolist() if not item.is_dir() and not item.filename.startswith("__MACOSX/")]
+    members = [
+        item
+        for item in archive.infolist()
+        if not item.is_dir() and not item.filename.startswith("__MACOSX/")
+    ]
     if any(item.filename == "[Content_Types].xml" for item in members):
-        raise TraceError(f"{name}: this is an Office document. Save the sheet as CSV and use that file.")
+        raise TraceError(
+            f"{name}: this is an Office document. Save the sheet as CSV and use that file."
+        )
     if not members:
-        raise TraceError(f"{name}: the zip archive is empty: it holds folders only. Pack exactly one trace.")
+        raise TraceError(
+            f"{name}: the zip archive is empty: it holds folders only. Pack exactly one trace."
+        )
     if len(members) != 1:
-        raise TraceError(f"{name}: the zip archive holds {len(members)} files. Pack exactly one trace.")
+        raise TraceError(
+            f"{name}: the zip archive holds {len(members)} files. Pack exactly one trace."
+        )
     return members[0]
 
 
-def _unpack_stream(opened: Callable[[], AbstractContextManager[BinaryStream]], name: str, options: ReadOptions) -> bytes:
+def _unpack_stream(
+    opened: Callable[[], AbstractContextManager[BinaryStream]], name: str, options: ReadOptions
+) -> bytes:
     # Counted first and kept second: a bomb must not take the memory that it claims.
     size = 0
     with opened() as stream:
@@ -254,7 +303,10 @@ def _unpack_stream(opened: Callable[[], AbstractContextManager[BinaryStream]], n
             size += len(chunk)
             if size > options.max_bytes:
                 limit = size_text(options.max_bytes)
-                raise TraceError(f"{name}: the archive unpacks to more than the limit of {limit}. Cut a window out of the file.")
+                raise TraceError(
+                    f"{name}: the archive unpacks to more than the limit of {limit}. Cut a window"
+                    " out of the file."
+                )
     with opened() as stream:
         return stream.read(size)
 
@@ -273,7 +325,11 @@ def _refuse_foreign(data: bytes, name: str) -> None:
 
 def _text(data: bytes, name: str) -> tuple[bytes, str, tuple[str, ...]]:
     if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return data.decode("utf-16", "replace").encode("utf-8"), "utf-8", ("The text is read as UTF-16.",)
+        return (
+            data.decode("utf-16", "replace").encode("utf-8"),
+            "utf-8",
+            ("The text is read as UTF-16.",),
+        )
     head = data[:HEAD]
     controls = sum(head.count(bytes([code])) for code in range(32) if code not in (9, 10, 12, 13))
     # A few stray bytes are damage of a table, many are something else.
@@ -284,5 +340,14 @@ def _text(data: bytes, name: str) -> tuple[bytes, str, tuple[str, ...]]:
         for at in range(0, len(data), CHUNK):
             decoder.decode(data[at : at + CHUNK], at + CHUNK >= len(data))
     except UnicodeDecodeError:
-        return data, "latin-1", ("The text is not UTF-8; it is read as Latin-1, so names with accents may look wrong.",)
+        return (
+            data,
+            "latin-1",
+            (
+                (
+                    "The text is not UTF-8; it is read as Latin-1, so names with accents may look"
+                    " wrong."
+                ),
+            ),
+        )
     return data, "utf-8", ()

@@ -1,4 +1,6 @@
-"""The Standard Workload Format of the Parallel Workloads Archive: 18 numbers per job between blanks, comments behind semicolons; processors count as GPUs."""
+"""The Standard Workload Format of the Parallel Workloads Archive: 18 numbers per job between
+blanks, comments behind semicolons; processors count as GPUs.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ PLACES: Final = {
 TEXTS: Final = ("job_id", "user", "queue", "partition")
 STATES: Final = {0: "failed", 1: "completed", 5: "cancelled"}
 PARTS: Final = (2, 3, 4)
-"""Status of a line that describes one of several stretches of a job, all of which another line sums up."""
+"""Status of a line that describes one of several stretches of a job, all of which another line sums
+up.
+"""
 UNKNOWN: Final = "-1"
 GROUP: Final = 20_000
 HEADER: Final = re.compile(r";\s*(\w+):\s*(.*?)\s*$")
@@ -45,8 +49,12 @@ NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
 def matches(sample: Sample) -> bool:
-    """Tell it by 18 numbers between blanks in the first line that is no comment."""
-    return sample.kind == "text" and len(sample.between_blanks) >= WIDTH and all(map(NUMBER.fullmatch, sample.between_blanks[:WIDTH]))
+    """Recognise it by 18 numbers between blanks in the first line that is no comment."""
+    return (
+        sample.kind == "text"
+        and len(sample.between_blanks) >= WIDTH
+        and all(map(NUMBER.fullmatch, sample.between_blanks[:WIDTH]))
+    )
 
 
 def load(content: Content, options: ReadOptions) -> Draft:
@@ -62,15 +70,19 @@ def load(content: Content, options: ReadOptions) -> Draft:
     Raises
     ------
     TraceError
-        If it is no text, or there is no row.
+        If it is not text, or has no row.
 
     Notes
     -----
-    The fields are those of version 2.2: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html. A job asks for the processors that it requested, else for
-    those that it got. Memory is not read: published logs disagree about its unit.
+    The fields are those of version 2.2: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html.
+    A job asks for the processors that it requested, else for those that it got. Memory is not read:
+    published logs disagree about its unit.
     """
     if content.sample.kind != "text":
-        raise TraceError(f"{content.name}: this is {content.sample.kind}, but the chosen format is text. Choose another format.")
+        raise TraceError(
+            f"{content.name}: this is {content.sample.kind}, but the chosen format is text. Choose"
+            " another format."
+        )
     header: dict[str, str] = {}
     with content.stream("\r\n \t", newline=None) as stream:
         cells = _cells(_rows(stream, header))
@@ -79,12 +91,24 @@ def load(content: Content, options: ReadOptions) -> Draft:
     report.guesses.extend(content.guesses)
     short = cells.pop("short")
     cells = report.drop(cells, short, f"the row has fewer than {WIDTH} fields")
-    figures = {column: pd.to_numeric(cells[column], errors="coerce").astype(np.float64) for column in PLACES if column not in TEXTS}
+    figures = {
+        column: pd.to_numeric(cells[column], errors="coerce").astype(np.float64)
+        for column in PLACES
+        if column not in TEXTS
+    }
     jobs, calendar = _jobs(cells, pd.DataFrame(figures, index=cells.index), header, report)
     report.guess("Processors count as GPUs: one processor asked for is one GPU.")
-    if machine := [f"{header[key]} {what}" for key, what in (("MaxNodes", "nodes"), ("MaxProcs", "processors")) if header.get(key)]:
+    if machine := [
+        f"{header[key]} {what}"
+        for key, what in (("MaxNodes", "nodes"), ("MaxProcs", "processors"))
+        if header.get(key)
+    ]:
         report.guess(f"The machine of this log had {' and '.join(machine)}.")
-    raw = {"submit_time_s": cells["submit"], "num_gpus": cells["requested"], "duration_s": cells["run"]}
+    raw = {
+        "submit_time_s": cells["submit"],
+        "num_gpus": cells["requested"],
+        "duration_s": cells["run"],
+    }
     return Draft(jobs, report, calendar, options.zone or _zone(header), raw=raw)
 
 
@@ -98,19 +122,27 @@ def _rows(lines: Iterable[str], header: dict[str, str]) -> Iterator[list[str]]:
 
 
 def _cells(rows: Iterable[list[str]]) -> pd.DataFrame:
-    pieces = [pd.DataFrame({"short": pd.Series(dtype=bool)} | {column: pd.Series(dtype="str") for column in PLACES})]
+    pieces = [
+        pd.DataFrame(
+            {"short": pd.Series(dtype=bool)} | {column: pd.Series(dtype="str") for column in PLACES}
+        )
+    ]
     first = 1
     for group in groups(rows, GROUP):
         index = pd.RangeIndex(first, first + len(group))
         piece = pd.DataFrame({"short": [len(row) < WIDTH for row in group]}, index)
         for column, place in PLACES.items():
-            piece[column] = pd.Series([row[place] if len(row) > place else "" for row in group], index, "str")
+            piece[column] = pd.Series(
+                [row[place] if len(row) > place else "" for row in group], index, "str"
+            )
         pieces.append(piece)
         first += len(group)
     return pd.concat(pieces[1:] or pieces)
 
 
-def _jobs(cells: pd.DataFrame, figures: pd.DataFrame, header: dict[str, str], report: Report) -> tuple[pd.DataFrame, bool]:
+def _jobs(
+    cells: pd.DataFrame, figures: pd.DataFrame, header: dict[str, str], report: Report
+) -> tuple[pd.DataFrame, bool]:
     begun = pd.to_numeric(header.get("UnixStartTime", ""), errors="coerce")
     submit = figures["submit"].where(figures["submit"] >= 0)
     calendar = is_unix(submit)
@@ -121,14 +153,21 @@ def _jobs(cells: pd.DataFrame, figures: pd.DataFrame, header: dict[str, str], re
     # -1 stands for not known; what else is negative the common checks name.
     jobs["duration_s"] = figures["run"].where(figures["run"] != -1)
     jobs["end_time_s"] = jobs["start_time_s"] + jobs["duration_s"]
-    jobs["num_gpus"] = figures["requested"].where(figures["requested"] > 0, figures["allocated"].where(figures["allocated"] != -1))
+    jobs["num_gpus"] = figures["requested"].where(
+        figures["requested"] > 0, figures["allocated"].where(figures["allocated"] != -1)
+    )
     jobs["time_limit_s"] = figures["limit"].where(figures["limit"] > 0)
     jobs["status"] = figures["status"].map(STATES).fillna("").astype("str")
     for native, column in (("user", "user"), ("vc", "queue"), ("partition", "partition")):
         named = names(cells[column])
         if named.ne(UNKNOWN).any():
             jobs[native] = named.where(named != UNKNOWN, "")
-    jobs = report.drop(jobs, figures["status"].isin(PARTS), "a stretch of a job that another line sums up", figures["status"])
+    jobs = report.drop(
+        jobs,
+        figures["status"].isin(PARTS),
+        "a stretch of a job that another line sums up",
+        figures["status"],
+    )
     never = (jobs["status"] == "cancelled") & ~(jobs["duration_s"] > 0)
     return report.drop(jobs, never, "the job never started", jobs["status"]), calendar
 

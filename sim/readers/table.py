@@ -14,7 +14,9 @@ from sim.readers.sniff import NAMES, distinct, plain
 from sim.readers.source import Content
 
 
-def read_table(content: Content, options: ReadOptions, wanted: Collection[str] | None = None) -> tuple[pd.DataFrame, Report]:
+def read_table(
+    content: Content, options: ReadOptions, wanted: Collection[str] | None = None
+) -> tuple[pd.DataFrame, Report]:
     """Read a table with a header.
 
     Parameters
@@ -24,7 +26,8 @@ def read_table(content: Content, options: ReadOptions, wanted: Collection[str] |
     options : ReadOptions
         Holds the limits.
     wanted : collection of str or None
-        `plain` names of the columns that are read, None = all; others come back empty, so that they can be named but take no memory.
+        `plain` names of the columns that are read, None = all; others come back empty, so that they
+        can be named but take no memory.
 
     Returns
     -------
@@ -40,10 +43,14 @@ def read_table(content: Content, options: ReadOptions, wanted: Collection[str] |
     """
     sample = content.sample
     if sample.kind != "text":
-        raise TraceError(f"{content.name}: this is {sample.kind}, but the chosen format is a table of text. Choose another format.")
+        raise TraceError(
+            f"{content.name}: this is {sample.kind}, but the chosen format is a table of text."
+            " Choose another format."
+        )
     if not sample.delimiter:
         raise TraceError(
-            f"{content.name}: the first line has a single column ({sample.cells[0][:60]!r}). Separate the columns with commas, tabs, semicolons or bars."
+            f"{content.name}: the first line has a single column ({sample.cells[0][:60]!r})."
+            " Separate the columns with commas, tabs, semicolons or bars."
         )
     header = distinct(plain(cell) for cell in sample.cells)
     frame = parse(content, sample.delimiter, header, wanted, options)
@@ -56,7 +63,10 @@ def read_table(content: Content, options: ReadOptions, wanted: Collection[str] |
     if sample.delimiter == ";":
         frame = _decimal_points(frame, report)
     frame = report.drop(frame, damaged, BROKEN)
-    return report.drop(frame, extra.reindex(frame.index), "the row has more fields than the header"), report
+    return (
+        report.drop(frame, extra.reindex(frame.index), "the row has more fields than the header"),
+        report,
+    )
 
 
 def _decimal_points(frame: pd.DataFrame, report: Report) -> pd.DataFrame:
@@ -66,7 +76,9 @@ def _decimal_points(frame: pd.DataFrame, report: Report) -> pd.DataFrame:
     affected = [column for column in texts if frame[column].str.match(pattern).any()]
     if affected:
         report.guess("Numbers are read with a decimal comma.")
-    return frame.assign(**{column: frame[column].str.replace(pattern, r"\1.\2", regex=True) for column in affected})
+    return frame.assign(
+        **{column: frame[column].str.replace(pattern, r"\1.\2", regex=True) for column in affected}
+    )
 
 
 def check_rows(rows: int, name: str, options: ReadOptions) -> None:
@@ -80,7 +92,10 @@ def check_rows(rows: int, name: str, options: ReadOptions) -> None:
     if rows == 0:
         raise TraceError(f"{name}: there is a header but no row below it. Choose another file.")
     if rows > options.max_rows:
-        raise TraceError(f"{name}: {rows:,} rows are more than the limit of {options.max_rows:,}. Cut a window out of the file.")
+        raise TraceError(
+            f"{name}: {rows:,} rows are more than the limit of {options.max_rows:,}. Cut a window"
+            " out of the file."
+        )
 
 
 def pick(frame: pd.DataFrame, columns: Mapping[str, str], name: str) -> pd.DataFrame:
@@ -103,7 +118,10 @@ def pick(frame: pd.DataFrame, columns: Mapping[str, str], name: str) -> pd.DataF
     for column in columns.values():
         if column not in frame.columns:
             found = ", ".join(str(known) for known in frame.columns[:20])
-            raise TraceError(f"{name}: column {column} is missing. Columns found: {found}. Choose another format or map the columns.")
+            raise TraceError(
+                f"{name}: column {column} is missing. Columns found: {found}. Choose another format"
+                " or map the columns."
+            )
     return pd.DataFrame({native: frame[column] for native, column in columns.items()})
 
 
@@ -111,4 +129,6 @@ def ignored(frame: pd.DataFrame, used: Mapping[str, str], report: Report) -> Non
     """Name the columns that are not read."""
     left = [str(column) for column in frame.columns if column and column not in used.values()]
     if left:
-        report.guess(f"Columns not used: {', '.join(left[:20])}{' and more' if len(left) > 20 else ''}.")
+        report.guess(
+            f"Columns not used: {', '.join(left[:20])}{' and more' if len(left) > 20 else ''}."
+        )

@@ -1,4 +1,6 @@
-"""The loop of the published Tiresias simulator under GPU time, in exact arithmetic, with and without its oddities."""
+"""The loop of the published Tiresias simulator under GPU time, in exact arithmetic, with and
+without its oddities.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class Row:
     runs: bool = False
 
 
-def tiresias(jobs: Sequence[Job], gpus: int, limits: Sequence[int], *, published: bool) -> dict[int, Fraction]:
+def tiresias(
+    jobs: Sequence[Job], gpus: int, limits: Sequence[int], *, published: bool
+) -> dict[int, Fraction]:
     """Return the end of each job.
 
     Parameters
@@ -60,7 +64,9 @@ def tiresias(jobs: Sequence[Job], gpus: int, limits: Sequence[int], *, published
             if row.queue < len(limits):
                 limit = limits[row.queue]
                 exact = Fraction(limit, row.gpus) - row.executed
-                times.append(now + (floor((limit - row.executed) / row.gpus) if published else exact))
+                times.append(
+                    now + (floor((limit - row.executed) / row.gpus) if published else exact)
+                )
         then = min([at for at in times if at > now], default=inf)
         for row in (row for row in rows.values() if row.runs):
             row.executed += Fraction(then) - now

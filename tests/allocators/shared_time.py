@@ -9,11 +9,17 @@ from allocators.timeshare.problem import Problem
 
 
 def drawn(seed: int, jobs: int | None = None) -> Problem:
-    """Up to 30 jobs of a few kinds on up to 4 types, some of which some jobs do not run on, and some of which there are none of."""
+    """Up to 30 jobs of a few kinds on up to 4 types, some of which some jobs do not run on, and
+    some of which there are none of.
+    """
     rng = np.random.default_rng(seed)
     jobs = int(rng.integers(1, 31)) if jobs is None else jobs
     types = int(rng.integers(1, 5))
-    table = rng.lognormal(1, 1.5, (int(rng.integers(1, 9)), 1)) * rng.lognormal(0, 0.7, (1, types)) * rng.lognormal(0, 0.4, (1, types))
+    table = (
+        rng.lognormal(1, 1.5, (int(rng.integers(1, 9)), 1))
+        * rng.lognormal(0, 0.7, (1, types))
+        * rng.lognormal(0, 0.4, (1, types))
+    )
     table = table * (rng.random(table.shape) > rng.choice([0.0, 0.15]))
     rates = table[rng.integers(0, len(table), jobs)]
     devices = rng.integers(0, 9, types) if rng.random() < 0.2 else rng.integers(1, 9, types)

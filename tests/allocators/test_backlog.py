@@ -11,17 +11,32 @@ from hypothesis import strategies as st
 from allocators import make
 from allocators.placement import Denials, Patience, Placer
 from allocators.toolkit import newly_waiting, only_arrivals
-from sim.contract import Allocator, Cadence, Delta, Demand, Eviction, Gang, Grant, JobId, Part, Plan, Spec, View
+from sim.contract import (
+    Allocator,
+    Cadence,
+    Delta,
+    Demand,
+    Eviction,
+    Gang,
+    Grant,
+    JobId,
+    Part,
+    Plan,
+    Spec,
+    View,
+)
 from sim.demand import pools_of
-from sim.ledger import FreeRoom
-from sim.simulator import Simulator
+from sim.engine.ledger import FreeRoom
+from sim.engine.simulator import Simulator
 from tests.allocators.test_placement import LIMITED, view_of
 from tests.allocators.walk import Situation, situations
 
 
 @dataclass
 class Plain:
-    """Walks all waiting jobs at every decision, and compares; looks every second whether a wake-up is missing."""
+    """Walks all waiting jobs at every decision, and compares; looks every second whether a wake-up
+    is missing.
+    """
 
     inner: Allocator
     place: Placer
@@ -44,7 +59,7 @@ class Plain:
             grant = (self.patience.place if waits else self.place)(view, view.demand(job))
             if grant is not None:
                 expected[job] = grant
-            elif self.params["head"] == "block":
+            elif self.params["backfill"] == "none":
                 break
         view.room.undo()  # type: ignore[attr-defined]
         assert not expected or view.delta != Delta() or view.now_s == self.wake_at_s
@@ -59,7 +74,9 @@ class Plain:
 @settings(max_examples=150, deadline=None)
 def test_nobody_who_has_room_is_forgotten(name: str, situation: Situation, wait_s: float) -> None:
     params = situation.params | {"wait_for_type": wait_s}
-    place = Placer(params.get("placement", "fewest"), params.get("types", "fastest"), params.get("mix", False))
+    place = Placer(
+        params.get("placement", "fewest"), params.get("types", "fastest"), params.get("mix", False)
+    )
     plain = Plain(make(Spec.of(name, **params)), place, params, name == "sjf")
     result = Simulator(situation.trace, situation.cluster, plain, situation.conditions).run()
     assert set(result.jobs["outcome"]) <= {"completed", "impossible"}
@@ -68,10 +85,19 @@ def test_nobody_who_has_room_is_forgotten(name: str, situation: Situation, wait_
 @given(situations())
 @settings(max_examples=100, deadline=None)
 def test_what_is_remembered_of_denials_changes_no_result(situation: Situation) -> None:
-    params = {key: value for key, value in situation.params.items() if key != "head"}
+    params = {key: value for key, value in situation.params.items() if key != "backfill"}
 
     def run() -> str:
-        return Simulator(situation.trace, situation.cluster, make(Spec.of("easy", **params)), situation.conditions).run().digest()
+        return (
+            Simulator(
+                situation.trace,
+                situation.cluster,
+                make(Spec.of("easy", **params)),
+                situation.conditions,
+            )
+            .run()
+            .digest()
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Denials, "holds", lambda self, view, demand, pools: False)
@@ -84,7 +110,8 @@ def on(node: int, gpus: int, cpus: float) -> Grant:
 
 
 def test_a_denial_holds_until_enough_came_free() -> None:
-    # Four nodes of 4 GPUs and 8 cores, all cores taken but 2 on node 3. A gang of 3 with 4 cores each needs room for 3: each node given back has room for 2.
+    # Four nodes of 4 GPUs and 8 cores, all cores taken but 2 on node 3. A gang of 3 with 4 cores
+    # each needs room for 3: each node given back has room for 2.
     view, demand = view_of(LIMITED), Demand(3, 1, 4.0, 0.0, (0,))
     held = [on(node, 1, 8.0 if node < 3 else 6.0) for node in range(4)]
     for grant in held:
@@ -112,13 +139,17 @@ def test_nothing_is_noted_where_nothing_was_denied_and_the_log_is_bounded() -> N
     view, demand, denials = view_of(LIMITED), Demand(9, 1, 4.0, 0.0, (0,)), Denials()
     denials.renew([0, 1])
     denials.deny(view, demand, (0,))
-    assert denials._known[id(demand), (0,)] == (0, 8)
+    assert denials._known[demand.key, (0,)] == (0, 8)
     denials.renew([0] * 20_001)
     assert not denials.holds(view, demand, (0,))
 
 
 def test_a_job_that_was_given_up_does_not_wait_again() -> None:
-    gone = Delta(arrived=(4,), finished=(2,), evicted=(Eviction(2, "outage", "worker", 0.0), Eviction(3, "outage", "worker", 0.0)))
+    gone = Delta(
+        arrived=(4,),
+        finished=(2,),
+        evicted=(Eviction(2, "outage", "worker", 0.0), Eviction(3, "outage", "worker", 0.0)),
+    )
     assert newly_waiting(gone) == (4, 3)
     assert only_arrivals(Delta(arrived=(1,)))
     assert not only_arrivals(Delta())

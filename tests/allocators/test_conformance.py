@@ -16,17 +16,40 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from allocators import REGISTRY, make
+from allocators.placement import RUN_TIME
 from sim.cluster import Change, Cluster, NodeGroup
-from sim.contract import EMPTY, NEEDS, Allocator, Cadence, Card, Delta, ParameterError, Plan, Spec, View, parameters
+from sim.contract import (
+    EMPTY,
+    Allocator,
+    Cadence,
+    Card,
+    Delta,
+    Needs,
+    ParameterError,
+    Plan,
+    Spec,
+    View,
+    parameters,
+)
+from sim.engine.faults import Faults
+from sim.engine.simulator import Conditions, Simulator
 from sim.errors import ContractError
-from sim.faults import Faults
 from sim.overheads import Overheads
 from sim.params import spec_of
 from sim.result import RunResult
-from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
 from tests.allocators.walk import situations, trace_of
-from tests.conformance import Observed, Scenario, alternatives, check_feasible, check_finished, digest, jobs, scenarios, specs
+from tests.conformance import (
+    Observed,
+    Scenario,
+    alternatives,
+    check_feasible,
+    check_finished,
+    digest,
+    jobs,
+    scenarios,
+    specs,
+)
 
 NAMES = list(REGISTRY)
 GOALS = {"short waits", "fairness", "deadlines", "heterogeneous", "elastic", "baseline"}
@@ -37,7 +60,8 @@ def sample(name: str) -> Scenario:
     return next(item for item in scenarios() if item.name == name)
 
 
-# -- what it says of itself ------------------------------------------------------------------------------------------------------------------------------------
+# -- what it says of itself
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -56,10 +80,13 @@ def test_card_and_needs(name: str) -> None:
         assert line[0].isupper()
         assert line.endswith(".")
         assert len(line) <= 130
+    assert card.goals
     assert set(card.goals) <= GOALS
-    assert allocator.needs <= NEEDS
+    assert 1 <= len(card.brief.split()) <= 9
+    assert not card.brief.endswith(".")
+    assert isinstance(allocator.needs, Needs)
     assert isinstance(allocator.cadence, Cadence)
-    assert (REGISTRY[name].__doc__ or "").split("\n")[0].endswith((".", ";"))
+    assert (REGISTRY[name].__doc__ or "").split("\n\n")[0].endswith((".", ";"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -71,6 +98,13 @@ def test_every_parameter_is_described(name: str) -> None:
             assert info.low is not None
     settable = {item.name for item in dataclasses.fields(REGISTRY[name]) if item.init}  # type: ignore[arg-type]
     assert settable == {info.name for info in parameters(REGISTRY[name])}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_choice_has_a_name_in_words(name: str) -> None:
+    for info in parameters(REGISTRY[name]):
+        assert tuple(dict(info.labels)) == info.choices
+        assert all(label[0].isupper() and "_" not in label for _, label in info.labels)
 
 
 @pytest.mark.parametrize("text", ALL)
@@ -87,17 +121,20 @@ def test_wrong_parameters_are_refused(name: str) -> None:
     with pytest.raises(ParameterError, match="has no parameter"):
         make(Spec.of(name, no_such_thing=1))
     for info in parameters(REGISTRY[name]):
-        wrong: Any = "neither" if info.kind in {"choice", "bool", "numbers", "spec"} else (info.low or 0) - 1
+        wrong: Any = (
+            "neither" if info.kind in {"choice", "bool", "numbers", "spec"} else (info.low or 0) - 1
+        )
         with pytest.raises(ParameterError, match="neither" if wrong == "neither" else info.name):
             make(Spec.of(name, **{info.name: wrong}))
 
 
 def test_an_unknown_name_is_told_the_known_ones() -> None:
-    with pytest.raises(ParameterError, match="Choose one of recorded, fifo"):
+    with pytest.raises(ParameterError, match="Choose one of fifo, recorded"):
         make(Spec("nobody"))
 
 
-# -- one call --------------------------------------------------------------------------------------------------------------------------------------------------
+# -- one call
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,40 +149,54 @@ def test_nothing_to_do_gives_an_empty_plan(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("need", sorted({"remaining_work", "rates", "pause", "telemetry", "recorded_start"}))
+@pytest.mark.parametrize(
+    "need", sorted({"remaining_work", "rates", "pause", "telemetry", "recorded_start"})
+)
 def test_it_reads_all_that_it_declares_and_nothing_else(name: str, need: str) -> None:
-    # The view refuses what is not declared, so the other tests show that nothing else is read; here one need is taken away.
+    # The view refuses what is not declared, so the other tests show that nothing else is read; here
+    # one need is taken away.
     allocator = make(Spec(name))
-    if need in allocator.needs:
+    needs = allocator.needs
+    if need in needs.reads:
         with pytest.raises(ContractError, match=need):
-            sample("staffed" if "servers" in allocator.needs else "mixed").run(Observed(allocator, allocator.needs - {need}))
+            sample("staffed" if "servers" in needs.requires else "mixed").run(
+                Observed(allocator, dataclasses.replace(needs, reads=needs.reads - {need}))
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_cost_of_a_decision_is_bounded(name: str) -> None:
-    # 1,000 active jobs, of which 64 run and one ends every second. The reference is a plain walk of 1,000 items in this very process. Whoever resizes jobs
-    # weighs all sizes of all jobs against each other, but only now and then; whoever decides in
-    # rounds starts all that has gathered in one.
+    # 1,000 active jobs, of which 64 run and one ends every second. The reference is a plain walk of
+    # 1,000 items in this very process. Whoever resizes jobs weighs all sizes of all jobs against
+    # each other, but only now and then; whoever decides in rounds starts all that has gathered in
+    # one.
     count = 1000
-    frame = jobs(4, count, (1, 1, 2, 4), 600, 2).assign(start_time_s=lambda frame: frame["submit_time_s"])
+    frame = jobs(4, count, (1, 1, 2, 4), 600, 2).assign(
+        start_time_s=lambda frame: frame["submit_time_s"]
+    )
     observed = Observed(make(Spec(name)))
-    result = Simulator(Trace.of(frame), Cluster.parse("8x8:v100"), observed, Conditions(horizon_s=4000)).run()
+    result = Simulator(
+        Trace.of(frame), Cluster.parse("8x8:v100"), observed, Conditions(horizon_s=4000)
+    ).run()
     began = process_time()
     for _ in range(20):
         total = 0.0
         for at in range(count):
             total += at * 0.5
     walk_s = (process_time() - began) / 20
-    seldom = "scaling" in observed.needs or not observed.cadence.on_arrival
+    seldom = "scaling" in observed.needs.requires or not observed.cadence.on_arrival
     assert observed.calls > (5 if seldom else 500)
     assert result.timing.cpu_s / observed.calls <= (1000 if seldom else 40) * walk_s
 
 
-# -- whole runs ------------------------------------------------------------------------------------------------------------------------------------------------
+# -- whole runs
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_plans_are_feasible_runs_end_and_fresh_instances_agree_even_through_a_pickle(name: str) -> None:
+def test_plans_are_feasible_runs_end_and_fresh_instances_agree_even_through_a_pickle(
+    name: str,
+) -> None:
     for scenario in scenarios():
         copied: Allocator = pickle.loads(pickle.dumps(make(Spec(name))))
         observed = Observed(copied)
@@ -159,7 +210,9 @@ def test_plans_are_feasible_runs_end_and_fresh_instances_agree_even_through_a_pi
 @pytest.mark.parametrize("name", NAMES)
 @given(situation=situations(), data=st.data())
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_random_traces_clusters_and_parameters(name: str, situation: Any, data: st.DataObject) -> None:
+def test_random_traces_clusters_and_parameters(
+    name: str, situation: Any, data: st.DataObject
+) -> None:
     spec = Spec.parse(data.draw(st.sampled_from([str(spec) for spec in specs(name)])))
     count = len(situation.trace)
     frame = situation.trace.frame.assign(
@@ -177,7 +230,10 @@ def test_random_traces_clusters_and_parameters(name: str, situation: Any, data: 
 def test_survives_an_hour_without_any_node(name: str) -> None:
     scenario = sample("plain")
     everything = tuple(range(len(scenario.cluster.nodes)))
-    gone = dataclasses.replace(scenario.cluster, changes=(Change(50_000.0, everything, False), Change(53_600.0, everything, True)))
+    gone = dataclasses.replace(
+        scenario.cluster,
+        changes=(Change(50_000.0, everything, False), Change(53_600.0, everything, True)),
+    )
     result = Scenario("gone", scenario.trace, gone).run(make(Spec(name)))
     check_finished(result)
     check_feasible(result, Scenario("gone", scenario.trace, gone))
@@ -187,7 +243,10 @@ def test_survives_an_hour_without_any_node(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_ends_when_the_nodes_never_come_back(name: str) -> None:
     scenario = sample("plain")
-    gone = dataclasses.replace(scenario.cluster, changes=(Change(50_000.0, tuple(range(len(scenario.cluster.nodes))), False),))
+    gone = dataclasses.replace(
+        scenario.cluster,
+        changes=(Change(50_000.0, tuple(range(len(scenario.cluster.nodes))), False),),
+    )
     result = Scenario("gone", scenario.trace, gone).run(make(Spec(name)))
     # Recorded starts go on on the overflow node, whatever the cluster does.
     assert (set(result.jobs["outcome"]) == {"completed"}) == (result.overflow is not None)
@@ -199,14 +258,20 @@ def test_ends_when_the_nodes_never_come_back(name: str) -> None:
 def test_can_be_installed_in_the_middle_of_a_run(name: str) -> None:
     for scenario in scenarios():
         for at_s in (0.0, 40_000.0):
-            result = scenario.run(Observed(make(Spec.of("switch", at_s=at_s, first=Spec("fifo"), then=Spec(name)))))
+            result = scenario.run(
+                Observed(make(Spec.of("switch", at_s=at_s, first=Spec("fifo"), then=Spec(name))))
+            )
             check_finished(result)
             check_feasible(result, scenario)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_pauses_and_slow_decisions_are_survived(name: str) -> None:
-    slow = Conditions(overheads=Overheads(start_s=20, restart_s=60, latency_s=7, latency_per_job_s=0.1), faults=Faults(mtbf_h=40), seed=5)
+    slow = Conditions(
+        overheads=Overheads(start_s=20, restart_s=60, latency_s=7, latency_per_job_s=0.1),
+        faults=Faults(mtbf_h=40),
+        seed=5,
+    )
     scenario = sample("plain")
     result = scenario.run(make(Spec(name)), slow)
     check_finished(result)
@@ -221,10 +286,12 @@ def test_jobs_that_must_not_be_stopped_are_not(name: str) -> None:
     assert result.jobs["preemptions"].sum() == 0
 
 
-@pytest.mark.parametrize("text", [*NAMES, "fifo:head=skip"])
+@pytest.mark.parametrize("text", [*NAMES, "fifo:backfill=first_fit"])
 def test_a_job_that_is_given_up_after_its_retries_is_forgotten(text: str) -> None:
     scenario = sample("plain")
-    result = scenario.run(make(Spec.parse(text)), Conditions(faults=Faults(mtbf_h=15, mttr_h=1, retries=1), seed=2))
+    result = scenario.run(
+        make(Spec.parse(text)), Conditions(faults=Faults(mtbf_h=15, mttr_h=1, retries=1), seed=2)
+    )
     assert set(result.jobs["outcome"]) == {"completed", "failed"}
     assert result.reason == "drained"
     check_feasible(result, scenario)
@@ -243,7 +310,7 @@ class EverySecond:
     """A periodic policy that never starts anything."""
 
     cadence = Cadence(on_arrival=False, on_finish=False, on_capacity=False, every_s=1.0)
-    needs: frozenset[str] = frozenset()
+    needs = Needs()
     card = make(Spec("fifo")).card
 
     def allocate(self, view: View) -> Plan:
@@ -251,7 +318,9 @@ class EverySecond:
 
 
 def test_a_periodic_policy_does_not_keep_the_run_alive() -> None:
-    result = Simulator(trace_of([(0, 1, 5), (3, 64, 5)]), Cluster.parse("2x4:v100"), EverySecond()).run()
+    result = Simulator(
+        trace_of([(0, 1, 5), (3, 64, 5)]), Cluster.parse("2x4:v100"), EverySecond()
+    ).run()
     assert result.jobs["outcome"].tolist() == ["unfinished", "impossible"]
     assert "can never start" in result.reason
     assert result.end_s <= 7
@@ -272,7 +341,9 @@ def jct(result: RunResult) -> np.ndarray[Any, Any]:
     return np.sort((result.jobs["finish_s"] - result.jobs["submit_s"]).to_numpy())
 
 
-@pytest.mark.parametrize("text", [text for text in ALL if not make(Spec.parse(text)).needs & {"remaining_work", "rates"}])
+@pytest.mark.parametrize(
+    "text", [text for text in ALL if not make(Spec.parse(text)).needs.reads & RUN_TIME]
+)
 def test_what_is_blind_to_run_times_decides_the_same_whatever_they_are(text: str) -> None:
     scenario, at_s = sample("plain"), 60_000.0
     before = scenario.run(make(Spec.parse(text)))
@@ -284,19 +355,28 @@ def test_what_is_blind_to_run_times_decides_the_same_whatever_they_are(text: str
     durations = frame["duration_s"].to_numpy(copy=True)
     durations[untouched] = durations[untouched][::-1]
     durations[sorted(begun)] *= 3  # still running at that instant, as they were
-    after = Scenario("permuted", Trace.of(frame.assign(duration_s=durations)), scenario.cluster).run(make(Spec.parse(text)))
+    after = Scenario(
+        "permuted", Trace.of(frame.assign(duration_s=durations)), scenario.cluster
+    ).run(make(Spec.parse(text)))
     assert untouched
     assert begun
     for frames in ((before.decisions, after.decisions),):
         pd.testing.assert_frame_equal(*(item[item["t"] <= at_s] for item in frames))
-    starts = [item.segments.loc[item.segments["t0"] <= at_s, ["job", "t0", "gpus"]].sort_values(["t0", "job"]).to_numpy() for item in (before, after)]
+    starts = [
+        item.segments.loc[item.segments["t0"] <= at_s, ["job", "t0", "gpus"]]
+        .sort_values(["t0", "job"])
+        .to_numpy()
+        for item in (before, after)
+    ]
     assert np.array_equal(*starts)
 
 
-# -- differences -----------------------------------------------------------------------------------------------------------------------------------------------
+# -- differences
+# --------------------------------------------------------------------------------------------------
 
 
-# Exact solvers are to find the same plans (docs/decisions/0017); which of them does it matters only where one is missing.
+# Exact solvers are to find the same plans (docs/decisions/0017); which of them does it matters only
+# where one is missing.
 AGREE = {"solver": {"auto", "highs", "cbc"}}
 
 
@@ -307,29 +387,54 @@ def test_every_parameter_makes_a_difference(name: str) -> None:
         values = [info.default, *alternatives(info)]
         if info.kind != "choice":
             pairs = [(info.default, value) for value in values[1:]]
-            assert any(differ(name, info.name, *pair, beside) for beside in company(name, info.name) for pair in pairs), f"{info.name} changes nothing"
+            assert any(
+                differ(name, info.name, *pair, beside)
+                for beside in company(name, info.name)
+                for pair in pairs
+            ), f"{info.name} changes nothing"
             continue
-        pairs = [pair for pair in combinations(values, 2) if not set(pair) <= AGREE.get(info.name, set())]
-        same = [pair for pair in pairs if not any(differ(name, info.name, *pair, beside) for beside in company(name, info.name))]
+        pairs = [
+            pair for pair in combinations(values, 2) if not set(pair) <= AGREE.get(info.name, set())
+        ]
+        same = [
+            pair
+            for pair in pairs
+            if not any(
+                differ(name, info.name, *pair, beside) for beside in company(name, info.name)
+            )
+        ]
         assert same == [], f"{info.name}: these make no difference: {same}"
 
 
 def company(name: str, parameter: str) -> Iterator[dict[str, Any]]:
-    """No other parameter changed; then, for a parameter that matters only beside another one, those that its own help names."""
+    """No other parameter changed; then, for a parameter that matters only beside another one, those
+    that its own help names.
+    """
     yield {}
     known = {info.name: info for info in parameters(REGISTRY[name])}
-    for other in (other for other in known if other != parameter and other in known[parameter].help):
+    for other in (
+        other for other in known if other != parameter and other in known[parameter].help
+    ):
         yield from ({other: value} for value in alternatives(known[other]))
 
 
 def differ(name: str, parameter: str, one: Any, other: Any, beside: dict[str, Any]) -> bool:
-    pair = [Spec.of(name, **beside, **({} if value == default_of(name, parameter) else {parameter: value})) for value in (one, other)]
+    pair = [
+        Spec.of(
+            name, **beside, **({} if value == default_of(name, parameter) else {parameter: value})
+        )
+        for value in (one, other)
+    ]
     refused = [is_refused(spec) for spec in pair]
     if any(refused):
         return not all(refused)
-    resizes = "scaling" in make(pair[0]).needs
+    resizes = "scaling" in make(pair[0]).needs.requires
     # Last to first: those made for few policies tell most of them, in the shortest runs.
-    telling = [scenario.name for scenario in reversed(scenarios()) if scenario.conditions.perf.scales or not resizes]
+    telling = [
+        scenario.name
+        for scenario in reversed(scenarios())
+        if scenario.conditions.perf.scales or not resizes
+    ]
     return any(digest(pair[0], scenario) != digest(pair[1], scenario) for scenario in telling)
 
 
@@ -347,13 +452,22 @@ def default_of(name: str, parameter: str) -> Any:
 
 @pytest.mark.parametrize(("one", "other"), list(combinations(NAMES, 2)))
 def test_any_two_differ(one: str, other: str) -> None:
-    assert any(digest(Spec(one), scenario.name) != digest(Spec(other), scenario.name) for scenario in scenarios())
+    assert any(
+        digest(Spec(one), scenario.name) != digest(Spec(other), scenario.name)
+        for scenario in scenarios()
+    ), (
+        f"{one} and {other} give the same result in every scenario of tests/conformance.py. If one"
+        " of them reads a column that is the same for all jobs there, let a scenario vary it."
+    )
 
 
 def test_a_cluster_of_one_node_makes_queues_alike() -> None:
-    # The suite can tell equal from different: on one GPU without conflict every policy that starts what has room at once gives the same result but for the
-    # number of decisions. Those that decide at intervals, or wait for an imagined machine, do not.
+    # The suite can tell equal from different: on one GPU without conflict every policy that starts
+    # what has room at once gives the same result but for the number of decisions. Those that decide
+    # at intervals, or wait for an imagined machine, do not.
     queues = ["recorded", "fifo", "sjf", "easy", "srtf", "las", "partition", "switch"]
     trace = trace_of([(0, 1, 2), (5, 1, 2), (10, 1, 2)], start_time_s=[0, 5, 10])
     cluster = Cluster((NodeGroup(1, 1, "v100"),))
-    assert {tuple(jct(Simulator(trace, cluster, make(Spec(name))).run())) for name in queues} == {(2.0, 2.0, 2.0)}
+    assert {tuple(jct(Simulator(trace, cluster, make(Spec(name))).run())) for name in queues} == {
+        (2.0, 2.0, 2.0)
+    }

@@ -10,26 +10,29 @@ import pandas as pd
 import pytest
 
 from allocators import REGISTRY, make
-from allocators.gavel.objective import GANGS, Wishes
+from allocators.gavel.objective import GANGS, ObjectiveSpec
 from allocators.gavel.policy import OBJECTIVES, Gavel
 from allocators.gavel.rounds import Roster
-from allocators.placement import Placer
-from allocators.timeshare.fluid import Standing
+from allocators.placement import RUN_TIME, Placer
+from allocators.timeshare.fluid import JobsSnapshot
 from allocators.timeshare.shares import NO_DEADLINES
 from sim.cluster import Change, Cluster, GpuType, NodeGroup
-from sim.contract import ParameterError, Spec
-from sim.faults import Faults
+from sim.contract import Needs, ParameterError, Spec
+from sim.engine.faults import Faults
+from sim.engine.simulator import Conditions, Simulator
 from sim.generate.gavel import GavelPhysical
 from sim.overheads import Overheads
 from sim.params import build
 from sim.perf.profiled import Profiled
 from sim.result import RunResult
-from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
 from tests.allocators.walk import trace_of
 
 ONE = Cluster.parse("1x1:v100")
-TWO_TYPES = Cluster((NodeGroup(1, 1, "fast"), NodeGroup(1, 1, "slow")), (GpuType("fast", 2.0, 3.0), GpuType("slow", 1.0, 1.0)))
+TWO_TYPES = Cluster(
+    (NodeGroup(1, 1, "fast"), NodeGroup(1, 1, "slow")),
+    (GpuType("fast", 2.0, 3.0), GpuType("slow", 1.0, 1.0)),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +40,9 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(REGISTRY, "gavel", Gavel)
 
 
-def run(trace: Trace, cluster: Cluster, conditions: Conditions | None = None, **parameters: Any) -> RunResult:
+def run(
+    trace: Trace, cluster: Cluster, conditions: Conditions | None = None, **parameters: Any
+) -> RunResult:
     return Simulator(trace, cluster, Gavel(**parameters), conditions or Conditions()).run()
 
 
@@ -50,7 +55,8 @@ def starts(result: RunResult, job: int) -> list[float]:
     return segments.loc[segments["job"] == job, "t0"].tolist()
 
 
-# -- rounds ----------------------------------------------------------------------------------------------------------------------------------------------------
+# -- rounds
+# --------------------------------------------------------------------------------------------------
 
 
 def test_two_jobs_take_turns_round_by_round() -> None:
@@ -61,7 +67,10 @@ def test_two_jobs_take_turns_round_by_round() -> None:
 
 
 def test_the_length_of_a_round_is_a_parameter() -> None:
-    assert finishes(run(trace_of([(0, 1, 720), (0, 1, 720)]), ONE, round_s=100.0)) == [1420.0, 1440.0]
+    assert finishes(run(trace_of([(0, 1, 720), (0, 1, 720)]), ONE, round_s=100.0)) == [
+        1420.0,
+        1440.0,
+    ]
 
 
 def test_who_ends_inside_a_round_leaves_its_gpu_idle_until_the_next() -> None:
@@ -83,7 +92,8 @@ def test_arrivals_inside_a_round_wait_for_its_end() -> None:
     assert starts(result, 1) == [360.0]
 
 
-# -- newcomers -------------------------------------------------------------------------------------------------------------------------------------------------
+# -- newcomers
+# --------------------------------------------------------------------------------------------------
 
 LATE: list[tuple[float, int, float]] = [(0, 1, 6000), (10, 1, 6000), (370, 1, 100)]
 
@@ -98,7 +108,9 @@ def test_newcomers_wait_until_shares_are_computed_again_and_hold_up_a_gpu_meanwh
 
 def test_a_clock_that_does_not_begin_at_zero_takes_its_first_shares_for_computed() -> None:
     # The same jobs a second later by the trace's own clock: the second waits for 0 + 1920, too.
-    later = Trace.of(trace_of([*LATE, (371, 1, 100)]).frame.assign(submit_time_s=[1.0, 11.0, 371.0, 372.0]))
+    later = Trace.of(
+        trace_of([*LATE, (371, 1, 100)]).frame.assign(submit_time_s=[1.0, 11.0, 371.0, 372.0])
+    )
     assert later.from_zero is False
     result = run(later, Cluster.parse("3x1:v100"), faithful=True)
     assert starts(result, 1) == [2160.0]
@@ -131,27 +143,35 @@ def test_idle_time_counts_as_received_in_the_round_after_it() -> None:
 
 def test_newcomers_alone_do_not_wait() -> None:
     result = run(trace_of([(0, 1, 400), (100, 1, 700), (500, 1, 100)]), ONE)
-    # At 360 shares are computed again. The third job is new at 720 and 1080; at 1100 only it is left.
+    # At 360 shares are computed again. The third job is new at 720 and 1080; at 1100 only it is
+    # left.
     assert starts(result, 2) == [1100.0]
 
 
 def test_newcomers_who_would_hold_everything_up_do_not_wait() -> None:
-    # Only the first model has a share beside the second. So when the second job is alone (500 to 2300), it runs without a share, and owes that time after: when
-    # it is without a share again and the third is done (at 5460), the newcomer goes before it, and would idle with nothing to come.
+    # Only the first model has a share beside the second. So when the second job is alone (500 to
+    # 2300), it runs without a share, and owes that time after: when it is without a share again and
+    # the third is done (at 5460), the newcomer goes before it, and would idle with nothing to come.
     trace = trace_of(
-        [(0, 1, 100), (50, 1, 400), (50, 1, 9000), (2310, 1, 1000), (5000, 1, 900)], model=["LM", "LM", "A3C", "LM", "A3C"], batch_size=[5, 5, None, 5, None]
+        [(0, 1, 100), (50, 1, 400), (50, 1, 9000), (2310, 1, 1000), (5000, 1, 900)],
+        model=["LM", "LM", "A3C", "LM", "A3C"],
+        batch_size=[5, 5, None, 5, None],
     )
     result = run(trace, ONE, Conditions(Profiled()), objective="max_sum_throughput")
     assert starts(result, 4)[0] <= 5460 + 360
 
 
-# -- types -----------------------------------------------------------------------------------------------------------------------------------------------------
+# -- types
+# --------------------------------------------------------------------------------------------------
 
 
 def test_two_jobs_share_a_fast_and_a_slow_gpu_equally() -> None:
-    # Both gain the same from the fast type, on which durations hold, so each gets half of either: 3/4 of its speed, and 5400 s take 7200 s.
+    # Both gain the same from the fast type, on which durations hold, so each gets half of either:
+    # 3/4 of its speed, and 5400 s take 7200 s.
     result = run(trace_of([(0, 1, 5400), (0, 1, 5400)]), TWO_TYPES)
-    placed = result.placements.merge(result.segments[["job", "t0", "t1"]], left_on="segment", right_index=True)
+    placed = result.placements.merge(
+        result.segments[["job", "t0", "t1"]], left_on="segment", right_index=True
+    )
     placed = placed.assign(held_s=placed["t1"] - placed["t0"])
     on_fast = placed[placed["node"] == 0].groupby("job")["held_s"].sum()
     assert abs(on_fast[0] - on_fast[1]) <= 360
@@ -178,37 +198,67 @@ def test_a_gang_never_spans_types() -> None:
 
 
 def test_types_in_random_order_are_drawn_as_published() -> None:
-    # The stream that upstream seeds with 5 more than the run; the two types are put in order anew from (fast, slow) in every round.
+    # The stream that upstream seeds with 5 more than the run; the two types are put in order anew
+    # from (fast, slow) in every round.
     stream, ran = Random(7 + 5), []
     for _ in range(12):
         types = [0, 1]
         stream.shuffle(types)
         ran.append(types[0])
-    result = run(trace_of([(0, 1, 50_000)]), TWO_TYPES, Conditions(seed=7), objective="isolated", faithful=True)
+    result = run(
+        trace_of([(0, 1, 50_000)]),
+        TWO_TYPES,
+        Conditions(seed=7),
+        objective="isolated",
+        faithful=True,
+    )
     placed = result.placements.merge(result.segments, left_on="segment", right_index=True)
-    assert [int(placed.loc[(placed["t0"] <= at * 360 + 1) & (placed["t1"] > at * 360 + 1), "node"].iloc[0]) for at in range(12)] == ran
+    assert [
+        int(
+            placed.loc[(placed["t0"] <= at * 360 + 1) & (placed["t1"] > at * 360 + 1), "node"].iloc[
+                0
+            ]
+        )
+        for at in range(12)
+    ] == ran
 
 
 def test_gandiva_takes_the_fastest_type_first() -> None:
     trace = trace_of([(0, 1, 900), (0, 1, 900)])
-    # The fast GPU goes to the first job, to the second, and to the first again, which had as much of it as the other and is done with its 360 + 180 + 360 s at
-    # 1080. The second has done 180 + 360 + 180 s by then, and has the fast GPU for the rest.
+    # The fast GPU goes to the first job, to the second, and to the first again, which had as much
+    # of it as the other and is done with its 360 + 180 + 360 s at 1080. The second has done 180 +
+    # 360 + 180 s by then, and has the fast GPU for the rest.
     assert finishes(run(trace, TWO_TYPES, objective="gandiva")) == [1080.0, 1260.0]
     alone = trace_of([(0, 1, 5000)])
     assert set(run(alone, TWO_TYPES, objective="gandiva").placements["node"]) == {0}
-    assert set(run(alone, TWO_TYPES, objective="isolated", faithful=True).placements["node"]) == {0, 1}
-    assert run(trace, TWO_TYPES, objective="gandiva").digest() == run(trace, TWO_TYPES, objective="isolated").digest()
+    assert set(run(alone, TWO_TYPES, objective="isolated", faithful=True).placements["node"]) == {
+        0,
+        1,
+    }
+    assert (
+        run(trace, TWO_TYPES, objective="gandiva").digest()
+        == run(trace, TWO_TYPES, objective="isolated").digest()
+    )
 
 
 def test_time_received_counts_whole_iterations() -> None:
-    # On the V100, 360 s are 23,307.28 iterations of the first model and 1022.94 of the second: 0.004 s and 0.332 s do not count. So the second is ahead when
-    # both had one round, while the first is where all time counts.
-    trace = trace_of([(0, 1, 2000), (0, 1, 2000)], model=["LM", "Recommendation"], batch_size=[20, 8192])
-    assert starts(run(trace, ONE, Conditions(Profiled()), objective="isolated", faithful=True), 0)[:2] == [0.0, 1080.0]
-    assert starts(run(trace, ONE, Conditions(Profiled()), objective="isolated"), 0)[:2] == [0.0, 720.0]
+    # On the V100, 360 s are 23,307.28 iterations of the first model and 1022.94 of the second:
+    # 0.004 s and 0.332 s do not count. So the second is ahead when both had one round, while the
+    # first is where all time counts.
+    trace = trace_of(
+        [(0, 1, 2000), (0, 1, 2000)], model=["LM", "Recommendation"], batch_size=[20, 8192]
+    )
+    assert starts(run(trace, ONE, Conditions(Profiled()), objective="isolated", faithful=True), 0)[
+        :2
+    ] == [0.0, 1080.0]
+    assert starts(run(trace, ONE, Conditions(Profiled()), objective="isolated"), 0)[:2] == [
+        0.0,
+        720.0,
+    ]
 
 
-# -- what upsets rounds ----------------------------------------------------------------------------------------------------------------------------------------
+# -- what upsets rounds
+# --------------------------------------------------------------------------------------------------
 
 
 def test_jobs_without_gpus_start_at_once() -> None:
@@ -219,7 +269,11 @@ def test_jobs_without_gpus_start_at_once() -> None:
 
 
 def test_who_must_not_be_stopped_goes_on() -> None:
-    result = run(trace_of([(0, 1, 1000), (0, 1, 100)]), ONE, Conditions(overheads=Overheads(on_preempt="forbidden")))
+    result = run(
+        trace_of([(0, 1, 1000), (0, 1, 100)]),
+        ONE,
+        Conditions(overheads=Overheads(on_preempt="forbidden")),
+    )
     assert finishes(result) == [1000.0, 1100.0]
     mixed = trace_of([(0, 1, 1000), (0, 1, 1000), (0, 1, 100)], preemptible=[0, 1, 1])
     result = run(mixed, Cluster.parse("2x1:v100"))
@@ -240,13 +294,17 @@ def test_lost_nodes_are_done_without_and_come_back() -> None:
 
 
 def test_an_outage_of_everything_is_waited_for() -> None:
-    result = run(trace_of([(0, 1, 500), (100, 1, 300)]), ONE, Conditions(faults=Faults(outages="0:200:1000")))
+    result = run(
+        trace_of([(0, 1, 500), (100, 1, 300)]), ONE, Conditions(faults=Faults(outages="0:200:1000"))
+    )
     assert result.reason == "drained"
     assert starts(result, 0)[1] == 1000.0
 
 
 def test_a_job_that_only_lost_nodes_could_hold_does_not_stop_the_others() -> None:
-    cluster = Cluster((NodeGroup(1, 4, "v100"), NodeGroup(1, 1, "v100")), changes=(Change(100.0, (0,), False),))
+    cluster = Cluster(
+        (NodeGroup(1, 4, "v100"), NodeGroup(1, 1, "v100")), changes=(Change(100.0, (0,), False),)
+    )
     result = run(trace_of([(0, 4, 500), (0, 1, 3000)]), cluster)
     assert result.jobs["outcome"].tolist() == ["unfinished", "completed"]
     assert "can never start" in result.reason
@@ -264,12 +322,17 @@ def test_cores_are_looked_at_where_they_are_short() -> None:
 
 
 def test_gangs_stay_where_they_are() -> None:
-    result = run(trace_of([(0, 2, 2000), (0, 2, 2000), (0, 4, 2000), (0, 1, 2000)]), Cluster.parse("3x4:v100"))
+    result = run(
+        trace_of([(0, 2, 2000), (0, 2, 2000), (0, 4, 2000), (0, 1, 2000)]),
+        Cluster.parse("3x4:v100"),
+    )
     assert result.jobs["preemptions"].sum() == 0
     assert len(result.segments) == 4
 
 
-def test_one_by_one_comes_to_the_same_where_counting_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_by_one_comes_to_the_same_where_counting_is_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made = GavelPhysical("max_min_fairness")
     counted = run(made.make(), made.machines(), Conditions(Profiled()))
     monkeypatch.setattr(Placer, "counts", lambda *_: False)
@@ -280,7 +343,9 @@ def test_one_by_one_comes_to_the_same_where_counting_is_enough(monkeypatch: pyte
 def test_nodes_of_one_gpu_pass_between_gangs_of_any_size() -> None:
     # Racks are kept together, so with them every gang is placed anew; who runs when is the same.
     rng = np.random.default_rng(5)
-    trace = trace_of([(at * 100.0, int(gpus), 4000.0) for at, gpus in enumerate(rng.choice([1, 2, 3, 4], 25))])
+    trace = trace_of(
+        [(at * 100.0, int(gpus), 4000.0) for at, gpus in enumerate(rng.choice([1, 2, 3, 4], 25))]
+    )
     handed_on = run(trace, Cluster((NodeGroup(6, 1, "v100"),)))
     anew = run(trace, Cluster((NodeGroup(6, 1, "v100", rack_size=2),)))
     assert finishes(handed_on) == finishes(anew)
@@ -291,8 +356,18 @@ def test_nodes_of_one_gpu_pass_between_gangs_of_any_size() -> None:
 
 def test_jobs_that_may_use_different_nodes_of_one_type() -> None:
     frame = trace_of([(0, 1, 1000), (0, 1, 1000), (0, 1, 1000)]).frame.assign(vc=["a", "a", "b"])
-    cluster = Cluster((NodeGroup(1, 1, "v100", partitions=("a",)), NodeGroup(1, 1, "v100", partitions=("b",)), NodeGroup(1, 1, "k80")))
-    switch = make(Spec.of("switch", at_s=1.0, first=Spec.of("partition", inner=Spec("fifo")), then=Spec("gavel")))
+    cluster = Cluster(
+        (
+            NodeGroup(1, 1, "v100", partitions=("a",)),
+            NodeGroup(1, 1, "v100", partitions=("b",)),
+            NodeGroup(1, 1, "k80"),
+        )
+    )
+    switch = make(
+        Spec.of(
+            "switch", at_s=1.0, first=Spec.of("partition", inner=Spec("fifo")), then=Spec("gavel")
+        )
+    )
     result = Simulator(Trace.of(frame), cluster, switch).run()
     assert set(result.jobs["outcome"]) == {"completed"}
     placed = result.placements.merge(result.segments[["job"]], left_on="segment", right_index=True)
@@ -302,15 +377,25 @@ def test_jobs_that_may_use_different_nodes_of_one_type() -> None:
 
 def test_a_gang_over_two_types_left_by_another_policy_is_moved_to_one() -> None:
     cluster = Cluster.parse("1x2:v100,1x1:k80")
-    switch = make(Spec.of("switch", at_s=100.0, first=Spec.of("fifo", mix=True), then=Spec("gavel")))
+    switch = make(
+        Spec.of("switch", at_s=100.0, first=Spec.of("fifo", mix=True), then=Spec("gavel"))
+    )
     result = Simulator(trace_of([(0, 1, 90), (0, 2, 2000)]), cluster, switch).run()
-    placed = result.placements.merge(result.segments[["job", "t0"]], left_on="segment", right_index=True)
-    assert placed.loc[placed["job"] == 1, ["t0", "node"]].to_numpy().tolist() == [[0.0, 0.0], [0.0, 1.0], [100.0, 0.0]]
+    placed = result.placements.merge(
+        result.segments[["job", "t0"]], left_on="segment", right_index=True
+    )
+    assert placed.loc[placed["job"] == 1, ["t0", "node"]].to_numpy().tolist() == [
+        [0.0, 0.0],
+        [0.0, 1.0],
+        [100.0, 0.0],
+    ]
 
 
 def test_one_that_must_not_be_stopped_keeps_even_that() -> None:
     trace = trace_of([(0, 1, 90), (0, 2, 2000), (0, 1, 500)], preemptible=[1, 0, 1])
-    switch = make(Spec.of("switch", at_s=100.0, first=Spec.of("fifo", mix=True), then=Spec("gavel")))
+    switch = make(
+        Spec.of("switch", at_s=100.0, first=Spec.of("fifo", mix=True), then=Spec("gavel"))
+    )
     result = Simulator(trace, Cluster.parse("1x2:v100,1x1:k80"), switch).run()
     assert set(result.jobs["outcome"]) == {"completed"}
     assert result.jobs["preemptions"][1] == 0
@@ -319,12 +404,17 @@ def test_one_that_must_not_be_stopped_keeps_even_that() -> None:
 
 def test_each_virtual_cluster_has_rounds_of_its_own() -> None:
     frame = trace_of([(0, 1, 500), (0, 1, 500), (200, 1, 500)]).frame.assign(vc=["a", "a", "b"])
-    cluster = Cluster((NodeGroup(1, 1, "v100", partitions=("a",)), NodeGroup(1, 1, "v100", partitions=("b",))))
-    result = Simulator(Trace.of(frame), cluster, make(Spec.of("partition", inner=Spec("gavel")))).run()
+    cluster = Cluster(
+        (NodeGroup(1, 1, "v100", partitions=("a",)), NodeGroup(1, 1, "v100", partitions=("b",)))
+    )
+    result = Simulator(
+        Trace.of(frame), cluster, make(Spec.of("partition", inner=Spec("gavel")))
+    ).run()
     assert finishes(result) == [860.0, 1000.0, 700.0]
 
 
-# -- objectives ------------------------------------------------------------------------------------------------------------------------------------------------
+# -- objectives
+# --------------------------------------------------------------------------------------------------
 
 
 def test_priority_is_weight() -> None:
@@ -335,7 +425,10 @@ def test_priority_is_weight() -> None:
 
 def test_owners_have_weights() -> None:
     jobs = trace_of([(0, 1, 36_000), (0, 1, 36_000), (0, 1, 36_000)], user=["a", "b", "b"])
-    equal, double = (run(jobs, ONE, objective="water_filling", entity_weights=weights) for weights in ((1.0,), (1.0, 2.0)))
+    equal, double = (
+        run(jobs, ONE, objective="water_filling", entity_weights=weights)
+        for weights in ((1.0,), (1.0, 2.0))
+    )
     assert finishes(equal)[0] == pytest.approx(72_000, abs=1080)
     assert finishes(double)[0] == pytest.approx(108_000, abs=1080)
     alone = run(jobs, ONE, objective="water_filling", entity="none")
@@ -350,7 +443,11 @@ def test_jobs_of_an_owner_may_go_in_order() -> None:
 
 
 def test_first_come_first_served_keeps_the_order() -> None:
-    result = run(trace_of([(0, 1, 1000), (1, 2, 500), (2, 1, 500)]), Cluster.parse("1x2:v100"), objective="fifo")
+    result = run(
+        trace_of([(0, 1, 1000), (1, 2, 500), (2, 1, 500)]),
+        Cluster.parse("1x2:v100"),
+        objective="fifo",
+    )
     # The pair waits for both GPUs and holds up the third job, although one is free.
     assert starts(result, 1)[0] >= 1000
     assert starts(result, 2)[0] >= starts(result, 1)[0] + 500
@@ -358,10 +455,15 @@ def test_first_come_first_served_keeps_the_order() -> None:
 
 def test_throughput_per_dollar_prefers_the_cheap() -> None:
     result = run(trace_of([(0, 1, 1000)]), TWO_TYPES, objective="cost")
-    # Half as fast at a third of the price. A job without a share on the fast type may still win what is left over there, and types are filled fastest first.
+    # Half as fast at a third of the price. A job without a share on the fast type may still win
+    # what is left over there, and types are filled fastest first.
     assert set(result.placements["node"]) == {0}
     priced = run(trace_of([(0, 1, 3600), (0, 1, 3600), (0, 1, 3600)]), TWO_TYPES, objective="cost")
-    free = run(trace_of([(0, 1, 3600), (0, 1, 3600), (0, 1, 3600)]), Cluster(TWO_TYPES.groups, (GpuType("fast", 2.0), GpuType("slow", 1.0))), objective="cost")
+    free = run(
+        trace_of([(0, 1, 3600), (0, 1, 3600), (0, 1, 3600)]),
+        Cluster(TWO_TYPES.groups, (GpuType("fast", 2.0), GpuType("slow", 1.0))),
+        objective="cost",
+    )
     assert set(priced.jobs["outcome"]) == set(free.jobs["outcome"]) == {"completed"}
 
 
@@ -370,7 +472,9 @@ ONE_TYPE = "gavel chose no GPU types: all GPUs are v100; the shares are those of
 
 def test_deadlines_that_cannot_be_met_are_told() -> None:
     allocator = Gavel(objective="cost_slo")
-    Simulator(trace_of([(0, 1, 1000), (0, 1, 1000)], deadline_s=[1100.0, 1100.0]), ONE, allocator).run()
+    Simulator(
+        trace_of([(0, 1, 1000), (0, 1, 1000)], deadline_s=[1100.0, 1100.0]), ONE, allocator
+    ).run()
     assert allocator.remarks() == (ONE_TYPE, NO_DEADLINES)
     assert Gavel(objective="cost_slo").remarks() == ()
 
@@ -386,7 +490,11 @@ def test_allox_lets_the_short_go_first_and_tells_of_gangs() -> None:
     result = Simulator(trace_of([(0, 1, 5000), (0, 1, 500), (0, 1, 2000)]), ONE, allocator).run()
     assert finishes(result) == [7500.0, 500.0, 2500.0]
     assert allocator.remarks() == (ONE_TYPE,)
-    Simulator(trace_of([(0, 1, 500), (0, 2, 500)]), Cluster.parse("1x2:v100"), allocator := Gavel(objective="allox")).run()
+    Simulator(
+        trace_of([(0, 1, 500), (0, 2, 500)]),
+        Cluster.parse("1x2:v100"),
+        allocator := Gavel(objective="allox"),
+    ).run()
     assert allocator.remarks() == (ONE_TYPE, GANGS)
 
 
@@ -394,16 +502,31 @@ def test_time_in_isolation_counts_what_was_done_since() -> None:
     jobs = Roster(1, 180.0)
     jobs.align(np.array([0, 1]))
     jobs.gangs, jobs.rates = np.array([1, 1]), np.ones((2, 1))
-    wishes = Wishes("finish_time_fairness", True, True, "none", (1.0,), "fairness")
-    standing = Standing(jobs.ids, jobs.gangs, jobs.rates, np.array([1]), np.ones(1), np.ones(2), np.zeros(2), np.array([100.0, 400.0]))
+    wishes = ObjectiveSpec("finish_time_fairness", True, True, "none", (1.0,), "fairness")
+    standing = JobsSnapshot(
+        jobs.ids,
+        jobs.gangs,
+        jobs.rates,
+        np.array([1]),
+        np.ones(1),
+        np.ones(2),
+        np.zeros(2),
+        np.array([100.0, 400.0]),
+    )
     jobs.reset(wishes.shares(standing, jobs, np.random.default_rng(0), None).x, 0.0)
     assert jobs.fair_rate.tolist() == [0.5, 0.5]
     assert jobs.fair_s.tolist() == [0.0, 0.0]
-    wishes.shares(standing._replace(left=np.array([70.0, 380.0]), age_s=np.full(2, 50.0)), jobs, np.random.default_rng(0), None)
+    wishes.shares(
+        standing._replace(left=np.array([70.0, 380.0]), age_s=np.full(2, 50.0)),
+        jobs,
+        np.random.default_rng(0),
+        None,
+    )
     assert jobs.fair_s.tolist() == [60.0, 40.0]
 
 
-# -- parameters ------------------------------------------------------------------------------------------------------------------------------------------------
+# -- parameters
+# --------------------------------------------------------------------------------------------------
 
 
 def test_every_objective_brings_all_jobs_to_their_end() -> None:
@@ -422,7 +545,9 @@ def test_every_objective_brings_all_jobs_to_their_end() -> None:
     seen = set()
     for objective in OBJECTIVES:
         for aware in (True, False):
-            result = run(Trace.of(frame), Cluster.parse("2x2:v100,2x2:k80"), objective=objective, aware=aware)
+            result = run(
+                Trace.of(frame), Cluster.parse("2x2:v100,2x2:k80"), objective=objective, aware=aware
+            )
             assert set(result.jobs["outcome"]) == {"completed"}, objective
             seen.add(result.digest())
     assert len(seen) > len(OBJECTIVES)
@@ -436,10 +561,10 @@ def test_values_out_of_bounds_are_refused() -> None:
 
 
 def test_needs_are_what_the_objective_reads() -> None:
-    assert Gavel().needs == {"rates"}
-    assert Gavel(aware=False).needs == frozenset()
-    assert Gavel(objective="makespan").needs == {"rates", "remaining_work"}
-    assert Gavel(objective="makespan", aware=False).needs == {"rates", "remaining_work"}
-    assert Gavel(objective="isolated").needs == Gavel(objective="gandiva").needs == frozenset()
-    assert Gavel(objective="fifo").needs == {"rates"}
-    assert Gavel(objective="fifo", aware=False).needs == frozenset()
+    assert Gavel().needs == Needs(frozenset({"rates"}))
+    assert Gavel(aware=False).needs == Needs()
+    assert Gavel(objective="makespan").needs == Needs(RUN_TIME)
+    assert Gavel(objective="makespan", aware=False).needs == Needs(RUN_TIME)
+    assert Gavel(objective="isolated").needs == Gavel(objective="gandiva").needs == Needs()
+    assert Gavel(objective="fifo").needs == Needs(frozenset({"rates"}))
+    assert Gavel(objective="fifo", aware=False).needs == Needs()

@@ -1,7 +1,8 @@
 """Schedules worked out by hand.
 
-Jobs follow the power law: who asked for one GPU runs at rate k ^ exponent on k of them, and its duration is its run time on one. Restarts cost nothing unless a
-test says so, and decisions are made every 100 s.
+Jobs follow the power law: who asked for one GPU runs at rate k ^ exponent on k of them, and its
+duration is its run time on one. Restarts cost nothing unless a test says so, and decisions are made
+every 100 s.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from allocators.queue.wrappers import Partition, Switch
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.conditions import Conditions
 from sim.contract import Spec
+from sim.engine.simulator import Simulator
 from sim.overheads import Overheads
 from sim.perf.scaling import PowerLaw
 from sim.result import RunResult
-from sim.simulator import Simulator
 from sim.trace import Trace
 from tests import strategies
 from tests.conformance import Scenario, check_feasible
@@ -37,21 +38,42 @@ def cluster(nodes: int, gpus: int, **more: Any) -> Cluster:
     return Cluster((NodeGroup(nodes, gpus, "v100", **more),), (GpuType("v100"),))
 
 
-def job(submit_s: float, duration_s: float, exponent: float, most: int = 8, **more: Any) -> dict[str, Any]:
-    row = {"submit_time_s": submit_s, "num_gpus": 1, "duration_s": duration_s, "min_gpus": 1, "max_gpus": most, "scaling_exponent": exponent}
+def job(
+    submit_s: float, duration_s: float, exponent: float, most: int = 8, **more: Any
+) -> dict[str, Any]:
+    row = {
+        "submit_time_s": submit_s,
+        "num_gpus": 1,
+        "duration_s": duration_s,
+        "min_gpus": 1,
+        "max_gpus": most,
+        "scaling_exponent": exponent,
+    }
     return row | more
 
 
-def run(rows: list[dict[str, Any]], machines: Cluster, conditions: Conditions | None = None, **params: Any) -> RunResult:
+def run(
+    rows: list[dict[str, Any]],
+    machines: Cluster,
+    conditions: Conditions | None = None,
+    **params: Any,
+) -> RunResult:
     trace = Trace.of(pd.DataFrame([{"job_id": f"j{at}"} | row for at, row in enumerate(rows)]))
-    return Simulator(trace, machines, GreedyElastic(**{"every_s": 100.0} | params), conditions or Conditions(PowerLaw())).run()
+    return Simulator(
+        trace,
+        machines,
+        GreedyElastic(**{"every_s": 100.0} | params),
+        conditions or Conditions(PowerLaw()),
+    ).run()
 
 
 def stints(result: RunResult) -> list[list[tuple[float, float, int]]]:
     """(from, to, GPUs) of each job, stints without change joined."""
     found: list[list[tuple[float, float, int]]] = [[] for _ in result.jobs.index]
     segments = result.segments
-    for at, start_s, end_s, gpus in zip(segments["job"], segments["t0"], segments["t1"], segments["gpus"], strict=True):
+    for at, start_s, end_s, gpus in zip(
+        segments["job"], segments["t0"], segments["t1"], segments["gpus"], strict=True
+    ):
         found[at].append((round(float(start_s), 6), round(float(end_s), 6), int(gpus)))
     return [sorted(rows) for rows in found]
 
@@ -60,29 +82,37 @@ THREE = [job(0, 800, 1.0), job(0, 600, 0.5), job(50, 600, 1.0)]
 
 
 def test_sticky() -> None:
-    # 0 s: both start on 1 of 8 GPUs, where s = 1. First job: 1 -> 2 gains 1 per GPU, 2 -> 4 gains (4 - 2) / 2 = 1, 4 -> 8 would need 4 of the 3 that are
-    # left. Second: 1 -> 2 gains 0.414, 2 -> 4 gains (2 - 1.414) / 2 = 0.293. So 4 and 4, at rates 4 and 2.
-    # 100 s: the third waits, nobody shrinks. 200 s: the first is done (800 / 4). The third starts on 1 and grows to 2 and 4; the second would need all 4.
-    # 300 s: the second is done (600 / 2). The third has done 400 of 600, and goes on with all 8 GPUs: 200 / 8 = 25 s.
+    # 0 s: both start on 1 of 8 GPUs, where s = 1. First job: 1 -> 2 gains 1 per GPU, 2 -> 4 gains
+    # (4 - 2) / 2 = 1, 4 -> 8 would need 4 of the 3 that are left. Second: 1 -> 2 gains 0.414, 2 ->
+    # 4 gains (2 - 1.414) / 2 = 0.293. So 4 and 4, at rates 4 and 2. 100 s: the third waits, nobody
+    # shrinks. 200 s: the first is done (800 / 4). The third starts on 1 and grows to 2 and 4; the
+    # second would need all 4. 300 s: the second is done (600 / 2). The third has done 400 of 600,
+    # and goes on with all 8 GPUs: 200 / 8 = 25 s.
     result = run(THREE, cluster(1, 8))
     assert stints(result) == [[(0, 200, 4)], [(0, 300, 4)], [(200, 300, 4), (300, 325, 8)]]
 
 
 def test_reclaim() -> None:
-    # As sticky until 100 s. Then the third waits, and of the two largest, 4 and 4, the one submitted last shrinks to 2. One GPU is enough for the third; it
-    # can make use of the one left over too (1 -> 2), the others cannot (they need 2 and 4). 4, 2, 2.
-    # 200 s: the first is done. 2 -> 4 gains 1 per GPU for the third, 0.293 for the second; both fit in the 4 that are free. So 4 and 4.
-    # The third has done 200, and is done at 200 + 400 / 4 = 300 s. The second has done 200 by 100 s, 100 * 1.414 more by 200 s, 200 more by 300 s, when it
-    # is given all 8.
+    # As sticky until 100 s. Then the third waits, and of the two largest, 4 and 4, the one
+    # submitted last shrinks to 2. One GPU is enough for the third; it can make use of the one left
+    # over too (1 -> 2), the others cannot (they need 2 and 4). 4, 2, 2. 200 s: the first is done. 2
+    # -> 4 gains 1 per GPU for the third, 0.293 for the second; both fit in the 4 that are free. So
+    # 4 and 4. The third has done 200, and is done at 200 + 400 / 4 = 300 s. The second has done 200
+    # by 100 s, 100 * 1.414 more by 200 s, 200 more by 300 s, when it is given all 8.
     result = run(THREE, cluster(1, 8), variant="reclaim")
     left = 600 - 200 - 100 * ROOT2 - 100 * 2
     end_s = round(300 + left / sqrt(8), 6)
-    assert stints(result) == [[(0, 200, 4)], [(0, 100, 4), (100, 200, 2), (200, 300, 4), (300, end_s, 8)], [(100, 200, 2), (200, 300, 4)]]
+    assert stints(result) == [
+        [(0, 200, 4)],
+        [(0, 100, 4), (100, 200, 2), (200, 300, 4), (300, end_s, 8)],
+        [(100, 200, 2), (200, 300, 4)],
+    ]
 
 
 def test_fifo_fill_looks_at_age_instead_of_gain() -> None:
     rows = [job(0, 400, 0.5), job(0, 400, 1.0)]
-    # 6 GPUs, 1 each, 4 left. By gain the second goes to 4 (1 per GPU), the first to 2 with the rest. By age the first goes to 4, the second to 2.
+    # 6 GPUs, 1 each, 4 left. By gain the second goes to 4 (1 per GPU), the first to 2 with the
+    # rest. By age the first goes to 4, the second to 2.
     by_gain = run(rows, cluster(1, 6), variant="reclaim")
     assert stints(by_gain)[0][0] == (0, 100, 2)
     assert stints(by_gain)[1] == [(0, 100, 4)]
@@ -91,9 +121,15 @@ def test_fifo_fill_looks_at_age_instead_of_gain() -> None:
 
 
 def test_nobody_shrinks_for_a_job_that_does_not_fit_even_so_and_those_behind_it_wait() -> None:
-    rows = [job(0, 800, 1.0, preemptible=1), job(0, 800, 1.0), job(10, 400, 1.0, num_gpus=7, min_gpus=7), job(20, 100, 1.0)]
+    rows = [
+        job(0, 800, 1.0, preemptible=1),
+        job(0, 800, 1.0),
+        job(10, 400, 1.0, num_gpus=7, min_gpus=7),
+        job(20, 100, 1.0),
+    ]
     for variant in VARIANTS:
-        # 4 and 4 of 8 GPUs; the third needs 7, the first two keep at least 1 each. So nothing moves at 100 s, and the fourth, which would fit, waits behind it.
+        # 4 and 4 of 8 GPUs; the third needs 7, the first two keep at least 1 each. So nothing moves
+        # at 100 s, and the fourth, which would fit, waits behind it.
         result = run(rows, cluster(1, 8), variant=variant)
         assert stints(result)[:2] == [[(0, 200, 4)], [(0, 200, 4)]]
         assert result.jobs["first_start_s"].tolist() == [0, 0, 200, 200]
@@ -103,14 +139,24 @@ def test_the_largest_shrinks_first_again_and_again() -> None:
     rows = [job(0, 4000, 1.0), job(0, 4000, 1.0), job(50, 4000, 1.0, num_gpus=4, min_gpus=4)]
     # 4 and 4. Four GPUs are wanted: the second 4 -> 2, then the first, the largest now, 4 -> 2.
     result = run(rows, cluster(1, 8), Conditions(PowerLaw(), horizon_s=150.0), variant="reclaim")
-    assert stints(result) == [[(0, 100, 4), (100, 150, 2)], [(0, 100, 4), (100, 150, 2)], [(100, 150, 4)]]
+    assert stints(result) == [
+        [(0, 100, 4), (100, 150, 2)],
+        [(0, 100, 4), (100, 150, 2)],
+        [(100, 150, 4)],
+    ]
 
 
 def test_what_must_not_be_stopped_neither_grows_nor_shrinks() -> None:
-    rows = [job(0, 300, 1.0, preemptible=0), job(0, 900, 1.0, preemptible=1), job(50, 100, 1.0, num_gpus=4, min_gpus=4, preemptible=1)]
-    # 4 and 4; the first has no steps to give up, so only 3 of the second's can be had, and the third needs 4. At 100 s nothing changes.
+    rows = [
+        job(0, 300, 1.0, preemptible=0),
+        job(0, 900, 1.0, preemptible=1),
+        job(50, 100, 1.0, num_gpus=4, min_gpus=4, preemptible=1),
+    ]
+    # 4 and 4; the first has no steps to give up, so only 3 of the second's can be had, and the
+    # third needs 4. At 100 s nothing changes.
     result = run(rows, cluster(1, 8), variant="reclaim")
-    # The first ends at 75 s. At 100 s 4 GPUs are free for the third, which is done at 200 s: 100 s of work at the 4 it asked for.
+    # The first ends at 75 s. At 100 s 4 GPUs are free for the third, which is done at 200 s: 100 s
+    # of work at the 4 it asked for.
     assert stints(result) == [[(0, 75, 4)], [(0, 200, 4), (200, 212.5, 8)], [(100, 200, 4)]]
 
 
@@ -125,8 +171,9 @@ def test_sticky_lets_late_jobs_wait_and_reclaim_does_not() -> None:
 
 
 def test_whole_nodes() -> None:
-    # 4 nodes of 2 GPUs. Sizes are 1, 2 and 4 nodes; s is relative to one node: 1 -> 2 nodes gains 1 per node for the first, 0.414 for the second; 2 -> 4
-    # does not fit then. 2 and 2 nodes, 4 GPUs each: rates 4 and 2.
+    # 4 nodes of 2 GPUs. Sizes are 1, 2 and 4 nodes; s is relative to one node: 1 -> 2 nodes gains 1
+    # per node for the first, 0.414 for the second; 2 -> 4 does not fit then. 2 and 2 nodes, 4 GPUs
+    # each: rates 4 and 2.
     result = run(THREE[:2], cluster(4, 2), granularity="node")
     # 200 s: the first is done; the second has done 400 and goes on with 8 GPUs, at rate 8 ^ 0.5.
     assert stints(result) == [[(0, 200, 4)], [(0, 200, 4), (200, round(200 + 200 / sqrt(8), 6), 8)]]
@@ -160,9 +207,12 @@ def test_every_size_is_admissible_on_request() -> None:
 
 
 def test_a_step_that_gains_nothing_is_not_made() -> None:
-    # Relative to the size asked for, 1 GPU, the exponent 0.05 gains little, but something; what does not gain at all is a size beyond the job's largest.
+    # Relative to the size asked for, 1 GPU, the exponent 0.05 gains little, but something; what
+    # does not gain at all is a size beyond the job's largest.
     assert stints(run([job(0, 100, 0.05, most=2)], cluster(1, 8)))[0][0][2] == 2
-    market = Market((0,), 1, 8, (), (Option(0, (1, 2, 4), (1.0, 1.0, 3.0), 0), Option(1, (1, 2), (1.0, 0.5), 0)))
+    market = Market(
+        (0,), 1, 8, (), (Option(0, (1, 2, 4), (1.0, 1.0, 3.0), 0), Option(1, (1, 2), (1.0, 0.5), 0))
+    )
     division = Division(market)
     division.start(reclaim=False)
     division.grow()
@@ -180,17 +230,26 @@ def test_between_decisions_nothing_happens_unless_events_count() -> None:
 def test_growing_pauses_a_job_and_restarting_costs_time() -> None:
     rows = [job(0, 300, 1.0, most=4), job(0, 50, 1.0, most=1)]
     pauses = Conditions(PowerLaw(), overheads=Overheads(restart_s=30))
-    # 0 s: 2 of 4 GPUs, for 4 do not fit beside the second job. 100 s: 100 are left; 30 s without progress, then 100 / 4 = 25 s.
+    # 0 s: 2 of 4 GPUs, for 4 do not fit beside the second job. 100 s: 100 are left; 30 s without
+    # progress, then 100 / 4 = 25 s.
     assert stints(run(rows, cluster(1, 4), pauses))[0] == [(0, 100, 2), (100, 155, 4)]
-    # On 3 GPUs nobody can be larger than 3: 30 s, then 100 / 3. Without the restart it would have been done at 150 s; that is not looked at.
-    assert stints(run(rows, cluster(1, 3), pauses))[0] == [(0, 100, 2), (100, round(130 + 100 / 3, 6), 3)]
+    # On 3 GPUs nobody can be larger than 3: 30 s, then 100 / 3. Without the restart it would have
+    # been done at 150 s; that is not looked at.
+    assert stints(run(rows, cluster(1, 3), pauses))[0] == [
+        (0, 100, 2),
+        (100, round(130 + 100 / 3, 6), 3),
+    ]
 
 
 def test_types_are_divided_one_after_the_other() -> None:
     slow, fast = GpuType("slow", 1.0, 1.0), GpuType("fast", 2.0, 9.0)
     both = Cluster((NodeGroup(1, 2, "slow"), NodeGroup(1, 2, "fast")), (slow, fast))
-    rows = [job(0, 1000, 1.0, min_gpus=2, num_gpus=2, most=4), job(0, 1000, 1.0, min_gpus=2, num_gpus=2, most=4)]
-    # The first fills the fast type and holds up the second there, which then runs on the slow one, at half the speed.
+    rows = [
+        job(0, 1000, 1.0, min_gpus=2, num_gpus=2, most=4),
+        job(0, 1000, 1.0, min_gpus=2, num_gpus=2, most=4),
+    ]
+    # The first fills the fast type and holds up the second there, which then runs on the slow one,
+    # at half the speed.
     assert run(rows, both).jobs["finish_s"].tolist() == [500, 1000]
     assert run(rows, both, types="cheapest").jobs["finish_s"].tolist() == [1000, 500]
 
@@ -202,17 +261,36 @@ def test_placement_is_left_to_the_rule_that_was_chosen() -> None:
 
 
 def test_jobs_without_gpus_run_beside_the_others() -> None:
-    rows = [job(0, 100, 1.0, most=1), {"submit_time_s": 0.0, "num_gpus": 0, "duration_s": 40.0, "cpus": 2.0}]
+    rows = [
+        job(0, 100, 1.0, most=1),
+        {"submit_time_s": 0.0, "num_gpus": 0, "duration_s": 40.0, "cpus": 2.0},
+    ]
     result = run(rows, cluster(1, 1, cpus=4.0))
     assert result.jobs["finish_s"].tolist() == [100, 40]
 
 
 def test_what_no_whole_nodes_can_hold_is_refused_and_remarked() -> None:
-    trace = Trace.of(pd.DataFrame([{"job_id": f"j{at}"} | job(0, 10, 1.0, 9, num_gpus=size, min_gpus=size) for at, size in enumerate((9, 1, 2))]))
+    trace = Trace.of(
+        pd.DataFrame(
+            [
+                {"job_id": f"j{at}"} | job(0, 10, 1.0, 9, num_gpus=size, min_gpus=size)
+                for at, size in enumerate((9, 1, 2))
+            ]
+        )
+    )
     machines = Cluster((NodeGroup(2, 4, "v100"), NodeGroup(1, 1, "v100")), (GpuType("v100"),))
     for granularity, outcomes, remarks in (
         ("gpu", ["completed"] * 3, ()),
-        ("node", ["refused", "completed", "completed"], ("1 job was refused: no number of whole nodes was both large enough and possible on this cluster.",)),
+        (
+            "node",
+            ["refused", "completed", "completed"],
+            (
+                (
+                    "1 job was refused: no number of whole nodes was both large enough and possible"
+                    " on this cluster."
+                ),
+            ),
+        ),
     ):
         allocator = GreedyElastic(granularity=granularity)
         assert allocator.remarks() == ()
@@ -239,7 +317,10 @@ def test_idle_gpus_are_noted() -> None:
 def test_inside_a_partition_each_has_its_own() -> None:
     rows = [job(0, 400, 1.0, vc="a"), job(0, 400, 1.0, vc="b")]
     trace = Trace.of(pd.DataFrame([{"job_id": f"j{at}"} | row for at, row in enumerate(rows)]))
-    machines = Cluster((NodeGroup(1, 4, "v100", partitions=("a",)), NodeGroup(1, 2, "v100", partitions=("b",))), (GpuType("v100"),))
+    machines = Cluster(
+        (NodeGroup(1, 4, "v100", partitions=("a",)), NodeGroup(1, 2, "v100", partitions=("b",))),
+        (GpuType("v100"),),
+    )
     partition = Partition(inner=Spec("greedy_elastic"))
     partition.assemble(lambda spec: GreedyElastic(every_s=100.0))
     result = Simulator(trace, machines, partition, Conditions(PowerLaw())).run()
@@ -247,15 +328,29 @@ def test_inside_a_partition_each_has_its_own() -> None:
 
 
 def test_after_a_switch_it_takes_over_what_is_running() -> None:
-    rows = [job(0, 800, 1.0, num_gpus=2), job(0, 800, 1.0, num_gpus=2), job(0, 400, 1.0, num_gpus=4)]
+    rows = [
+        job(0, 800, 1.0, num_gpus=2),
+        job(0, 800, 1.0, num_gpus=2),
+        job(0, 400, 1.0, num_gpus=4),
+    ]
     trace = Trace.of(pd.DataFrame([{"job_id": f"j{at}"} | row for at, row in enumerate(rows)]))
     switch = Switch(at_s=200.0)
-    switch.assemble(lambda spec: GreedyElastic(variant="reclaim", every_s=100.0) if spec.name == "easy" else Fifo())
+    switch.assemble(
+        lambda spec: (
+            GreedyElastic(variant="reclaim", every_s=100.0) if spec.name == "easy" else Fifo()
+        )
+    )
     result = Simulator(trace, cluster(1, 4), switch, Conditions(PowerLaw())).run()
-    # FIFO runs the first two at the 2 GPUs they asked for; the third needs 4 and waits. 200 s: one GPU is enough for it, and the second gives it one up.
-    # They now run at half and a quarter of their speed. 800 s: the first is done; 300 and 250 of their work are left. Both gain the same from a second GPU.
-    # 1100 s: the second is done, and the third, of which 250 - 300 / 2 = 100 are left, has all 4.
-    assert stints(result) == [[(0, 800, 2)], [(0, 200, 2), (200, 800, 1), (800, 1100, 2)], [(200, 800, 1), (800, 1100, 2), (1100, 1200, 4)]]
+    # FIFO runs the first two at the 2 GPUs they asked for; the third needs 4 and waits. 200 s: one
+    # GPU is enough for it, and the second gives it one up. They now run at half and a quarter of
+    # their speed. 800 s: the first is done; 300 and 250 of their work are left. Both gain the same
+    # from a second GPU. 1100 s: the second is done, and the third, of which 250 - 300 / 2 = 100 are
+    # left, has all 4.
+    assert stints(result) == [
+        [(0, 800, 2)],
+        [(0, 200, 2), (200, 800, 1), (800, 1100, 2)],
+        [(200, 800, 1), (800, 1100, 2), (1100, 1200, 4)],
+    ]
 
 
 @given(
@@ -268,17 +363,39 @@ def test_after_a_switch_it_takes_over_what_is_running() -> None:
     st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
-def test_every_plan_is_possible(trace: Trace, machines: Cluster, conditions: Conditions, variant: str, granularity: str, sizes: str, events: bool) -> None:
+def test_every_plan_is_possible(
+    trace: Trace,
+    machines: Cluster,
+    conditions: Conditions,
+    variant: str,
+    granularity: str,
+    sizes: str,
+    events: bool,
+) -> None:
     conditions = replace(conditions, perf=PowerLaw(), horizon_s=200.0)
-    allocator = GreedyElastic(variant=variant, granularity=granularity, sizes=sizes, every_s=9.0, events=events)
+    allocator = GreedyElastic(
+        variant=variant, granularity=granularity, sizes=sizes, every_s=9.0, events=events
+    )
     result = Simulator(trace, machines, allocator, conditions).run()
     check_feasible(result, Scenario("drawn", trace, machines, conditions))
 
 
-@given(strategies.traces(plain=True), strategies.clusters(plain=True), st.sampled_from(VARIANTS), st.sampled_from(("powers", "all")))
+@given(
+    strategies.traces(plain=True),
+    strategies.clusters(plain=True),
+    st.sampled_from(VARIANTS),
+    st.sampled_from(("powers", "all")),
+)
 @settings(max_examples=80, deadline=None)
-def test_everybody_finishes_in_turn(trace: Trace, machines: Cluster, variant: str, sizes: str) -> None:
-    result = Simulator(trace, machines, GreedyElastic(variant=variant, sizes=sizes, every_s=3.0), Conditions(PowerLaw())).run()
+def test_everybody_finishes_in_turn(
+    trace: Trace, machines: Cluster, variant: str, sizes: str
+) -> None:
+    result = Simulator(
+        trace,
+        machines,
+        GreedyElastic(variant=variant, sizes=sizes, every_s=3.0),
+        Conditions(PowerLaw()),
+    ).run()
     assert result.reason == "drained"
     jobs = result.jobs[result.jobs["outcome"] != "impossible"]
     assert set(jobs["outcome"]) <= {"completed"}
@@ -292,22 +409,37 @@ def test_everybody_finishes_in_turn(trace: Trace, machines: Cluster, variant: st
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_division_gives_no_more_than_there_is(variant: str) -> None:
     running = (Option(0, (1, 2, 4), (1.0, 1.9, 3.0), 2), Option(1, (2, 4), (1.0, 1.5), 4))
-    market = Market((0,), 1, 7, running, (Option(2, (1, 2), (1.0, 2.0), 0), Option(3, (3,), (1.0,), 0)))
+    market = Market(
+        (0,), 1, 7, running, (Option(2, (1, 2), (1.0, 2.0), 0), Option(3, (3,), (1.0,), 0))
+    )
     division = Division(market)
     division.start(reclaim=variant != "sticky")
     if variant == "fifo_fill":
         division.fill()
     else:
         division.grow()
-    # One unit is idle: for job 2. Job 3 needs three more: job 1 gives two, job 0 one. Nothing is left to grow with, unless nobody shrank.
-    assert division.units() == ({0: 2, 1: 4, 2: 1} if variant == "sticky" else {0: 1, 1: 2, 2: 1, 3: 3})
+    # One unit is idle: for job 2. Job 3 needs three more: job 1 gives two, job 0 one. Nothing is
+    # left to grow with, unless nobody shrank.
+    assert division.units() == (
+        {0: 2, 1: 4, 2: 1} if variant == "sticky" else {0: 1, 1: 2, 2: 1, 3: 3}
+    )
     assert division.free == 0
 
 
 def test_gains_are_relative_to_the_smallest_size_and_per_unit() -> None:
-    # Job 0 does more work per second at any size, but its first step makes it 1.5 times as fast, that of job 1 twice. Job 2 doubles too, but with 2 more units.
-    waiting = (Option(0, (1, 2), (100.0, 150.0), 0), Option(1, (1, 2), (1.0, 2.0), 0), Option(2, (1, 3), (1.0, 2.0), 0))
-    for capacity, units in ((4, {0: 1, 1: 2, 2: 1}), (5, {0: 2, 1: 2, 2: 1}), (6, {0: 2, 1: 2, 2: 1}), (7, {0: 2, 1: 2, 2: 3})):
+    # Job 0 does more work per second at any size, but its first step makes it 1.5 times as fast,
+    # that of job 1 twice. Job 2 doubles too, but with 2 more units.
+    waiting = (
+        Option(0, (1, 2), (100.0, 150.0), 0),
+        Option(1, (1, 2), (1.0, 2.0), 0),
+        Option(2, (1, 3), (1.0, 2.0), 0),
+    )
+    for capacity, units in (
+        (4, {0: 1, 1: 2, 2: 1}),
+        (5, {0: 2, 1: 2, 2: 1}),
+        (6, {0: 2, 1: 2, 2: 1}),
+        (7, {0: 2, 1: 2, 2: 3}),
+    ):
         division = Division(Market((0,), 1, capacity, (), waiting))
         division.start(reclaim=False)
         division.grow()
@@ -320,7 +452,8 @@ def test_one_job_shrinks_step_by_step_as_far_as_it_must() -> None:
     waiting = (Option(1, (5,), (1.0,), 0), Option(2, (1,), (1.0,), 0), Option(3, (1,), (1.0,), 0))
     division = Division(Market((0,), 1, 8, running, waiting))
     division.start(reclaim=True)
-    # 8 -> 4 -> 2 for the 5 of job 1; the one left over is for job 2; job 3 gets the last that job 0 can give up.
+    # 8 -> 4 -> 2 for the 5 of job 1; the one left over is for job 2; job 3 gets the last that job 0
+    # can give up.
     assert division.units() == {0: 1, 1: 5, 2: 1, 3: 1}
     more = Division(Market((0,), 1, 8, running, (*waiting, Option(4, (1,), (1.0,), 0))))
     more.start(reclaim=True)

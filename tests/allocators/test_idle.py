@@ -10,18 +10,27 @@ import pytest
 from allocators import REGISTRY, make
 from sim.cluster import Cluster
 from sim.contract import Spec, remarks_of
-from sim.faults import Faults
+from sim.engine.faults import Faults
+from sim.engine.simulator import Conditions, Simulator
 from sim.perf.parameter_server import ParameterServer
 from sim.perf.scaling import PowerLaw
 from sim.result import RunResult
-from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
 
 
 def run(policy: str, cluster: str, perf: Any = None, **columns: Any) -> RunResult:
-    frame = pd.DataFrame({"job_id": list("abc"), "submit_time_s": [0.0, 10.0, 20.0], "num_gpus": [2, 4, 8], "duration_s": [3000.0, 500.0, 900.0]})
+    frame = pd.DataFrame(
+        {
+            "job_id": list("abc"),
+            "submit_time_s": [0.0, 10.0, 20.0],
+            "num_gpus": [2, 4, 8],
+            "duration_s": [3000.0, 500.0, 900.0],
+        }
+    )
     trace = Trace.of(frame.assign(**columns))
-    return Simulator(trace, Cluster.parse(cluster), make(Spec.parse(policy)), Conditions(perf or PowerLaw())).run()
+    return Simulator(
+        trace, Cluster.parse(cluster), make(Spec.parse(policy)), Conditions(perf or PowerLaw())
+    ).run()
 
 
 RIGID: dict[str, Any] = {"min_gpus": [2, 4, 8], "max_gpus": [2, 4, 8]}
@@ -31,42 +40,79 @@ ONE, TWO = "1x8:v100", "1x8:v100,1x8:t4"
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_who_has_not_run_says_nothing_of_what_it_did(name: str) -> None:
-    assert not [sentence for sentence in remarks_of(make(Spec(name))) if "nothing" in sentence or "never" in sentence]
+    assert not [
+        sentence
+        for sentence in remarks_of(make(Spec(name)))
+        if "nothing" in sentence or "never" in sentence
+    ]
 
 
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        ("mip_elastic", "mip_elastic resized nothing, since none of the 3 jobs has a choice of sizes: it only chose which of them run."),
+        (
+            "mip_elastic",
+            (
+                "mip_elastic resized nothing, since none of the 3 jobs has a choice of sizes: it"
+                " only chose which of them run."
+            ),
+        ),
         (
             "greedy_elastic",
-            "greedy_elastic resized nothing, since none of the 3 jobs has a choice of sizes: "
-            "it started them in order of submission, as fifo does, but at its own instants.",
+            (
+                "greedy_elastic resized nothing, since none of the 3 jobs has a choice of sizes: "
+                "it started them in order of submission, as fifo does, but at its own instants."
+            ),
         ),
         (
             "dp_elastic",
-            "dp_elastic resized nothing, since none of the 3 jobs has a choice of sizes: it only admitted them in order of submission, at its own instants.",
+            (
+                "dp_elastic resized nothing, since none of the 3 jobs has a choice of sizes: it"
+                " only admitted them in order of submission, at its own instants."
+            ),
         ),
     ],
 )
 def test_nobody_to_resize(policy: str, said: str) -> None:
     assert said in run(policy, ONE, **RIGID).remarks
-    assert not any("resized nothing" in sentence for sentence in run(policy, ONE, **ELASTIC).remarks)
+    assert not any(
+        "resized nothing" in sentence for sentence in run(policy, ONE, **ELASTIC).remarks
+    )
 
 
 def test_no_batch_to_choose() -> None:
-    assert run("dp_elastic", ONE, **ELASTIC).remarks == ("No job here has a choice of batch sizes, so batch=elastic changes nothing.",)
+    assert run("dp_elastic", ONE, **ELASTIC).remarks == (
+        "No job here has a choice of batch sizes, so batch=elastic changes nothing.",
+    )
 
 
 @pytest.mark.parametrize(
     ("policy", "idle", "busy", "said"),
     [
-        ("hadar", ONE, TWO, "hadar chose no GPU types: all GPUs are v100, so it only chose who runs in each round, and where."),
-        ("switch", ONE, None, "switch never changed: nothing was left to decide at 86,400 s; the schedule is that of fifo."),
+        (
+            "hadar",
+            ONE,
+            TWO,
+            (
+                "hadar chose no GPU types: all GPUs are v100, so it only chose who runs in each"
+                " round, and where."
+            ),
+        ),
+        (
+            "switch",
+            ONE,
+            None,
+            (
+                "switch never changed: nothing was left to decide at 86,400 s; the schedule is that"
+                " of fifo."
+            ),
+        ),
         ("switch:at_s=15", None, ONE, ""),
     ],
 )
-def test_nothing_to_choose_between(policy: str, idle: str | None, busy: str | None, said: str) -> None:
+def test_nothing_to_choose_between(
+    policy: str, idle: str | None, busy: str | None, said: str
+) -> None:
     if idle:
         assert run(policy, idle).remarks == (said,)
     if busy:
@@ -74,8 +120,12 @@ def test_nothing_to_choose_between(policy: str, idle: str | None, busy: str | No
 
 
 def test_one_part() -> None:
-    assert run("partition", ONE).remarks == ("partition divided nothing: no job names a vc; the schedule is that of fifo.",)
-    assert run("partition", ONE, vc="x").remarks == ("partition divided nothing: all jobs are of one vc, x; the schedule is that of fifo.",)
+    assert run("partition", ONE).remarks == (
+        "partition divided nothing: no job names a vc; the schedule is that of fifo.",
+    )
+    assert run("partition", ONE, vc="x").remarks == (
+        "partition divided nothing: all jobs are of one vc, x; the schedule is that of fifo.",
+    )
     assert run("partition", ONE, vc=["x", "y", "x"]).remarks == ()
 
 
@@ -85,7 +135,10 @@ def test_no_second_copy() -> None:
 
 
 def test_jobs_without_servers_are_left_to_the_allocator_inside() -> None:
-    said = "dlrover changed nothing: it sizes jobs of CPU workers and parameter servers, and no job here is one; the schedule is that of fifo."
+    said = (
+        "dlrover changed nothing: it sizes jobs of CPU workers and parameter servers, and no job"
+        " here is one; the schedule is that of fifo."
+    )
     result, plain = (run(policy, ONE + "/64c", ParameterServer()) for policy in ("dlrover", "fifo"))
     assert result.remarks[0] == said
     assert result.jobs["finish_s"].tolist() == plain.jobs["finish_s"].tolist()
@@ -93,12 +146,19 @@ def test_jobs_without_servers_are_left_to_the_allocator_inside() -> None:
 
 def test_sizes_that_stay() -> None:
     remarks = run("aiturbo", ONE + "/64c", ParameterServer(), **RIGID).remarks
-    assert "aiturbo resized nothing: no other size needed less of any of the 3 predictable jobs; it only ranked them." in remarks
-    unpredictable = run("aiturbo", ONE + "/64c", ParameterServer(), **RIGID, predictable_after=1.0).remarks
+    assert (
+        "aiturbo resized nothing: no other size needed less of any of the 3 predictable jobs; it"
+        " only ranked them." in remarks
+    )
+    unpredictable = run(
+        "aiturbo", ONE + "/64c", ParameterServer(), **RIGID, predictable_after=1.0
+    ).remarks
     assert any("been predictable" in sentence for sentence in unpredictable)
 
 
-DEMOTED_NOBODY = "las moved no job to a lower queue: {} the first threshold; it ran in order of submission."
+DEMOTED_NOBODY = (
+    "las moved no job to a lower queue: {} the first threshold; it ran in order of submission."
+)
 
 
 def test_no_job_to_demote() -> None:
@@ -106,8 +166,14 @@ def test_no_job_to_demote() -> None:
     kept = "las:thresholds=7201/8000"
     assert run(kept, ONE).remarks == (DEMOTED_NOBODY.format("none of the 3 jobs reached"),)
     assert run("las:thresholds=5999/8000", ONE).remarks == ()
-    assert run("las:thresholds=3001/8000,measure=s", ONE).remarks == (DEMOTED_NOBODY.format("none of the 3 jobs reached"),)
-    one = Trace.of(pd.DataFrame({"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [1], "duration_s": [9.0]}))
+    assert run("las:thresholds=3001/8000,measure=s", ONE).remarks == (
+        DEMOTED_NOBODY.format("none of the 3 jobs reached"),
+    )
+    one = Trace.of(
+        pd.DataFrame(
+            {"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [1], "duration_s": [9.0]}
+        )
+    )
     result = Simulator(one, Cluster.parse(ONE), make(Spec("las"))).run()
     assert result.remarks == (DEMOTED_NOBODY.format("the only job did not reach"),)
     # At 20 s it takes over from fifo, which has started two jobs: it does not speak for those.
@@ -115,7 +181,11 @@ def test_no_job_to_demote() -> None:
 
 
 def test_who_was_evicted_did_not_run_in_order_of_submission() -> None:
-    trace = Trace.of(pd.DataFrame({"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [1], "duration_s": [9.0]}))
+    trace = Trace.of(
+        pd.DataFrame(
+            {"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [1], "duration_s": [9.0]}
+        )
+    )
     failing = Conditions(PowerLaw(), faults=Faults(outages="0:5:6"))
     assert Simulator(trace, Cluster.parse(ONE), make(Spec("las")), failing).run().remarks == ()
 

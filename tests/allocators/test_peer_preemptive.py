@@ -16,8 +16,8 @@ from allocators.queue.las import Las
 from allocators.queue.srtf import Srtf
 from sim.cluster import Cluster
 from sim.contract import Allocator, Cadence, Grant, JobId, Plan, View
+from sim.engine.simulator import Conditions, Simulator
 from sim.overheads import Overheads
-from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
 from tests.allocators.published_lists import tiresias
 from tests.shared import shared
@@ -50,7 +50,8 @@ def ends_of(jobs: pd.DataFrame, cluster: str, allocator: Any, **costs: Any) -> d
     return dict(zip(names, (result.jobs["finish_s"] + zero_s).round(6), strict=True))
 
 
-# -- Tiresias ---------------------------------------------------------------------------------------
+# -- Tiresias
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", ["A12", "A50"])
@@ -104,7 +105,8 @@ def test_the_lists_of_tiresias_on_random_traces(drawn: list[tuple[int, int, int]
     assert {str(job): float(end) for job, end in exact.items()} == ours
 
 
-# -- Lucid ------------------------------------------------------------------------------------------
+# -- Lucid
+# ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ class Charged(Overheads):
 
     unpaid_s: dict[JobId, float] = field(default_factory=dict, compare=False)
 
-    def transition(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> tuple[float, float]:
+    def transition(
+        self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool
+    ) -> tuple[float, float]:
         if old is not None or not restarted:
             return 0.0, 0.0
         gpus = sum(new.gangs[0].workers.count)
@@ -122,7 +126,9 @@ class Charged(Overheads):
 
 @dataclass
 class Lucid:
-    """An allocator in the loop of Lucid: asked every so often, if so wished, and charged for stops."""
+    """An allocator in the loop of Lucid: asked every so often, if so wished, and charged for
+    stops.
+    """
 
     inner: Allocator
     charged: Charged

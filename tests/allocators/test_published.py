@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from allocators.timeshare import shares
 from allocators.timeshare.problem import Problem, progress
-from allocators.timeshare.published import PUBLISHED, cost, finish_time_fairness, makespan, max_min, max_sum_throughput
+from allocators.timeshare.published import (
+    PUBLISHED,
+    cost,
+    finish_time_fairness,
+    makespan,
+    max_min,
+    max_sum_throughput,
+)
 
 ALIKE = np.ones((2, 2))
 DEVICES = np.array([2, 4])
@@ -20,7 +27,9 @@ DEVICES = np.array([2, 4])
 
 def problem(rates: Any, gangs: Any = 1, devices: Any = DEVICES, **more: Any) -> Problem:
     rates = np.array(rates, dtype=float)
-    return Problem(rates, np.broadcast_to(gangs, len(rates)).astype(np.int64), np.array(devices), **more)
+    return Problem(
+        rates, np.broadcast_to(gangs, len(rates)).astype(np.int64), np.array(devices), **more
+    )
 
 
 def test_where_types_are_alike_to_the_policy_the_path_of_the_solver_decides() -> None:

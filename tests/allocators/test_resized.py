@@ -1,4 +1,6 @@
-"""Allocators inside one that resizes jobs: what it did to running and to waiting jobs, they take in."""
+"""Allocators inside one that resizes jobs: what it did to running and to waiting jobs, they take
+in.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from allocators import make
 from allocators.nesting import Inside, SubView
 from allocators.placement import Placer
 from sim.contract import Cadence, Demand, Grant, JobId, Plan, Spec, View
+from sim.engine.simulator import Simulator
 from sim.perf.model import Rate
 from sim.result import RunResult
-from sim.simulator import Simulator
 from tests.allocators.test_backlog import Plain
 from tests.allocators.test_srtf import pair_of
 from tests.allocators.walk import Compared, Situation, clusters, gantt, situations, trace_of
@@ -26,7 +28,9 @@ ANY_SIZE = Bends(lambda *_: Rate(1.0))
 
 @dataclass
 class Meddles:
-    """Takes a replica from a job at some calls, and tells the allocator inside half a second later."""
+    """Takes a replica from a job at some calls, and tells the allocator inside half a second
+    later.
+    """
 
     inner: Any
     chosen: Callable[[View, int], JobId | None]
@@ -42,20 +46,22 @@ class Meddles:
         self._inside = Inside(self.inner)
 
     def allocate(self, view: View) -> Plan:
-        self._inside.hear(view.delta)
+        self._inside.notify(view.delta)
         self._calls += 1
         job = self.chosen(view, self._calls)
         if job is None:
             sub = SubView(view, self._inside.news())
             sub.demand = self._demand(view)
-            return self._inside.ask(sub)
+            return self._inside.decide(sub)
         self.meddled += 1
         demand = self._demand(view)(job)
-        fewer = demand._replace(replicas=demand.replicas - 1)
+        fewer = replace(demand, replicas=demand.replicas - 1)
         # Equal demands are one object that lives as long as the run: allocators know them by it.
         self._demands[job] = self._one_of_each.setdefault(fewer, fewer)
         self._inside.resize(job)
-        changes: dict[JobId, Grant | None] = {job: smaller(view.grants[job])} if job in view.grants else {}
+        changes: dict[JobId, Grant | None] = (
+            {job: smaller(view.grants[job])} if job in view.grants else {}
+        )
         return Plan(changes, wake_at_s=min(view.now_s + 0.5, self._inside.wake_at_s))
 
     def _demand(self, view: View) -> Callable[[JobId], Demand]:
@@ -67,24 +73,46 @@ def smaller(grant: Grant) -> Grant:
     (gang,) = grant.gangs
     nodes, count = gang.workers[:2]
     last = count[-1] - 1
-    part = gang.workers._replace(nodes=nodes if last else nodes[:-1], count=(*count[:-1], last) if last else count[:-1])
-    return grant._replace(gangs=(gang._replace(workers=part),))
+    part = gang.workers._replace(
+        nodes=nodes if last else nodes[:-1], count=(*count[:-1], last) if last else count[:-1]
+    )
+    return replace(grant, gangs=(gang._replace(workers=part),))
 
 
 def once(at_call: int, job: JobId) -> Callable[[View, int], JobId | None]:
     return lambda view, call: job if call == at_call else None
 
 
-def run(rows: list[tuple[float, int, float]], inner: str, chosen: Callable[[View, int], JobId | None]) -> RunResult:
-    return Simulator(trace_of(rows), clusters("1x4:a"), Meddles(make(Spec.parse(inner)), chosen), Conditions(perf=ANY_SIZE)).run()
+def run(
+    rows: list[tuple[float, int, float]], inner: str, chosen: Callable[[View, int], JobId | None]
+) -> RunResult:
+    return Simulator(
+        trace_of(rows),
+        clusters("1x4:a"),
+        Meddles(make(Spec.parse(inner)), chosen),
+        Conditions(perf=ANY_SIZE),
+    ).run()
 
 
-INNER = ["fifo", "fifo:head=skip", "sjf", "easy", "srtf", "srtf:head=block", "las", "partition", "partition:inner=easy", "switch", "dlrover"]
+INNER = [
+    "fifo",
+    "fifo:backfill=first_fit",
+    "sjf",
+    "easy",
+    "srtf",
+    "srtf:backfill=none",
+    "las",
+    "partition",
+    "partition:inner=easy",
+    "switch",
+    "dlrover",
+]
 
 
 @pytest.mark.parametrize("inner", INNER)
 def test_what_a_running_job_gave_back_is_used_at_once(inner: str) -> None:
-    # Job 1 finds 3 of 4 GPUs taken and needs two; the third call, which the arrival of job 2 brings about, takes one from job 0.
+    # Job 1 finds 3 of 4 GPUs taken and needs two; the third call, which the arrival of job 2 brings
+    # about, takes one from job 0.
     result = run([(0, 3, 8), (1, 2, 8), (3, 4, 20)], inner, once(3, 0))
     assert gantt(result, 0.5).splitlines()[:2] == ["#" * 16, "  " + "....." + "#" * 16]
 
@@ -99,7 +127,11 @@ def every_third(view: View, call: int) -> JobId | None:
     """Take turns between running and waiting jobs of more than one GPU."""
     if call % 3:
         return None
-    running = [job for job, grant in sorted(view.grants.items()) if sum(grant.gangs[0].workers.count) > 1 and view.one("preemptible", job)]
+    running = [
+        job
+        for job, grant in sorted(view.grants.items())
+        if sum(grant.gangs[0].workers.count) > 1 and view.one("preemptible", job)
+    ]
     return running[call % len(running)] if running else None
 
 
@@ -107,7 +139,8 @@ def every_third(view: View, call: int) -> JobId | None:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_priorities_hold_among_resized_jobs(situation: Situation) -> None:
     meddles = Meddles(Compared(*pair_of(situation)), every_third)
-    # Where a change of size loses all work, running jobs come to need more, and ties stand otherwise.
+    # Where a change of size loses all work, running jobs come to need more, and ties stand
+    # otherwise.
     costs = replace(situation.conditions.overheads, on_preempt="checkpoint")
     conditions = replace(situation.conditions, perf=ANY_SIZE, overheads=costs)
     result = Simulator(situation.trace, situation.cluster, cast(Any, meddles), conditions).run()
@@ -117,9 +150,20 @@ def test_priorities_hold_among_resized_jobs(situation: Situation) -> None:
 @pytest.mark.parametrize("name", ["fifo", "sjf"])
 @given(situation=situations())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_nobody_who_has_room_is_forgotten_among_resized_jobs(name: str, situation: Situation) -> None:
+def test_nobody_who_has_room_is_forgotten_among_resized_jobs(
+    name: str, situation: Situation
+) -> None:
     params = situation.params | {"wait_for_type": 0.0}
-    place = Placer(params.get("placement", "fewest"), params.get("types", "fastest"), params.get("mix", False))
-    meddles = Meddles(Plain(make(Spec.of(name, **params)), place, params, name == "sjf"), every_third)
-    result = Simulator(situation.trace, situation.cluster, cast(Any, meddles), replace(situation.conditions, perf=ANY_SIZE)).run()
+    place = Placer(
+        params.get("placement", "fewest"), params.get("types", "fastest"), params.get("mix", False)
+    )
+    meddles = Meddles(
+        Plain(make(Spec.of(name, **params)), place, params, name == "sjf"), every_third
+    )
+    result = Simulator(
+        situation.trace,
+        situation.cluster,
+        cast(Any, meddles),
+        replace(situation.conditions, perf=ANY_SIZE),
+    ).run()
     assert set(result.jobs["outcome"]) <= {"completed", "impossible"}

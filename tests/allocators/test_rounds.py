@@ -10,10 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from allocators.gavel.rounds import NONE, Contest, Roster
+from allocators.gavel.rounds import NONE, DeficitRanking, Roster
 
 
-def roster(gangs: list[int], share: list[list[float]], deficit_s: list[list[float]] | None = None, head_start_s: float = 180.0) -> Roster:
+def roster(
+    gangs: list[int],
+    share: list[list[float]],
+    deficit_s: list[list[float]] | None = None,
+    head_start_s: float = 180.0,
+) -> Roster:
     made = Roster(len(share[0]), head_start_s)
     made.align(np.arange(len(gangs)))
     made.gangs[:] = gangs
@@ -24,9 +29,13 @@ def roster(gangs: list[int], share: list[list[float]], deficit_s: list[list[floa
     return made
 
 
-def winners(jobs: Roster, left: list[int], order: list[int] | None = None, can: NDArray[Any] | None = None) -> list[int]:
-    contest = Contest(jobs, jobs.rates > 0 if can is None else can)
-    return [int(kind) for kind in contest.winners(jobs.time_s, order or list(range(len(left))), left)]
+def winners(
+    jobs: Roster, left: list[int], order: list[int] | None = None, can: NDArray[Any] | None = None
+) -> list[int]:
+    contest = DeficitRanking(jobs, jobs.rates > 0 if can is None else can)
+    return [
+        int(kind) for kind in contest.winners(jobs.time_s, order or list(range(len(left))), left)
+    ]
 
 
 def test_who_is_furthest_behind_wins() -> None:
@@ -83,7 +92,9 @@ def test_as_one_by_one(jobs: list[tuple[int, float, float]], left: tuple[int, in
     made = roster([gang for gang, *_ in jobs], [list(share) for _, *share in jobs])
     expected, free = [NONE] * len(jobs), list(left)
     for kind in (1, 0):
-        for job in sorted(range(len(jobs)), key=lambda at: (-jobs[at][1 + kind] / 180.0, -jobs[at][1 + kind], at)):
+        for job in sorted(
+            range(len(jobs)), key=lambda at: (-jobs[at][1 + kind] / 180.0, -jobs[at][1 + kind], at)
+        ):
             if expected[job] == NONE and jobs[job][0] <= free[kind]:
                 expected[job] = kind
                 free[kind] -= jobs[job][0]
@@ -92,7 +103,8 @@ def test_as_one_by_one(jobs: list[tuple[int, float, float]], left: tuple[int, in
 
 @pytest.mark.parametrize("seed", range(20))
 def test_thousands_as_one_by_one(seed: int) -> None:
-    # Equal priorities across the edge of those that are looked at, and gangs too large for what is left.
+    # Equal priorities across the edge of those that are looked at, and gangs too large for what is
+    # left.
     rng = np.random.default_rng(seed)
     gangs, share = rng.choice([1, 2, 4, 8], 800), rng.integers(0, 4, 800) / 4
     left = int(rng.integers(1, 40))
@@ -151,7 +163,7 @@ def test_shares_are_followed_over_many_rounds(seed: int) -> None:
     share = rng.dirichlet(np.full(50, 5.0)) * gpus
     assert share.max() < 0.9
     jobs = roster([1] * 50, [[value] for value in share])
-    contest, received = Contest(jobs, np.ones((50, 1), bool)), np.zeros(50)
+    contest, received = DeficitRanking(jobs, np.ones((50, 1), bool)), np.zeros(50)
     for _ in range(rounds):
         won = contest.winners(jobs.time_s, [0], [gpus]) == 0
         jobs.time_s[won, 0] += 360.0

@@ -4,14 +4,42 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from allocators.timeshare.problem import Problem, agnostic, isolated, isolated_rates, normal_rates, progress, proportional, tidy
-from allocators.timeshare.shares import NO_DEADLINES, OBJECTIVES, cost, cost_slo, finish_time_fairness, makespan, max_min, max_sum_throughput
+from allocators.timeshare.problem import (
+    Problem,
+    agnostic,
+    isolated,
+    isolated_rates,
+    normal_rates,
+    progress,
+    proportional,
+    tidy,
+)
+from allocators.timeshare.shares import (
+    NO_DEADLINES,
+    OBJECTIVES,
+    cost,
+    cost_slo,
+    finish_time_fairness,
+    makespan,
+    max_min,
+    max_sum_throughput,
+)
 from allocators.timeshare.water import Entities, water_filling
 from tests.allocators.shared_time import assert_possible, drawn, problems
 
-FAST_AND_SLOW = Problem(np.array([[4.0, 1.0], [2.0, 1.0]]), np.array([1, 1]), np.array([1, 1]), left=np.array([100.0, 100.0]))
+FAST_AND_SLOW = Problem(
+    np.array([[4.0, 1.0], [2.0, 1.0]]),
+    np.array([1, 1]),
+    np.array([1, 1]),
+    left=np.array([100.0, 100.0]),
+)
 ONE_GPU = Problem(np.ones((2, 1)), np.array([1, 1]), np.array([1]), left=np.array([10.0, 10.0]))
-STARVED = Problem(np.array([[4.0, 1.0], [0.0, 0.0], [2.0, 1.0]]), np.array([1, 1, 1]), np.array([1, 1]), left=np.array([100.0, 50.0, 100.0]))
+STARVED = Problem(
+    np.array([[4.0, 1.0], [0.0, 0.0], [2.0, 1.0]]),
+    np.array([1, 1, 1]),
+    np.array([1, 1]),
+    left=np.array([100.0, 50.0, 100.0]),
+)
 PER_CENT = {"rel": 0.01}
 FAIR = [max_min, makespan, finish_time_fairness]
 
@@ -39,7 +67,8 @@ def test_max_min_counts_weights() -> None:
 
 
 def test_what_is_left_over_is_divided() -> None:
-    # The second job is as fast anywhere, and must run all the time: the first may have 0.5 to 1 of the fast type, and so make 2 to 3.
+    # The second job is as fast anywhere, and must run all the time: the first may have 0.5 to 1 of
+    # the fast type, and so make 2 to 3.
     problem = Problem(np.array([[3.0, 1.0], [1.0, 1.0]]), np.array([1, 1]), np.array([1, 1]))
     found = max_min(problem)
     assert found.value == pytest.approx(1.0, **PER_CENT)
@@ -49,7 +78,8 @@ def test_what_is_left_over_is_divided() -> None:
 
 
 def test_centre_lies_between() -> None:
-    # Two jobs on eight GPUs of two equal types: nothing tells the types apart, and nobody needs to wait.
+    # Two jobs on eight GPUs of two equal types: nothing tells the types apart, and nobody needs to
+    # wait.
     problem = Problem(np.ones((2, 2)), np.array([1, 1]), np.array([4, 4]))
     found = max_min(problem)
     assert found.value == pytest.approx(1.0)
@@ -90,34 +120,47 @@ def test_totals_of_two_jobs() -> None:
     found = max_sum_throughput(FAST_AND_SLOW)
     assert found.value == pytest.approx(5.0, **PER_CENT)
     close(found.x, [[1, 0], [0, 1]])
-    assert cost(FAST_AND_SLOW._replace(prices=np.array([4.0, 1.0]))).value == pytest.approx(2.0, **PER_CENT)
+    assert cost(FAST_AND_SLOW._replace(prices=np.array([4.0, 1.0]))).value == pytest.approx(
+        2.0, **PER_CENT
+    )
 
 
 def test_a_deadline_takes_time_from_the_faster_job() -> None:
     # The second job needs 1.5 iterations per second: half of the time on each type.
-    found = cost_slo(FAST_AND_SLOW._replace(left=np.array([100.0, 15.0]), due_s=np.array([np.inf, 10.0])))
+    found = cost_slo(
+        FAST_AND_SLOW._replace(left=np.array([100.0, 15.0]), due_s=np.array([np.inf, 10.0]))
+    )
     assert found.value == pytest.approx(4.0, **PER_CENT)
     close(found.x, [[0.5, 0.5], [0.5, 0.5]])
     assert not found.note
 
 
 @pytest.mark.parametrize(("due_s", "note"), [(1.0, NO_DEADLINES), (-1.0, "")])
-def test_deadlines_that_cannot_be_met_are_dropped_and_missed_ones_ask_for_nothing(due_s: float, note: str) -> None:
+def test_deadlines_that_cannot_be_met_are_dropped_and_missed_ones_ask_for_nothing(
+    due_s: float, note: str
+) -> None:
     found = cost_slo(FAST_AND_SLOW._replace(due_s=np.array([np.inf, due_s])))
     assert found.note == note
     assert found.value == pytest.approx(5.0, **PER_CENT)
 
 
 def test_water_filling_goes_on_where_max_min_stops() -> None:
-    found = water_filling(Problem(np.array([[3.0, 1.0], [1.0, 1.0]]), np.array([1, 1]), np.array([1, 1])))
+    found = water_filling(
+        Problem(np.array([[3.0, 1.0], [1.0, 1.0]]), np.array([1, 1]), np.array([1, 1]))
+    )
     assert found.value == pytest.approx(1.0, **PER_CENT)
     close(found.x, [[1, 0], [0, 1]])
 
 
-@pytest.mark.parametrize(("fifo", "wanted"), [([False, False], [1 / 3, 1 / 3, 1 / 3]), ([False, True], [1 / 3, 2 / 3, 0.0])])
+@pytest.mark.parametrize(
+    ("fifo", "wanted"),
+    [([False, False], [1 / 3, 1 / 3, 1 / 3]), ([False, True], [1 / 3, 2 / 3, 0.0])],
+)
 def test_entities_divide_first(fifo: list[bool], wanted: list[float]) -> None:
     problem = Problem(np.ones((3, 1)), np.ones(3, np.int64), np.array([1]))
-    found = water_filling(problem, Entities(np.array([0, 1, 1]), np.array([1.0, 2.0]), np.array(fifo)))
+    found = water_filling(
+        problem, Entities(np.array([0, 1, 1]), np.array([1.0, 2.0]), np.array(fifo))
+    )
     np.testing.assert_allclose(found.x[:, 0], wanted, atol=0.005)
 
 
@@ -126,7 +169,9 @@ def test_references_differ() -> None:
     np.testing.assert_allclose(proportional(problem).x, [[0.25, 0.75], [0.25, 0.75]])
     np.testing.assert_allclose(normal_rates(problem), [1.75, 1.25])
     np.testing.assert_allclose(isolated(problem).x, [[0.25, 0.75], [0.25, 0.75]])
-    np.testing.assert_allclose(isolated_rates(problem._replace(devices=np.array([1, 1]))), [1.25, 1.5])
+    np.testing.assert_allclose(
+        isolated_rates(problem._replace(devices=np.array([1, 1]))), [1.25, 1.5]
+    )
 
 
 def test_agnostic_rates_are_those_of_the_reference_or_one() -> None:
@@ -144,7 +189,9 @@ def test_no_jobs(name: str) -> None:
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("devices", [[0, 0], [0, 3], [50, 50]])
 def test_one_job(name: str, devices: list[int]) -> None:
-    problem = Problem(np.array([[4.0, 1.0]]), np.array([1]), np.array(devices), left=np.array([10.0]))
+    problem = Problem(
+        np.array([[4.0, 1.0]]), np.array([1]), np.array(devices), left=np.array([10.0])
+    )
     found = OBJECTIVES[name](problem)
     assert_possible(problem, found.x)
     if sum(devices) and name not in {"isolated", "proportional"}:
@@ -152,9 +199,13 @@ def test_one_job(name: str, devices: list[int]) -> None:
 
 
 # What isolation means depends on the number of jobs, and so do finish-time ratios.
-@pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - {"isolated", "proportional", "finish_time_fairness"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(OBJECTIVES) - {"isolated", "proportional", "finish_time_fairness"})
+)
 def test_a_job_that_runs_nowhere_changes_nothing_for_the_others(name: str) -> None:
-    alone = STARVED._replace(rates=STARVED.rates[[0, 2]], gangs=np.array([1, 1]), left=np.array([100.0, 100.0]))
+    alone = STARVED._replace(
+        rates=STARVED.rates[[0, 2]], gangs=np.array([1, 1]), left=np.array([100.0, 100.0])
+    )
     found, without = OBJECTIVES[name](STARVED), OBJECTIVES[name](alone)
     np.testing.assert_allclose(found.x[1], 0)
     np.testing.assert_allclose(found.x[[0, 2]], without.x, atol=1e-6)
@@ -189,8 +240,12 @@ def test_a_hint_changes_the_time_only(objective) -> None:
     again = objective(problem._replace(hint=first.hint))
     assert again.value == pytest.approx(first.value, rel=1e-8)
     assert_possible(problem, again.x)
-    other = drawn(6, 12)._replace(hint=first.hint)  # of another number of types, or not: never an error
-    assert objective(other).value == pytest.approx(objective(other._replace(hint=None)).value, rel=1e-8)
+    other = drawn(6, 12)._replace(
+        hint=first.hint
+    )  # of another number of types, or not: never an error
+    assert objective(other).value == pytest.approx(
+        objective(other._replace(hint=None)).value, rel=1e-8
+    )
 
 
 def test_tidy_takes_off_what_is_too_much() -> None:

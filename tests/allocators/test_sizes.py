@@ -18,11 +18,25 @@ from allocators.queue.recorded import Recorded
 from allocators.queue.wrappers import Switch
 from sim.cluster import Change, Cluster, GpuType, NodeGroup
 from sim.conditions import Conditions
-from sim.contract import Cadence, Card, Gang, Grant, Ints, JobId, Part, Plan, Shape, Spec, Tuning, View
+from sim.contract import (
+    Cadence,
+    Card,
+    Gang,
+    Grant,
+    Ints,
+    JobId,
+    Needs,
+    Part,
+    Plan,
+    Shape,
+    Spec,
+    Tuning,
+    View,
+)
+from sim.engine.simulator import Simulator
 from sim.overheads import Overheads
 from sim.perf.scaling import PowerLaw
 from sim.result import RunResult
-from sim.simulator import Simulator
 from sim.trace import Trace
 from tests import strategies
 from tests.conformance import Scenario, check_feasible
@@ -32,11 +46,21 @@ ONE = GpuType("v100")
 
 
 def trace(rows: list[dict[str, Any]]) -> Trace:
-    base = {"submit_time_s": 0.0, "num_gpus": 1, "duration_s": 1000.0, "min_gpus": 1, "max_gpus": 8, "scaling_exponent": 1.0}
-    return Trace.of(pd.DataFrame([{"job_id": f"j{at}"} | base | row for at, row in enumerate(rows)]))
+    base = {
+        "submit_time_s": 0.0,
+        "num_gpus": 1,
+        "duration_s": 1000.0,
+        "min_gpus": 1,
+        "max_gpus": 8,
+        "scaling_exponent": 1.0,
+    }
+    return Trace.of(
+        pd.DataFrame([{"job_id": f"j{at}"} | base | row for at, row in enumerate(rows)])
+    )
 
 
-# -- admissible sizes ------------------------------------------------------------------------------------------------------------------------------------------
+# -- admissible sizes
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -45,7 +69,15 @@ def trace(rows: list[dict[str, Any]]) -> Trace:
         (1, 16, 4, 1, 99, False, (1, 2, 4, 8, 16)),
         (3, 12, 6, 1, 99, False, (3, 4, 6, 8, 12)),
         (3, 6, 3, 1, 99, True, (3, 4, 5, 6)),
-        (1, 128, 4, 1, 24, False, (1, 2, 4, 8, 16)),  # 24 is neither a power of two nor an end of the range
+        (
+            1,
+            128,
+            4,
+            1,
+            24,
+            False,
+            (1, 2, 4, 8, 16),
+        ),  # 24 is neither a power of two nor an end of the range
         (1, inf, 5, 1, 9, False, (1, 2, 4, 5, 8)),
         (1, inf, 1, 1, 4, True, (1, 2, 3, 4)),
         (9, 99, 9, 1, 8, False, ()),  # the least does not fit
@@ -55,11 +87,20 @@ def trace(rows: list[dict[str, Any]]) -> Trace:
         (1, 160, 8, 8, 6, False, (1, 2, 4)),
     ],
 )
-def test_admissible_sizes(least: float, most: float, asked: float, unit: int, room: int, every: bool, sizes: tuple[int, ...]) -> None:
+def test_admissible_sizes(
+    least: float,
+    most: float,
+    asked: float,
+    unit: int,
+    room: int,
+    every: bool,
+    sizes: tuple[int, ...],
+) -> None:
     assert admissible(Range(least, most, asked), unit, room, every=every) == sizes
 
 
-# -- an allocator that does what a function says ---------------------------------------------------------------------------------------------------------------
+# -- an allocator that does what a function says
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -76,11 +117,17 @@ class Dice:
     tuning: Callable[[JobId, int], Tuning] | None = None
     markets: list[Market] = field(default_factory=list)
     asked: list[list[JobId]] = field(default_factory=list)
-    needs: frozenset[str] = frozenset({"rates", "scaling"})
+    needs: Needs = Needs(frozenset({"rates"}), frozenset({"scaling"}))  # noqa: RUF009 - it is frozen
     card: Card = CARD
 
     def __post_init__(self) -> None:
-        self.menu = Menu(Placer(self.placement, self.types, False), granularity=self.granularity, sizes=self.sizes, most=self.most, profile=self.profile)
+        self.menu = Menu(
+            Placer(self.placement, self.types, False),
+            granularity=self.granularity,
+            sizes=self.sizes,
+            most=self.most,
+            profile=self.profile,
+        )
 
     @property
     def cadence(self) -> Cadence:
@@ -89,7 +136,7 @@ class Dice:
     def profile(self, view: View, ids: Ints, shapes: Any) -> Any:
         self.asked.append(ids.tolist())
         assert all(isinstance(shape, Shape) for shape in shapes)
-        return view.belief.rates(ids, shapes)
+        return view.estimates.rates(ids, shapes)
 
     def allocate(self, view: View) -> Plan:
         self.menu.feed(view)
@@ -103,7 +150,9 @@ class Dice:
         changes = self.menu.seat(view, sizes, self.tuning)
         self.markets += seen
         check_markets(seen)
-        Outcome(view, seen, sizes, changes, self.granularity == "node", self.tuning is not None).check()
+        Outcome(
+            view, seen, sizes, changes, self.granularity == "node", self.tuning is not None
+        ).check()
         return Plan(changes, refuse=self.menu.hopeless)
 
 
@@ -173,7 +222,9 @@ class Outcome:
             assert set(held.values()) == {market.unit}
             assert {self.view.cluster.nodes[node].gpus for node in held} == {market.unit}
 
-    def _check_smaller(self, held: Mapping[int, int], own: Mapping[int, int], is_exact: bool) -> None:
+    def _check_smaller(
+        self, held: Mapping[int, int], own: Mapping[int, int], is_exact: bool
+    ) -> None:
         assert is_exact
         assert held.keys() <= own.keys()
         if not self.whole:
@@ -183,7 +234,12 @@ class Outcome:
         pools, nodes = self.view.room.pools, self.view.cluster.nodes
         for market in self.markets:
             for option in (*market.running, *market.waiting):
-                own = {node for pool in market.pools for node in pools[pool].nodes if not self.whole or nodes[node].gpus == market.unit}
+                own = {
+                    node
+                    for pool in market.pools
+                    for node in pools[pool].nodes
+                    if not self.whole or nodes[node].gpus == market.unit
+                }
                 if option.job == job and held.keys() <= own:
                     assert len({pools[pool].type_at for pool in market.pools}) == 1
                     return option, market
@@ -192,8 +248,15 @@ class Outcome:
 
 def roll(view: View, market: Market) -> dict[JobId, int]:
     """Any size for everybody, whether or not there is so much."""
-    chosen = {option.job: int(view.rng.choice([*option.sizes, option.held, 0])) for option in market.running}
-    return chosen | {option.job: int(view.rng.choice(option.sizes)) for option in market.waiting if view.rng.random() < 0.6}
+    chosen = {
+        option.job: int(view.rng.choice([*option.sizes, option.held, 0]))
+        for option in market.running
+    }
+    return chosen | {
+        option.job: int(view.rng.choice(option.sizes))
+        for option in market.waiting
+        if view.rng.random() < 0.6
+    }
 
 
 def roll_within(view: View, market: Market) -> dict[JobId, int]:
@@ -210,7 +273,9 @@ def roll_within(view: View, market: Market) -> dict[JobId, int]:
 
 
 def smallest_that_fit(view: View, market: Market) -> dict[JobId, int]:
-    """Those that run stay as they are; those that wait get their smallest size, as far as there is so much."""
+    """Those that run stay as they are; those that wait get their smallest size, as far as there is
+    so much.
+    """
     chosen = {option.job: option.held for option in market.running}
     for option in market.waiting:
         if sum(chosen.values()) + option.sizes[0] <= market.capacity:
@@ -218,7 +283,9 @@ def smallest_that_fit(view: View, market: Market) -> dict[JobId, int]:
     return chosen
 
 
-def run(jobs: Trace, cluster: Cluster, allocator: Any, conditions: Conditions | None = None) -> RunResult:
+def run(
+    jobs: Trace, cluster: Cluster, allocator: Any, conditions: Conditions | None = None
+) -> RunResult:
     return Simulator(jobs, cluster, allocator, conditions or Conditions(PowerLaw())).run()
 
 
@@ -250,15 +317,24 @@ def test_no_choice_of_sizes_makes_an_impossible_plan(
     check_feasible(result, Scenario("drawn", jobs, cluster, conditions))
 
 
-@given(strategies.traces(plain=True), strategies.clusters(plain=True), st.sampled_from(("gpu", "node")), st.sampled_from(("powers", "all")))
+@given(
+    strategies.traces(plain=True),
+    strategies.clusters(plain=True),
+    st.sampled_from(("gpu", "node")),
+    st.sampled_from(("powers", "all")),
+)
 @settings(max_examples=100, deadline=None)
-def test_where_gpus_are_all_that_matters_everybody_gets_what_was_chosen(jobs: Trace, cluster: Cluster, granularity: str, sizes: str) -> None:
+def test_where_gpus_are_all_that_matters_everybody_gets_what_was_chosen(
+    jobs: Trace, cluster: Cluster, granularity: str, sizes: str
+) -> None:
     asked: dict[JobId, int] = {}
 
     def choose(view: View, market: Market) -> Mapping[JobId, int]:
         chosen = roll_within(view, market)
         asked.update({job: units * market.unit for job, units in chosen.items()})
-        for option in market.running:  # what was chosen at the last decision is what is held at this one
+        for (
+            option
+        ) in market.running:  # what was chosen at the last decision is what is held at this one
             assert option.held * market.unit == held.get(option.job)
         held.update(asked)
         return chosen
@@ -268,12 +344,15 @@ def test_where_gpus_are_all_that_matters_everybody_gets_what_was_chosen(jobs: Tr
     assert result.reason == "drained"
 
 
-# -- one thing at a time ---------------------------------------------------------------------------------------------------------------------------------------
+# -- one thing at a time
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class After(Dice):
-    """Makes a first plan by hand, as if by another policy, and is `Dice` from the next decision on."""
+    """Makes a first plan by hand, as if by another policy, and is `Dice` from the next decision
+    on.
+    """
 
     first: Plan = field(default_factory=Plan)
     is_begun: bool = False
@@ -291,7 +370,9 @@ def gang(spots: dict[int, int], cpus: float = 0.0) -> Gang:
 
 def grants_at(result: RunResult, at_s: float) -> dict[JobId, dict[int, int]]:
     """GPUs by node of each job that holds some at an instant."""
-    rows = result.placements.merge(result.segments[["job", "t0", "t1"]], left_on="segment", right_index=True)
+    rows = result.placements.merge(
+        result.segments[["job", "t0", "t1"]], left_on="segment", right_index=True
+    )
     rows = rows[(rows["t0"] <= at_s) & (rows["t1"] > at_s)]
     found: dict[JobId, dict[int, int]] = {}
     for row in rows.itertuples():
@@ -306,27 +387,38 @@ def always(**units: int) -> Callable[[View, Market], Mapping[JobId, int]]:
 
     def choose(view: View, market: Market) -> Mapping[JobId, int]:
         return {option.job: option.held for option in market.running} | {
-            option.job: named[option.job] for option in (*market.running, *market.waiting) if option.job in named
+            option.job: named[option.job]
+            for option in (*market.running, *market.waiting)
+            if option.job in named
         }
 
     return choose
 
 
 def test_shrinking_keeps_the_fewest_of_its_own_nodes() -> None:
-    jobs, cluster = trace([{"num_gpus": 6, "max_gpus": 10}]), Cluster((NodeGroup(4, 4, "v100"),), (ONE,))
+    jobs, cluster = (
+        trace([{"num_gpus": 6, "max_gpus": 10}]),
+        Cluster((NodeGroup(4, 4, "v100"),), (ONE,)),
+    )
     first = Plan({0: Grant((gang({1: 3, 2: 4, 3: 2}),))})
     result = run(jobs, cluster, After(always(j0=6), every_s=10.0, first=first, sizes="all"))
     assert grants_at(result, 5.0) == {0: {1: 3, 2: 4, 3: 2}}
-    # 4 on node 2; the other 2 from node 3, which is used up, rather than from node 1, of which one GPU would be left over.
+    # 4 on node 2; the other 2 from node 3, which is used up, rather than from node 1, of which one
+    # GPU would be left over.
     assert grants_at(result, 15.0) == {0: {2: 4, 3: 2}}
 
 
 def test_copies_of_a_job_count_as_held_and_become_one_gang_when_resized() -> None:
-    jobs, cluster = trace([{"num_gpus": 2}, {"submit_time_s": 15.0}]), Cluster((NodeGroup(2, 4, "v100"),), (ONE,))
+    jobs, cluster = (
+        trace([{"num_gpus": 2}, {"submit_time_s": 15.0}]),
+        Cluster((NodeGroup(2, 4, "v100"),), (ONE,)),
+    )
     first = Plan({0: Grant((gang({0: 2}), gang({0: 1, 1: 1}), gang({1: 2})))})
     allocator = After(always(j0=6), every_s=10.0, first=first)
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=25.0))
-    assert allocator.markets[0].running == (Option(0, (1, 2, 4, 6, 8), (0.5, 1.0, 2.0, 3.0, 4.0), 6),)
+    assert allocator.markets[0].running == (
+        Option(0, (1, 2, 4, 6, 8), (0.5, 1.0, 2.0, 3.0, 4.0), 6),
+    )
     assert allocator.markets[0].capacity == 8
     assert len(result.segments) == 1  # not a plan has touched it
     smaller = run(jobs, cluster, After(always(j0=2), every_s=10.0, first=first))
@@ -336,24 +428,46 @@ def test_copies_of_a_job_count_as_held_and_become_one_gang_when_resized() -> Non
 def test_what_must_not_be_stopped_has_one_size() -> None:
     jobs = trace([{"num_gpus": 2, "preemptible": 0}, {"num_gpus": 2, "preemptible": 1}])
     allocator = Dice(always(j0=4, j1=4), every_s=10.0)
-    result = run(jobs, Cluster((NodeGroup(2, 4, "v100"),), (ONE,)), allocator, Conditions(PowerLaw(), horizon_s=25.0))
+    result = run(
+        jobs,
+        Cluster((NodeGroup(2, 4, "v100"),), (ONE,)),
+        allocator,
+        Conditions(PowerLaw(), horizon_s=25.0),
+    )
     fixed, free = allocator.markets[1].running
     assert fixed == Option(0, (4,), (2.0,), 4, fixed=True)
     assert free == Option(1, (1, 2, 4, 8), (0.5, 1.0, 2.0, 4.0), 4)
     # Told to run at another size, it stays; and nobody else is given its GPUs.
-    turned = Dice(lambda view, market: {option.job: 1 if market.running else 4 for option in (*market.running, *market.waiting)}, every_s=10.0)
-    result = run(jobs, Cluster((NodeGroup(2, 4, "v100"),), (ONE,)), turned, Conditions(PowerLaw(), horizon_s=25.0))
+    turned = Dice(
+        lambda view, market: {
+            option.job: 1 if market.running else 4 for option in (*market.running, *market.waiting)
+        },
+        every_s=10.0,
+    )
+    result = run(
+        jobs,
+        Cluster((NodeGroup(2, 4, "v100"),), (ONE,)),
+        turned,
+        Conditions(PowerLaw(), horizon_s=25.0),
+    )
     assert grants_at(result, 15.0) == {0: {0: 4}, 1: {1: 1}}
 
 
 def test_jobs_that_hold_part_of_a_node_count_it_whole() -> None:
-    jobs = trace([{"num_gpus": 2}, {"num_gpus": 4, "submit_time_s": 1.0, "max_gpus": 12}, {"submit_time_s": 2.0}])
+    jobs = trace(
+        [
+            {"num_gpus": 2},
+            {"num_gpus": 4, "submit_time_s": 1.0, "max_gpus": 12},
+            {"submit_time_s": 2.0},
+        ]
+    )
     cluster = Cluster((NodeGroup(4, 4, "v100"),), (ONE,))
     switch = Switch(at_s=10.0)
     allocator = Dice(always(j1=2, j2=1), granularity="node", every_s=10.0)
     switch.assemble(lambda spec: allocator if spec == Spec("easy") else Fifo())
     result = run(jobs, cluster, switch, Conditions(PowerLaw(), horizon_s=25.0))
-    # FIFO puts jobs 0 and 2, of 2 and 1 GPUs, on node 0, job 1 on node 1. Of nodes 2 and 3 nothing is in use.
+    # FIFO puts jobs 0 and 2, of 2 and 1 GPUs, on node 0, job 1 on node 1. Of nodes 2 and 3 nothing
+    # is in use.
     assert grants_at(result, 5.0) == {0: {0: 2}, 1: {1: 4}, 2: {0: 1}}
     market = allocator.markets[0]
     assert (market.unit, market.capacity) == (4, 5)
@@ -366,7 +480,13 @@ def test_jobs_that_hold_part_of_a_node_count_it_whole() -> None:
 def test_whole_nodes_are_left_and_entered_one_by_one() -> None:
     jobs = trace([{"num_gpus": 8, "max_gpus": 16}, {"num_gpus": 2, "submit_time_s": 5.0}])
     cluster = Cluster((NodeGroup(1, 2, "v100"), NodeGroup(3, 4, "v100")), (ONE,))
-    allocator = Dice(lambda view, market: {0: 3} if not market.running else {0: 1, 1: 2} if view.now_s < 15 else {0: 2, 1: 1}, granularity="node", every_s=10.0)
+    allocator = Dice(
+        lambda view, market: (
+            {0: 3} if not market.running else {0: 1, 1: 2} if view.now_s < 15 else {0: 2, 1: 1}
+        ),
+        granularity="node",
+        every_s=10.0,
+    )
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=29.0))
     assert [(market.unit, market.capacity) for market in allocator.markets[:2]] == [(4, 3), (4, 3)]
     assert grants_at(result, 4.0) == {0: {1: 4, 2: 4, 3: 4}}
@@ -375,14 +495,36 @@ def test_whole_nodes_are_left_and_entered_one_by_one() -> None:
 
 
 def test_whole_nodes_of_each_size_are_divided_for_themselves_the_largest_first() -> None:
-    # 8 and 4 times 4 GPUs of one type, in one pool. The third job is too large for the one node of 8, the fourth is not offered there either.
+    # 8 and 4 times 4 GPUs of one type, in one pool. The third job is too large for the one node of
+    # 8, the fourth is not offered there either.
     jobs = trace(
-        [{"num_gpus": 2, "min_gpus": 2}, {"num_gpus": 4, "min_gpus": 4}, {"num_gpus": 12, "min_gpus": 12, "max_gpus": 16}, {"gpu_types_allowed": "t4"}]
+        [
+            {"num_gpus": 2, "min_gpus": 2},
+            {"num_gpus": 4, "min_gpus": 4},
+            {"num_gpus": 12, "min_gpus": 12, "max_gpus": 16},
+            {"gpu_types_allowed": "t4"},
+        ]
     )
-    cluster = Cluster((NodeGroup(2, 4, "v100"), NodeGroup(1, 8, "v100"), NodeGroup(2, 4, "v100"), NodeGroup(1, 4, "t4")), (ONE, GpuType("t4")))
+    cluster = Cluster(
+        (
+            NodeGroup(2, 4, "v100"),
+            NodeGroup(1, 8, "v100"),
+            NodeGroup(2, 4, "v100"),
+            NodeGroup(1, 4, "t4"),
+        ),
+        (ONE, GpuType("t4")),
+    )
     allocator = Dice(smallest_that_fit, granularity="node")
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=1.0))
-    seen = [(market.pools, market.unit, market.capacity, [(option.job, option.sizes) for option in market.waiting]) for market in allocator.markets[:3]]
+    seen = [
+        (
+            market.pools,
+            market.unit,
+            market.capacity,
+            [(option.job, option.sizes) for option in market.waiting],
+        )
+        for market in allocator.markets[:3]
+    ]
     assert seen == [
         ((0,), 8, 1, [(0, (1,)), (1, (1,))]),
         ((0,), 4, 4, [(1, (1, 2)), (2, (3, 4))]),
@@ -392,30 +534,57 @@ def test_whole_nodes_of_each_size_are_divided_for_themselves_the_largest_first()
 
 
 def test_a_half_used_large_node_is_no_small_one() -> None:
-    # Another policy put job 0 on half of the node of 8. The other half has as many GPUs as the one whole node of 4, and is none.
+    # Another policy put job 0 on half of the node of 8. The other half has as many GPUs as the one
+    # whole node of 4, and is none.
     jobs = trace([{"num_gpus": 4}, *[{"num_gpus": 4, "min_gpus": 4, "submit_time_s": 11.0}] * 2])
     cluster = Cluster((NodeGroup(1, 8, "v100"), NodeGroup(1, 4, "v100")), (ONE,))
-    allocator = After(smallest_that_fit, granularity="node", first=Plan({0: Grant((gang({0: 4}),))}), every_s=10.0)
+    allocator = After(
+        smallest_that_fit, granularity="node", first=Plan({0: Grant((gang({0: 4}),))}), every_s=10.0
+    )
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=19.0))
-    seen = [(market.unit, market.capacity, [option.held for option in market.running], len(market.waiting)) for market in allocator.markets]
+    seen = [
+        (
+            market.unit,
+            market.capacity,
+            [option.held for option in market.running],
+            len(market.waiting),
+        )
+        for market in allocator.markets
+    ]
     assert seen == [(8, 1, [1], 0), (8, 1, [1], 2), (4, 1, [], 2)]
     assert grants_at(result, 15.0) == {0: {0: 4}, 1: {1: 4}}
     # On the whole node of 4 it counts one of that size, and has no other there.
-    by_hand = After(smallest_that_fit, granularity="node", first=Plan({0: Grant((gang({1: 4}),))}), every_s=10.0)
+    by_hand = After(
+        smallest_that_fit, granularity="node", first=Plan({0: Grant((gang({1: 4}),))}), every_s=10.0
+    )
     run(jobs, cluster, by_hand, Conditions(PowerLaw(), horizon_s=10.5))
-    assert [(market.unit, market.capacity, [option.sizes for option in market.running]) for market in by_hand.markets] == [(4, 1, [(1,)])]
+    assert [
+        (market.unit, market.capacity, [option.sizes for option in market.running])
+        for market in by_hand.markets
+    ] == [(4, 1, [(1,)])]
 
 
 def test_a_gang_over_whole_nodes_of_two_sizes_stays_as_it_is() -> None:
-    jobs, cluster = trace([{"num_gpus": 12, "max_gpus": 12}]), Cluster((NodeGroup(1, 8, "v100"), NodeGroup(1, 4, "v100")), (ONE,))
-    allocator = After(lambda view, market: {0: 0}, granularity="node", every_s=10.0, first=Plan({0: Grant((gang({0: 8, 1: 4}),))}))
+    jobs, cluster = (
+        trace([{"num_gpus": 12, "max_gpus": 12}]),
+        Cluster((NodeGroup(1, 8, "v100"), NodeGroup(1, 4, "v100")), (ONE,)),
+    )
+    allocator = After(
+        lambda view, market: {0: 0},
+        granularity="node",
+        every_s=10.0,
+        first=Plan({0: Grant((gang({0: 8, 1: 4}),))}),
+    )
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=25.0))
     assert allocator.markets[0].running == (Option(0, (2,), (1.0,), 2, fixed=True),)
     assert len(result.segments) == 1
 
 
 def test_single_gpus_of_unequal_nodes_are_one_market() -> None:
-    jobs, cluster = trace([{"num_gpus": 12, "min_gpus": 12, "max_gpus": 12}]), Cluster((NodeGroup(1, 8, "v100"), NodeGroup(1, 4, "v100")), (ONE,))
+    jobs, cluster = (
+        trace([{"num_gpus": 12, "min_gpus": 12, "max_gpus": 12}]),
+        Cluster((NodeGroup(1, 8, "v100"), NodeGroup(1, 4, "v100")), (ONE,)),
+    )
     allocator = Dice(always(j0=12))
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=1.0))
     assert [(market.unit, market.capacity) for market in allocator.markets] == [(1, 12)]
@@ -430,7 +599,8 @@ def test_a_growing_job_stays_on_its_whole_nodes() -> None:
 
 
 def test_a_whole_node_comes_with_its_share_of_cores() -> None:
-    # One GPU with 6 cores each: a node of 4 GPUs and 16 cores holds two of them, but given the whole node the job is content with 4 cores per GPU.
+    # One GPU with 6 cores each: a node of 4 GPUs and 16 cores holds two of them, but given the
+    # whole node the job is content with 4 cores per GPU.
     jobs = trace([{"cpus": 6.0, "mem_gb": 1.0}, {"cpus": 20.0}])
     cluster = Cluster((NodeGroup(2, 4, "v100", cpus=16.0, mem_gb=64.0),), (ONE,))
     allocator = Dice(always(j0=1, j1=1), granularity="node", every_s=10.0)
@@ -441,12 +611,23 @@ def test_a_whole_node_comes_with_its_share_of_cores() -> None:
 
 
 def test_a_size_that_does_not_fit_gives_way_to_the_next_smaller() -> None:
-    # Two nodes of 4 GPUs and 8 cores; with 4 cores for a GPU each holds two replicas. Job 1 is larger and goes first: 4 GPUs; then nothing is left for job 0.
+    # Two nodes of 4 GPUs and 8 cores; with 4 cores for a GPU each holds two replicas. Job 1 is
+    # larger and goes first: 4 GPUs; then nothing is left for job 0.
     jobs = trace([{"cpus": 4.0}, {"cpus": 4.0}, {"cpus": 2.0, "submit_time_s": 1.0}])
     cluster = Cluster((NodeGroup(2, 4, "v100", cpus=8.0),), (ONE,))
-    allocator = Dice(lambda view, market: {0: 2, 1: 8} if view.now_s < 1 else {option.job: option.held for option in market.running} | {0: 1, 2: 2})
+    allocator = Dice(
+        lambda view, market: (
+            {0: 2, 1: 8}
+            if view.now_s < 1
+            else {option.job: option.held for option in market.running} | {0: 1, 2: 2}
+        )
+    )
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=2.0))
-    assert allocator.markets[0].waiting[0].sizes == (1, 2, 4)  # 8 GPUs with 4 cores each are more than there is
+    assert allocator.markets[0].waiting[0].sizes == (
+        1,
+        2,
+        4,
+    )  # 8 GPUs with 4 cores each are more than there is
     assert grants_at(result, 0.5) == {1: {0: 2, 1: 2}}
     assert grants_at(result, 1.5) == {1: {0: 2, 1: 2}}
 
@@ -454,11 +635,14 @@ def test_a_size_that_does_not_fit_gives_way_to_the_next_smaller() -> None:
 def test_growing_falls_back_step_by_step_and_keeps_its_seat_in_the_end() -> None:
     jobs = trace([{"cpus": 4.0}, {"cpus": 4.0}])
     cluster = Cluster((NodeGroup(2, 4, "v100", cpus=12.0),), (ONE,))  # 6 replicas in all
-    allocator = Dice(lambda view, market: {0: 1, 1: 2} if not market.running else {0: 4, 1: 4}, every_s=10.0)
+    allocator = Dice(
+        lambda view, market: {0: 1, 1: 2} if not market.running else {0: 4, 1: 4}, every_s=10.0
+    )
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=15.0))
     at = grants_at(result, 5.0)
     assert at == {0: {0: 1}, 1: {0: 2}}
-    # Job 0 finds room for 4 beside the 2 of job 1; job 1 then finds none for 4 and keeps its very grant.
+    # Job 0 finds room for 4 beside the 2 of job 1; job 1 then finds none for 4 and keeps its very
+    # grant.
     later = grants_at(result, 12.0)
     assert sum(later[0].values()) == 4
     assert later[1] == at[1]
@@ -466,21 +650,38 @@ def test_growing_falls_back_step_by_step_and_keeps_its_seat_in_the_end() -> None
 
 
 def test_growing_takes_the_next_smaller_size_if_need_be_and_who_fails_keeps_the_room() -> None:
-    # 12 cores on each node are 3 replicas of 4 cores. All want 4; job 0 finds them beside the others, which then keep what is theirs.
+    # 12 cores on each node are 3 replicas of 4 cores. All want 4; job 0 finds them beside the
+    # others, which then keep what is theirs.
     jobs = trace([{"cpus": 4.0}, {"cpus": 4.0}, {"cpus": 4.0, "submit_time_s": 1.0}])
     cluster = Cluster((NodeGroup(2, 4, "v100", cpus=12.0),), (ONE,))
     started = always(j0=1, j1=1, j2=1)
-    allocator = Dice(lambda view, market: started(view, market) if view.now_s < 10 else {0: 4, 1: 4, 2: 4}, every_s=10.0, sizes="all")
+    allocator = Dice(
+        lambda view, market: started(view, market) if view.now_s < 10 else {0: 4, 1: 4, 2: 4},
+        every_s=10.0,
+        sizes="all",
+    )
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=15.0))
     at = grants_at(result, 12.0)
     assert {job: sum(spots.values()) for job, spots in at.items()} == {0: 4, 1: 1, 2: 1}
     # Two more would be those of the others: 4 again.
-    doubled = Dice(lambda view, market: started(view, market) if view.now_s < 10 else {0: 6, 1: 1, 2: 1}, every_s=10.0, sizes="all")
-    assert sum(grants_at(run(jobs, cluster, doubled, Conditions(PowerLaw(), horizon_s=15.0)), 12.0)[0].values()) == 4
+    doubled = Dice(
+        lambda view, market: started(view, market) if view.now_s < 10 else {0: 6, 1: 1, 2: 1},
+        every_s=10.0,
+        sizes="all",
+    )
+    assert (
+        sum(
+            grants_at(run(jobs, cluster, doubled, Conditions(PowerLaw(), horizon_s=15.0)), 12.0)[
+                0
+            ].values()
+        )
+        == 4
+    )
 
 
 def test_shrinking_under_whole_nodes_prefers_a_whole_one_of_its_own() -> None:
-    # 5 GPUs on three nodes count two. One of these nodes, of which nobody else uses anything, is one.
+    # 5 GPUs on three nodes count two. One of these nodes, of which nobody else uses anything, is
+    # one.
     jobs, cluster = trace([{"num_gpus": 5}]), Cluster((NodeGroup(4, 4, "v100"),), (ONE,))
     first = Plan({0: Grant((gang({1: 2, 2: 2, 3: 1}),))})
     allocator = After(always(j0=1), granularity="node", every_s=10.0, first=first)
@@ -490,11 +691,20 @@ def test_shrinking_under_whole_nodes_prefers_a_whole_one_of_its_own() -> None:
 
 
 def test_who_holds_fewer_cores_than_it_asks_for_keeps_them_if_it_cannot_have_more() -> None:
-    # Another policy gave the first job 4 GPUs without the cores it asks for; the second holds 6 of the 8. 2 GPUs with 2 cores each do not fit then, 1 does.
-    jobs, cluster = trace([{"num_gpus": 4, "cpus": 8.0}, {"num_gpus": 3, "cpus": 6.0}]), Cluster((NodeGroup(1, 8, "v100", cpus=8.0),), (ONE,))
+    # Another policy gave the first job 4 GPUs without the cores it asks for; the second holds 6 of
+    # the 8. 2 GPUs with 2 cores each do not fit then, 1 does.
+    jobs, cluster = (
+        trace([{"num_gpus": 4, "cpus": 8.0}, {"num_gpus": 3, "cpus": 6.0}]),
+        Cluster((NodeGroup(1, 8, "v100", cpus=8.0),), (ONE,)),
+    )
     first = Plan({0: Grant((gang({0: 4}),)), 1: Grant((gang({0: 3}, cpus=2.0),))})
     for units, held in ((2, 4), (1, 1)):
-        result = run(jobs, cluster, After(always(j0=units), every_s=10.0, first=first), Conditions(PowerLaw(), horizon_s=15.0))
+        result = run(
+            jobs,
+            cluster,
+            After(always(j0=units), every_s=10.0, first=first),
+            Conditions(PowerLaw(), horizon_s=15.0),
+        )
         assert grants_at(result, 12.0)[0] == {0: held}
 
 
@@ -502,10 +712,14 @@ def test_a_gang_over_several_types_stays_as_it_is() -> None:
     fast, slow = GpuType("fast", 2.0, 9.0), GpuType("slow", 1.0, 1.0)
     cluster = Cluster((NodeGroup(1, 2, "slow"), NodeGroup(1, 2, "fast")), (slow, fast))
     allocator = After(
-        lambda view, market: {option.job: option.sizes[0] for option in market.running}, every_s=10.0, first=Plan({0: Grant((gang({0: 2, 1: 2}),))})
+        lambda view, market: {option.job: option.sizes[0] for option in market.running},
+        every_s=10.0,
+        first=Plan({0: Grant((gang({0: 2, 1: 2}),))}),
     )
-    allocator.needs |= {"mixed"}
-    result = run(trace([{"num_gpus": 4}]), cluster, allocator, Conditions(PowerLaw(), horizon_s=25.0))
+    allocator.needs |= Needs(mixes_types=True)
+    result = run(
+        trace([{"num_gpus": 4}]), cluster, allocator, Conditions(PowerLaw(), horizon_s=25.0)
+    )
     # At the pace of the slower type: the rate at the size asked for is 1.
     assert allocator.markets[0].running == (Option(0, (4,), (1.0,), 4, fixed=True),)
     assert len(result.segments) == 1
@@ -513,8 +727,16 @@ def test_a_gang_over_several_types_stays_as_it_is() -> None:
 
 def test_what_runs_outside_the_cluster_is_in_no_market() -> None:
     # The recorded schedule runs the second job, for which there is no room, on a node of its own.
-    jobs = trace([{"num_gpus": 4, "start_time_s": 0.0, "duration_s": 30.0}, {"num_gpus": 4, "start_time_s": 0.0, "duration_s": 50.0}])
-    cluster, allocator = Cluster((NodeGroup(1, 4, "v100"),), (ONE,)), Dice(lambda view, market: {option.job: 2 for option in market.running}, every_s=10.0)
+    jobs = trace(
+        [
+            {"num_gpus": 4, "start_time_s": 0.0, "duration_s": 30.0},
+            {"num_gpus": 4, "start_time_s": 0.0, "duration_s": 50.0},
+        ]
+    )
+    cluster, allocator = (
+        Cluster((NodeGroup(1, 4, "v100"),), (ONE,)),
+        Dice(lambda view, market: {option.job: 2 for option in market.running}, every_s=10.0),
+    )
     switch = Switch(at_s=10.0)
     switch.assemble(lambda spec: allocator if spec == Spec("easy") else Recorded())
     result = run(jobs, cluster, switch)
@@ -537,8 +759,16 @@ class Ordered(Dice):
 
 
 def test_seated_in_order_nobody_passes_one_that_finds_no_place() -> None:
-    # 66 cores: the second job finds too few, the third needs none and one GPU of the six that are free; the fourth is in no market.
-    jobs = trace([{"num_gpus": 2, "cpus": 64.0}, {"num_gpus": 2, "cpus": 64.0}, {"cpus": 0.0}, {"num_gpus": 0, "min_gpus": None, "max_gpus": None}])
+    # 66 cores: the second job finds too few, the third needs none and one GPU of the six that are
+    # free; the fourth is in no market.
+    jobs = trace(
+        [
+            {"num_gpus": 2, "cpus": 64.0},
+            {"num_gpus": 2, "cpus": 64.0},
+            {"cpus": 0.0},
+            {"num_gpus": 0, "min_gpus": None, "max_gpus": None},
+        ]
+    )
     cluster = Cluster((NodeGroup(1, 8, "v100", cpus=66.0),), (ONE,))
     for in_order, started in ((True, {0, 3}), (False, {0, 2, 3})):
         allocator = Ordered(always(j0=2, j1=2, j2=1))
@@ -548,16 +778,29 @@ def test_seated_in_order_nobody_passes_one_that_finds_no_place() -> None:
 
 
 def test_seated_in_order_the_first_has_the_first_choice() -> None:
-    # Two nodes of 4: in order of submission the first takes the first node and leaves the second whole; else the larger job chooses first.
-    jobs, cluster = trace([{"num_gpus": 1}, {"num_gpus": 4}]), Cluster((NodeGroup(2, 4, "v100"),), (ONE,))
+    # Two nodes of 4: in order of submission the first takes the first node and leaves the second
+    # whole; else the larger job chooses first.
+    jobs, cluster = (
+        trace([{"num_gpus": 1}, {"num_gpus": 4}]),
+        Cluster((NodeGroup(2, 4, "v100"),), (ONE,)),
+    )
     for in_order, nodes in ((True, {0: {0: 1}, 1: {1: 4}}), (False, {0: {1: 1}, 1: {0: 4}})):
         allocator = Ordered(always(j0=1, j1=4))
         allocator.in_order = in_order
-        assert grants_at(run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=1.0)), 0.5) == nodes
+        assert (
+            grants_at(run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=1.0)), 0.5)
+            == nodes
+        )
 
 
 def test_who_is_passed_and_whom_a_limit_leaves_out() -> None:
-    rows: list[dict[str, Any]] = [{"num_gpus": 99, "min_gpus": 99, "max_gpus": 99}, {"num_gpus": 0, "min_gpus": None, "max_gpus": None}, {}, {}, {}]
+    rows: list[dict[str, Any]] = [
+        {"num_gpus": 99, "min_gpus": 99, "max_gpus": 99},
+        {"num_gpus": 0, "min_gpus": None, "max_gpus": None},
+        {},
+        {},
+        {},
+    ]
     cluster = Cluster((NodeGroup(1, 8, "v100"),), (ONE,))
     for units, last, passed, started in (
         ({"j2": 1, "j3": 1, "j4": 1}, None, -1, {1, 2, 3, 4}),
@@ -575,8 +818,16 @@ def test_who_is_passed_and_whom_a_limit_leaves_out() -> None:
 
 
 def test_jobs_without_gpus_start_in_order_and_block_nothing() -> None:
-    rows = [{"num_gpus": 0, "cpus": 3.0}, {"num_gpus": 0, "cpus": 3.0}, {"num_gpus": 0, "cpus": 1.0}, {"cpus": 1.0}]
-    jobs, cluster = trace([row | {"min_gpus": None, "max_gpus": None} for row in rows]), Cluster((NodeGroup(1, 2, "v100", cpus=5.0),), (ONE,))
+    rows = [
+        {"num_gpus": 0, "cpus": 3.0},
+        {"num_gpus": 0, "cpus": 3.0},
+        {"num_gpus": 0, "cpus": 1.0},
+        {"cpus": 1.0},
+    ]
+    jobs, cluster = (
+        trace([row | {"min_gpus": None, "max_gpus": None} for row in rows]),
+        Cluster((NodeGroup(1, 2, "v100", cpus=5.0),), (ONE,)),
+    )
     result = run(jobs, cluster, Dice(always(j3=1)))
     # The GPU job takes one core, the first job three; the second has no room, the third does.
     assert result.jobs["first_start_s"].tolist() == [0.0, 1000.0, 0.0, 0.0]
@@ -590,7 +841,10 @@ def test_types_are_markets_in_their_order() -> None:
     def first_only(view: View, market: Market) -> Mapping[JobId, int]:
         return {option.job: 1 for option in market.waiting[:1]}
 
-    for types, pools, starts in (("fastest", [(1,), (0,)], {0: {1: 1}, 1: {0: 1}}), ("cheapest", [(0,), (1,)], {0: {0: 1}, 2: {1: 1}})):
+    for types, pools, starts in (
+        ("fastest", [(1,), (0,)], {0: {1: 1}, 1: {0: 1}}),
+        ("cheapest", [(0,), (1,)], {0: {0: 1}, 2: {1: 1}}),
+    ):
         allocator = Dice(first_only, types=types)
         result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=1.0))
         assert [market.pools for market in allocator.markets] == pools
@@ -602,22 +856,36 @@ def test_types_are_markets_in_their_order() -> None:
 
 def test_jobs_confined_to_different_nodes_are_in_different_markets() -> None:
     jobs = trace([{"vc": "a"}, {"vc": "b"}, {"vc": "a"}])
-    cluster = Cluster((NodeGroup(1, 4, "v100", partitions=("a",)), NodeGroup(1, 2, "v100", partitions=("b",))), (ONE,))
+    cluster = Cluster(
+        (NodeGroup(1, 4, "v100", partitions=("a",)), NodeGroup(1, 2, "v100", partitions=("b",))),
+        (ONE,),
+    )
     allocator = Dice(always(j0=2, j1=2, j2=2))
-    allocator.needs |= {"confined_by_vc"}
+    allocator.needs |= Needs(confine_by="vc")
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=1.0))
-    assert [(market.pools, market.capacity, [option.job for option in market.waiting]) for market in allocator.markets] == [((0,), 4, [0, 2]), ((1,), 2, [1])]
+    assert [
+        (market.pools, market.capacity, [option.job for option in market.waiting])
+        for market in allocator.markets
+    ] == [((0,), 4, [0, 2]), ((1,), 2, [1])]
     assert grants_at(result, 0.5) == {0: {0: 2}, 1: {1: 2}, 2: {0: 2}}
 
 
 def test_a_job_that_comes_from_elsewhere_may_join_markets() -> None:
-    # Job 1 belongs nowhere and may use the nodes of both; job 0 is known, with its rates, from before the two markets were one.
+    # Job 1 belongs nowhere and may use the nodes of both; job 0 is known, with its rates, from
+    # before the two markets were one.
     jobs = trace([{"vc": "a"}, {"submit_time_s": 1.0}, {"vc": "b", "submit_time_s": 2.0}])
-    cluster = Cluster((NodeGroup(1, 4, "v100", partitions=("a",)), NodeGroup(1, 2, "v100", partitions=("b",))), (ONE,))
+    cluster = Cluster(
+        (NodeGroup(1, 4, "v100", partitions=("a",)), NodeGroup(1, 2, "v100", partitions=("b",))),
+        (ONE,),
+    )
     allocator = Dice(always(j0=2, j1=2, j2=2))
-    allocator.needs |= {"confined_by_vc"}
+    allocator.needs |= Needs(confine_by="vc")
     result = run(jobs, cluster, allocator, Conditions(PowerLaw(), horizon_s=3.0))
-    assert [(market.pools, market.capacity) for market in allocator.markets] == [((0,), 4), ((0, 1), 6), ((0, 1), 6)]
+    assert [(market.pools, market.capacity) for market in allocator.markets] == [
+        ((0,), 4),
+        ((0, 1), 6),
+        ((0, 1), 6),
+    ]
     assert grants_at(result, 2.5).keys() == {0, 1, 2}
 
 
@@ -632,30 +900,60 @@ def test_knobs_change_without_a_change_of_nodes() -> None:
     def choose(view: View, market: Market) -> Mapping[JobId, int]:
         if market.running:
             calls.append(1)
-            held.append({job: (grant.tuning.accumulation, gpus_by_node(grant)) for job, grant in view.grants.items()})
+            held.append(
+                {
+                    job: (grant.tuning.accumulation, gpus_by_node(grant))
+                    for job, grant in view.grants.items()
+                }
+            )
         return {option.job: 2 for option in (*market.running, *market.waiting)}
 
     held: list[dict[JobId, Any]] = []
-    run(jobs, cluster, Dice(choose, every_s=10.0, tuning=knobs), Conditions(PowerLaw(), horizon_s=25.0))
+    run(
+        jobs,
+        cluster,
+        Dice(choose, every_s=10.0, tuning=knobs),
+        Conditions(PowerLaw(), horizon_s=25.0),
+    )
     # From the second decision on job 1 has another knob, job 0 keeps its own, and nobody moves.
     assert held == [{0: (20, {0: 2}), 1: (20, {0: 2})}, {0: (20, {0: 2}), 1: (21, {0: 2})}]
 
 
 def test_knobs_change_where_a_larger_size_cannot_be_had() -> None:
-    jobs, cluster = trace([{"num_gpus": 2}, {"num_gpus": 2}]), Cluster((NodeGroup(1, 4, "v100"),), (ONE,))
+    jobs, cluster = (
+        trace([{"num_gpus": 2}, {"num_gpus": 2}]),
+        Cluster((NodeGroup(1, 4, "v100"),), (ONE,)),
+    )
     seen: list[list[int]] = []
 
     def choose(view: View, market: Market) -> Mapping[JobId, int]:
         seen.append([view.grants[option.job].tuning.accumulation for option in market.running])
-        return {option.job: 4 if market.running else 2 for option in (*market.running, *market.waiting)}
+        return {
+            option.job: 4 if market.running else 2 for option in (*market.running, *market.waiting)
+        }
 
-    run(jobs, cluster, Dice(choose, every_s=10.0, tuning=lambda job, units: Tuning(accumulation=len(seen))), Conditions(PowerLaw(), horizon_s=15.0))
+    run(
+        jobs,
+        cluster,
+        Dice(choose, every_s=10.0, tuning=lambda job, units: Tuning(accumulation=len(seen))),
+        Conditions(PowerLaw(), horizon_s=15.0),
+    )
     assert seen == [[], [1, 1]]
-    run(jobs, cluster, Dice(choose, every_s=10.0, tuning=lambda job, units: Tuning(accumulation=units)), Conditions(PowerLaw(), horizon_s=25.0))
+    run(
+        jobs,
+        cluster,
+        Dice(choose, every_s=10.0, tuning=lambda job, units: Tuning(accumulation=units)),
+        Conditions(PowerLaw(), horizon_s=25.0),
+    )
     # Neither found 4; both were told their knob at 2 once more, which is what they had.
     assert seen[2:] == [[], [2, 2], [2, 2]]
     seen.clear()
-    run(jobs, cluster, Dice(choose, every_s=10.0, tuning=lambda job, units: Tuning(accumulation=len(seen))), Conditions(PowerLaw(), horizon_s=25.0))
+    run(
+        jobs,
+        cluster,
+        Dice(choose, every_s=10.0, tuning=lambda job, units: Tuning(accumulation=len(seen))),
+        Conditions(PowerLaw(), horizon_s=25.0),
+    )
     assert seen == [[], [1, 1], [2, 2]]
 
 
@@ -693,7 +991,8 @@ def test_refused_jobs_are_forgotten_too() -> None:
 
 
 def test_what_no_whole_node_can_hold_is_hopeless() -> None:
-    # 9 GPUs are there, but only two nodes of 4; a job that needs 9 runs on single GPUs and not on whole nodes.
+    # 9 GPUs are there, but only two nodes of 4; a job that needs 9 runs on single GPUs and not on
+    # whole nodes.
     jobs = trace([{"num_gpus": 9, "min_gpus": 9, "max_gpus": 9, "duration_s": 5.0}, {}])
     cluster = Cluster((NodeGroup(2, 4, "v100"), NodeGroup(1, 1, "v100")), (ONE,))
     by_node = run(jobs, cluster, Dice(always(j0=3, j1=1), granularity="node"))
@@ -705,7 +1004,12 @@ def test_what_no_whole_node_can_hold_is_hopeless() -> None:
 def test_the_cap_never_forbids_the_least() -> None:
     jobs = trace([{"num_gpus": 4, "min_gpus": 4, "max_gpus": 8}, {"num_gpus": 2}])
     allocator = Dice(always(), most=3)
-    run(jobs, Cluster((NodeGroup(1, 8, "v100"),), (ONE,)), allocator, Conditions(PowerLaw(), horizon_s=1.0))
+    run(
+        jobs,
+        Cluster((NodeGroup(1, 8, "v100"),), (ONE,)),
+        allocator,
+        Conditions(PowerLaw(), horizon_s=1.0),
+    )
     assert [option.sizes for option in allocator.markets[0].waiting] == [(4,), (1, 2, 3)]
 
 
@@ -713,15 +1017,28 @@ def test_a_size_of_another_policy_is_among_the_options() -> None:
     jobs = trace([{"num_gpus": 4, "scaling_exponent": 1.0}])
     first = Plan({0: Grant((gang({0: 3}),))})
     allocator = After(always(j0=3), every_s=10.0, first=first)
-    run(jobs, Cluster((NodeGroup(1, 8, "v100"),), (ONE,)), allocator, Conditions(PowerLaw(), horizon_s=15.0))
-    assert allocator.markets[0].running == (Option(0, (1, 2, 3, 4, 8), (0.25, 0.5, 0.75, 1.0, 2.0), 3),)
+    run(
+        jobs,
+        Cluster((NodeGroup(1, 8, "v100"),), (ONE,)),
+        allocator,
+        Conditions(PowerLaw(), horizon_s=15.0),
+    )
+    assert allocator.markets[0].running == (
+        Option(0, (1, 2, 3, 4, 8), (0.25, 0.5, 0.75, 1.0, 2.0), 3),
+    )
 
 
 def test_a_size_at_which_nobody_would_start_has_the_rate_that_it_runs_at() -> None:
-    # Rigid jobs run at the size they asked for only: 2 GPUs, which FIFO gave it, and not the whole node of 4 that they count for.
+    # Rigid jobs run at the size they asked for only: 2 GPUs, which FIFO gave it, and not the whole
+    # node of 4 that they count for.
     allocator, switch = Dice(always(), granularity="node", every_s=10.0), Switch(at_s=10.0)
     switch.assemble(lambda spec: allocator if spec == Spec("easy") else Fifo())
-    result = run(trace([{"num_gpus": 2, "duration_s": 50.0}]), Cluster((NodeGroup(1, 4, "v100"),), (ONE,)), switch, Conditions())
+    result = run(
+        trace([{"num_gpus": 2, "duration_s": 50.0}]),
+        Cluster((NodeGroup(1, 4, "v100"),), (ONE,)),
+        switch,
+        Conditions(),
+    )
     assert allocator.markets[0].running == (Option(0, (1,), (1.0,), 1),)
     assert result.jobs["finish_s"].tolist() == [50.0]
 

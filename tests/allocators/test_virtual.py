@@ -24,7 +24,9 @@ def served(jobs: Jobs, speed: float = 1.0) -> dict[int, float]:
 
 
 def by_priority(jobs: Jobs, first: tuple[int, ...]) -> list[float]:
-    """Completion on a machine that always serves the first of this order that is there, second by second; whole numbers only."""
+    """Completion on a machine that always serves the first of this order that is there, second by
+    second; whole numbers only.
+    """
     left, end, now = [work for _, work in jobs], [0.0] * len(jobs), 0
     while any(left):
         for job in first:
@@ -37,7 +39,8 @@ def by_priority(jobs: Jobs, first: tuple[int, ...]) -> list[float]:
 
 
 def test_who_needs_least_is_served_first_and_interrupts() -> None:
-    # Speed 2. Job 0 (10) alone until 1, then job 1 (4) until 3; job 2 (4) came at 2, when job 1 had 2 left: 3 to 5. Job 0 has 8 left: 5 to 9.
+    # Speed 2. Job 0 (10) alone until 1, then job 1 (4) until 3; job 2 (4) came at 2, when job 1 had
+    # 2 left: 3 to 5. Job 0 has 8 left: 5 to 9.
     assert served([(0, 10), (1, 4), (2, 4)], 2.0) == {1: 3, 2: 5, 0: 9}
 
 
@@ -98,7 +101,8 @@ def test_equal_work_is_equal_whatever_it_was_summed_from() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 9)), min_size=1, max_size=4))
 def test_no_order_of_priority_does_better(jobs: Jobs) -> None:
-    # SRPT minimises the sum of completion times; every order of fixed priority, with interruptions, is one of those that it is compared with.
+    # SRPT minimises the sum of completion times; every order of fixed priority, with interruptions,
+    # is one of those that it is compared with.
     jobs = sorted(jobs, key=lambda item: item[0])
     ends = served(jobs)
     others = [by_priority(jobs, order) for order in permutations(range(len(jobs)))]

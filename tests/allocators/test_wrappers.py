@@ -13,30 +13,48 @@ from hypothesis import strategies as st
 
 from allocators import REGISTRY, make
 from allocators.nesting import is_tick, next_tick
+from allocators.placement import RUN_TIME
 from allocators.queue.wrappers import Partition, Switch
 from sim.cluster import Cluster, NodeGroup
-from sim.contract import EMPTY, Allocator, Cadence, Card, JobId, ParameterError, Plan, Spec, View, parameters
-from sim.faults import Faults
+from sim.contract import (
+    EMPTY,
+    Allocator,
+    Cadence,
+    Card,
+    JobId,
+    Needs,
+    ParameterError,
+    Plan,
+    Spec,
+    View,
+    parameters,
+)
+from sim.engine.faults import Faults
+from sim.engine.simulator import Conditions, Simulator
 from sim.result import RunResult
-from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
 from tests.allocators.walk import gantt, trace_of
 
 
-def run(spec: str, trace: Trace, cluster: Cluster, conditions: Conditions | None = None) -> RunResult:
+def run(
+    spec: str, trace: Trace, cluster: Cluster, conditions: Conditions | None = None
+) -> RunResult:
     return Simulator(trace, cluster, make(Spec.parse(spec)), conditions).run()
 
 
 def homes(*sizes: tuple[int, int, tuple[str, ...]]) -> Cluster:
-    return Cluster(tuple(NodeGroup(count, gpus, "v100", partitions=names) for count, gpus, names in sizes))
+    return Cluster(
+        tuple(NodeGroup(count, gpus, "v100", partitions=names) for count, gpus, names in sizes)
+    )
 
 
-# -- Partition ------------------------------------------------------------------------------------------------------------------------------------------------
+# -- Partition
+# --------------------------------------------------------------------------------------------------
 
 
 def test_each_part_has_a_queue_of_its_own() -> None:
-    # a and b have 2 GPUs each. Job 1 (a) waits for job 0 (a) until 4; job 2 (b) starts although it came later; job 3 (b) waits for it. FIFO on all 4 GPUs would
-    # have started job 1 at once.
+    # a and b have 2 GPUs each. Job 1 (a) waits for job 0 (a) until 4; job 2 (b) starts although it
+    # came later; job 3 (b) waits for it. FIFO on all 4 GPUs would have started job 1 at once.
     trace = trace_of([(0, 2, 4), (1, 1, 2), (2, 2, 3), (2, 1, 1)], vc=["a", "a", "b", "b"])
     assert gantt(run("partition", trace, homes((1, 2, ("a",)), (1, 2, ("b",))))).splitlines() == [
         "####",
@@ -47,8 +65,9 @@ def test_each_part_has_a_queue_of_its_own() -> None:
 
 
 def test_nodes_without_a_name_are_shared() -> None:
-    # One node of a, one of nobody. Job 0 (a) takes a's node, job 1 (a) the shared one until 3. Job 2 (b) has only the shared one: it waits, and starts as soon
-    # as job 1 has left, because room given back by others is news of that node.
+    # One node of a, one of nobody. Job 0 (a) takes a's node, job 1 (a) the shared one until 3. Job
+    # 2 (b) has only the shared one: it waits, and starts as soon as job 1 has left, because room
+    # given back by others is news of that node.
     trace = trace_of([(0, 2, 6), (0, 2, 3), (1, 2, 2)], vc=["a", "a", "b"])
     assert gantt(run("partition", trace, homes((1, 2, ("a",)), (1, 2, ())))).splitlines() == [
         "######",
@@ -59,12 +78,16 @@ def test_nodes_without_a_name_are_shared() -> None:
 
 def test_a_job_without_a_home_goes_anywhere() -> None:
     trace = trace_of([(0, 2, 6), (0, 2, 3)], vc=["a", None])
-    assert run("partition", trace, homes((1, 2, ("b",)), (1, 2, ("a",)))).jobs["first_start_s"].tolist() == [0, 0]
+    assert run("partition", trace, homes((1, 2, ("b",)), (1, 2, ("a",)))).jobs[
+        "first_start_s"
+    ].tolist() == [0, 0]
 
 
 def test_larger_than_its_part_is_impossible() -> None:
     trace = trace_of([(0, 3, 6), (0, 2, 3)], vc=["a", "b"])
-    assert run("partition", trace, homes((1, 2, ("a",)), (1, 2, ("b",)))).jobs["outcome"].tolist() == ["impossible", "completed"]
+    assert run("partition", trace, homes((1, 2, ("a",)), (1, 2, ("b",)))).jobs[
+        "outcome"
+    ].tolist() == ["impossible", "completed"]
 
 
 def test_the_column_is_a_choice() -> None:
@@ -75,7 +98,9 @@ def test_the_column_is_a_choice() -> None:
 
 
 def test_what_an_inside_refuses_is_refused() -> None:
-    trace = trace_of([(0, 1, 4), (0, 1, 4), (1, 1, 4)], vc=["a", "b", "a"], start_time_s=[2, None, None])
+    trace = trace_of(
+        [(0, 1, 4), (0, 1, 4), (1, 1, 4)], vc=["a", "b", "a"], start_time_s=[2, None, None]
+    )
     result = run("partition:inner=recorded()", trace, homes((1, 2, ("a",)), (1, 2, ("b",))))
     assert result.jobs["outcome"].tolist() == ["completed", "refused", "refused"]
 
@@ -88,7 +113,9 @@ def random_trace(seed: int, jobs: int = 60, names: tuple[str, ...] = ("a", "b", 
     frame = pd.DataFrame(
         {
             "job_id": [f"j{at}" for at in range(jobs)],
-            "submit_time_s": np.concatenate([[0.0], np.sort(rng.choice(4000, jobs - 1, replace=False) / 4)]),
+            "submit_time_s": np.concatenate(
+                [[0.0], np.sort(rng.choice(4000, jobs - 1, replace=False) / 4)]
+            ),
             "num_gpus": rng.choice([1, 1, 2, 3, 4], jobs),
             "duration_s": rng.integers(1, 200, jobs) / 4,
             "vc": rng.choice(names, jobs),
@@ -98,24 +125,34 @@ def random_trace(seed: int, jobs: int = 60, names: tuple[str, ...] = ("a", "b", 
 
 
 # A clock that ticks from the first submission of all is another one than that of a part.
-@pytest.mark.parametrize("inner", [name for name in POLICIES if make(Spec(name)).cadence.every_s == inf])
+@pytest.mark.parametrize(
+    "inner", [name for name in POLICIES if make(Spec(name)).cadence.every_s == inf]
+)
 def test_separate_parts_do_what_separate_runs_do(inner: str) -> None:
     trace = random_trace(1)
-    together = run(f"partition:inner={inner}()", trace, homes((2, 2, ("a",)), (1, 4, ("b",)), (2, 2, ("c",))))
+    together = run(
+        f"partition:inner={inner}()", trace, homes((2, 2, ("a",)), (1, 4, ("b",)), (2, 2, ("c",)))
+    )
     for name, size in {"a": (2, 2), "b": (1, 4), "c": (2, 2)}.items():
         rows = np.flatnonzero(trace.frame["vc"] == name)
         first_s = trace.frame["submit_time_s"].iloc[rows[0]]
         alone = run(inner, Trace.of(trace.frame.iloc[rows]), homes((*size, ())))
         for column in ("first_start_s", "finish_s"):
-            np.testing.assert_allclose(together.jobs[column].to_numpy()[rows], alone.jobs[column].to_numpy() + first_s, atol=2e-3)
+            np.testing.assert_allclose(
+                together.jobs[column].to_numpy()[rows],
+                alone.jobs[column].to_numpy() + first_s,
+                atol=2e-3,
+            )
 
 
 @dataclass
 class Curious:
-    """Reads tables at every call, every 7 s, on its own wake-ups, and starts whatever fits; checks that it sees its own jobs only."""
+    """Reads tables at every call, every 7 s, on its own wake-ups, and starts whatever fits; checks
+    that it sees its own jobs only.
+    """
 
     calls: list[tuple[float, tuple[int, ...]]] = field(default_factory=list)
-    needs = frozenset({"remaining_work"})
+    needs = Needs(frozenset({"remaining_work"}))
     cadence = Cadence(on_finish=False, every_s=7.0)
     card = Card("Curious", "A.", "B.", "C.", "D", "exact")
 
@@ -123,12 +160,26 @@ class Curious:
         codes = {int(view.one("vc", job)) for job in view.active.ids.tolist()}
         assert len(codes) <= 1
         for table in (view.waiting, view.running, view.active):
-            assert len(table) == len(table.ids) == len(table.gpus) == len(table.remaining_work) == len(table.preemptible)
-            assert table.column("vc").tolist() == [view.one("vc", job) for job in table.ids.tolist()]
-            assert table.remaining_work.tolist() == [view.one("remaining_work", job) for job in table.ids.tolist()]
+            assert (
+                len(table)
+                == len(table.ids)
+                == len(table.gpus)
+                == len(table.remaining_work)
+                == len(table.preemptible)
+            )
+            assert table.column("vc").tolist() == [
+                view.one("vc", job) for job in table.ids.tolist()
+            ]
+            assert table.remaining_work.tolist() == [
+                view.one("remaining_work", job) for job in table.ids.tolist()
+            ]
             with pytest.raises(ValueError, match="read-only"):
                 table.gpus[:] = 0
-        assert sorted(view.grants) == view.running.ids.tolist() == sorted({*view.active.ids.tolist()} - {*view.waiting.ids.tolist()})
+        assert (
+            sorted(view.grants)
+            == view.running.ids.tolist()
+            == sorted({*view.active.ids.tolist()} - {*view.waiting.ids.tolist()})
+        )
         assert all(view.grants[job].gangs for job in view.grants)
         assert -1 not in view.grants
         assert not hasattr(view.active, "_anything")
@@ -146,7 +197,12 @@ def partition_of(allocators: Iterator[Allocator], **params: Any) -> Partition:
 def test_each_sees_only_what_is_its_own_and_is_asked_only_when_concerned() -> None:
     inner = [Curious() for _ in range(3)]
     trace = trace_of([(0, 1, 5), (3, 1, 5), (10, 1, 5)], vc=["a", "b", "a"])
-    Simulator(trace, homes((1, 2, ("a",)), (1, 2, ("b",))), partition_of(iter(inner)), Conditions(horizon_s=22)).run()
+    Simulator(
+        trace,
+        homes((1, 2, ("a",)), (1, 2, ("b",))),
+        partition_of(iter(inner)),
+        Conditions(horizon_s=22),
+    ).run()
     model, a, b = inner
     assert model.calls == []
     assert a.calls == [(0, (0,)), (7, (0,)), (10, (0, 2)), (14, (0, 2)), (21, (0, 2))]
@@ -160,12 +216,18 @@ def test_rooms_of_others_look_empty() -> None:
         def allocate(self, view: View) -> Plan:
             name = view.names("vc")[int(view.one("vc", view.active.ids.tolist()[0]))]
             seen[name] = view.capacity.tolist(), view.free_gpus.tolist()
-            assert view.free_cpus.tolist() == [inf if gpus else 0 for gpus in view.capacity.tolist()] == view.free_mem_gb.tolist()
+            assert (
+                view.free_cpus.tolist()
+                == [inf if gpus else 0 for gpus in view.capacity.tolist()]
+                == view.free_mem_gb.tolist()
+            )
             return EMPTY
 
     trace = trace_of([(0, 1, 5), (0, 1, 5)], vc=["a", "b"])
     cluster = homes((1, 2, ("a",)), (1, 3, ("b",)), (1, 4, ()), (1, 5, ("a", "b")))
-    Simulator(trace, cluster, partition_of(Looking() for _ in range(3)), Conditions(horizon_s=1)).run()
+    Simulator(
+        trace, cluster, partition_of(Looking() for _ in range(3)), Conditions(horizon_s=1)
+    ).run()
     assert seen == {"a": ([2, 0, 4, 5],) * 2, "b": ([0, 3, 4, 5],) * 2}
 
 
@@ -173,7 +235,7 @@ class Sleeper(Curious):
     """Starts its first job only at the wake-up that it asked for, 2.5 s after the arrival."""
 
     cadence = Cadence()
-    needs = frozenset()
+    needs = Needs()
 
     def allocate(self, view: View) -> Plan:
         waiting: list[JobId] = view.waiting.ids.tolist()
@@ -181,15 +243,22 @@ class Sleeper(Curious):
         self.calls.append((view.now_s, tuple(waiting)))
         later = [view.one("arrival_s", job) + 2.5 for job in waiting if job not in due]
         place = make(Spec("fifo"))._place  # type: ignore[attr-defined]
-        return Plan({job: place(view, view.demand(job)) for job in due}, wake_at_s=min(later, default=inf), notes={"due": len(due)})
+        return Plan(
+            {job: place(view, view.demand(job)) for job in due},
+            wake_at_s=min(later, default=inf),
+            notes={"due": len(due)},
+        )
 
 
 def test_each_keeps_its_own_wake_up_and_its_notes() -> None:
     trace = trace_of([(0, 1, 5), (1, 1, 5), (4, 1, 1)], vc=["a", "b", "a"])
     _, a, b = insides = [Sleeper() for _ in range(3)]
-    result = Simulator(trace, homes((1, 2, ("a",)), (1, 2, ("b",))), partition_of(iter(insides))).run()
+    result = Simulator(
+        trace, homes((1, 2, ("a",)), (1, 2, ("b",))), partition_of(iter(insides))
+    ).run()
     assert result.jobs["first_start_s"].tolist() == [2.5, 3.5, 6.5]
-    # a: arrivals at 0 and 4, wake-ups at 2.5 and 6.5, ends at 7.5 (both); b: arrival at 1, wake-up at 3.5, end at 8.5, which is the end of the run.
+    # a: arrivals at 0 and 4, wake-ups at 2.5 and 6.5, ends at 7.5 (both); b: arrival at 1, wake-up
+    # at 3.5, end at 8.5, which is the end of the run.
     assert [now_s for now_s, _ in a.calls] == [0, 2.5, 4, 6.5, 7.5]
     assert [now_s for now_s, _ in b.calls][:2] == [1, 3.5]
     assert len(b.calls) <= 3
@@ -202,12 +271,18 @@ def test_each_keeps_its_own_wake_up_and_its_notes() -> None:
 def test_overlapping_parts_finish_with_failures_on(inner: str, seed: int) -> None:
     trace = random_trace(seed, 40, ("a", "b", "c", ""))
     cluster = homes((1, 4, ("a",)), (1, 4, ("a", "b")), (2, 2, ()), (1, 4, ("c",)))
-    result = run(f"partition:inner={inner}()", trace, cluster, Conditions(faults=Faults(mtbf_h=0.05, mttr_h=0.01), seed=seed))
+    result = run(
+        f"partition:inner={inner}()",
+        trace,
+        cluster,
+        Conditions(faults=Faults(mtbf_h=0.05, mttr_h=0.01), seed=seed),
+    )
     assert set(result.jobs["outcome"]) == {"completed"}
 
 
 def test_cost_does_not_grow_with_the_parts() -> None:
-    # 40 parts, each with a job that waits for ever behind a running one; one part is busy. Only that one's allocator is asked.
+    # 40 parts, each with a job that waits for ever behind a running one; one part is busy. Only
+    # that one's allocator is asked.
     class Counting(Curious):
         cadence = Cadence()
         asked = 0
@@ -224,16 +299,22 @@ def test_cost_does_not_grow_with_the_parts() -> None:
     busy = [(float(at), 1, 0.5) for at in range(1, 201)]
     names = [f"p{at}" for at in range(40)] * 2 + ["busy"] * 200
     cluster = homes(*((1, 1, (name,)) for name in [*names[:40], "busy"]))
-    Simulator(trace_of(quiet + busy, vc=names), cluster, partition_of(Counting() for _ in range(50)), Conditions(horizon_s=300)).run()
+    Simulator(
+        trace_of(quiet + busy, vc=names),
+        cluster,
+        partition_of(Counting() for _ in range(50)),
+        Conditions(horizon_s=300),
+    ).run()
     assert Counting.asked == 40 + 400
 
 
-# -- Switch ---------------------------------------------------------------------------------------------------------------------------------------------------
+# -- Switch
+# --------------------------------------------------------------------------------------------------
 
 
 def test_switch_by_hand() -> None:
-    # One node of 4. FIFO: job 1 (4 GPUs) blocks jobs 2 and 3 behind it. At 5 EASY takes over: job 0 ends at 10, so job 3 (until 5 + 3) passes, job 2 (until 14)
-    # does not.
+    # One node of 4. FIFO: job 1 (4 GPUs) blocks jobs 2 and 3 behind it. At 5 EASY takes over: job 0
+    # ends at 10, so job 3 (until 5 + 3) passes, job 2 (until 14) does not.
     trace = trace_of([(0, 3, 10), (1, 4, 5), (2, 1, 9), (3, 1, 3)])
     assert gantt(run("switch:at_s=5", trace, Cluster.parse("1x4:v100"))).splitlines() == [
         "##########",
@@ -244,9 +325,12 @@ def test_switch_by_hand() -> None:
 
 
 def test_at_the_instant_itself_the_second_decides() -> None:
-    # At 4 job 0 leaves and the switch is due: SJF sees both waiting jobs and takes the shorter one, FIFO would have taken job 1.
+    # At 4 job 0 leaves and the switch is due: SJF sees both waiting jobs and takes the shorter one,
+    # FIFO would have taken job 1.
     trace = trace_of([(0, 1, 4), (1, 1, 5), (2, 1, 2)])
-    assert run("switch:at_s=4,then=sjf()", trace, Cluster.parse("1x1:v100")).jobs["first_start_s"].tolist() == [0, 6, 4]
+    assert run("switch:at_s=4,then=sjf()", trace, Cluster.parse("1x1:v100")).jobs[
+        "first_start_s"
+    ].tolist() == [0, 6, 4]
 
 
 def until(result: RunResult, at_s: float) -> pd.DataFrame:
@@ -255,18 +339,24 @@ def until(result: RunResult, at_s: float) -> pd.DataFrame:
     return segments.sort_values(["job", "t0"]).reset_index(drop=True)[["job", "t0", "t1", "gpus"]]
 
 
-@pytest.mark.parametrize("first", [f"{name}()" for name in POLICIES] + ["partition(inner=srtf())", "switch(at_s=100,first=sjf(),then=las())"])
+@pytest.mark.parametrize(
+    "first",
+    [f"{name}()" for name in POLICIES]
+    + ["partition(inner=srtf())", "switch(at_s=100,first=sjf(),then=las())"],
+)
 @pytest.mark.parametrize("then", ["fifo()", "srtf()"])
 def test_what_was_before_is_as_if_nothing_happened_after(first: str, then: str) -> None:
     trace, cluster = random_trace(2), homes((2, 4, ()))
     at_s = 400.25
     switched = run(f"switch:at_s={at_s},first={first},then={then}", trace, cluster)
-    pd.testing.assert_frame_equal(until(switched, at_s), until(Simulator(trace, cluster, make(Spec.parse(first))).run(), at_s))
+    pd.testing.assert_frame_equal(
+        until(switched, at_s), until(Simulator(trace, cluster, make(Spec.parse(first))).run(), at_s)
+    )
     assert set(switched.jobs["outcome"]) == {"completed"}
 
 
 class Periodic(Curious):
-    needs = frozenset()
+    needs = Needs()
 
     def __init__(self, every_s: float) -> None:
         super().__init__()
@@ -286,7 +376,8 @@ def test_ticks() -> None:
 
 
 def test_each_keeps_its_own_period() -> None:
-    # The first is asked every 3 s up to 10, the second every 4 s from then on, and once when it is installed, with all that wait.
+    # The first is asked every 3 s up to 10, the second every 4 s from then on, and once when it is
+    # installed, with all that wait.
     first, then = Periodic(3.0), Periodic(4.0)
     made = Switch(at_s=10)
     made.assemble(lambda spec: first if spec.name == "fifo" else then)
@@ -303,30 +394,37 @@ def test_an_allocator_without_a_period_gets_none_from_the_other() -> None:
     first.cadence = Cadence()  # type: ignore[misc]
     made = Switch(at_s=10)
     made.assemble(lambda spec: first if spec.name == "fifo" else then)
-    Simulator(trace_of([(0, 1, 30), (1, 1, 2)]), Cluster.parse("1x2:v100"), made, Conditions(horizon_s=13)).run()
+    Simulator(
+        trace_of([(0, 1, 30), (1, 1, 2)]), Cluster.parse("1x2:v100"), made, Conditions(horizon_s=13)
+    ).run()
     assert [now_s for now_s, _ in first.calls] == [0, 1, 3]
     assert [now_s for now_s, _ in then.calls] == [10, 12]
 
 
 def test_what_only_the_first_could_place_is_refused() -> None:
-    # Recorded starts may use an overflow node: job 1 (8 GPUs on a cluster of 4) would have started at 20. After the switch at 10 nobody can place it.
+    # Recorded starts may use an overflow node: job 1 (8 GPUs on a cluster of 4) would have started
+    # at 20. After the switch at 10 nobody can place it.
     trace = trace_of([(0, 1, 5), (1, 8, 5), (2, 1, 5), (12, 8, 5)], start_time_s=[2, 20, 30, 40])
     result = run("switch:at_s=10,first=recorded(),then=fifo()", trace, Cluster.parse("1x4:v100"))
     assert result.jobs["outcome"].tolist() == ["completed", "refused", "completed", "refused"]
     assert result.jobs["first_start_s"].tolist()[:3:2] == [2, 10]
 
 
-# -- both -----------------------------------------------------------------------------------------------------------------------------------------------------
+# -- both
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         ("partition:inner=nobody()", "There is no allocator 'nobody'"),
-        ("partition:inner=fifo(head=neither)", "fifo: head = neither is not one of block, skip"),
+        ("partition:inner=fifo(backfill=neither)", "fifo: backfill = neither is not one of none"),
         ("partition:inner=partition(by=partition)", "confines jobs by another column"),
         ("switch:first=nobody()", "There is no allocator 'nobody'"),
-        ("switch:first=partition(),then=partition(by=partition)", "confine jobs by different columns"),
+        (
+            "switch:first=partition(),then=partition(by=partition)",
+            "confine jobs by different columns",
+        ),
         ("switch:at_s=-1", "outside 0 to inf"),
     ],
 )
@@ -344,10 +442,22 @@ def test_without_insides_it_says_so(cls: type[Partition] | type[Switch]) -> None
 
 
 def test_insides_are_written_down_as_specs() -> None:
-    text = "partition:inner=switch(at_s=5,first=fifo(head=skip),then=sjf())"
+    text = "partition:inner=switch(at_s=5,first=fifo(backfill=first_fit),then=sjf())"
     made = make(Spec.parse(text))
-    assert str(Spec.of("partition", **{info.name: getattr(made, info.name) for info in parameters(Partition) if info.name == "inner"})) == text
-    assert made.needs == {"remaining_work", "rates", "confined_by_vc"}
+    assert (
+        str(
+            Spec.of(
+                "partition",
+                **{
+                    info.name: getattr(made, info.name)
+                    for info in parameters(Partition)
+                    if info.name == "inner"
+                },
+            )
+        )
+        == text
+    )
+    assert made.needs == Needs(RUN_TIME, confine_by="vc")
 
 
 def test_what_one_part_has_to_say_names_the_part() -> None:

@@ -9,8 +9,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.server import FLAGS, chromium, serving
+from tests.browser.waiting import ready
 
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="session")
@@ -42,22 +43,28 @@ def app(store: Path, browser: Browser) -> Iterator[str]:
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens pages of a given width; at the end none may have asked another host for anything, or shown a traceback."""
+    """Opens pages of a given width; at the end none may have asked another host for anything, or
+    shown a traceback.
+    """
     pages: list[Page] = []
     strangers: list[str] = []
 
     def note(url: str) -> None:
-        if not url.startswith(("http://127.0.0.1", "data:", "blob:")):
+        if not url.startswith(("http://127.0.0.1", "data:", "blob:", "file:")):
             strangers.append(url)
 
-    def go(address: str, width: int = 1440, watch: Callable[[Page], None] | None = None, **more: Any) -> Page:
-        page = browser.new_page(viewport={"width": width, "height": 1000}, accept_downloads=True, **more)
-        page.set_default_timeout(30_000)
+    def go(
+        address: str, width: int = 1440, watch: Callable[[Page], None] | None = None, **more: Any
+    ) -> Page:
+        page = browser.new_page(
+            viewport={"width": width, "height": 1000}, accept_downloads=True, **more
+        )
+        page.set_default_timeout(60_000)
         page.on("request", lambda request: note(request.url))
         if watch is not None:
             watch(page)
         page.goto(address)
-        page.get_by_text("Save scenario").wait_for(state="attached")
+        ready(page)
         pages.append(page)
         return page
 

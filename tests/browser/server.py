@@ -1,4 +1,6 @@
-"""A server of the app on a free port, and the browser that is installed: for the browser tests and the benchmarks."""
+"""A server of the app on a free port, and the browser that is installed: for the browser tests and
+the benchmarks.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,25 @@ def healthy(port: int) -> bool:
 def serving(store: Path) -> Iterator[str]:
     """A fresh server on a free port; its address."""
     port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless", "true", "--server.port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "streamlit",
+        "run",
+        "app.py",
+        "--server.headless",
+        "true",
+        "--server.port",
+        str(port),
+    ]
     with (store.parent / f"server-{port}.log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"TRAINYARD_STORE": str(store)}, stdout=log, stderr=log)
+        server = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=os.environ | {"TRAINYARD_STORE": str(store)},
+            stdout=log,
+            stderr=log,
+        )
         try:
             deadline = time.monotonic() + 60
             while not healthy(port):

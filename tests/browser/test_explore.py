@@ -1,4 +1,6 @@
-"""Explore in a real browser: what only a browser can do, clicks in figures and tables, Play, and a link that shows the same elsewhere."""
+"""Explore in a real browser: what only a browser can do, clicks in figures and tables, Play, and a
+link that shows the same elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.waiting import idle
 from trainyard.traces import start
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -28,7 +31,9 @@ def click(page: Page, place: Locator) -> None:
 
 
 def largest(bars: Locator) -> Locator:
-    areas = [box["width"] * box["height"] if (box := bar.bounding_box()) else 0.0 for bar in bars.all()]
+    areas = [
+        box["width"] * box["height"] if (box := bar.bounding_box()) else 0.0 for bar in bars.all()
+    ]
     return bars.nth(areas.index(max(areas)))
 
 
@@ -37,32 +42,87 @@ def figure(page: Page, start: str) -> Locator:
     return page.locator(f"[class*='st-key-{start}'] .js-plotly-plot").last
 
 
-def test_from_a_node_to_a_job_to_why_it_waited_and_the_same_elsewhere(app: str, visit: Visit) -> None:
+def point(page: Page, across: float, row: int) -> tuple[float, float]:
+    """Where a row of the first policy is, at a share of the window."""
+    found = page.evaluate(
+        """([across, row]) => {
+          const chart = document.querySelector(".st-key-machines .js-plotly-plot"),
+            { xaxis: x, yaxis: y } = chart._fullLayout, box = chart.getBoundingClientRect();
+          return [box.left + x._offset + across * x._length,
+            box.top + y._offset + (row + 0.5) * 18];
+        }""",
+        [across, row],
+    )
+    return float(found[0]), float(found[1])
+
+
+def test_a_click_fixes_the_instant_arrows_move_it_and_a_drag_chooses_the_window(
+    app: str, visit: Visit
+) -> None:
+    page = ran(app, visit)
+    fixed, hair = page.locator(".ty-instant b"), page.locator(".ty-hair:not(.ty-fixed)")
+    page.mouse.move(*point(page, 0.5, 2))
+    page.mouse.move(*point(page, 0.501, 2))
+    node = start.sample_study().base.cluster.nodes[2].name
+    expect(hair).to_have_attribute("data-at", re.compile(rf"^{node} · \d+ % · day \d, \d\d:\d\d$"))
+    page.mouse.click(*point(page, 0.5, 2))
+    expect(page).to_have_url(re.compile(f"node={node}"))
+    expect(page.get_by_role("tab", name=f"Jobs of {node}")).to_be_visible()
+    expect(fixed).to_have_text(re.compile(r"^at day 4, \d\d:\d\d$"))
+    told = fixed.inner_text()
+    page.locator(".ty-instant").focus()
+    page.keyboard.press("ArrowRight")
+    expect(fixed).not_to_have_text(told)
+    assert page.evaluate("document.activeElement.className") == "ty-instant"
+    idle(page)
+    page.mouse.move(*point(page, 0.6, 3))
+    page.mouse.down()
+    page.mouse.move(*point(page, 0.7, 3), steps=3)
+    page.mouse.move(*point(page, 0.8, 3), steps=3)
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"t0=\d+&t1=\d+"))
+    chip = page.get_by_role("button", name=re.compile(r"^day \d, .* to day \d, "))
+    expect(chip).to_be_visible()
+    page.get_by_role("button", name="✕").click()
+    expect(chip).to_have_count(0)
+
+
+def ran(app: str, visit: Visit) -> Page:
+    """Explore with the results of the sample."""
     page = visit(f"{app}/start")
     page.get_by_role("button", name="Run the sample").click()
     expect(page.get_by_text("Up to date")).to_be_visible()
     page.get_by_role("link", name="Explore", exact=True).click()
-    expect(figure(page, "occupancy")).to_be_visible()
-    click(page, figure(page, "occupancy").locator(".scatterlayer .point").nth(3))
+    expect(figure(page, "machines")).to_be_visible()
+    idle(page)
+    return page
+
+
+def test_from_a_node_to_a_job_to_why_it_waited_and_the_same_elsewhere(
+    app: str, visit: Visit
+) -> None:
+    page = ran(app, visit)
     last = start.sample_study().base.cluster.nodes[3].name
-    expect(page).to_have_url(re.compile(f"node={last}"))
-    expect(figure(page, "node")).to_contain_text(f"Which jobs were on {last}")
+    page.mouse.click(*point(page, 0.5, 3))
+    page.get_by_role("tab", name=f"Jobs of {last}").click()
+    expect(figure(page, "node")).to_contain_text(f"Jobs on {last}")
     click(page, largest(figure(page, "node").locator(".barlayer .point path")))
-    expect(page).to_have_url(re.compile(r"job=\d+"))
-    card = page.get_by_text("Why it waited", exact=True)
-    expect(card).to_be_visible()
-    before = page.url
+    expect(page).to_have_url(re.compile(r"job_id=\d+"))
+    drawer = page.get_by_role("dialog")
+    expect(drawer.get_by_text("Waited to start")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(drawer).to_have_count(0)
+    expect(page).not_to_have_url(re.compile(r"job_id="))
+    idle(page)
+    page.get_by_role("tab", name="Jobs waiting").click()
     page.get_by_test_id("stDataFrame").first.click(position={"x": 20, "y": 55})
-    expect(page).not_to_have_url(before)
-    expect(page.get_by_text(re.compile(r"^Open: job"))).to_be_visible()
-    expect(page.get_by_text(re.compile(r"(were free|free GPUs|submitted later|No job|No \d+)")).last).to_be_visible()
-    job = re.search(r"job=(\d+)", page.url)
+    expect(page).to_have_url(re.compile(r"job_id=\d+"))
+    job = re.search(r"job_id=(\d+)", page.url)
     assert job is not None
-    # The sample numbers its jobs from 1, the address counts rows from 0.
-    expect(page.get_by_text(re.compile(rf"^Job {int(job[1]) + 1} .* asked for"))).to_be_visible()
+    title = re.compile(rf"^Job {job[1]} · .*GPU")
+    expect(drawer.get_by_role("heading", name=title)).to_be_visible()
     other = visit(page.url)
-    expect(figure(other, "life")).to_be_visible()
-    assert other.get_by_text(re.compile(r"^Job .* asked for")).inner_text() == page.get_by_text(re.compile(r"^Job .* asked for")).inner_text()
+    expect(other.get_by_role("dialog").get_by_role("heading", name=title)).to_be_visible()
 
 
 def test_play_moves_the_line_only_and_the_page_is_light(app: str, visit: Visit) -> None:
@@ -70,18 +130,24 @@ def test_play_moves_the_line_only_and_the_page_is_light(app: str, visit: Visit) 
     page.get_by_role("button", name=re.compile("^Run")).first.click()
     expect(page.get_by_text("Up to date")).to_be_visible()
     received = [0]
-    page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: received.__setitem__(0, received[0] + len(frame))))
+    page.on(
+        "websocket",
+        lambda socket: socket.on(
+            "framereceived", lambda frame: received.__setitem__(0, received[0] + len(frame))
+        ),
+    )
     page.goto(f"{app}/explore?s={start.sample_study().pack()}&at=3600")
-    expect(figure(page, "node")).to_be_visible()
-    page.wait_for_timeout(1000)
+    expect(figure(page, "machines")).to_be_visible()
+    idle(page)
     assert received[0] < MOST_BYTES
-    page.evaluate("document.querySelector('[class*=st-key-occupancy] .js-plotly-plot').dataset.mine = 'yes'")
+    page.evaluate("document.querySelector('.st-key-machines .js-plotly-plot').dataset.mine = 'yes'")
+    page.get_by_role("button", name="Move").click()
     page.get_by_role("button", name="Play").click()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
     received[0] = 0
     page.wait_for_function("Number(new URL(location.href).searchParams.get('at')) >= 4 * 3600")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("button", name="Play")).to_be_visible()
-    # Three steps of a strip, a sentence and a table, no heat map.
+    # Three steps of a table and a line, no heat map.
     assert received[0] < 300_000
-    expect(page.locator("[class*=st-key-occupancy] .js-plotly-plot[data-mine=yes]")).to_be_visible()
+    expect(page.locator(".st-key-machines .js-plotly-plot[data-mine=yes]")).to_be_visible()

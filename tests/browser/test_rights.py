@@ -1,7 +1,10 @@
-"""An upload belongs to the browser that made it: whoever opens its link sees the result, and deletes nothing."""
+"""An upload belongs to the browser that made it: whoever opens its link sees the result, and
+deletes nothing.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,15 +13,20 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from trainyard.runs.deletion import NotYoursError, delete_trace
+from tests.browser.waiting import idle, ready
+from trainyard.library.library import NotYoursError, delete_trace
 from trainyard.store import Store
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-JOBS = "job_id,submit_time_s,num_gpus,duration_s\n" + "".join(f"j{at},{at},{at % 4 + 1},600\n" for at in range(30))
+JOBS = "job_id,submit_time_s,num_gpus,duration_s\n" + "".join(
+    f"j{at},{at},{at % 4 + 1},600\n" for at in range(30)
+)
 
 
 def give(page: Page, name: str, content: bytes) -> None:
-    page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files({"name": name, "mimeType": "text/csv", "buffer": content})
+    page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(
+        {"name": name, "mimeType": "text/csv", "buffer": content}
+    )
 
 
 def test_only_the_uploader_deletes(app: str, browser: Browser, store: Path) -> None:
@@ -26,23 +34,28 @@ def test_only_the_uploader_deletes(app: str, browser: Browser, store: Path) -> N
     try:
         page = mine.new_page()
         page.goto(f"{app}/trace")
-        page.get_by_text("Save scenario").wait_for(state="attached")
+        ready(page)
         give(page, "mine.csv", JOBS.encode())
-        sidebar = page.get_by_test_id("stSidebar")
-        expect(sidebar.get_by_text("30 jobs")).to_be_visible()
-        expect(page.get_by_role("button", name="Delete now")).to_be_visible()
-        sidebar.get_by_role("button", name="Run", exact=True).click()
-        expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=60_000)
-        expect(sidebar.get_by_text("Up to date")).to_be_visible(timeout=60_000)
+        bar = page.locator(".st-key-bar")
+        expect(bar.get_by_text("mine.csv")).to_be_visible()
+        delete = page.get_by_role("button", name="Delete the jobs and their results")
+        page.get_by_role("button", name="Formats and privacy").click()
+        expect(delete).to_be_visible()
+        page.keyboard.press("Escape")
+        bar.get_by_role("button", name="Run", exact=True).click()
+        expect(bar.get_by_text("Up to date")).to_be_visible(timeout=60_000)
         link = page.url
 
         visitor = other.new_page()
         visitor.goto(link)
-        expect(visitor.locator(".js-plotly-plot").first).to_be_visible(timeout=60_000)
-        expect(visitor.get_by_test_id("stSidebar").get_by_text("30 jobs")).to_be_visible()
+        expect(visitor.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible(
+            timeout=60_000
+        )
+        expect(visitor.locator(".st-key-bar").get_by_text("mine.csv")).to_be_visible()
         visitor.goto(link.replace("/compare", "/trace"))
+        visitor.get_by_role("button", name="Formats and privacy").click()
         expect(visitor.get_by_text("was uploaded in another browser")).to_be_visible()
-        expect(visitor.get_by_role("button", name="Delete now")).to_have_count(0)
+        expect(visitor.get_by_role("button", name=re.compile("^Delete the jobs"))).to_have_count(0)
 
         kept = Store(store)
         about = kept.traces()[0]
@@ -53,8 +66,8 @@ def test_only_the_uploader_deletes(app: str, browser: Browser, store: Path) -> N
             delete_trace(about.digest, forced, "visitor", "0" * 32)
 
         page.goto(link.replace("/compare", "/trace"))
-        page.get_by_role("button", name="Delete now").click()
-        page.get_by_role("button", name="Delete the jobs and their results").click()
+        page.get_by_role("button", name="Formats and privacy").click()
+        delete.click()
         expect(page.get_by_text("is deleted from this server")).to_be_visible()
         assert kept.trace_info(about.digest) is None
         assert not any(kept.has(key) for key in results)
@@ -65,22 +78,29 @@ def test_only_the_uploader_deletes(app: str, browser: Browser, store: Path) -> N
 
 def test_a_click_too_many_and_wrong_files(app: str, visit: Callable[..., Page]) -> None:
     page = visit(f"{app}/trace")
-    field, fault = page.get_by_test_id("stFileUploader"), page.get_by_test_id("stMain").get_by_test_id("stAlert")
+    field, fault = (
+        page.get_by_test_id("stFileUploader"),
+        page.get_by_test_id("stMain").get_by_test_id("stAlert"),
+    )
     twice = {"name": "twice.csv", "mimeType": "text/csv", "buffer": JOBS.encode()}
     field.locator("input[type=file]").set_input_files(twice)
     field.locator("input[type=file]").set_input_files(twice)
-    expect(page.get_by_test_id("stSidebar").get_by_text("30 jobs")).to_be_visible()
+    expect(page.locator(".st-key-bar").get_by_text("twice.csv")).to_be_visible()
     expect(fault).to_have_count(0)
     # Milliseconds are asked back, and the form below the sentence has the answer.
     late = JOBS.replace(",600", ",600,x").replace("duration_s", "duration_s,note")
-    rows = [late.splitlines()[0], *(f"m{at},{1_700_000_000_000 + at * 1000},1,600,x" for at in range(5))]
+    rows = [
+        late.splitlines()[0],
+        *(f"m{at},{1_700_000_000_000 + at * 1000},1,600,x" for at in range(5)),
+    ]
     give(page, "ms.csv", "\n".join(rows).encode())
     expect(fault).to_contain_text("look like milliseconds since 1970")
     page.get_by_text("Read it differently").click()
+    idle(page)  # what is drawn anew closes a list
     page.get_by_label("Unit of numeric times").click()
     page.get_by_role("option", name="milliseconds").click()
     page.get_by_role("button", name="Read again").click()
-    expect(page.get_by_test_id("stSidebar").get_by_text("5 jobs")).to_be_visible()
+    expect(page.locator(".st-key-bar").get_by_text("ms.csv")).to_be_visible()
     expect(fault).to_have_count(0)
     # Of a file that nobody can read nothing is kept, and there is nothing to choose.
     give(page, "paper.csv", b"%PDF-1.7" + b"\x00" * 2_000_000)

@@ -1,4 +1,6 @@
-"""The walk of somebody with five minutes; every page as the first of a browser; small windows, dark rooms and keyboards."""
+"""The walk of somebody with five minutes; every page as the first of a browser; small windows, dark
+rooms and keyboards.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,27 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.browser.measuring import low_contrast, misplaced
 from tests.browser.server import serving
+from tests.browser.waiting import idle
 from tests.pages.conftest import finish
 from trainyard.store import Store
 from trainyard.study.study import Study
 from trainyard.traces import start
-from ui.shell import PAGES
+from ui.layout import PAGES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
 MOST_BYTES = {"compare": 800_000, "explore": 600_000}
 """Of a page view with the result of the sample; all other pages 300,000."""
 _ORDER = ("compare", *(name for name in PAGES if name != "compare"))
-"""A server that has shown nothing yet sees Explore first in the five minutes, Learn in the lessons and replays, Plan in its own test; here Compare."""
-_FITS = "() => [document.documentElement, document.querySelector('[data-testid=stMain]')].every(part => part.scrollWidth <= part.clientWidth)"
-_IDLE = "() => !document.querySelector('[data-testid=stApp][data-test-script-state=running], [data-testid=stSkeleton]')"
+"""A server that has shown nothing yet sees Explore first in the five minutes, Learn in the lessons
+and replays, Plan in its own test; here Compare.
+"""
+_FITS = (
+    "() => [document.documentElement, document.querySelector('[data-testid=stMain]')].every(part =>"
+    " part.scrollWidth <= part.clientWidth)"
+)
 
 
 def drag(page: Page, strip: Locator, begin: float, end: float) -> None:
@@ -57,44 +65,46 @@ def stored(store: Path) -> int:
 def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Path) -> None:
     with serving(store) as first:
         page = visit(first)
-        main, sidebar = page.get_by_test_id("stMain"), page.get_by_test_id("stSidebar")
+        main, bar = page.get_by_test_id("stMain"), page.locator(".st-key-bar")
         page.get_by_role("button", name="Run the sample").click()
-        expect(sidebar.get_by_text("Up to date")).to_be_visible(timeout=60_000)
-        expect(page).to_have_url(re.compile(r"/compare\?s="))
+        expect(bar.get_by_text("Up to date")).to_be_visible(timeout=60_000)
+        expect(page).to_have_url(re.compile(r"/compare\?(.*&)?s="))
         # Until the last policy is there the headline is about those that are.
-        expect(main.locator("h3").first).to_have_text(re.compile("^SRTF cuts mean JCT by .* against FIFO"))
-        headline = main.locator("h3").first.inner_text()
-        expect(main.locator("table.ty").first).to_contain_text("FIFO")
-        # The strip has its place once everything below is drawn too.
-        expect(main.get_by_text("Where does the time of a job go?")).to_be_visible()
-        drag(page, main.locator(".js-plotly-plot").first, 0.5, 0.75)
-        chip = main.get_by_role("button", name="✕")
-        expect(chip).to_have_text(re.compile(r"day \d+ \d\d:\d\d to day \d+ \d\d:\d\d ✕"))
-        told = chip.inner_text()
+        expect(main.locator("h1.ty-answer")).to_have_text(
+            re.compile("^With SRTF the average job is done in ")
+        )
+        headline = main.locator("h1.ty-answer").inner_text()
+        expect(main.locator(".ty-ledger")).to_contain_text("FIFO")
+        expect(main.locator(".st-key-done_within .trace").first).to_be_attached()
+        idle(page)  # the figure of the last policy takes the place of the one before
+        drag(page, main.locator(".st-key-over_time .js-plotly-plot"), 0.5, 0.75)
+        window = main.locator(".st-key-compare_chip button").first
+        expect(window).to_have_text(re.compile(r"day \d+, \d\d:\d\d to day \d+, \d\d:\d\d"))
+        told = window.inner_text().partition("\n")[0].strip()
         page.get_by_role("link", name="Explore", exact=True).click()
-        expect(page.locator("[class*=st-key-occupancy] .js-plotly-plot")).to_be_visible()
-        expect(chip).to_have_text(told)
-        page.get_by_test_id("stDataFrame").first.click(position={"x": 20, "y": 55})
-        expect(main.get_by_text("Why it waited", exact=True)).to_be_visible()
-        job = main.get_by_text(re.compile(r"^Job .* asked for"))
-        asked = job.inner_text()
-        link = _shared(page)
-        assert "&t0=" in link
+        expect(page.locator(".st-key-machines .js-plotly-plot")).to_be_visible()
+        expect(main.get_by_text(told).first).to_be_visible()
+        job, link = _first_waiting(page)
+        assert re.search("[?&]t0=", _shared(page))
         _another_policy(page, headline)
         with page.expect_download() as waiting:
-            sidebar.get_by_role("button", name="Report").click()
+            bar.get_by_role("button", name="Share").click()
+            page.get_by_role("button", name="Report (HTML)").first.click()
         waiting.value.save_as(tmp_path / "report.html")
-        said = main.locator("h3").first.inner_text()
+        said = main.locator("h1.ty-answer").inner_text()
     with serving(store) as second:
         context = browser.new_context(viewport={"width": 1440, "height": 1000})
         private = context.new_page()
         private.goto(link.replace(first, second))
         again = private.get_by_test_id("stMain")
-        expect(again.get_by_role("button", name="✕")).to_have_text(told)
-        expect(again.get_by_text(re.compile(r"^Job .* asked for"))).to_have_text(asked)
-        expect(private.get_by_test_id("stSidebar").get_by_text("Up to date")).to_be_visible()
+        expect(again.get_by_text(told).first).to_be_visible()
+        drawer = private.get_by_role("dialog")
+        expect(drawer.get_by_role("heading").first).to_have_text(job)
+        private.keyboard.press("Escape")
+        expect(drawer).to_have_count(0)
+        expect(private.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible()
         private.get_by_role("link", name="Compare", exact=True).click()
-        expect(again.locator("h3").first).to_have_text(headline)
+        expect(again.locator("h1.ty-answer")).to_have_text(headline)
         again.get_by_role("button", name="✕").click()
         expect(again.get_by_role("button", name="✕")).to_have_count(0)
         expect(private).not_to_have_url(re.compile("t0="))
@@ -102,28 +112,40 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
     _offline(browser, tmp_path / "report.html", said)
 
 
+def _first_waiting(page: Page) -> tuple[str, str]:
+    """Open the first job that waits: its title, and the address that leads to it."""
+    idle(page)
+    page.get_by_test_id("stDataFrame").first.click(position={"x": 20, "y": 55})
+    drawer = page.get_by_role("dialog")
+    expect(drawer.get_by_text(re.compile(r"^SRTF: \S"))).to_be_visible()
+    title, link = drawer.get_by_role("heading").first.inner_text(), page.url
+    assert re.search("[?&]t0=", link)
+    page.keyboard.press("Escape")
+    expect(drawer).to_have_count(0)
+    return title, link
+
+
 def _shared(page: Page) -> str:
-    page.get_by_test_id("stSidebar").get_by_role("button", name="Share").click()
-    link = page.get_by_test_id("stCode").filter(has_text="http").first.inner_text()
+    page.locator(".st-key-share button").click()
+    link = page.get_by_label("Link", exact=True).input_value()
     page.keyboard.press("Escape")
     return link.strip()
 
 
 def _another_policy(page: Page, headline: str) -> None:
     """Add a policy and run it: what was shown stays until the new result is there."""
-    main, sidebar = page.get_by_test_id("stMain"), page.get_by_test_id("stSidebar")
+    main, bar = page.get_by_test_id("stMain"), page.locator(".st-key-bar")
     page.get_by_role("link", name="Policies", exact=True).click()
-    main.get_by_text("SJF", exact=True).click()
-    expect(sidebar.get_by_text("Changed since the last run")).to_be_visible()
+    page.locator("#policy-sjf .tick").click()
+    expect(bar.get_by_text("1 policy not run yet")).to_be_visible()
     page.get_by_role("link", name="Compare", exact=True).click()
-    expect(main.get_by_text("Shown: previous scenario")).to_be_visible()
-    expect(main.locator("h3").first).to_have_text(headline)
-    sidebar.get_by_role("button", name="Run", exact=True).click()
-    table = main.locator("table.ty").first
+    expect(main.locator("h1.ty-answer")).to_have_text(headline)
+    expect(bar.get_by_text("1 policy not run yet")).to_be_visible()
+    bar.get_by_role("button", name="Run", exact=True).click()
+    table = main.locator(".ty-ledger")
     expect(table).to_contain_text("EASY backfilling")
     expect(table).to_contain_text("SJF")
-    expect(sidebar.get_by_text("Up to date")).to_be_visible(timeout=60_000)
-    expect(main.get_by_text("Shown: previous scenario")).to_have_count(0)
+    expect(bar.get_by_text("Up to date")).to_be_visible(timeout=60_000)
 
 
 def _offline(browser: Browser, file: Path, headline: str) -> None:
@@ -132,18 +154,28 @@ def _offline(browser: Browser, file: Path, headline: str) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(file.as_uri())
-    page.wait_for_function("document.body.dataset.drawn > 0")
+    # The report allows no eval, which `wait_for_function` needs.
+    expect(page.locator("body")).to_have_attribute("data-drawn", re.compile("[1-9]"))
     expect(page.get_by_text(headline).first).to_be_visible()
     assert {url.partition(":")[0] for url in asked} <= {"file", "blob", "data"}
     context.close()
 
 
-def test_every_page_is_light_and_the_first_that_a_browser_opens(sampled: Study, store: Path, visit: Visit) -> None:
-    """On a server of its own, which has shown nothing before the first of them; the others are new sessions in the same browser."""
+def test_every_page_is_light_and_the_first_that_a_browser_opens(
+    sampled: Study, store: Path, visit: Visit
+) -> None:
+    """On a server of its own, which has shown nothing before the first of them; the others are new
+    sessions in the same browser.
+    """
     received = [0]
 
     def count(page: Page) -> None:
-        page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: received.__setitem__(0, received[0] + len(frame))))
+        page.on(
+            "websocket",
+            lambda socket: socket.on(
+                "framereceived", lambda frame: received.__setitem__(0, received[0] + len(frame))
+            ),
+        )
 
     with serving(store) as fresh:
         page: Page | None = None
@@ -156,25 +188,40 @@ def test_every_page_is_light_and_the_first_that_a_browser_opens(sampled: Study, 
                 page.goto(address)
             # Not the raw list of files that Streamlit shows when a page is run without app.py.
             expect(page.get_by_role("link", name="Policies", exact=True)).to_be_visible()
-            expect(page.get_by_role("link", name=PAGES[name], exact=True)).to_have_attribute("aria-current", "page")
-            expect(page.get_by_test_id("stSidebar").get_by_text("Up to date. Stored result")).to_be_visible(timeout=60_000)
-            page.wait_for_function(_IDLE)
+            expect(page.get_by_role("link", name=PAGES[name], exact=True)).to_have_attribute(
+                "aria-current", "page"
+            )
+            expect(page.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible(
+                timeout=60_000
+            )
+            idle(page)
             assert 0 < received[0] < MOST_BYTES.get(name, 300_000), name
 
 
 @pytest.mark.parametrize(("width", "scheme", "scale"), [(800, "light", 1), (720, "dark", 2)])
-def test_small_windows_and_dark_rooms(sampled: Study, app: str, visit: Visit, width: int, scheme: str, scale: int) -> None:
+def test_small_windows_and_dark_rooms(
+    sampled: Study, app: str, visit: Visit, width: int, scheme: str, scale: int
+) -> None:
     """720 px with two dots each are a window of 1440 px at 200 %."""
-    page = visit(f"{app}/?s={sampled.pack()}", width=width, color_scheme=scheme, device_scale_factor=scale)
+    page = visit(
+        f"{app}/?s={sampled.pack()}", width=width, color_scheme=scheme, device_scale_factor=scale
+    )
     for name, title in PAGES.items():
         if name != "start":
             _navigate(page, title)
         expect(page).to_have_url(re.compile(f"/{name if name != 'start' else ''}\\?"))
-        page.wait_for_function(_IDLE)
+        idle(page)
         # A figure is as wide as usual until it has seen its place.
         page.wait_for_function(_FITS)
-        dark = page.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor") == "rgb(16, 22, 29)"
+        dark = (
+            page.evaluate(
+                "getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor"
+            )
+            == "rgb(16, 22, 29)"
+        )
         assert dark == (scheme == "dark")
+        assert low_contrast(page) == [], name
+        assert misplaced(page) == [], name
 
 
 def _navigate(page: Page, title: str) -> None:
@@ -183,33 +230,68 @@ def _navigate(page: Page, title: str) -> None:
     box = link.bounding_box()
     if box is None or box["x"] < 0:
         page.get_by_test_id("stExpandSidebarButton").click()
+        link.click()
+        expect(link).not_to_be_in_viewport()
+        return
     link.click()
 
 
 def test_keys_alone_lead_to_a_result(app: str, visit: Visit) -> None:
     page = visit(app)
     expect(page.get_by_role("button", name="Run the sample")).to_be_enabled()
-    _tab_to(page, "Run the sample")
+    _tab_to(page, page.get_by_role("button", name="Run the sample"))
     page.keyboard.press("Enter")
     expect(page.get_by_text("Up to date")).to_be_visible(timeout=60_000)
-    expect(page.locator("table.ty").first).to_be_visible()
-    _tab_to(page, "Policies")
+    expect(page.locator(".ty-ledger")).to_be_visible()
+    # The button that was pressed is gone.
+    page.wait_for_function("document.activeElement.closest('.st-key-status')")
+    _open_a_job(page)
+    share = page.locator(".st-key-share button")
+    _tab_to(page, share)
     page.keyboard.press("Enter")
-    expect(page.locator("h1")).to_have_text("Which schedulers?")
-    expect(page.get_by_text("SJF", exact=True).first).to_be_visible()
-    _tab_to(page, "SJF")
+    page.wait_for_function("document.activeElement.closest('[data-testid=stPopoverBody]')")
+    _tab_to(page, page.locator(".ty-link button"))
+    page.keyboard.press("Enter")
+    expect(page.locator(".ty-link button")).to_have_text("Link copied")
+    page.keyboard.press("Escape")
+    _tab_to(page, page.get_by_role("link", name="Policies", exact=True))
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text(re.compile("policies compared"))
+    row = page.locator("#policy-sjf")
+    expect(row).to_be_visible()
+    # The list is one stop, with arrows inside.
+    _tab_to(page, page.locator(".ty-policies .list"))
+    page.keyboard.press("Home")
+    for _ in range(page.locator(".ty-policies .row").count()):
+        if "at" in str(row.get_attribute("class")).split():
+            break
+        page.keyboard.press("ArrowDown")
     page.keyboard.press("Space")
-    expect(page.get_by_test_id("stSidebar").get_by_text("Changed since the last run")).to_be_visible()
+    expect(row).to_have_attribute("aria-selected", "true")
+    expect(page.locator(".st-key-chips").get_by_text("5 policies")).to_be_visible()
 
 
-def _tab_to(page: Page, name: str) -> None:
+def _open_a_job(page: Page) -> None:
+    """Open the second job of the table, and close it again: the table has the focus once more."""
+    table = page.get_by_test_id("stDataFrame").first
+    _tab_to(page, table.get_by_test_id("data-grid-canvas"))
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Shift+Space")
+    drawer = page.get_by_role("dialog")
+    expect(drawer.get_by_text(re.compile(r"^SRTF: \S"))).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(drawer).to_have_count(0)
+    page.wait_for_function("document.activeElement.closest('[class*=st-key-job_rows-]')")
+
+
+def _tab_to(page: Page, target: Locator) -> None:
     # What is drawn while one goes from field to field takes the focus along; then once more.
-    page.wait_for_function(_IDLE)
+    idle(page)
     for _ in range(160):
         page.keyboard.press("Tab")
-        if page.evaluate("(document.activeElement.closest('label') || document.activeElement).innerText || ''").strip().endswith(name):
+        if target.evaluate("it => it.contains(document.activeElement)"):
             return
-    raise AssertionError(f"Tab never reaches '{name}'")
+    raise AssertionError(f"Tab never reaches {target}")
 
 
 def test_two_browsers_at_once_are_one_run(app: str, store: Path, visit: Visit) -> None:
@@ -221,5 +303,5 @@ def test_two_browsers_at_once_are_one_run(app: str, store: Path, visit: Visit) -
         page.get_by_role("button", name="Run this scenario").click(no_wait_after=True)
     for page in pages:
         expect(page.get_by_text("Up to date")).to_be_visible(timeout=60_000)
-        expect(page.locator("table.ty").first).to_be_visible()
+        expect(page.locator(".ty-ledger")).to_be_visible()
     assert stored(store) - before == len(study.allocators)

@@ -12,8 +12,8 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest, app_test
 
-from sim.simulator import Progress
-from trainyard.runs.disconnects import Leaving
+from sim.engine.simulator import Progress
+from trainyard.runs.disconnects import GracePeriod
 from trainyard.runs.estimate import Costs
 from trainyard.runs.run import keep, key_of, run
 from trainyard.store import Store
@@ -25,11 +25,15 @@ from ui import server
 
 ROOT = Path(__file__).resolve().parents[2]
 SCANNED = cache(manifest_scanner.scan_component_manifests)
-"""Every AppTest reads the metadata of all installed packages, which took a third of the time of these tests; they do not change meanwhile."""
+"""Every AppTest reads the metadata of all installed packages, which took a third of the time of
+these tests; they do not change meanwhile.
+"""
 
 
 class Navigated(PagesManager):
-    """What a server has once app.py has run on it; AppTest otherwise begins every run as a fresh server, where pages/ makes it run a page's file alone."""
+    """What a server has once app.py has run on it; AppTest otherwise begins every run as a fresh
+    server, where pages/ makes it run a page's file alone.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -69,21 +73,32 @@ class FakePool:
 
     store: Store
     jobs: list[FakeJob] = field(default_factory=list)
-    leaving: Leaving = field(default_factory=Leaving)
+    grace: GracePeriod = field(default_factory=GracePeriod)
     costs: Costs = field(default_factory=Costs)
     workers: int = 2
     most_each: int = 300
 
     def submit(self, scenario: Scenario, watcher: str = "", *, again: bool = False) -> FakeJob:
         key = key_of(scenario, self.store)
-        self.jobs.append(FakeJob(scenario, key, "done" if self.store.has(key) and not again else "running", watcher=watcher))
+        self.jobs.append(
+            FakeJob(
+                scenario,
+                key,
+                "done" if self.store.has(key) and not again else "running",
+                watcher=watcher,
+            )
+        )
         return self.jobs[-1]
 
     def is_going(self, scenario: Scenario) -> bool:
         return any(job.key == key_of(scenario, self.store) and not job.settled for job in self.jobs)
 
     def watchers(self, source: str) -> set[str]:
-        return {job.watcher for job in self.jobs if not job.settled and job.scenario.trace.source == source}
+        return {
+            job.watcher
+            for job in self.jobs
+            if not job.settled and job.scenario.trace.source == source
+        }
 
     def stop(self, watcher: str, source: str = "") -> None:
         for job in self.jobs:
@@ -141,13 +156,36 @@ def finish(pool: FakePool, study: Study, places: list[int] | None = None) -> Non
     for at in range(len(study.allocators)) if places is None else places:
         for scenario in study.repeated(at):
             trace = load_trace(scenario.trace, pool.store)
-            keep(pool.store, key_of(scenario, pool.store), scenario, run(scenario, trace=trace), trace)
+            keep(
+                pool.store,
+                key_of(scenario, pool.store),
+                scenario,
+                run(scenario, trace=trace),
+                trace,
+            )
 
 
 def texts(app: AppTest) -> str:
     """Everything a user could read on the page, roughly."""
-    parts = [*app.title, *app.subheader, *app.markdown, *app.caption, *app.error, *app.warning, *app.info, *app.success]
-    return "\n".join(str(part.value) for part in parts) + "\n".join(item.proto.body for item in app.get("html"))
+    parts = [
+        *app.title,
+        *app.subheader,
+        *app.markdown,
+        *app.caption,
+        *app.error,
+        *app.warning,
+        *app.info,
+        *app.success,
+    ]
+    labels = [block.proto.popover.label for block in app.get("popover")]
+    bodies = [item.proto.body for item in app.get("html")]
+    bodies += [item.proto.json for item in app.get("bidi_component")]
+    return "\n".join([*(str(part.value) for part in parts), *labels, *bodies])
+
+
+def own(app: AppTest) -> list[Any]:
+    """The select boxes of the page itself, without those of the scenario bar."""
+    return [box for box in app.selectbox if not str(box.key).startswith("chip/")]
 
 
 def study_of(app: AppTest, parameter: str = "s") -> Study:

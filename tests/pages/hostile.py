@@ -1,4 +1,6 @@
-"""Names that would do harm if a page took them for anything but names, and what a page would show of them."""
+"""Names that would do harm if a page took them for anything but names, and what a page would show
+of them.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,22 @@ from trainyard.study.study import Study
 SCRIPT: Final = "<script>window.hacked=1</script>"
 IMAGE: Final = "</script><img src=x onerror=window.hacked=1>"
 NAMES: Final = (
-    *(SCRIPT, IMAGE, "x" * 10_000, "\u202egnp.exe\u2066", "nul\x00\x1b[31m", "%{x}%{customdata}", "$\\frac{1}{2}$", "🚂 :red[a] :material/home:"),
-    *("**b** _q_ `c` [l](javascript:window.hacked=1)", "two\nlines\r\n# head", "=1+1", "javascript:window.hacked=1"),
+    *(
+        SCRIPT,
+        IMAGE,
+        "x" * 10_000,
+        "\u202egnp.exe\u2066",
+        "nul\x00\x1b[31m",
+        "%{x}%{customdata}",
+        "$\\frac{1}{2}$",
+        "🚂 :red[a] :material/home:",
+    ),
+    *(
+        "**b** _q_ `c` [l](javascript:window.hacked=1)",
+        "two\nlines\r\n# head",
+        "=1+1",
+        "javascript:window.hacked=1",
+    ),
 )
 UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 LONGEST: Final = 3000
@@ -33,7 +49,9 @@ _MARKDOWN: Final = {"body", "label", "help", "markdown", "text", "title", "capti
 
 
 def study(store: Store) -> Study:
-    """Two policies on jobs, users, queues, models, GPU types, nodes and a cluster with hostile names."""
+    """Two policies on jobs, users, queues, models, GPU types, nodes and a cluster with hostile
+    names.
+    """
     count = len(NAMES)
     types = [name.lower()[:LONGEST_NAME] for name in NAMES[:4]]
     frame = pd.DataFrame(
@@ -44,37 +62,80 @@ def study(store: Store) -> Study:
             "duration_s": [7200.0] * count,
             "start_time_s": [600.0 * at for at in range(count)],
             "gpu_type": ["", *types, *[""] * (count - 5)],
-            **{column: list(NAMES[at:] + NAMES[:at]) for at, column in enumerate(("user", "vc", "model", "partition"))},
+            **{
+                column: list(NAMES[at:] + NAMES[:at])
+                for at, column in enumerate(("user", "vc", "model", "partition"))
+            },
         }
     )
-    reasons = [{"action": "dropped", "reason": f"the id {name} occurs twice", "rows": 1} for name in NAMES[:3]]
-    account = {"format": "native", "title": IMAGE, "file": SCRIPT, "read": count + 3, "used": count, "dropped": 3, "altered": 0}
-    digest = store.put_trace(Trace.of(frame, name=IMAGE), account | {"guesses": list(NAMES[:2]), "warnings": list(NAMES[:2]), "reasons": reasons})
-    groups = tuple(NodeGroup(1, 4, kind, partitions=(), name=name[:LONGEST_NAME]) for kind, name in zip(types, NAMES, strict=False))
-    cluster = Cluster(groups, tuple(GpuType(kind, 1.0 + at, 1.0) for at, kind in enumerate(types)), name=SCRIPT)
-    base = Scenario(TraceSpec(f"store:{digest}"), cluster, Spec("fifo"), belief=Spec.of("noisy", sigma=0.5), name=IMAGE)
+    reasons = [
+        {"action": "dropped", "reason": f"the id {name} occurs twice", "rows": 1}
+        for name in NAMES[:3]
+    ]
+    account = {
+        "format": "native",
+        "title": IMAGE,
+        "file": SCRIPT,
+        "read": count + 3,
+        "used": count,
+        "dropped": 3,
+        "altered": 0,
+    }
+    digest = store.put_trace(
+        Trace.of(frame, name=IMAGE),
+        account | {"guesses": list(NAMES[:2]), "warnings": list(NAMES[:2]), "reasons": reasons},
+    )
+    groups = tuple(
+        NodeGroup(1, 4, kind, partitions=(), name=name[:LONGEST_NAME])
+        for kind, name in zip(types, NAMES, strict=False)
+    )
+    cluster = Cluster(
+        groups, tuple(GpuType(kind, 1.0 + at, 1.0) for at, kind in enumerate(types)), name=SCRIPT
+    )
+    base = Scenario(
+        TraceSpec(f"store:{digest}"),
+        cluster,
+        Spec("fifo"),
+        estimator=Spec.of("noisy", sigma=0.5),
+        name=IMAGE,
+    )
     return Study(base, (Spec("fifo"), Spec("srtf"), Spec("gavel")))
 
 
 def harms(app: AppTest) -> list[str]:
-    """What on a page would be run, taken for markup, or shown otherwise than it is; with the element it is in."""
+    """What on a page would be run, taken for markup, or shown otherwise than it is; with the
+    element it is in.
+    """
     found = []
     for element, field, text in texts(app):
         where = f"{element}.{field}: {text[:150]!r}"
-        if UNSEEN.search(text) or (len(text) > LONGEST * (10 if element == "plotly_chart" else 1) and re.search("x{200}", text)):
+        if UNSEEN.search(text) or (
+            len(text) > LONGEST * (10 if element == "plotly_chart" else 1)
+            and re.search("x{200}", text)
+        ):
             found.append(f"unseen or long, {where}")
         if element == "html":
             found += [f"{tag}, {where}" for tag in _tags(text)]
-        elif element != "code" and field not in _LITERAL and re.search(r"(?<!\\)<(/?script|img)", text):
+        elif (
+            element != "code"
+            and field not in _LITERAL
+            and re.search(r"(?<!\\)<(/?script|img)", text)
+        ):
             found.append(f"markup, {where}")
-        elif element != "plotly_chart" and field in _MARKDOWN and re.search(r"(?<![\\:\u2060]):red\[|(?<!\\)\[l\]\(|(?<!\\)\*\*b\*\*", text):
+        elif (
+            element != "plotly_chart"
+            and field in _MARKDOWN
+            and re.search(r"(?<![\\:\u2060]):red\[|(?<!\\)\[l\]\(|(?<!\\)\*\*b\*\*", text)
+        ):
             found.append(f"markdown, {where}")
     return found
 
 
 def texts(app: AppTest) -> Iterator[tuple[str, str, str]]:
-    """Yield every text that is sent to the browser, but for the rows of tables, which it draws as pictures: element, field, text."""
-    waiting: list[Any] = [app.main, app.sidebar]
+    """Yield every text that is sent to the browser, but for the rows of tables, which it draws as
+    pictures: element, field, text.
+    """
+    waiting: list[Any] = [app.main]
     while waiting:
         node = waiting.pop()
         waiting += list(getattr(node, "children", {}).values())
@@ -92,12 +153,24 @@ def texts(app: AppTest) -> Iterator[tuple[str, str, str]]:
 
 
 def _fields(message: Any) -> Iterator[tuple[str, str]]:
-    """Yield name and text of every field of a message to the browser, but for those that nobody reads."""
+    """Yield name and text of every field of a message to the browser, but for those that nobody
+    reads.
+    """
     for field, value in message.ListFields():
-        for one in value if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else [value]:
+        for one in (
+            value
+            if isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+            else [value]
+        ):
             if hasattr(one, "ListFields"):
                 yield from _fields(one)
-            elif isinstance(one, str) and field.name not in ("id", "url", "key", "user_key", "group_id"):
+            elif isinstance(one, str) and field.name not in (
+                "id",
+                "url",
+                "key",
+                "user_key",
+                "group_id",
+            ):
                 yield field.name, one
 
 
@@ -120,7 +193,11 @@ class _Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._open = tag
-        self.found += [f"{tag} {name}" for name, value in attrs if name in ("src", "href") or name.startswith("on") or tag in ("img", "iframe")]
+        self.found += [
+            f"{tag} {name}"
+            for name, value in attrs
+            if name in ("src", "href") or name.startswith("on") or tag in ("img", "iframe")
+        ]
 
     def handle_endtag(self, tag: str) -> None:
         self._open = ""

@@ -7,21 +7,21 @@ from streamlit.testing.v1 import AppTest
 
 from sim.cluster import Cluster
 from sim.params import Spec
-from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from tests.pages.conftest import FakePool, Open, finish, own, sound, study_of, texts
 from trainyard.library import library
 from trainyard.runs.run import keep, key_of, run
+from trainyard.study import branch
+from trainyard.study.branch import BranchPoint, FromHere
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_trace
-from trainyard.what_if import branch
-from trainyard.what_if.branch import FromHere, Turn
-from ui import owner
+from ui import browser_identity
 
 AT = 300.0
 
 
 @pytest.fixture(autouse=True)
 def mine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner, "owner", lambda: "me")
+    monkeypatch.setattr(browser_identity, "owner", lambda: "me")
 
 
 def on_tab(visit: Open, study: Study, **more: str) -> AppTest:
@@ -40,7 +40,7 @@ def two(tiny: Study) -> Study:
     return Study(base, (Spec("fifo"), Spec("srtf")))
 
 
-def stored(pool: FakePool, study: Study, turn: Turn) -> None:
+def stored(pool: FakePool, study: Study, turn: BranchPoint) -> None:
     scenario = branch.branch(study, 0, turn).here
     trace = load_trace(scenario.trace, pool.store)
     keep(pool.store, key_of(scenario, pool.store), scenario, run(scenario, trace=trace), trace)
@@ -64,7 +64,7 @@ def test_what_changes_is_asked_and_run(visit: Open, two: Study, pool: FakePool) 
     app.number_input(key="from_here/add/0/0").set_value(2).run()
     sound(app)
     asked = app.query_params["turn"]
-    turn = Turn.unpack(asked if isinstance(asked, str) else asked[0])
+    turn = BranchPoint.unpack(asked if isinstance(asked, str) else asked[0])
     assert (turn.at_s, turn.added) == (AT, ((0, 2),))
     assert turn.policy is not None
     assert turn.policy.name == "srtf"
@@ -73,8 +73,11 @@ def test_what_changes_is_asked_and_run(visit: Open, two: Study, pool: FakePool) 
     sound(app)
     kept = library.items(pool.store, "me")[0]
     assert kept.recipe() == FromHere(two, 0, turn)
-    assert kept.title.endswith("from day 1 00:05:00 on with SRTF and 2 more nodes like v100-1")
-    assert [(job.state, job.scenario.cluster.gpus) for job in pool.jobs] == [("done", 8), ("running", 16)]
+    assert kept.title.endswith("from day 1, 00:05:00 on with SRTF and 2 more nodes like v100-1")
+    assert [(job.state, job.scenario.cluster.gpus) for job in pool.jobs] == [
+        ("done", 8),
+        ("running", 16),
+    ]
     app.button(key="from_here/cancel").click().run()
     assert pool.jobs[1].state == "cancelled"
     assert "Stopped" in texts(app)
@@ -82,15 +85,23 @@ def test_what_changes_is_asked_and_run(visit: Open, two: Study, pool: FakePool) 
 
 def test_what_came_of_it(visit: Open, two: Study, pool: FakePool) -> None:
     finish(pool, two)
-    turn = Turn(AT, Spec("srtf"))
+    turn = BranchPoint(AT, Spec("srtf"))
     stored(pool, two, turn)
     app = on_tab(visit, two, p="0", turn=turn.pack(), r="1")
     read = texts(app)
     assert "nothing before changed" in read
-    assert "is the same in both runs up to the line" in read
+    assert "Up to the line both runs are the same." in read
     assert "from-here-on" in [chart.key for chart in app.get("plotly_chart")]
-    assert library.items(pool.store, "me")[0].recipe() == FromHere(two, 0, turn)  # as whatever is opened by a link
-    assert list(app.dataframe[0].value.columns) == ["Of", "Metric", "As it was", "From here on", "Change"]
+    assert library.items(pool.store, "me")[0].recipe() == FromHere(
+        two, 0, turn
+    )  # as whatever is opened by a link
+    assert list(app.dataframe[0].value.columns) == [
+        "Of",
+        "Metric",
+        "As it was",
+        "From here on",
+        "Change",
+    ]
     assert not [button for button in app.button if button.key == "from_here/run"]
     app.button(key="from_here/compare").click().run()
     sound(app)
@@ -98,9 +109,22 @@ def test_what_came_of_it(visit: Open, two: Study, pool: FakePool) -> None:
     assert opened.allocators == (Spec("fifo"), branch.branch(two, 0, turn).here.allocator)
 
 
+def test_a_job_opens_its_drawer(visit: Open, two: Study, pool: FakePool) -> None:
+    finish(pool, two)
+    turn = BranchPoint(AT, policy=Spec("srtf"))
+    stored(pool, two, turn)
+    app = on_tab(visit, two, p="0", turn=turn.pack(), job="5")
+    (drawer,) = app.get("dialog")
+    assert drawer.proto.dialog.title.startswith("Job ")
+    assert "Waited to start" in texts(app)
+    # These are not the runs that Compare and Explore show.
+    assert not [one for one in app.button if one.label == "Show on the timeline"]
+    assert any("Difference" in one.value.columns for one in app.dataframe)
+
+
 def test_other_machines_cannot_be_compared_there(visit: Open, two: Study, pool: FakePool) -> None:
     finish(pool, two)
-    turn = Turn(AT, lost=(two.base.cluster.nodes[0].name,), until_s=AT + 3600)
+    turn = BranchPoint(AT, lost=(two.base.cluster.nodes[0].name,), until_s=AT + 3600)
     stored(pool, two, turn)
     app = on_tab(visit, two, p="0", turn=turn.pack(), r="1")
     assert app.multiselect[0].value == [two.base.cluster.nodes[0].name]
@@ -109,8 +133,17 @@ def test_other_machines_cannot_be_compared_there(visit: Open, two: Study, pool: 
     assert "without v100-1-1 until" in texts(app).replace("\\", "")
 
 
-@pytest.mark.parametrize("damaged", ["nonsense", Turn(AT, lost=("elsewhere",)).pack(), Turn(AT, added=((7, 1),)).pack()])
-def test_an_address_that_does_not_fit_is_no_fault(visit: Open, two: Study, pool: FakePool, damaged: str) -> None:
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "nonsense",
+        BranchPoint(AT, lost=("elsewhere",)).pack(),
+        BranchPoint(AT, added=((7, 1),)).pack(),
+    ],
+)
+def test_an_address_that_does_not_fit_is_no_fault(
+    visit: Open, two: Study, pool: FakePool, damaged: str
+) -> None:
     finish(pool, two)
     app = on_tab(visit, two, turn=damaged, r="1")
     assert "Choose what changes" in texts(app)
@@ -118,7 +151,7 @@ def test_an_address_that_does_not_fit_is_no_fault(visit: Open, two: Study, pool:
 
 def test_a_fault_of_the_run_is_said(visit: Open, two: Study, pool: FakePool) -> None:
     finish(pool, two)
-    app = on_tab(visit, two, turn=Turn(AT, Spec("srtf")).pack(), r="1")
+    app = on_tab(visit, two, turn=BranchPoint(AT, Spec("srtf")).pack(), r="1")
     app.button(key="from_here/run").click().run()
     pool.jobs[1].state, pool.jobs[1].error = "failed", "The run was stopped by a test."
     app.run()
@@ -127,9 +160,11 @@ def test_a_fault_of_the_run_is_said(visit: Open, two: Study, pool: FakePool) -> 
     assert len(primary(app)) == 1
 
 
-def test_a_reload_takes_the_run_up_again_and_who_cancelled_does_not(visit: Open, two: Study, pool: FakePool) -> None:
+def test_a_reload_takes_the_run_up_again_and_who_cancelled_does_not(
+    visit: Open, two: Study, pool: FakePool
+) -> None:
     finish(pool, two)
-    turn = Turn(AT, Spec("srtf"))
+    turn = BranchPoint(AT, Spec("srtf"))
     on_tab(visit, two, p="0", turn=turn.pack(), r="1").button(key="from_here/run").click().run()
     app = on_tab(visit, two, p="0", turn=turn.pack(), r="1")
     assert not primary(app)
@@ -141,16 +176,23 @@ def test_a_reload_takes_the_run_up_again_and_who_cancelled_does_not(visit: Open,
 
 def test_the_library_opens_it_where_it_was_asked(visit: Open, two: Study, pool: FakePool) -> None:
     finish(pool, two)
-    turn = Turn(AT, lost=(two.base.cluster.nodes[0].name,), until_s=AT + 3600)
+    turn = BranchPoint(AT, lost=(two.base.cluster.nodes[0].name,), until_s=AT + 3600)
     stored(pool, two, turn)
     recipe = FromHere(two, 1, turn)
-    library.shelve(pool.store, "me", recipe, [key_of(scenario, pool.store) for scenario in (recipe.branch.was, recipe.branch.here)])
+    library.shelve(
+        pool.store,
+        "me",
+        recipe,
+        [key_of(scenario, pool.store) for scenario in (recipe.branch.was, recipe.branch.here)],
+    )
     app = visit()
     next(button for button in app.button if "from day 1" in button.label).click().run()
     sound(app)
     assert app.query_params["turn"] in (turn.pack(), [turn.pack()])
-    assert app.multiselect[0].value == list(turn.lost)
-    assert app.selectbox[0].value == "1"
+    assert next(
+        box for box in app.multiselect if not str(box.key).startswith("chip/")
+    ).value == list(turn.lost)
+    assert own(app)[0].value == "1"
     assert study_of(app) == two
 
 
@@ -160,6 +202,10 @@ def test_explore_leads_here_with_its_instant(visit: Open, two: Study, pool: Fake
     app.query_params["at"] = "420"
     app.run()
     sound(app)
-    link = next(item.proto for item in app.get("page_link") if "from here on" in item.proto.label)
+    link = next(
+        item.proto
+        for item in app.get("page_link")
+        if item.proto.label == "Change from this instant"
+    )
     assert "tab=from-here" in link.query_string
     assert "at=420" in link.query_string

@@ -16,13 +16,15 @@ PAGES = ("start", "trace", "cluster", "policies", "compare", "explore", "plan", 
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_names_from_outside_are_shown_and_nothing_else(name: str, visit: Open, pool: FakePool) -> None:
+def test_names_from_outside_are_shown_and_nothing_else(
+    name: str, visit: Open, pool: FakePool
+) -> None:
     study = hostile.study(pool.store)
     finish(pool, study)
     app = visit(name, study)
     sound(app)
     assert hostile.harms(app) == []
-    # The sidebar of every page names the trace, so the check has something to look at.
+    # The bar of every page names the trace, so the check has something to look at.
     assert any("hacked" in text for _, _, text in hostile.texts(app))
 
 
@@ -43,7 +45,10 @@ def test_the_check_finds_what_is_not_escaped(line: str) -> None:
 
 
 def test_tables_show_names_that_can_be_read() -> None:
-    rows = pd.DataFrame([["\u202egnp", 1.5, None], ["=1+1", 2.5, "nul\x00"]], columns=["Job", "x" * 10_000, "x" * 10_001])
+    rows = pd.DataFrame(
+        [["\u202egnp", 1.5, None], ["=1+1", 2.5, "nul\x00"]],
+        columns=["Job", "x" * 10_000, "x" * 10_001],
+    )
     shown = figure.readable(rows)
     cut = "x" * 79 + "…"
     assert list(shown.columns) == ["Job", f"{cut} (2)", f"{cut} (3)"]

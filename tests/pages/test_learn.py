@@ -13,8 +13,8 @@ from tests.trainyard.replay_cases import SMALL, write
 from trainyard.replays.reading import load
 from trainyard.replays.report import needed
 from trainyard.replays.run import ReplayRun, run_cell
+from trainyard.runs.shared import SharedBatches
 from ui.learning import replay_tab as learn
-from ui.learning.replays import Runs
 
 
 class Still(ReplayRun):
@@ -26,7 +26,9 @@ class Still(ReplayRun):
 
     def take(self, count: int | None = None) -> None:
         for key, cell in list(self._work.items())[:count]:
-            self._found[key] = run_cell(self._recipes[cell.at, cell.arm].to_json(), cell.seed, needed(self.replay))
+            self._found[key] = run_cell(
+                self._recipes[cell.at, cell.arm].to_json(), cell.seed, needed(self.replay)
+            )
 
     def finish(self) -> None:
         self.take()
@@ -47,7 +49,13 @@ def made(tmp_path: Path, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> Ite
     folder = tmp_path / "replays"
     folder.mkdir()
     write(folder)
-    write(folder, SMALL.replace('name = "small"', 'name = "two"').replace('title = "Small"', 'title = "Another one"'), "two")
+    write(
+        folder,
+        SMALL.replace('name = "small"', 'name = "two"').replace(
+            'title = "Small"', 'title = "Another one"'
+        ),
+        "two",
+    )
     monkeypatch.setattr(trainyard.replays.reading, "FOLDER", folder)
     load.cache_clear()
     every: list[Still] = []
@@ -56,8 +64,9 @@ def made(tmp_path: Path, pool: FakePool, monkeypatch: pytest.MonkeyPatch) -> Ite
         every.append(Still(load(name), seeds, store=pool.store))
         return every[-1]
 
-    shared = Runs(make, pool.leaving)
+    shared = SharedBatches(pool.grace)
     monkeypatch.setattr(learn, "runs", lambda: shared)
+    monkeypatch.setattr(learn, "make", make)
     yield every
     shared.close()
     load.cache_clear()
@@ -124,7 +133,9 @@ def test_run_wait_and_see_the_figures(made: list[Still]) -> None:
     assert len(app.get("plotly_chart")) == 1 + 2 + 1
 
 
-def test_the_table_says_where_and_one_sided_bands_and_leaves_out_empty_columns(made: list[Still], pool: FakePool) -> None:
+def test_the_table_says_where_and_one_sided_bands_and_leaves_out_empty_columns(
+    made: list[Still], pool: FakePool
+) -> None:
     Still(load("small"), 1, store=pool.store).finish()
     bodies = [item.proto.body for item in at({"replay": "small", "seeds": "1"}).get("html")]
     claimed, others = [body for body in bodies if "Measure" in body]
@@ -132,12 +143,22 @@ def test_the_table_says_where_and_one_sided_bands_and_leaves_out_empty_columns(m
     assert "×\u00a00.01 to ×\u00a01.20" in claimed
     assert "at 16 jobs/h · expected (prototype) · 1 seed" in others
     assert "Simulated" in others
-    assert [word for word in ("Published", "Verdict", "no figure published") if word in others] == []
+    assert [
+        word for word in ("Published", "Verdict", "no figure published") if word in others
+    ] == []
 
 
-def test_a_band_from_nothing_up_is_shown_by_its_upper_end(made: list[Still], pool: FakePool) -> None:
+def test_a_band_from_nothing_up_is_shown_by_its_upper_end(
+    made: list[Still], pool: FakePool
+) -> None:
     folder = trainyard.replays.reading.FOLDER
-    write(folder, SMALL.replace('name = "small"', 'name = "low"').replace("band = [0.01, 1.2]", "band = [0, 1.2]"), "low")
+    write(
+        folder,
+        SMALL.replace('name = "small"', 'name = "low"').replace(
+            "band = [0.01, 1.2]", "band = [0, 1.2]"
+        ),
+        "low",
+    )
     Still(load("low"), 1, store=pool.store).finish()
     assert "below ×\u00a01.20" in texts(at({"replay": "low", "seeds": "1"}))
 
@@ -154,16 +175,20 @@ def test_what_was_run_is_there_again_on_another_server(made: list[Still], pool: 
 def test_what_the_policies_said_stands_under_the_table(made: list[Still], pool: FakePool) -> None:
     before = Still(load("small"), 1, store=pool.store)
     before.take()
-    before._found = {key: ran._replace(remarks=("<b>CBC</b> solves.",)) for key, ran in before._found.items()}
+    before._found = {
+        key: ran._replace(remarks=("<b>CBC</b> solves.",)) for key, ran in before._found.items()
+    }
     trainyard.replays.run._write(before._file, before._found)
     shown = texts(at({"replay": "small", "seeds": "1"}))
-    assert "What the policies said of their runs" in shown
+    assert "Remarks of the policies" in shown
     assert "In order: \\<b\\>CBC\\</b\\> solves." in shown
     Still(load("two"), 1, store=pool.store).finish()
-    assert "What the policies said" not in texts(at({"replay": "two", "seeds": "1"}))
+    assert "Remarks of the policies" not in texts(at({"replay": "two", "seeds": "1"}))
 
 
-def test_the_slider_shows_the_figures_of_every_policy_at_its_value(made: list[Still], pool: FakePool) -> None:
+def test_the_slider_shows_the_figures_of_every_policy_at_its_value(
+    made: list[Still], pool: FakePool
+) -> None:
     Still(load("small"), 1, store=pool.store).finish()
     app = at({"replay": "small", "seeds": "1"})
     assert "Arrival rate 8 jobs/h" in texts(app)
@@ -189,7 +214,7 @@ def test_a_run_that_was_cancelled_shows_what_it_has_and_can_be_run_again(made: l
     going(made).take(13)
     press(app, "cancel_replay")
     assert "Stopped after 13 of 25 runs" in "".join(info.value for info in app.info)
-    assert "Mean JCT" in texts(app)
+    assert "Average time to finish" in texts(app)
     press(app, "run_replay")
     assert [run.state for run in made] == ["cancelled", "running"]
 
@@ -199,13 +224,17 @@ def test_a_run_that_failed_says_why_and_can_be_run_again(made: list[Still]) -> N
     going(made).fail("small, arm fifo, seed 0: the machine <caught> fire.")
     app.run()
     sound(app)
-    assert [error.value for error in app.error] == ["small, arm fifo, seed 0: the machine \\<caught\\> fire."]
+    assert [error.value for error in app.error] == [
+        "small, arm fifo, seed 0: the machine \\<caught\\> fire."
+    ]
     assert not app.button(key="run_replay").disabled
 
 
 def test_an_unknown_replay_is_one_sentence_and_the_list(made: list[Still]) -> None:
     app = at({"tab": "replays", "replay": "no-such"})
-    assert [warning.value for warning in app.warning] == ["There is no replay “no-such”. Choose one of these."]
+    assert [warning.value for warning in app.warning] == [
+        "There is no replay “no-such”. Choose one of these."
+    ]
     assert not app.error
     assert not has(app, "run_replay")
     choice = app.pills(key="replay")
@@ -217,11 +246,15 @@ def test_an_unknown_replay_is_one_sentence_and_the_list(made: list[Still]) -> No
 
 
 @pytest.mark.parametrize("seeds", ["0", "-1", "7", "many", "9" * 400])
-def test_a_number_of_seeds_that_is_not_offered_gives_the_usual_one(made: list[Still], seeds: str) -> None:
+def test_a_number_of_seeds_that_is_not_offered_gives_the_usual_one(
+    made: list[Still], seeds: str
+) -> None:
     assert "Not run yet with 4 seeds" in texts(at({"replay": "small", "seeds": seeds}))
 
 
-def test_how_long_it_takes_is_said_before_measured_where_it_can_be(made: list[Still], pool: FakePool) -> None:
+def test_how_long_it_takes_is_said_before_measured_where_it_can_be(
+    made: list[Still], pool: FakePool
+) -> None:
     app = at({"tab": "replays"})
     assert ", about" not in texts(app)
     Still(load("small"), 1, store=pool.store).finish()
@@ -253,11 +286,13 @@ def test_a_replay_becomes_the_scenario(made: list[Still]) -> None:
     assert [spec.name for spec in study.allocators] == ["fifo", "srtf", "sjf"]
     assert study.base.trace.source == load("small").scenario("fifo").trace.source
     assert study.base.name == "Small"
-    assert app.title[0].value == "Who wins, and by how much?"
+    assert app.title[0].value == "Compare"
 
 
 def test_the_command_repeats_what_the_page_ran(made: list[Still]) -> None:
-    assert "python -m trainyard replay small --seeds 4 --curves" in [code.value for code in at({"tab": "replays"}).code]
+    assert "python -m trainyard replay small --seeds 4 --curves" in [
+        code.value for code in at({"tab": "replays"}).code
+    ]
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -52,7 +53,6 @@ def test_nothing_is_told_before_an_answer_is_chosen_and_the_run_is_over(pool: Fa
     run_here(pool, 2)
     app = at(lesson="2")
     assert f"**{lesson(2).question}**" in [item.value for item in app.markdown]
-    assert "JCT: job completion time, from submission to finish." in [item.value for item in app.caption]
     assert app.button(key="run_lesson").disabled
     assert not app.get("plotly_chart")
     told = texts(app)
@@ -68,7 +68,7 @@ def test_nothing_is_told_before_an_answer_is_chosen_and_the_run_is_over(pool: Fa
 def test_an_answer_that_is_right_is_said_to_be_so_and_cannot_be_changed(pool: FakePool) -> None:
     run_here(pool, 2)
     app = press(expect(at(lesson="2"), 2, 1), "run_lesson")
-    assert "You expected: Some, but fewer than one in five. So it is." in texts(app)
+    assert "You expected: Some, but fewer than one in five. That is right." in texts(app)
     assert not [one for one in app.radio if str(one.key).startswith("said/")]
     assert "run_lesson" not in keys(app)
 
@@ -78,7 +78,7 @@ def test_reload_finds_answer_run_and_change_again(pool: FakePool) -> None:
     run_here(pool, 2, Setup(option=1))
     app = at(tab="lessons", lesson="2", said="1", option="1")
     told = texts(app)
-    assert "So it is." in told
+    assert "That is right." in told
     assert "**Within a factor of about 3:**" in told
     # Groups of the first and of the changed run beside each other, all curves in one figure.
     assert len(app.get("plotly_chart")) == 3
@@ -94,9 +94,9 @@ def test_change_one_thing_runs_it_and_keeps_the_first_result(pool: FakePool) -> 
     choice.set_value("Within a factor of about 10").run()
     sound(app)
     press(app, "run_change")
-    assert [job.scenario.belief.values for job in pool.jobs[before:]] == [{"sigma": 2.3}] * 2
+    assert [job.scenario.estimator.values for job in pool.jobs[before:]] == [{"sigma": 2.3}] * 2
     assert app.query_params["option"] in ("2", ["2"])
-    assert "So it is." in texts(app)
+    assert "That is right." in texts(app)
     run_here(pool, 2, Setup(option=2))
     app.run()
     assert "**Within a factor of about 10:**" in texts(app)
@@ -107,7 +107,9 @@ def test_running_says_how_far_and_cancel_leaves_a_way_back(pool: FakePool) -> No
     assert "0 of 2 runs" in str(app.get("progress")[0].proto)
     assert "You expected" not in texts(app)
     press(app, "cancel_lesson")
-    assert [job.state for job in pool.jobs if "recurring" in job.scenario.trace.source] == ["cancelled"] * 2
+    assert [job.state for job in pool.jobs if "recurring" in job.scenario.trace.source] == [
+        "cancelled"
+    ] * 2
     assert "Stopped before all of it was run." in "".join(item.value for item in app.info)
     run_here(pool, 3)
     press(app, "again/-1")
@@ -134,12 +136,19 @@ def test_two_students_press_and_the_keys_are_the_same(pool: FakePool) -> None:
 def test_a_class_link_fixes_lesson_seed_and_size_and_counts_seats(pool: FakePool) -> None:
     setup = Setup(seed=7, jobs=100)
     run_here(pool, 2, setup)
-    link = {"tab": "lessons", "lesson": "2", "class": "7b <script>", "seed": "7", "jobs": "100", "of": "40"}
+    link = {
+        "tab": "lessons",
+        "lesson": "2",
+        "class": "7b <script>",
+        "seed": "7",
+        "jobs": "100",
+        "of": "40",
+    }
     app = at(**link)
     told = texts(app)
     assert "Class 7b \\<script\\>" in told
     assert "seed 7, at most 100 jobs: fixed by the link" in told
-    assert app.pills(key="lesson").disabled
+    assert app.radio(key="lesson").disabled
     assert not [one for one in app.number_input if one.key == "lesson_seed"]
     assert "0 of 40 have run this." in told
     app = press(expect(app, 2, 0), "run_lesson")
@@ -151,7 +160,7 @@ def test_a_class_link_fixes_lesson_seed_and_size_and_counts_seats(pool: FakePool
     assert "2 of 40 have run this." in texts(at(**link, said="0"))
     press(app, "leave_class")
     assert "class" not in app.query_params
-    assert not app.pills(key="lesson").disabled
+    assert not app.radio(key="lesson").disabled
 
 
 def test_the_form_of_the_teacher_makes_the_link(pool: FakePool) -> None:
@@ -161,7 +170,9 @@ def test_the_form_of_the_teacher_makes_the_link(pool: FakePool) -> None:
     app.number_input(key="class_of").set_value(31).run()
     app.number_input(key="class_jobs").set_value(200).run()
     sound(app)
-    assert app.main.code[0].value.endswith("?tab=lessons&lesson=3&class=7b+%26+co&seed=0&jobs=200&of=31")
+    assert app.main.code[0].value.endswith(
+        "?tab=lessons&lesson=3&class=7b+%26+co&seed=0&jobs=200&of=31"
+    )
 
 
 @pytest.mark.parametrize("text", ["9", "-1", "x", "²", "9" * 50, "<img src=x>"])
@@ -169,14 +180,27 @@ def test_a_lesson_that_there_is_not_is_a_sentence_and_the_list(pool: FakePool, t
     app = at(tab="lessons", lesson=text)
     assert re.match("There is no lesson “", app.warning[0].value)
     assert not app.error
-    app.pills(key="lesson").set_value(4).run()
+    app.radio(key="lesson").set_value(4).run()
     sound(app)
     assert not app.warning
-    assert "4 · Mixed GPUs" in [item.value for item in app.header]
+    assert "Mixed GPUs" in [item.value for item in app.title]
 
 
-@pytest.mark.parametrize("address", [{"said": "7"}, {"said": "x"}, {"seed": "-3"}, {"seed": "9" * 400}, {"jobs": "1"}, {"jobs": "²"}, {"option": "1"}])
-def test_a_damaged_address_is_a_lesson_that_was_not_answered(pool: FakePool, address: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "address",
+    [
+        {"said": "7"},
+        {"said": "x"},
+        {"seed": "-3"},
+        {"seed": "9" * 400},
+        {"jobs": "1"},
+        {"jobs": "²"},
+        {"option": "1"},
+    ],
+)
+def test_a_damaged_address_is_a_lesson_that_was_not_answered(
+    pool: FakePool, address: dict[str, str]
+) -> None:
     app = at(lesson="2", **address)
     assert app.button(key="run_lesson").disabled
     assert not app.error
@@ -207,13 +231,26 @@ def test_a_lesson_opens_on_the_real_pages(pool: FakePool) -> None:
 def test_lesson_0_explains_the_compare_page_on_the_sample(pool: FakePool) -> None:
     run_here(pool, 0)
     app = press(expect(at(), 0, 1), "run_lesson")
-    assert "cuts mean JCT" in texts(app)
+    assert "the average job is done in" in texts(app)
     steps = app.segmented_control(key="step/0")
     for name in steps.options[1:]:
         app.segmented_control(key="step/0").set_value(name).run()
         sound(app)
     assert len(app.get("plotly_chart")) == 1
     assert [one.proto.type for one in app.button if one.key == "open_compare"] == ["primary"]
+
+
+def test_the_ledger_of_lesson_0_highlights_the_policy_that_its_sentence_speaks_of(
+    pool: FakePool,
+) -> None:
+    run_here(pool, 0)
+    app = press(expect(at(), 0, 1), "run_lesson")
+    (shown,) = [
+        json.loads(one.proto.json)
+        for one in app.get("bidi_component")
+        if one.proto.component_name == "trainyard_ledger"
+    ]
+    assert [row["title"] for row in shown["rows"] if row["kind"] == "high"] == ["SRTF"]
 
 
 def test_another_seed_is_another_turn(pool: FakePool) -> None:
@@ -233,18 +270,22 @@ def test_the_glossary_is_searched_and_the_search_stands_in_the_address(pool: Fak
     sound(app)
     assert app.query_params["word"] in ("goodput", ["goodput"])
     assert [key for key in keys(app) if key.startswith("more/")] == ["more/Goodput"]
-    assert "No word contains “\\<b\\>”." in [item.value for item in at(tab="glossary", word="<b>").info]
+    assert "No word contains “\\<b\\>”." in [
+        item.value for item in at(tab="glossary", word="<b>").info
+    ]
 
 
 def test_the_limits_say_what_the_documentation_says(pool: FakePool) -> None:
     app = at(tab="limits")
     told = texts(app)
-    assert "Users: submissions do not react to waiting" in told
+    assert "submissions do not depend on waiting times" in told
     assert "our reading" in told
     assert "https://doi.org/" in told
     assert app.query_params["tab"] in ("limits", ["limits"])
 
 
-def test_an_unknown_tab_is_the_first_and_an_old_link_to_a_replay_still_opens_it(pool: FakePool) -> None:
+def test_an_unknown_tab_is_the_first_and_an_old_link_to_a_replay_still_opens_it(
+    pool: FakePool,
+) -> None:
     assert at(tab="nothing").query_params["tab"] in ("lessons", ["lessons"])
     assert at(replay="ibm-drop").query_params["tab"] in ("replays", ["replays"])

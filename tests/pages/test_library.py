@@ -1,4 +1,6 @@
-"""Your runs on Start: whose they are, what can be done with them, and what is said when the library cannot be used."""
+"""Your runs on Start: whose they are, what can be done with them, and what is said when the library
+cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,6 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from charts import visible
 from tests.pages.conftest import ROOT, FakePool, finish, sound, study_of, texts
 from trainyard.library import archive, library
 from trainyard.results.outcomes import titles
@@ -24,13 +25,14 @@ from trainyard.store import Store, files, index
 from trainyard.store.index import LibraryError
 from trainyard.study.document import unpack_document
 from trainyard.study.scenario import TraceSpec
+from trainyard.study.search import Question
 from trainyard.study.study import Study
-from trainyard.sweeps.search import Question
 from trainyard.text import moment
 from trainyard.traces import start
+from ui import browser_identity, server
 from ui import library as listing
-from ui import owner, server
 from ui.words import plain
+from views.charts import visible
 
 ANN, BOB = "a" * 32, "b" * 32
 HOSTILE = "**x** <script>alert(1)</script> [y](http://z) :red[w] \u202e"
@@ -43,7 +45,7 @@ def browse(pool: FakePool) -> Browse:
 
     def go(token: str = ANN, study: Study | None = None) -> AppTest:
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
-        app.session_state[owner._TOKEN] = token
+        app.session_state[browser_identity._TOKEN] = token
         if study is not None:
             app.query_params["s"] = study.pack()
         app.run()
@@ -58,19 +60,33 @@ def listed(app: AppTest) -> list[str]:
 
 
 def choose(app: AppTest, *places: int) -> AppTest:
-    marks = [str(button.key).rpartition("/")[2] for button in app.main.button if str(button.key).startswith("runs/open/")]
+    marks = [
+        str(button.key).rpartition("/")[2]
+        for button in app.main.button
+        if str(button.key).startswith("runs/open/")
+    ]
     for at in places:
-        app.checkbox(key=f"runs/{marks[at]}/False").check().run()
+        app.checkbox(key=f"runs/{marks[at]}/chosen").check().run()
     sound(app)
     return app
 
 
-def test_a_choice_that_is_said_twice_means_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    state: dict[str, object] = {}
-    monkeypatch.setattr(listing.st, "session_state", state)
-    for mark, is_chosen, found in (("a", True, ["a"]), ("a", True, ["a"]), ("b", True, ["a", "b"]), ("a", False, ["b"]), ("a", False, ["b"])):
-        listing._choose(mark, is_chosen)
-        assert state[listing._CHOSEN] == found
+def test_a_choice_outlives_a_search_and_is_taken_back_in_one_press(
+    browse: Browse, pool: FakePool, tiny: Study
+) -> None:
+    finish(pool, tiny)
+    app = press(browse(ANN, tiny), "run")
+    app.switch_page("pages/start.py").run()
+    choose(app, 0)
+    box = next(box for box in app.checkbox if str(box.key).endswith("/chosen"))
+    for wanted in ("nothing like this", ""):
+        app.text_input(key=listing._SEARCH).set_value(wanted).run()
+        sound(app)
+        assert ("1 chosen" in texts(app)) == (not wanted)
+    assert app.checkbox(key=box.key).value
+    press(app, "runs/none")
+    assert not app.checkbox(key=box.key).value
+    assert "1 chosen" not in texts(app)
 
 
 def shelf(token: str) -> str:
@@ -83,7 +99,9 @@ def press(app: AppTest, key: str) -> AppTest:
     return app
 
 
-def test_a_run_is_listed_where_it_was_made_and_nowhere_else(browse: Browse, pool: FakePool, tiny: Study) -> None:
+def test_a_run_is_listed_where_it_was_made_and_nowhere_else(
+    browse: Browse, pool: FakePool, tiny: Study
+) -> None:
     ann = browse(ANN, tiny)
     assert listed(ann) == []
     assert "Your runs" not in texts(ann)
@@ -102,7 +120,9 @@ def test_a_run_is_listed_where_it_was_made_and_nowhere_else(browse: Browse, pool
     assert len(listed(browse(BOB))) == 1
 
 
-def test_the_sample_of_the_server_is_listed_once_it_was_run_here(browse: Browse, pool: FakePool, tiny: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sample_of_the_server_is_listed_once_it_was_run_here(
+    browse: Browse, pool: FakePool, tiny: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(start, "sample_study", lambda: tiny)
     finish(pool, tiny)
     app = browse(ANN, tiny)
@@ -112,7 +132,9 @@ def test_the_sample_of_the_server_is_listed_once_it_was_run_here(browse: Browse,
     assert len(listed(browse(ANN))) == 1
 
 
-def test_a_run_is_put_on_the_shelf_once_not_whenever_the_page_is_drawn(browse: Browse, pool: FakePool, tiny: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_put_on_the_shelf_once_not_whenever_the_page_is_drawn(
+    browse: Browse, pool: FakePool, tiny: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     finish(pool, tiny)
     calls: list[str] = []
     shelve = library.shelve
@@ -136,14 +158,22 @@ def test_opening_is_the_stored_result_at_once(browse: Browse, pool: FakePool, ti
     finish(pool, tiny)
     browse(ANN, tiny)
     app = browse(ANN)
-    app.main.button(key=next(str(button.key) for button in app.main.button if str(button.key).startswith("runs/open/"))).click().run()
+    app.main.button(
+        key=next(
+            str(button.key)
+            for button in app.main.button
+            if str(button.key).startswith("runs/open/")
+        )
+    ).click().run()
     sound(app)
     assert study_of(app) == tiny
-    assert "Up to date. Stored result" in texts(app)
+    assert "Stored result, computed in" in texts(app)
     assert pool.jobs == []
 
 
-def test_names_and_tags_are_shown_as_they_are_and_found_again(browse: Browse, pool: FakePool, tiny: Study) -> None:
+def test_names_and_tags_are_shown_as_they_are_and_found_again(
+    browse: Browse, pool: FakePool, tiny: Study
+) -> None:
     finish(pool, tiny)
     browse(ANN, tiny)
     app = choose(browse(ANN), 0)
@@ -153,14 +183,26 @@ def test_names_and_tags_are_shown_as_they_are_and_found_again(browse: Browse, po
     sound(app)
     assert listed(app) == [plain(visible(" ".join(HOSTILE.split())))]
     assert f"tags: talk, {plain('<b>')}" in texts(app)
-    for search, found in (("TALK comparison", 1), ("twelve", 1), ("sweep", 0), ("<script>", 1), ("%", 0)):
+    for search, found in (
+        ("TALK comparison", 1),
+        ("twelve", 1),
+        ("sweep", 0),
+        ("<script>", 1),
+        ("%", 0),
+    ):
         app.text_input(key="runs/search").set_value(search).run()
         sound(app)
         assert len(listed(app)) == found, search
     assert "contains these words" in texts(app)
     # Opened, the scenario has the name.
     app.text_input(key="runs/search").set_value("").run()
-    app.main.button(key=next(str(button.key) for button in app.main.button if str(button.key).startswith("runs/open/"))).click().run()
+    app.main.button(
+        key=next(
+            str(button.key)
+            for button in app.main.button
+            if str(button.key).startswith("runs/open/")
+        )
+    ).click().run()
     assert study_of(app).base.name == " ".join(HOSTILE.split())
     assert len(listed(browse(ANN))) == 1
 
@@ -180,7 +222,7 @@ def test_two_are_compared_in_words_and_numbers(browse: Browse, pool: FakePool, t
     assert f"From A to B: {'; '.join(['seed 0 → 3', *gone])}." in said
     table = next(item.proto.body for item in app.main.get("html") if "rowgroup" in item.proto.body)
     assert table.count('rowspan="2"') == len(tiny.allocators)
-    assert "Mean JCT" in table
+    assert "Average time to finish" in table
     press(app, "runs/none")
     assert "From A to B" not in texts(app)
 
@@ -190,7 +232,10 @@ def test_deleting_takes_it_off_this_list_only(browse: Browse, pool: FakePool, ti
     browse(ANN, tiny)
     browse(BOB, tiny)
     app = press(choose(browse(ANN), 0), "runs/delete")
-    assert "1 taken off your list, 0 results deleted. 4 results stay, because other entries need them." in texts(app)
+    assert (
+        "1 taken off your list, 0 results deleted. 4 results stay, because other entries need them."
+        in texts(app)
+    )
     assert listed(app) == []
     bob = browse(BOB)
     assert len(listed(bob)) == 1
@@ -201,10 +246,12 @@ def test_deleting_takes_it_off_this_list_only(browse: Browse, pool: FakePool, ti
     # Where it is open it lives on as a scenario without a result.
     open_elsewhere.switch_page("pages/compare.py").run()
     sound(open_elsewhere)
-    assert "This scenario has no result" in texts(open_elsewhere)
+    assert "without a result" in texts(open_elsewhere)
 
 
-def test_what_is_exported_is_imported_but_for_results_that_others_would_see(browse: Browse, pool: FakePool, tiny: Study, tmp_path: Path) -> None:
+def test_what_is_exported_is_imported_but_for_results_that_others_would_see(
+    browse: Browse, pool: FakePool, tiny: Study, tmp_path: Path
+) -> None:
     finish(pool, tiny)
     browse(ANN, tiny.named("Mine"))
     away = Store(tmp_path / "away")
@@ -215,19 +262,28 @@ def test_what_is_exported_is_imported_but_for_results_that_others_would_see(brow
     app = browse(BOB)
     app.file_uploader(key="scenario_file").set_value(("runs.zip", data, "application/zip")).run()
     sound(app)
-    said = "1 entry is taken over from runs.zip: see Your runs. 4 results of the file are computed again here, because a file cannot prove them."
+    said = (
+        "1 entry is taken over from runs.zip: see Your runs. 4 results of the file are computed"
+        " again here, because a file cannot prove them."
+    )
     assert said in texts(app)
     assert listed(app) == ["Mine"]
     assert away.entries() == []
     assert away.index.uses(mark) == []
-    for name, broken in (("cut.zip", data[:-400]), ("bent.zip", data[:2000] + b"\0" * 40 + data[2040:]), ("no.zip", b"PK nonsense")):
+    for name, broken in (
+        ("cut.zip", data[:-400]),
+        ("bent.zip", data[:2000] + b"\0" * 40 + data[2040:]),
+        ("no.zip", b"PK nonsense"),
+    ):
         app.file_uploader(key="scenario_file").set_value((name, broken, "application/zip")).run()
         sound(app)
         assert [name in error.value for error in app.error] == [True]
         assert listed(app) == ["Mine"]
 
 
-def test_an_import_cannot_make_the_server_read_its_files(browse: Browse, pool: FakePool, tiny: Study, tmp_path: Path) -> None:
+def test_an_import_cannot_make_the_server_read_its_files(
+    browse: Browse, pool: FakePool, tiny: Study, tmp_path: Path
+) -> None:
     secret = tmp_path / "secret.csv"
     secret.write_text("job_id,submit_time_s,num_gpus,duration_s\nx,0,1,5\n")
     elsewhere = Store(tmp_path / "elsewhere")
@@ -239,20 +295,39 @@ def test_an_import_cannot_make_the_server_read_its_files(browse: Browse, pool: F
     app.file_uploader(key="scenario_file").set_value(("runs.zip", data, "application/zip")).run()
     app = press(choose(app, 0, 1), "runs/compare")
     assert ["Load it on the Trace page" in error.value for error in app.error] == [True]
-    app.main.button(key=next(str(button.key) for button in app.main.button if str(button.key).startswith("runs/open/"))).click().run()
+    app.main.button(
+        key=next(
+            str(button.key)
+            for button in app.main.button
+            if str(button.key).startswith("runs/open/")
+        )
+    ).click().run()
     sound(app)
     assert study_of(app).base.trace.source == "sample:week"
 
 
-def test_a_thousand_are_twenty_at_a_time_without_a_look_at_files(browse: Browse, pool: FakePool, tiny: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_are_twenty_at_a_time_without_a_look_at_files(
+    browse: Browse, pool: FakePool, tiny: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = []
     for seed in range(1000):
         study = replace(tiny, base=replace(tiny.base, seed=seed))
-        rows.append((library.identity(study), json.dumps(study.to_json()), library.title(study), f"{seed:016x}", shelf(ANN), float(seed)))
+        rows.append(
+            (
+                library.identity(study),
+                json.dumps(study.to_json()),
+                library.title(study),
+                f"{seed:016x}",
+                shelf(ANN),
+                float(seed),
+            )
+        )
     with sqlite3.connect(pool.store.root / "library.db") as kept:
         kept.executemany("INSERT INTO studies VALUES (?, ?, ?)", [row[:3] for row in rows])
         kept.executemany("INSERT INTO uses VALUES (?, ?)", [(row[0], row[3]) for row in rows])
-        kept.executemany("INSERT INTO shelf VALUES (?, ?, '', '', ?)", [(row[4], row[0], row[5]) for row in rows])
+        kept.executemany(
+            "INSERT INTO shelf VALUES (?, ?, '', '', ?)", [(row[4], row[0], row[5]) for row in rows]
+        )
     kept.close()
 
     def refuse(*_: object) -> None:
@@ -286,7 +361,9 @@ def _one(value: Any) -> str:
     return str(value if isinstance(value, str) else value[0])
 
 
-def test_what_this_version_cannot_read_is_listed_and_refused(browse: Browse, pool: FakePool) -> None:
+def test_what_this_version_cannot_read_is_listed_and_refused(
+    browse: Browse, pool: FakePool
+) -> None:
     pool.store.index.shelve(shelf(ANN), "bb" * 8, {"kind": "later"}, "From a later version", [])
     app = press(browse(ANN), f"runs/open/{'bb' * 8}")
     assert "Later · " in texts(app)
@@ -294,7 +371,9 @@ def test_what_this_version_cannot_read_is_listed_and_refused(browse: Browse, poo
 
 
 @pytest.mark.parametrize("page", ["start", "compare", "trace"])
-def test_a_server_on_a_damaged_library_says_so_on_every_page(browse: Browse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+def test_a_server_on_a_damaged_library_says_so_on_every_page(
+    browse: Browse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "library.db").write_bytes(b"no database " * 1000)
     monkeypatch.setattr(server, "pool", lambda: FakePool(Store(tmp_path / "bad")))
@@ -308,7 +387,9 @@ def test_a_server_on_a_damaged_library_says_so_on_every_page(browse: Browse, tmp
     assert not app.error
 
 
-def test_a_library_that_is_damaged_under_the_server_leaves_the_pages_alive(browse: Browse, pool: FakePool, tiny: Study) -> None:
+def test_a_library_that_is_damaged_under_the_server_leaves_the_pages_alive(
+    browse: Browse, pool: FakePool, tiny: Study
+) -> None:
     finish(pool, tiny)
     app = browse(ANN, tiny)
     pool.store.index.close()
@@ -324,58 +405,98 @@ def test_a_library_that_is_damaged_under_the_server_leaves_the_pages_alive(brows
     app.switch_page("pages/compare.py").run()
     sound(app)
     press(app, "run")
-    assert any("Your runs do not list this one." in error.value or "damaged" in error.value for error in app.error)
+    assert any(
+        "This comparison was not added to your runs." in error.value or "damaged" in error.value
+        for error in app.error
+    )
 
 
-def test_a_run_that_cannot_be_listed_is_still_shown(browse: Browse, pool: FakePool, tiny: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_be_listed_is_still_shown(
+    browse: Browse, pool: FakePool, tiny: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     finish(pool, tiny)
     app = browse(ANN)
 
     def full(*_: object, **__: object) -> None:
-        raise LibraryError("The library's database cannot be written, because the disk is full. Free some space, then run again.")
+        raise LibraryError(
+            "The library's database cannot be written, because the disk is full. Free some space,"
+            " then run again."
+        )
 
     monkeypatch.setattr(index.Index, "shelve", full)
     app.query_params["s"] = tiny.pack()
-    del app.session_state["desk"]
+    del app.session_state["session"]
     app.run()
     sound(app)
     assert [error.value for error in app.error] == [
-        "Your runs do not list this one. The library's database cannot be written, because the disk is full. Free some space, then run again."
+        (
+            "This comparison was not added to your runs. The library's database cannot be"
+            " written, because the disk is full. Free some space, then run again."
+        )
     ]
-    assert "Up to date. Stored result" in texts(app)
+    assert "Stored result, computed in" in texts(app)
     app.run()
     assert not app.error
 
 
-def test_a_locked_library_is_one_sentence(browse: Browse, pool: FakePool, tiny: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_library_is_one_sentence(
+    browse: Browse, pool: FakePool, tiny: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(index, "_BUSY_S", 0.05)
     pool.store = Store(tmp_path / "busy")
     app = browse(ANN, tiny)
     other = sqlite3.connect(pool.store.root / "library.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     press(app, "run")
-    assert [error.value.startswith("Your runs do not list this one.") and "locked" in error.value for error in app.error] == [True]
-    assert "Running" in texts(app)
+    assert [
+        error.value.startswith("This comparison was not added to your runs.")
+        and "locked" in error.value
+        for error in app.error
+    ] == [True]
+    assert "policies done" in texts(app)
     other.execute("ROLLBACK")
     other.close()
 
 
-def test_a_browser_brings_its_token_and_nothing_else_counts_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_browser_brings_its_token_and_nothing_else_counts_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def at(cookies: dict[str, str]) -> tuple[str, str]:
         fake = SimpleNamespace(session_state={}, context=SimpleNamespace(cookies=cookies))
-        monkeypatch.setattr(owner, "st", fake)
-        return owner.owner(), fake.session_state[owner._TOKEN]
+        monkeypatch.setattr(browser_identity, "st", fake)
+        return browser_identity.owner(), fake.session_state[browser_identity._TOKEN]
 
     brought, token = at({"trainyard_browser": ANN})
     assert token == ANN
-    assert (len(brought), brought == at({"trainyard_browser": ANN})[0], ANN in brought) == (32, True, False)
-    assert f"trainyard_browser={ANN};" in owner.script()
-    others = [at(cookies) for cookies in ({}, {}, {"trainyard_browser": "a" * 31}, {"trainyard_browser": f'{ANN}"; alert(1)'}, {"trainyard_browser": "A" * 32})]
+    assert (len(brought), brought == at({"trainyard_browser": ANN})[0], ANN in brought) == (
+        32,
+        True,
+        False,
+    )
+    assert f"trainyard_browser={ANN};" in browser_identity.script()
+    others = [
+        at(cookies)
+        for cookies in (
+            {},
+            {},
+            {"trainyard_browser": "a" * 31},
+            {"trainyard_browser": f'{ANN}"; alert(1)'},
+            {"trainyard_browser": "A" * 32},
+        )
+    ]
     assert len({name for name, _ in others} - {brought}) == 5
     assert all(len(token) == 32 and set(token) <= set("0123456789abcdef") for _, token in others)
 
 
 def test_instants_as_people_say_them() -> None:
     now = datetime(2026, 3, 1, 0, 30, tzinfo=UTC)
-    told = [moment(datetime(*at, tzinfo=UTC), now) for at in ((2026, 3, 1, 0, 5), (2026, 2, 28, 23, 59), (2026, 2, 27, 9, 0), (2025, 12, 31, 9, 0))]
+    told = [
+        moment(datetime(*at, tzinfo=UTC), now)
+        for at in (
+            (2026, 3, 1, 0, 5),
+            (2026, 2, 28, 23, 59),
+            (2026, 2, 27, 9, 0),
+            (2025, 12, 31, 9, 0),
+        )
+    ]
     assert told == ["today 00:05", "yesterday 23:59", "27 Feb 09:00", "31 Dec 2025"]

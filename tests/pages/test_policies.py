@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,95 +11,245 @@ from sim.errors import TrainyardError
 from sim.params import Spec
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
 from trainyard.lessons import decision_picture
-from trainyard.store import profiles
 from trainyard.study import catalog
 from trainyard.study.study import Study
-from trainyard.traces.sources import load_trace
+from trainyard.text import change
 from ui import state, words
+from ui.choosing import policy_rows
+from ui.choosing.policy_rows import PolicyRows
+
+NAMES = [choice.name for choice in catalog.allocator_choices()]
 
 
 def chosen(app: AppTest) -> list[str]:
     return [str(spec) for spec in study_of(app).allocators]
 
 
-def test_every_policy_of_the_registry_has_a_card(visit: Open) -> None:
-    app = visit("policies")
-    labels = [box.label for box in app.checkbox]
-    for choice in catalog.allocator_choices():
-        assert f"**{choice.title}**" in labels
-        assert choice.card is not None
-        assert choice.card.what in texts(app)
-        assert choice.card.certainty[1:] in texts(app)
+def listed(app: AppTest) -> dict[str, dict[str, Any]]:
+    """The rows of the list: id -> what the browser is told."""
+    groups = json.loads(app.get("bidi_component")[0].proto.json)["groups"]
+    return {row["id"]: row for group in groups for row in group["rows"]}
 
 
-@pytest.mark.parametrize("name", [choice.name for choice in catalog.allocator_choices()][:3])
-def test_how_a_policy_decides_is_told_and_drawn_when_somebody_looks(visit: Open, tiny: Study, name: str) -> None:
-    app = visit("policies", tiny)
-    card = catalog.allocator(name).card
-    assert card is not None
-    assert card.how[0] not in texts(app)
-    assert not app.get("plotly_chart")
-    opened(app, f"how/{name}")
-    assert words.plain(card.how[0]) in texts(app)
-    assert "Jobs are done after" in texts(app)
-    assert len(app.get("plotly_chart")) == 1
-    opened(app, f"data/example/{name}")
-    assert list(app.dataframe[-1].value.columns) == ["Job", "Has", "From (s)", "To (s)"]
-
-
-def test_a_policy_that_cannot_run_the_example_says_why(visit: Open, tiny: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(name: str) -> None:
-        raise TrainyardError(f"{name} needs <more>.")
-
-    monkeypatch.setattr(decision_picture, "picture", fails)
-    app = opened(visit("policies", tiny), "how/fifo")
-    assert "There is no picture: fifo needs \\<more\\>." in texts(app)
-
-
-def test_the_time_of_decisions_of_the_results_shown_is_on_the_cards(visit: Open, pool: FakePool, tiny: Study) -> None:
-    finish(pool, tiny)
-    app = visit("policies", tiny)
-    assert texts(app).count("Decisions took") == len(tiny.allocators)
-    assert "Decisions took" not in texts(visit("policies", replace(tiny, base=replace(tiny.base, seed=5))))
-
-
-def opened(app: AppTest, key: str) -> AppTest:
-    """Unfold what computes only when it is open."""
-    app.session_state[key] = True
+def opened(app: AppTest, row: str) -> AppTest:
+    """Show the detail of a row."""
+    app.query_params["policy"] = row
     app.run()
     sound(app)
     return app
 
 
-def test_choosing_and_leaving_out(visit: Open, tiny: Study) -> None:
-    app = visit("policies", tiny)
-    title = catalog.allocator("sjf").title
-    next(box for box in app.checkbox if box.label == f"**{title}**").check().run()
+def press(app: AppTest, key: str) -> AppTest:
+    app.button(key=key).click().run()
     sound(app)
+    return app
+
+
+def elastic() -> str:
+    """A policy that resizes jobs."""
+    return next(
+        choice.name for choice in catalog.allocator_choices() if "scaling" in choice.needs.requires
+    )
+
+
+def test_every_policy_of_the_registry_is_in_the_list(visit: Open) -> None:
+    rows = listed(visit("policies"))
+    assert sorted(rows) == sorted(NAMES)
+    for choice in catalog.allocator_choices():
+        assert choice.card is not None
+        assert rows[choice.name]["title"] == choice.title
+        assert rows[choice.name]["brief"] == choice.card.brief
+
+
+def test_a_policy_of_the_address_that_is_not_in_the_list_is_said(visit: Open, tiny: Study) -> None:
+    app = opened(visit("policies", tiny), "No such policy")
+    assert "asks for “No such policy”, which is not in this list" in texts(app).replace("\\", "")
+    assert "which is not in this list" not in texts(opened(app, "fifo"))
+
+
+@pytest.mark.parametrize("name", NAMES[::6])
+def test_the_detail_says_what_a_policy_does_and_where_it_comes_from(
+    visit: Open, tiny: Study, name: str
+) -> None:
+    card = catalog.allocator(name).card
+    assert card is not None
+    app = opened(visit("policies", tiny), name)
+    for text in (card.what, card.cost, card.limits):
+        assert words.plain(text) in texts(app)
+    assert card.how[0] not in texts(app)
+    assert not app.get("plotly_chart")
+    app.session_state["policy_tabs"] = "How it decides"
+    app.run()
+    sound(app)
+    assert words.plain(card.how[0]) in texts(app)
+    assert "Jobs are done after" in texts(app)
+    assert len(app.get("plotly_chart")) == 1
+
+
+def test_where_a_policy_comes_from_is_a_tab(visit: Open, tiny: Study) -> None:
+    card = catalog.allocator("srtf").card
+    assert card is not None
+    app = opened(visit("policies", tiny), "srtf")
+    app.session_state["policy_tabs"] = "Source"
+    app.run()
+    sound(app)
+    assert words.plain(card.source) in texts(app)
+
+
+def test_a_policy_that_cannot_run_the_example_says_why(
+    visit: Open, tiny: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(name: str) -> None:
+        raise TrainyardError(f"{name} needs <more>.")
+
+    monkeypatch.setattr(decision_picture, "picture", fails)
+    app = opened(visit("policies", tiny), "fifo")
+    app.session_state["policy_tabs"] = "How it decides"
+    app.run()
+    assert "There is no picture: fifo needs \\<more\\>." in texts(app)
+
+
+def test_the_list_follows_what_compare_judges_by(visit: Open, pool: FakePool, tiny: Study) -> None:
+    finish(pool, tiny)
+    app = visit("policies", tiny)
+    assert "Results: average time to finish." in texts(app)
+    app.query_params["goal"] = "wait_mean_s"
+    app.run()
+    sound(app)
+    assert "Results: average wait." in texts(app)
+    rows = listed(app)
+    for at, spec in enumerate(tiny.allocators):
+        entry = pool.store.get(pool.submit(tiny.repeated(at)[0]).key)
+        assert entry is not None
+        assert rows[spec.name]["note"].startswith(words.time(entry.summary["wait_mean_s"]))
+
+
+def test_stored_results_stand_in_the_list_and_in_the_detail(
+    visit: Open, pool: FakePool, tiny: Study
+) -> None:
+    finish(pool, tiny)
+    rows = listed(visit("policies", tiny))
+    base = tiny.allocators[tiny.baseline].name
+    assert rows[base]["note"].endswith(" baseline")
+    means = {}
+    for at, spec in enumerate(tiny.allocators):
+        entry = pool.store.get(pool.submit(tiny.repeated(at)[0]).key)
+        assert entry is not None
+        means[spec.name] = entry.summary["jct_mean_s"]
+    for name, mean in means.items():
+        assert rows[name]["note"].startswith(words.time(mean))
+        if name != base:
+            assert rows[name]["note"].endswith(change(mean / means[base] - 1))
+    others = [row for name, row in rows.items() if name not in means and not row["barred"]]
+    assert not any(row["note"] for row in others)
+    app = opened(visit("policies", tiny), base)
+    assert f"Average time to finish **{words.time(means[base])}**" in texts(app)
+    assert "Decision" in texts(app)
+    other = visit("policies", replace(tiny, base=replace(tiny.base, seed=5)))
+    assert not any(row["note"] for row in listed(other).values() if not row["barred"])
+
+
+def test_results_of_the_scenario_on_compare_stay_until_there_are_others(
+    visit: Open, pool: FakePool, tiny: Study
+) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    app.switch_page("pages/policies.py").run()
+    before = listed(app)
+    press(app, "sizes")
+    after = listed(app)
+    for spec in tiny.allocators:
+        assert after[spec.name]["note"] == before[spec.name]["note"]
+        assert (before[spec.name]["old"], after[spec.name]["old"]) == (False, True)
+
+
+def test_comparing_and_leaving_out(visit: Open, tiny: Study) -> None:
+    app = press(opened(visit("policies", tiny), "sjf"), "compare_it")
     assert chosen(app)[-1] == "sjf"
-    next(box for box in app.checkbox if box.label == f"**{title}**").uncheck().run()
+    assert listed(app)["sjf"]["on"]
+    assert f"{len(tiny.allocators) + 1} of {len(NAMES)} policies compared" in texts(app)
+    press(app, "compare_it")
     assert "sjf" not in chosen(app)
 
 
 def test_the_last_policy_cannot_be_left_out(visit: Open, tiny: Study) -> None:
-    app = visit("policies", replace(tiny, allocators=tiny.allocators[:1], baseline=0))
-    assert [box.disabled for box in app.checkbox if box.value] == [True]
+    one = replace(tiny, allocators=tiny.allocators[:1], baseline=0)
+    assert opened(visit("policies", one), one.allocators[0].name).button(key="compare_it").disabled
+    rows = PolicyRows(NAMES)
+    rows.follow(one)
+    assert policy_rows.ticked(one, rows, {one.allocators[0].name: False}) == one
 
 
-def test_two_variants_of_one_policy_get_their_difference_as_name(visit: Open, tiny: Study) -> None:
-    app = visit("policies", tiny)
+def test_a_variant_is_a_row_of_its_own_with_its_difference_as_name(
+    visit: Open, tiny: Study
+) -> None:
     name = tiny.allocators[0].name
-    app.button(key=f"add/{name}").click().run()
-    sound(app)
-    heads = [box for box in app.selectbox if box.label == "Head"]
-    heads[1].set_value("skip").run()
+    app = press(opened(visit("policies", tiny), name), "add_variant")
+    assert chosen(app).count(name) == 2
+    next(box for box in app.selectbox if box.label == "Backfill").set_value("first_fit").run()
     sound(app)
     assert chosen(app).count(name) == 1
-    assert f"{name}:head=skip" in chosen(app)
-    assert "· head skip" in texts(app)
-    app.button(key=f"remove/{name}/1").click().run()
+    assert f"{name}:backfill=first_fit" in chosen(app)
+    row = listed(app)[f"{name}-2"]
+    assert (row["variant"], row["on"]) == (True, True)
+    assert row["title"].endswith("· backfill first fit")
+    press(app, "compare_it")
+    assert f"{name}:backfill=first_fit" not in chosen(app)
+    assert not listed(app)[f"{name}-2"]["on"]
+    press(app, "compare_it")
+    assert f"{name}:backfill=first_fit" in chosen(app)
+    press(app, "delete_variant")
+    assert f"{name}:backfill=first_fit" not in chosen(app)
+    assert f"{name}-2" not in listed(app)
+
+
+def test_rows_follow_the_study_and_keep_settings_that_would_be_lost(tiny: Study) -> None:
+    study = replace(
+        tiny, allocators=(Spec("fifo"), Spec.of("fifo", backfill="first_fit"), Spec("srtf"))
+    )
+    rows = PolicyRows(NAMES)
+    rows.follow(study)
+    assert [(row.id, row.at) for row in rows.of("fifo")] == [("fifo", 0), ("fifo-2", 1)]
+    left = policy_rows.ticked(study, rows, {"fifo": False, "fifo-2": False, "srtf": True})
+    rows.follow(left)
+    assert [str(spec) for spec in left.allocators] == ["srtf"]
+    assert [str(row.spec) for row in rows.of("fifo")] == ["fifo", "fifo:backfill=first_fit"]
+    again = policy_rows.ticked(left, rows, {"fifo-2": True, "sjf": True, "no": True})
+    assert [str(spec) for spec in again.allocators] == ["srtf", "fifo:backfill=first_fit", "sjf"]
+    rows.follow(tiny)
+    assert {row.spec for row in rows.rows if row.at is not None} == set(tiny.allocators)
+
+
+def test_of_two_rows_with_equal_settings_the_one_that_was_unticked_is_left_out(
+    tiny: Study,
+) -> None:
+    study = replace(tiny, allocators=(Spec("fifo"), Spec("fifo"), Spec("srtf")))
+    rows = PolicyRows(NAMES)
+    rows.follow(study)
+    left = policy_rows.ticked(study, rows, {"fifo": False})
+    rows.follow(left)
+    assert [(row.id, row.at) for row in rows.of("fifo")] == [("fifo", None), ("fifo-2", 0)]
+
+
+def test_the_settings_used_most_are_shown_and_the_others_on_request(
+    visit: Open, tiny: Study
+) -> None:
+    params = catalog.choice_params("gavel")
+    app = opened(visit("policies", tiny), "gavel")
+    key = f"policy/gavel/{app.session_state[state._SESSION].edition}/"
+    shown = {item.key for kind in ("selectbox", "number_input", "toggle") for item in app.get(kind)}
+    assert {f"{key}{info.name}" for info in params[:3]} <= shown
+    assert not {f"{key}{info.name}" for info in params[3:]} & shown
+    box = app.selectbox(key=f"{key}objective")
+    assert "Max-min fairness" in box.options
+    assert not [option for option in box.options if "_" in option]
+    app.session_state["more/gavel"] = True
+    app.run()
+    app.selectbox(key=f"{key}within").set_value("fifo").run()
     sound(app)
-    assert f"{name}:head=skip" not in chosen(app)
+    assert opened(app, "gavel").expander[0].label == "6 more settings, 1 changed"
+    press(app, "compare_it")
+    assert chosen(app)[-1] == "gavel:within=fifo"
 
 
 def test_the_baseline_is_a_choice(visit: Open, tiny: Study) -> None:
@@ -108,30 +259,51 @@ def test_the_baseline_is_a_choice(visit: Open, tiny: Study) -> None:
     assert study_of(app).baseline == 1
 
 
-def test_a_policy_that_cannot_run_is_disabled_with_its_reason(visit: Open, tiny: Study) -> None:
-    kept = tuple(spec for spec in tiny.allocators if "recorded_start" not in catalog.allocator(spec).needs)
-    loaded = replace(tiny, base=replace(tiny.base, trace=replace(tiny.base.trace, load=2.0)), allocators=kept)
+def test_a_recorded_schedule_without_start_times_is_not_offered(visit: Open, tiny: Study) -> None:
+    kept = tuple(
+        spec
+        for spec in tiny.allocators
+        if "recorded_start" not in catalog.allocator(spec).needs.reads
+    )
+    loaded = replace(
+        tiny, base=replace(tiny.base, trace=replace(tiny.base.trace, load=2.0)), allocators=kept
+    )
     app = visit("policies", loaded)
-    replays = {f"**{choice.title}**" for choice in catalog.allocator_choices() if "recorded_start" in choice.needs}
-    assert [box.disabled for box in app.checkbox if box.label in replays] == [True] * len(replays)
-    assert "Cannot run here" in texts(app)
+    rows = listed(app)
+    for choice in catalog.allocator_choices():
+        if "recorded_start" in choice.needs.reads:
+            assert rows[choice.name]["barred"]
+            assert rows[choice.name]["note"] == "the trace has no start times"
+            opened(app, choice.name)
+            assert app.button(key="compare_it").disabled
+            assert "Cannot run here" in texts(app)
 
 
 def test_a_policy_inside_a_policy_is_a_form_in_a_form(visit: Open, tiny: Study) -> None:
-    wrapped = next(choice for choice in catalog.allocator_choices() if any(param.kind == "spec" for param in choice.params))
+    wrapped = next(
+        choice
+        for choice in catalog.allocator_choices()
+        if any(param.kind == "spec" for param in choice.params)
+    )
     inner = next(param for param in wrapped.params if param.kind == "spec")
     app = visit("policies", replace(tiny, allocators=(*tiny.allocators, Spec(wrapped.name))))
-    key = f"policy/{wrapped.name}/0/{app.session_state[state._DESK].edition}/{inner.name}"
+    opened(app, wrapped.name)
+    key = f"policy/{wrapped.name}/{app.session_state[state._SESSION].edition}/{inner.name}"
     app.selectbox(key=key).set_value("sjf").run()
     sound(app)
     assert dict(study_of(app).allocators[-1].params)[inner.name] == Spec("sjf")
 
 
 def test_numbers_are_entered_with_slashes_and_checked(visit: Open, tiny: Study) -> None:
-    choice = next(choice for choice in catalog.allocator_choices() if any(param.kind == "numbers" for param in choice.params))
+    choice = next(
+        choice
+        for choice in catalog.allocator_choices()
+        if any(param.kind == "numbers" for param in choice.params[:3])
+    )
     numbers = next(param for param in choice.params if param.kind == "numbers")
     app = visit("policies", replace(tiny, allocators=(*tiny.allocators, Spec(choice.name))))
-    key = f"policy/{choice.name}/0/{app.session_state[state._DESK].edition}/{numbers.name}"
+    opened(app, choice.name)
+    key = f"policy/{choice.name}/{app.session_state[state._SESSION].edition}/{numbers.name}"
     app.text_input(key=key).set_value("100/2000").run()
     sound(app)
     assert dict(study_of(app).allocators[-1].params)[numbers.name] == (100.0, 2000.0)
@@ -140,118 +312,90 @@ def test_numbers_are_entered_with_slashes_and_checked(visit: Open, tiny: Study) 
     assert dict(study_of(app).allocators[-1].params)[numbers.name] == (100.0, 2000.0)
 
 
-def labelled(app: AppTest, name: str) -> Any:
-    return next(box for box in app.checkbox if box.label == f"**{catalog.allocator(name).title}**")
-
-
-def elastic() -> str:
-    """A policy that resizes jobs."""
-    return next(choice.name for choice in catalog.allocator_choices() if "scaling" in choice.needs)
-
-
-def test_where_jobs_have_one_size_a_click_lets_them_scale(visit: Open, tiny: Study) -> None:
-    name = elastic()
+def test_one_click_makes_every_policy_selectable_and_one_more_restores(
+    visit: Open, tiny: Study
+) -> None:
     app = visit("policies", tiny)
-    assert labelled(app, name).disabled
-    assert "Jobs run at one size only" in texts(app)
-    app.button(key=f"scale/{name}").click().run()
-    sound(app)
-    scaling = study_of(app).base.perf
-    assert catalog.instance("perf", scaling).scales
-    assert "Jobs run at one size only" not in texts(app)
-    trace = load_trace(tiny.base.trace)
-    for sentence in profiles.assumptions(scaling, trace):
-        assert words.plain(sentence) in texts(app)
-    assert app.segmented_control[0].value == scaling.name
-    labelled(app, name).check().run()
-    sound(app)
-    assert chosen(app)[-1].startswith(name)
+    barred = [name for name, row in listed(app).items() if row["barred"]]
+    assert barred
+    assert f"{len(barred)} more need jobs that may change size" in texts(app)
+    assert all("must change size" in listed(app)[name]["note"] for name in (elastic(),))
+    press(app, "sizes")
+    assert catalog.instance("perf", study_of(app).base.perf).scales
+    assert not any(row["barred"] for row in listed(app).values())
+    assert chosen(app) == [str(spec) for spec in tiny.allocators]
+    press(app, "sizes")
+    assert study_of(app) == tiny
+    assert [name for name, row in listed(app).items() if row["barred"]] == barred
 
 
-def test_how_fast_jobs_run_is_chosen_here_and_nowhere_else(visit: Open, tiny: Study) -> None:
-    app = visit("policies", tiny)
-    fast = next(control for control in app.segmented_control if control.label == "How fast jobs run")
-    assert [str(option) for option in fast.options] != []
-    fast.set_value("amdahl").run()
-    sound(app)
-    assert study_of(app).base.perf == Spec("amdahl")
-    name = next(field for field in app.number_input if field.key is not None and field.key.startswith("perf/amdahl/"))
-    name.set_value(name.max if name.max is not None else 1.0).run()
-    sound(app)
-    assert study_of(app).base.perf != Spec("amdahl")
-    app.switch_page("pages/cluster.py").run()
-    sound(app)
-    assert not [control for control in app.segmented_control if control.label == "How fast jobs run"]
-
-
-def test_a_policy_of_the_study_that_no_longer_can_run_stays_and_says_so(visit: Open, tiny: Study) -> None:
+def test_a_policy_of_the_study_that_no_longer_can_run_stays_and_says_so(
+    visit: Open, tiny: Study
+) -> None:
     name = elastic()
     app = visit("policies", replace(tiny, allocators=(*tiny.allocators, Spec(name))))
-    box = labelled(app, name)
-    assert (box.value, box.disabled) == (True, False)
+    row = listed(app)[name]
+    assert (row["on"], row["barred"]) == (True, True)
+    opened(app, name)
+    assert not app.button(key="compare_it").disabled
     assert "Cannot run here" in texts(app)
 
 
-def test_a_goal_shows_its_policies_and_those_of_the_study(visit: Open, tiny: Study) -> None:
-    app = visit("policies", tiny)
-    every = len(app.checkbox)
-    app.pills(key="goal").set_value("elastic").run()
-    sound(app)
-    labels = {box.label for box in app.checkbox}
-    assert len(labels) < every
-    for choice in catalog.allocator_choices():
-        of_study = choice.name in {spec.name for spec in tiny.allocators}
-        assert choice.card is not None
-        assert (f"**{choice.title}**" in labels) == (of_study or "elastic" in choice.card.goals)
-    assert chosen(app) == [str(spec) for spec in tiny.allocators]
-
-
-def test_what_a_policy_will_do_differently_here_is_on_its_card(visit: Open, tiny: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_policy_will_do_differently_here_is_in_its_detail(
+    visit: Open, tiny: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = catalog.allocator_choices
-    monkeypatch.setattr(catalog, "allocator_choices", lambda *args: tuple(replace(one, remarks=("It <rains>.",)) for one in plain(*args)))
+    monkeypatch.setattr(
+        catalog,
+        "allocator_choices",
+        lambda *args: tuple(replace(one, remarks=("It <rains>.",)) for one in plain(*args)),
+    )
     app = visit("policies", tiny)
-    assert [caption.value for caption in app.caption].count(":material/info: It \\<rains\\>.") == len(plain())
+    assert ":material/info: It \\<rains\\>." in [caption.value for caption in app.caption]
 
 
-@pytest.mark.parametrize("name", [choice.name for choice in catalog.perf_models()])
-def test_every_performance_model_can_be_chosen_and_says_what_it_assumes(visit: Open, tiny: Study, name: str) -> None:
-    app = visit("policies", tiny)
-    next(control for control in app.segmented_control if control.label == "How fast jobs run").set_value(name).run()
-    sound(app)
-    assert not app.error
-    assert study_of(app).base.perf.name == name
-    assert all(words.plain(sentence) in texts(app) for sentence in profiles.assumptions(Spec(name), load_trace(tiny.base.trace)))
-
-
-def test_what_is_believed_is_a_form_with_its_meaning(visit: Open) -> None:
+def test_run_time_estimates_are_a_form_with_its_meaning(visit: Open) -> None:
     app = visit("policies")
-    next(item for item in app.selectbox if item.label == "Belief").set_value("noisy").run()
-    next(item for item in app.number_input if item.label == "Sigma").set_value(0.5).run()
+    app.session_state["estimates_box"] = True
+    app.run()
+    field = "Run-time estimates"
+    next(item for item in app.selectbox if item.label == field).set_value("noisy").run()
+    next(item for item in app.number_input if item.label == "Error (sigma)").set_value(0.5).run()
     sound(app)
-    assert study_of(app).base.belief.to_json() == {"name": "noisy", "params": {"sigma": 0.5}}
-    chosen = next(item for item in app.selectbox if item.label == "Belief")
-    assert [option for option in chosen.options if "_" in option] == []
-    chosen.set_value("per_user").run()
+    assert study_of(app).base.estimator.to_json() == {"name": "noisy", "params": {"sigma": 0.5}}
+    box = next(item for item in app.selectbox if item.label == field)
+    assert [option for option in box.options if "_" in option] == []
+    box.set_value("per_user").run()
     assert "median of the jobs of its user" in texts(app)
 
 
-def test_the_policies_of_the_study_come_first_and_deadlines_are_a_goal(visit: Open, tiny: Study) -> None:
-    last = catalog.allocator_choices()[-1]
-    app = visit("policies", replace(tiny, allocators=(Spec(last.name),), baseline=0))
-    titles = [f"**{choice.title}**" for choice in catalog.allocator_choices()]
-    shown = [box.label for box in app.checkbox if box.label in titles]
-    assert shown == [f"**{last.title}**", *(title for title in titles if title != f"**{last.title}**")]
-    assert "deadlines" in app.pills(key="goal").options
+def test_forty_rows_with_long_names_stay_one_list(visit: Open, tiny: Study) -> None:
+    specs = [Spec.of("las", thresholds=(float(at), 1e6)) for at in range(1, 25)]
+    app = visit("policies", replace(tiny, allocators=(*tiny.allocators, *specs)))
+    rows = listed(app)
+    assert len(rows) == len(NAMES) + 23
+    assert all(len(row["title"]) <= 200 for row in rows.values())
 
 
-def test_one_button_makes_all_policies_selectable(visit: Open, tiny: Study) -> None:
-    app = visit("policies", tiny)
-    needing = [choice for choice in catalog.allocator_choices(load_trace(tiny.base.trace)) if choice.reason]
-    assert needing
-    assert all(labelled(app, choice.name).disabled for choice in needing)
-    app.button(key="selectable").click().run()
+def test_a_variant_can_be_called_otherwise_and_keeps_its_name(
+    visit: Open, pool: FakePool, tiny: Study
+) -> None:
+    study = replace(tiny, allocators=(*tiny.allocators, Spec.of("fifo", backfill="first_fit")))
+    finish(pool, study)
+    app = opened(visit("policies", study), "fifo-2")
+    field = next(item for item in app.text_input if item.label == "Name")
+    assert field.placeholder.endswith("backfill first fit")
+    field.set_value("  Gaps & <b>filled</b>_  ").run()
     sound(app)
-    perf = study_of(app).base.perf
-    assert not any(labelled(app, choice.name).disabled for choice in needing)
-    assert all(words.plain(sentence) in texts(app) for sentence in profiles.assumptions(perf, load_trace(tiny.base.trace)))
-    assert not [button for button in app.button if button.key == "selectable"]
+    assert study_of(app).names[-1] == "Gaps b filled /b"
+    assert listed(app)["fifo-2"]["title"] == "Gaps b filled /b"
+    # It is no other scenario: what is stored is still there.
+    assert study_of(app) == study
+    assert listed(app)["fifo-2"]["note"]
+    press(app, "compare_it")
+    assert study_of(app).names == ("",) * len(tiny.allocators)
+    press(app, "compare_it")
+    assert study_of(app).names[-1] == "Gaps b filled /b"
+    assert "Gaps b filled /b" in "".join(
+        str(option) for box in app.selectbox if box.label == "Baseline" for option in box.options
+    )

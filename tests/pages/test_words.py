@@ -36,28 +36,43 @@ def test_text_from_outside_becomes_markdown_that_shows_it(text: str, markdown: s
 
 
 @pytest.mark.parametrize(
-    ("number", "noun", "text"), [(1, "job", "1 job"), (0, "job", "0 jobs"), (1200, "row", "1,200 rows"), (2, "policy", "2 policies"), (1, "policy", "1 policy")]
+    ("number", "noun", "text"),
+    [
+        (1, "job", "1 job"),
+        (0, "job", "0 jobs"),
+        (1200, "row", "1,200 rows"),
+        (2, "policy", "2 policies"),
+        (1, "policy", "1 policy"),
+    ],
 )
 def test_numbers_with_their_nouns(number: int, noun: str, text: str) -> None:
     assert words.plural(number, noun) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(-0.41, "−41 %"), (0.095, "+9.5 %"), (0.0, "±0 %"), (3.0, "+300 %"), (3.3, "4.3 times"), (89.3, "90 times"), (1999.0, "2,000 times")]
+    ("value", "text"),
+    [
+        (-0.41, "−41\u202f%"),
+        (0.095, "+9.5\u202f%"),
+        (0.0, "±0\u202f%"),
+        (3.0, "+300\u202f%"),
+        (3.3, "4.3 times"),
+        (89.3, "90 times"),
+        (1999.0, "2,000 times"),
+    ],
 )
 def test_changes_are_told_in_per_cent_and_large_ones_as_factors(value: float, text: str) -> None:
     assert words.change(value) == text
 
 
-def test_names_from_a_file_are_escaped_in_sidebar_and_page(visit: Open) -> None:
+def test_names_from_a_file_are_escaped_in_bar_and_page(visit: Open) -> None:
     app = visit("trace")
     content = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,60\nb,9,1,60\n"
     app.file_uploader(key="trace_file").set_value((f"{HOSTILE}.csv", content, "text/csv")).run()
     shown = words.plain(HOSTILE)
-    assert any(shown in item.proto.label for item in app.get("page_link"))
-    read = next(item.value for item in app.markdown if "1 Read" in item.value)
-    assert shown in read
-    for item in [*app.markdown, *app.caption, *app.error, *app.warning]:
+    assert shown in app.title[0].value
+    assert shown in next(item.value for item in app.markdown if " used + " in item.value)
+    for item in [*app.title, *app.markdown, *app.caption, *app.error, *app.warning]:
         assert HOSTILE not in item.value
 
 

@@ -1,4 +1,6 @@
-"""What must hold of every record of a run, whoever decided: recomputed from segments and placements alone."""
+"""What must hold of every record of a run, whoever decided: recomputed from segments and placements
+alone.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,20 @@ def check(result: RunResult, trace: Trace, cluster: Cluster, conditions: Conditi
 
 
 def littles_law(result: RunResult) -> tuple[float, float]:
-    """Return both sides of Little's law: the integral of jobs in the system, and the sum of their sojourn times, in job-seconds.
+    """Return both sides of Little's law: the integral of jobs in the system, and the sum of their
+    sojourn times, in job-seconds.
 
     Notes
     -----
-    L = lambda W holds exactly on a finite run: the left side is summed over instants (`queue_series`), the right side over jobs (`presence`).
+    L = lambda W holds exactly on a finite run: the left side is summed over instants
+    (`queue_series`), the right side over jobs (`presence`).
     """
     series = queue_series(result)
     enter, leave = presence(result)
     inside = (series["waiting"] + series["running"]).to_numpy(np.float64)
-    return integral(series["t_s"].to_numpy(), inside, 0.0, result.end_s), float((leave - enter).sum())
+    return integral(series["t_s"].to_numpy(), inside, 0.0, result.end_s), float(
+        (leave - enter).sum()
+    )
 
 
 def placed(result: RunResult) -> pd.DataFrame:
@@ -67,15 +73,22 @@ def check_capacity(rows: pd.DataFrame, cluster: Cluster) -> None:
 
 
 def check_outages(result: RunResult, rows: pd.DataFrame, cluster: Cluster) -> None:
-    """Nobody holds anything on a node that is out of service, whether the list of outages or that of dated changes says so."""
+    """Nobody holds anything on a node that is out of service, whether the list of outages or that
+    of dated changes says so.
+    """
     nodes, t0, t1 = (rows[name].to_numpy() for name in ("node", "t0", "t1"))
     for node, begun, ended in result.outages[["node", "t0", "t1"]].to_numpy().tolist():
         end = inf if np.isnan(ended) else ended
         on = (nodes == node) & (t0 < end) & (t1 > begun) & (t1 > t0)
-        assert not on.any(), f"node {node} is out from {begun} to {end}, and yet {rows[on].to_dict('records')}"
+        assert not on.any(), (
+            f"node {node} is out from {begun} to {end}, and yet {rows[on].to_dict('records')}"
+        )
     for node in range(len(cluster.nodes)):
         present, since = True, -inf
-        for change in [*sorted((c for c in cluster.changes if node in c.nodes), key=lambda c: c.at_s), None]:
+        for change in [
+            *sorted((c for c in cluster.changes if node in c.nodes), key=lambda c: c.at_s),
+            None,
+        ]:
             until = inf if change is None else change.at_s
             if not present:
                 on = (nodes == node) & (t0 < until) & (t1 > since) & (t1 > t0)
@@ -87,14 +100,18 @@ def check_outages(result: RunResult, rows: pd.DataFrame, cluster: Cluster) -> No
 def check_admission(rows: pd.DataFrame, trace: Trace, cluster: Cluster) -> None:
     """No GPU job has a replica with GPUs on a node of a type that it does not admit."""
     allowed = trace.texts("gpu_types_allowed")
-    for job, node, gpus in zip(*(rows[name].tolist() for name in ("job", "node", "gpus")), strict=True):
+    for job, node, gpus in zip(
+        *(rows[name].tolist() for name in ("job", "node", "gpus")), strict=True
+    ):
         types = str(allowed.categories[allowed.codes[job]])
         kind = cluster.nodes[node].gpu_type
         assert not gpus or (kind and (not types or kind in types.split("|")))
 
 
 def check_times(result: RunResult, trace: Trace) -> None:
-    """Starts follow submissions, segments of a job do not overlap, and nothing happens after the end."""
+    """Starts follow submissions, segments of a job do not overlap, and nothing happens after the
+    end.
+    """
     jobs, segments = result.jobs, result.segments
     assert (jobs["submit_s"].to_numpy() == trace.numbers("submit_time_s")).all()
     started = jobs["first_start_s"].notna()
@@ -106,27 +123,45 @@ def check_times(result: RunResult, trace: Trace) -> None:
     own = segments[["job", "t0", "t1"]].sort_values(["job", "t0", "t1"])
     job, t0, t1 = (own[name].to_numpy() for name in own)
     same = job[1:] == job[:-1]
-    assert (t0[1:] >= t1[:-1])[same].all(), f"segments overlap: jobs {job[1:][same & (t0[1:] < t1[:-1])]}"
+    assert (t0[1:] >= t1[:-1])[same].all(), (
+        f"segments overlap: jobs {job[1:][same & (t0[1:] < t1[:-1])]}"
+    )
     first = np.flatnonzero(np.append(True, ~same))[: len(job)]
     assert (t0[first] == jobs["first_start_s"].to_numpy()[job[first]]).all()
 
 
 def check_sums(result: RunResult) -> None:
-    """Times and GPU-seconds of a job are the sums over its segments, and a segment holds what its placements say."""
+    """Times and GPU-seconds of a job are the sums over its segments, and a segment holds what its
+    placements say.
+    """
     segments, jobs = result.segments, result.jobs
     lengths = segments["t1"] - segments["t0"]
-    sums = pd.DataFrame({"held_s": lengths, "paused_s": segments["paused_s"], "served_gpu_s": lengths * segments["gpus"]})
+    sums = pd.DataFrame(
+        {
+            "held_s": lengths,
+            "paused_s": segments["paused_s"],
+            "served_gpu_s": lengths * segments["gpus"],
+        }
+    )
     sums = sums.groupby(segments["job"]).sum().reindex(jobs.index, fill_value=0.0)
     for name in sums:
-        assert jobs[name].to_numpy() == pytest.approx(sums[name].to_numpy(), rel=1e-9, abs=1e-6), name
+        assert jobs[name].to_numpy() == pytest.approx(sums[name].to_numpy(), rel=1e-9, abs=1e-6), (
+            name
+        )
     assert (segments["paused_s"] <= lengths + 1e-9).all()
     rows = result.placements
-    gpus = (rows["gpus"] * rows["count"]).groupby(rows["segment"]).sum().reindex(segments.index, fill_value=-1)
+    gpus = (
+        (rows["gpus"] * rows["count"])
+        .groupby(rows["segment"])
+        .sum()
+        .reindex(segments.index, fill_value=-1)
+    )
     assert (gpus == segments["gpus"]).all()
 
 
 def check_work(result: RunResult, conditions: Conditions) -> None:
-    """The rate integrated over unpaused time is the work done; it is all of the work of a completed job, plus what was lost.
+    """The rate integrated over unpaused time is the work done; it is all of the work of a completed
+    job, plus what was lost.
 
     Every segment ends at an instant, up to half a step from where its work ends exactly.
     """
@@ -143,7 +178,9 @@ def check_work(result: RunResult, conditions: Conditions) -> None:
     assert (jobs["lost_work"] <= made + slack).all()
     faults, overheads = conditions.faults, conditions.overheads
     failing = faults.mtbf_h or faults.interruptions_per_node_h or faults.outages
-    if overheads.on_preempt != "lose_all" and not (failing or len(result.outages) or len(result.failures)):
+    if overheads.on_preempt != "lose_all" and not (
+        failing or len(result.outages) or len(result.failures)
+    ):
         assert (jobs["lost_work"] == 0).all()
 
 
@@ -157,5 +194,10 @@ def check_ending(result: RunResult) -> None:
     assert not (result.reason == "drained" and unfinished)
     last = result.segments.groupby("job")["ended"].last()
     assert (last[done[done].index] == "finished").all()
-    evicted = (result.segments["ended"] == "evicted").groupby(result.segments["job"]).sum().reindex(jobs.index, fill_value=0)
+    evicted = (
+        (result.segments["ended"] == "evicted")
+        .groupby(result.segments["job"])
+        .sum()
+        .reindex(jobs.index, fill_value=0)
+    )
     assert (evicted == jobs["evictions"]).all()

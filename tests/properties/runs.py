@@ -8,17 +8,19 @@ from allocators import make
 from sim.cluster import Change, Cluster, GpuType, NodeGroup
 from sim.conditions import Conditions
 from sim.contract import Spec
-from sim.faults import Faults
+from sim.engine.faults import Faults
+from sim.engine.simulator import Simulator
 from sim.overheads import Overheads
-from sim.perf.belief import Noisy
+from sim.perf.estimators import Noisy
 from sim.result import RunResult
-from sim.simulator import Simulator
 from sim.trace import Trace
 from tests.strategies import trace_of
 
 
 def busy_trace(jobs: int, seed: int, scale: float = 1.0) -> Trace:
-    """Build a trace with heavy-tailed run times, from the stable part of Python's generator; `scale` multiplies every time."""
+    """Build a trace with heavy-tailed run times, from the stable part of Python's generator;
+    `scale` multiplies every time.
+    """
     draw = random.Random(seed)
     rows, clock = [], 0.0
     for _ in range(jobs):
@@ -47,13 +49,29 @@ def mixed_cluster() -> Cluster:
         NodeGroup(2, 8, "new", cpus=24.0, partitions=("blue",)),
         NodeGroup(1, 8, "new"),
     )
-    return Cluster(groups, (GpuType("old", 0.5, 1.0), GpuType("new", 2.0, 3.0)), (Change(0, (4,), False), Change(2000, (4,), True)))
+    return Cluster(
+        groups,
+        (GpuType("old", 0.5, 1.0), GpuType("new", 2.0, 3.0)),
+        (Change(0, (4,), False), Change(2000, (4,), True)),
+    )
 
 
 def rough(seed: int) -> Conditions:
     """Noise, failures and costs of every kind."""
-    overheads = Overheads(start_s=5, restart_s=20, checkpoint_every_s=120, checkpoint_s=3, latency_s=1.0, latency_per_job_s=0.01)
-    return Conditions(belief=Noisy(0.7), overheads=overheads, faults=Faults(mtbf_h=0.7, mttr_h=0.1, interruptions_per_node_h=1.0), seed=seed)
+    overheads = Overheads(
+        start_s=5,
+        restart_s=20,
+        checkpoint_every_s=120,
+        checkpoint_s=3,
+        latency_s=1.0,
+        latency_per_job_s=0.01,
+    )
+    return Conditions(
+        estimator=Noisy(0.7),
+        overheads=overheads,
+        faults=Faults(mtbf_h=0.7, mttr_h=0.1, interruptions_per_node_h=1.0),
+        seed=seed,
+    )
 
 
 def rough_run(name: str, seed: int) -> RunResult:

@@ -1,4 +1,6 @@
-"""Properties of every run, for every registered allocator, over random traces, clusters and conditions."""
+"""Properties of every run, for every registered allocator, over random traces, clusters and
+conditions.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +17,27 @@ from allocators import REGISTRY, make
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Spec
-from sim.faults import Faults
+from sim.engine.faults import Faults
+from sim.engine.simulator import Simulator
 from sim.overheads import Overheads
-from sim.perf.belief import Exact, Noisy
+from sim.perf.estimators import Exact, Noisy
 from sim.result import RunResult
-from sim.simulator import Simulator
 from sim.trace import Trace
 from tests.properties.invariants import check
 from tests.properties.runs import busy_trace, mixed_cluster, rough_run
 from tests.strategies import HORIZON_S, calm, clusters, conditions, traces
 
 VARIANTS = (
-    "fifo:head=skip,placement=spread,order=priority",
+    "fifo:backfill=first_fit,placement=spread,order=priority",
     "fifo:placement=consolidate,mix=yes",
-    "sjf:head=skip,placement=fewest,types=slowest_that_fits",
+    "sjf:backfill=first_fit,placement=fewest,types=slowest_that_fits",
     "easy:depth=2,order=priority,placement=anywhere,types=cheapest",
-    "srtf:head=block,placement=spread",
-    "las:thresholds=10/60,head=block",
+    "srtf:backfill=none,placement=spread",
+    "las:thresholds=10/60,backfill=none",
     "partition:inner=easy(depth=3)",
-    "switch:at_s=20,first=las,then=sjf(head=skip)",
+    "switch:at_s=20,first=las,then=sjf(backfill=first_fit)",
     "fifo:placement=first_fit,wait_for_type=5",
-    "sjf:head=skip,placement=first_fit,wait_for_type=9",
+    "sjf:backfill=first_fit,placement=first_fit,wait_for_type=9",
     "easy:placement=first_fit,wait_for_type=7",
     "rounds:every_s=7,inner=srtf(placement=first_fit)",
 )
@@ -43,7 +45,9 @@ VARIANTS = (
 
 @cache
 def drawn(count: int, *strategies: st.SearchStrategy[Any]) -> list[Any]:
-    """What hypothesis draws for a test, which would be the same again for every allocator: drawn once. Hand a test to `given` to have a failure shrunk."""
+    """What hypothesis draws for a test, which would be the same again for every allocator: drawn
+    once. Hand a test to `given` to have a failure shrunk.
+    """
     found: list[Any] = []
 
     @settings(max_examples=count)
@@ -55,7 +59,13 @@ def drawn(count: int, *strategies: st.SearchStrategy[Any]) -> list[Any]:
     return found
 
 
-TRACES, CLUSTERS, PLAIN_TRACES, PLAIN_CLUSTERS, CUTS = traces(), clusters(), traces(plain=True), clusters(plain=True), st.integers(1, 60)
+TRACES, CLUSTERS, PLAIN_TRACES, PLAIN_CLUSTERS, CUTS = (
+    traces(),
+    clusters(),
+    traces(plain=True),
+    clusters(plain=True),
+    st.integers(1, 60),
+)
 SEEDS = st.tuples(st.integers(0, 99), st.integers(0, 99))
 
 
@@ -81,7 +91,8 @@ def test_a_long_rough_record_is_sound(name: str) -> None:
 
 @pytest.mark.parametrize("spec", [*REGISTRY, *VARIANTS])
 def test_whoever_can_run_does_run(spec: str) -> None:
-    # Without failures every job ends completed, impossible, or (recorded) refused; unless nodes are gone for good.
+    # Without failures every job ends completed, impossible, or (recorded) refused; unless nodes are
+    # gone for good.
     for trace, cluster, under in drawn(25, TRACES, CLUSTERS, calm):
         gone = any(not change.present for change in cluster.changes)
         result = run(spec, trace, cluster, under)
@@ -92,31 +103,55 @@ def test_whoever_can_run_does_run(spec: str) -> None:
 @pytest.mark.parametrize("name", ["fifo", "sjf", "easy", "srtf", "recorded", "partition"])
 def test_times_twice_as_long_give_twice_the_times(name: str) -> None:
     # A power of two, so that the arithmetic is the same but for the rounding to microseconds.
-    once, twice = (run(name, busy_trace(200, 2, scale), Cluster.parse("4x8:v100"), Conditions()).jobs for scale in (1.0, 2.0))
+    once, twice = (
+        run(name, busy_trace(200, 2, scale), Cluster.parse("4x8:v100"), Conditions()).jobs
+        for scale in (1.0, 2.0)
+    )
     for column in ("first_start_s", "finish_s", "held_s", "served_gpu_s"):
         assert np.allclose(twice[column], 2 * once[column], rtol=1e-9, atol=1e-4), column
 
 
 def test_times_and_thresholds_twice_as_long_give_twice_the_times() -> None:
-    runs = [run(f"las:thresholds={1000 * scale}", busy_trace(200, 2, scale), Cluster.parse("4x8:v100"), Conditions()) for scale in (1.0, 2.0)]
+    runs = [
+        run(
+            f"las:thresholds={1000 * scale}",
+            busy_trace(200, 2, scale),
+            Cluster.parse("4x8:v100"),
+            Conditions(),
+        )
+        for scale in (1.0, 2.0)
+    ]
     assert np.allclose(runs[1].jobs["finish_s"], 2 * runs[0].jobs["finish_s"], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_seed_changes_only_what_is_random(name: str) -> None:
     for trace, cluster, under, seeds in drawn(15, TRACES, CLUSTERS, calm, SEEDS):
-        # "noisy" is the one belief that draws.
-        quiet = replace(under, belief=replace(under.belief, sigma=0.0)) if hasattr(under.belief, "sigma") else under
-        first, second = (run(name, trace, cluster, replace(quiet, seed=seed)).digest() for seed in seeds)
+        # "noisy" is the one estimator that draws.
+        quiet = (
+            replace(under, estimator=replace(under.estimator, sigma=0.0))
+            if hasattr(under.estimator, "sigma")
+            else under
+        )
+        first, second = (
+            run(name, trace, cluster, replace(quiet, seed=seed)).digest() for seed in seeds
+        )
         assert first == second
 
 
 @pytest.mark.parametrize("name", ["fifo", "las"])
-def test_noise_in_beliefs_is_nothing_to_who_does_not_ask(name: str) -> None:
+def test_noise_in_estimators_is_nothing_to_who_does_not_ask(name: str) -> None:
     trace, cluster = busy_trace(100, 3), Cluster.parse("2x8:v100")
-    digests = {run(name, trace, cluster, Conditions(belief=belief, seed=seed)).digest() for belief in (Noisy(2.0), Exact()) for seed in (0, 1)}
+    digests = {
+        run(name, trace, cluster, Conditions(estimator=estimator, seed=seed)).digest()
+        for estimator in (Noisy(2.0), Exact())
+        for seed in (0, 1)
+    }
     assert len(digests) == 1
-    asks = {run("srtf", trace, cluster, Conditions(belief=belief)).digest() for belief in (Noisy(2.0), Exact())}
+    asks = {
+        run("srtf", trace, cluster, Conditions(estimator=estimator)).digest()
+        for estimator in (Noisy(2.0), Exact())
+    }
     assert len(asks) == 2
 
 
@@ -125,14 +160,25 @@ def test_outages_are_the_same_for_every_allocator() -> None:
     under = Conditions(faults=Faults(mtbf_h=0.5, mttr_h=0.1), seed=7)
     records = [run(name, trace, cluster, under) for name in REGISTRY]
     end = min(record.end_s for record in records)
-    lists = [record.outages[record.outages["t0"] < end].sort_values(["t0", "node"])[["node", "t0"]].to_numpy().tolist() for record in records]
+    lists = [
+        record.outages[record.outages["t0"] < end]
+        .sort_values(["t0", "node"])[["node", "t0"]]
+        .to_numpy()
+        .tolist()
+        for record in records
+    ]
     assert len(lists[0]) > 5
     assert all(one == lists[0] for one in lists)
 
 
 def test_outages_of_a_node_do_not_depend_on_the_other_nodes() -> None:
-    under = Conditions(faults=Faults(mtbf_h=0.5, mttr_h=0.1), seed=7, horizon_s=20_000.0, stop="horizon")
-    few, many = (run("fifo", busy_trace(20, 4), Cluster.parse(f"{nodes}x8:v100"), under).outages for nodes in (1, 4))
+    under = Conditions(
+        faults=Faults(mtbf_h=0.5, mttr_h=0.1), seed=7, horizon_s=20_000.0, stop="horizon"
+    )
+    few, many = (
+        run("fifo", busy_trace(20, 4), Cluster.parse(f"{nodes}x8:v100"), under).outages
+        for nodes in (1, 4)
+    )
     assert few["t0"].tolist() == many.loc[many["node"] == 0, "t0"].tolist()
 
 
@@ -140,7 +186,12 @@ def test_outages_of_a_node_do_not_depend_on_the_other_nodes() -> None:
 @settings(max_examples=20)
 def test_an_unused_latency_or_failure_changes_nothing(trace: Trace, cluster: Cluster) -> None:
     plain = run("fifo", trace, cluster, Conditions()).digest()
-    prepared = Conditions(overheads=Overheads(checkpoint_every_s=7.0), faults=Faults(mttr_h=9.0, retries=3), horizon_s=1e9, seed=5)
+    prepared = Conditions(
+        overheads=Overheads(checkpoint_every_s=7.0),
+        faults=Faults(mttr_h=9.0, retries=3),
+        horizon_s=1e9,
+        seed=5,
+    )
     assert run("fifo", trace, cluster, prepared).digest() == plain
 
 

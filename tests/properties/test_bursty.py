@@ -1,4 +1,6 @@
-"""Bursty log-normal traces with times of whole milliseconds end under every registered allocator."""
+"""Bursty log-normal traces with times of whole milliseconds end under every registered
+allocator.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,27 @@ from allocators import REGISTRY, make
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Spec
+from sim.engine.simulator import Simulator
 from sim.perf.parameter_server import ParameterServer
 from sim.perf.profiled import Profiled
 from sim.perf.scaling import PowerLaw
 from sim.result import RunResult
-from sim.simulator import Simulator
 from sim.trace import Trace
 
 JOBS = int(os.environ.get("TRAINYARD_BURSTY_JOBS", "0"))
-"""Jobs of each trace; 0 = as many as an allocator gets through in a few seconds. 20,000 for all of them takes hours."""
-QUICK = dict.fromkeys(("fifo", "easy", "sjf", "srtf", "las", "recorded", "partition", "switch", "asrpt"), 20_000)
+"""Jobs of each trace; 0 = as many as an allocator gets through in a few seconds. 20,000 for all of
+them takes hours.
+"""
+QUICK = dict.fromkeys(
+    ("fifo", "easy", "sjf", "srtf", "las", "recorded", "partition", "switch", "asrpt"), 20_000
+)
 SLOW = 1000
 
 
 def bursty(jobs: int, seed: int) -> pd.DataFrame:
-    """Submissions in bursts with gaps that are log-normal, like the run times; all in whole milliseconds."""
+    """Submissions in bursts with gaps that are log-normal, like the run times; all in whole
+    milliseconds.
+    """
     rng = np.random.default_rng(seed)
     gap_s = rng.lognormal(0, 2, jobs) * np.where(rng.random(jobs) < 0.9, 0.05, 60)
     submit_s = np.round(np.cumsum(gap_s) - gap_s[0], 3)
@@ -47,12 +55,16 @@ def bursty(jobs: int, seed: int) -> pd.DataFrame:
 def ran(spec: str, jobs: int, seed: int = 0) -> RunResult:
     """Run an allocator on such a trace, under the plainest model that it can decide by."""
     allocator, frame, cluster, perf = make(Spec.parse(spec)), bursty(jobs, seed), "4x8:v100", None
-    if "servers" in allocator.needs:
-        frame, cluster, perf = frame.assign(model="resnet50", batch_size=64.0), "4x8:v100/32c", ParameterServer()
-    elif "profile" in allocator.needs:
+    if "servers" in allocator.needs.requires:
+        frame, cluster, perf = (
+            frame.assign(model="resnet50", batch_size=64.0),
+            "4x8:v100/32c",
+            ParameterServer(),
+        )
+    elif "profile" in allocator.needs.requires:
         perf = Profiled(stand_in="relative", efficiency=0.7)
         frame["model"] = "ResNet-18"
-    elif "scaling" in allocator.needs:
+    elif "scaling" in allocator.needs.requires:
         perf = PowerLaw()
     under: dict[str, Any] = {} if perf is None else {"perf": perf}
     return Simulator(Trace.of(frame), Cluster.parse(cluster), allocator, Conditions(**under)).run()

@@ -1,7 +1,9 @@
-"""Every run ends: events at, and just before, everything that a run waits for, under every allocator and all its parameters.
+"""Every run ends: events at, and just before, everything that a run waits for, under every
+allocator and all its parameters.
 
-Seeds are random. Set TRAINYARD_SCENARIOS for more of them; a failing one is printed as
-TRAINYARD_SEED, under which the test repeats it, and belongs among the examples that are kept.
+Seeds are random, in the full tier they follow from its --hypothesis-seed. Set TRAINYARD_SCENARIOS
+for more of them; a failing one is printed as TRAINYARD_SEED, under which the test repeats it, and
+belongs among the examples that are kept.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import os
 import random
 import secrets
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,8 +27,9 @@ from sim.clock import LATEST_S, STEP_S, instant
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Allocator, ParamInfo, Plan, Spec, View, parameters
+from sim.engine.faults import Faults
+from sim.engine.simulator import Simulator
 from sim.errors import TrainyardError
-from sim.faults import Faults
 from sim.overheads import Overheads
 from sim.perf.batch import Batch
 from sim.perf.parameter_server import ParameterServer
@@ -33,22 +37,27 @@ from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import PowerLaw
 from sim.result import RunResult
-from sim.simulator import Simulator
 from sim.trace import Trace
 from tests.properties.invariants import check
 
 MANY = int(os.environ.get("TRAINYARD_SCENARIOS", "60"))
+FULL, FULL_S = 2000, 150
+"""Scenarios of the full tier, and seconds of CPU after which no further one begins."""
 ONLY = os.environ.get("TRAINYARD_SEED", "")
 LIMIT_S = 20
 """Seconds of CPU that a scenario may take, both of its runs: most take a hundredth."""
 ROUNDS = 300
-"""Ticks and rounds of a run at most: spans are cut to it, as 1e9 s in rounds of 10 s is only long."""
+"""Ticks and rounds of a run at most: spans are cut to it, as 1e9 s in rounds of 10 s is only long.
+"""
 MOST_ROUNDS = 5000
 """Up to the horizon: where jobs never get further, a policy is asked in every round until then."""
 MOST = {"periods": 3}
 """Integer programs over many slots take minutes to be proved; they end."""
 SOLVERS = ("mip_elastic", "dp_elastic")
 """Some hundredths of a second per decision."""
+NEEDS_SIGNALS = pytest.mark.skipif(
+    not hasattr(signal, "SIGVTALRM"), reason="the limit on time needs signals"
+)
 KEPT: tuple[int, ...] = (2048648487, 1815253929)
 """Seeds under which something went wrong once."""
 
@@ -80,20 +89,37 @@ def value(draw: random.Random, info: ParamInfo, depth: int) -> Any:
     if info.kind == "bool":
         return draw.random() < 0.5
     if info.kind == "spec":
-        simple = [name for name in REGISTRY if depth == 0 or name not in {"partition", "switch", "dlrover"}]
+        simple = [
+            name
+            for name in REGISTRY
+            if depth == 0 or name not in {"partition", "switch", "dlrover"}
+        ]
         return spec(draw, draw.choice(simple), depth + 1)
     if info.kind == "numbers":
         low = max(info.low or 0.0, 1.0)
-        return tuple(sorted({low * draw.choice((1, 2, 7, 60, 3250)) + at for at in range(draw.randint(1, 3))}))
+        return tuple(
+            sorted(
+                {low * draw.choice((1, 2, 7, 60, 3250)) + at for at in range(draw.randint(1, 3))}
+            )
+        )
     low = info.low if info.low is not None else 0.0
     high = info.high if info.high is not None else 1e9
-    picks = [low, min(high, max(low, 1e9)), info.default, *(min(max(info.default * f, low), high) for f in (0.1, 0.5, 3, 30))]
+    picks = [
+        low,
+        min(high, max(low, 1e9)),
+        info.default,
+        *(min(max(info.default * f, low), high) for f in (0.1, 0.5, 3, 30)),
+    ]
     found = min(draw.choice([pick for pick in picks if isfinite(pick)]), MOST.get(info.name, inf))
     return int(found) if info.kind == "int" else float(found)
 
 
 def spec(draw: random.Random, name: str, depth: int = 0) -> Spec:
-    chosen = {info.name: value(draw, info, depth) for info in parameters(REGISTRY[name]) if draw.random() < 0.4}
+    chosen = {
+        info.name: value(draw, info, depth)
+        for info in parameters(REGISTRY[name])
+        if draw.random() < 0.4
+    }
     return Spec.of(name, **chosen)
 
 
@@ -176,17 +202,29 @@ def cut(text: str, span_s: float, at: float) -> str:
     return f"{text}:{instant(span_s * at)!r}:{instant(span_s * (at + 0.07)) + STEP_S!r}"
 
 
-def conditions(draw: random.Random, name: str, allocator: Allocator, span_s: float) -> tuple[Conditions, str]:
+def conditions(
+    draw: random.Random, name: str, allocator: Allocator, span_s: float
+) -> tuple[Conditions, str]:
     perf: Any = Rigid()
-    needs = allocator.needs
-    if "servers" in needs or (draw.random() < 0.15 and "scaling" not in needs and "profile" not in needs):
-        slow = draw.choice(("", ";".join(f"{cut(str(node), span_s, 0.11 * (node + 1))}:0.5" for node in (0, 2))))
+    needs = allocator.needs.requires
+    if "servers" in needs or (
+        draw.random() < 0.15 and "scaling" not in needs and "profile" not in needs
+    ):
+        slow = draw.choice(
+            ("", ";".join(f"{cut(str(node), span_s, 0.11 * (node + 1))}:0.5" for node in (0, 2)))
+        )
         perf = ParameterServer(slow=slow)
     elif "profile" in needs:
         perf = Profiled(stand_in="relative", efficiency=0.7)
     elif "scaling" in needs:
-        perf = draw.choice((PowerLaw(), Batch())) if name in {"dp_elastic", "mip_elastic"} else PowerLaw()
-    outages = ";".join(cut(str(draw.randint(0, 2)), span_s, draw.random()) for _ in range(draw.randint(0, 2)))
+        perf = (
+            draw.choice((PowerLaw(), Batch()))
+            if name in {"dp_elastic", "mip_elastic"}
+            else PowerLaw()
+        )
+    outages = ";".join(
+        cut(str(draw.randint(0, 2)), span_s, draw.random()) for _ in range(draw.randint(0, 2))
+    )
     faults = Faults(
         mtbf_h=draw.choice((0.0, 0.0, span_s / 3600)),
         mttr_h=min(span_s / 3600 / 20, 1e6),
@@ -195,14 +233,22 @@ def conditions(draw: random.Random, name: str, allocator: Allocator, span_s: flo
         retries=draw.choice((-1, 3)) if isinstance(perf, Rigid) else 3,
         outages=outages,
     )
-    return Conditions(perf, overheads=overheads(draw, span_s), faults=faults, seed=draw.randint(0, 9)), type(perf).__name__
+    return (
+        Conditions(perf, overheads=overheads(draw, span_s), faults=faults, seed=draw.randint(0, 9)),
+        type(perf).__name__,
+    )
 
 
 class Watched:
     """An allocator whose wake-ups are noted, for the second run to put events before them."""
 
     def __init__(self, inner: Allocator) -> None:
-        self.inner, self.cadence, self.needs, self.card = inner, inner.cadence, inner.needs, inner.card
+        self.inner, self.cadence, self.needs, self.card = (
+            inner,
+            inner.cadence,
+            inner.needs,
+            inner.card,
+        )
         self.woken: list[float] = []
 
     def allocate(self, view: View) -> Plan:
@@ -213,8 +259,15 @@ class Watched:
 
 
 def deadlines(result: RunResult, woken: list[float], allocator: Allocator) -> list[float]:
-    """What the first run waited for: ends, breaks and stops, crossings and rounds (wake-ups), repairs, ticks."""
-    found = {*result.segments["t0"], *result.segments["t1"], *woken[:500], *result.outages["t1"].dropna()}
+    """What the first run waited for: ends, breaks and stops, crossings and rounds (wake-ups),
+    repairs, ticks.
+    """
+    found = {
+        *result.segments["t0"],
+        *result.segments["t1"],
+        *woken[:500],
+        *result.outages["t1"].dropna(),
+    }
     paused = result.segments[result.segments["paused_s"] > 0]
     found |= set(paused["t0"] + paused["paused_s"])
     every_s = allocator.cadence.every_s
@@ -295,8 +348,26 @@ def test_what_went_wrong_once_does_not_again(seed: int) -> None:
     told(seed)
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="the limit on time needs signals")
-def test_every_run_ends_whatever_happens_just_before_its_deadlines() -> None:
-    first = secrets.randbelow(2**31)
+def first_seed(config: pytest.Config) -> int:
+    given = config.getoption("--hypothesis-seed", None)
+    return secrets.randbelow(2**31) if given in (None, "random") else int(given) % 2**31
+
+
+@NEEDS_SIGNALS
+def test_every_run_ends_whatever_happens_just_before_its_deadlines(
+    pytestconfig: pytest.Config,
+) -> None:
+    first = first_seed(pytestconfig)
     for seed in [int(ONLY)] if ONLY else range(first, first + MANY):
         told(seed)
+
+
+@NEEDS_SIGNALS
+@pytest.mark.slow
+def test_many_more_runs_end_under_every_allocator(pytestconfig: pytest.Config) -> None:
+    first, begun = first_seed(pytestconfig) + MANY, time.process_time()
+    for done in range(FULL):
+        if time.process_time() - begun > FULL_S:
+            break
+        told(first + done)
+    assert done > 5 * len(REGISTRY), "too slow: each allocator should have had several scenarios"

@@ -1,4 +1,6 @@
-"""On dense traces of whole milliseconds a run equals exact arithmetic: who is at one instant is not a matter of rounding."""
+"""On dense traces of whole milliseconds a run equals exact arithmetic: who is at one instant is not
+a matter of rounding.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pytest
 from allocators import make
 from sim.cluster import Cluster
 from sim.contract import Spec
-from sim.simulator import Simulator
+from sim.engine.simulator import Simulator
 from sim.trace import Trace
 
 Job = tuple[int, int, int]
@@ -69,18 +71,29 @@ def dense(seed: int) -> tuple[list[Job], int]:
     draw = random.Random(seed)
     most = draw.choice((20, 200, 2000, 90_000))
     sizes = (1,) if draw.random() < 0.3 else (1, 1, 2, 3, 4)
-    jobs = sorted((draw.randint(0, most), draw.randint(1, most // 4)) for _ in range(draw.randint(5, 60)))
+    jobs = sorted(
+        (draw.randint(0, most), draw.randint(1, most // 4)) for _ in range(draw.randint(5, 60))
+    )
     zero = jobs[0][0]
-    return [(submit - zero, duration, draw.choice(sizes)) for submit, duration in jobs], draw.choice((1, 4, 8)) if sizes == (1,) else draw.choice((4, 8))
+    return [(submit - zero, duration, draw.choice(sizes)) for submit, duration in jobs], (
+        draw.choice((1, 4, 8)) if sizes == (1,) else draw.choice((4, 8))
+    )
 
 
 def trace_of(jobs: list[Job]) -> Trace:
-    rows = [(f"j{at}", submit / 1000, gpus, duration / 1000) for at, (submit, duration, gpus) in enumerate(jobs)]
-    return Trace.of(pd.DataFrame(rows, columns=["job_id", "submit_time_s", "num_gpus", "duration_s"]))
+    rows = [
+        (f"j{at}", submit / 1000, gpus, duration / 1000)
+        for at, (submit, duration, gpus) in enumerate(jobs)
+    ]
+    return Trace.of(
+        pd.DataFrame(rows, columns=["job_id", "submit_time_s", "num_gpus", "duration_s"])
+    )
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_three_hundred_runs_on_a_grid_of_milliseconds_equal_whole_number_arithmetic(name: str) -> None:
+def test_three_hundred_runs_on_a_grid_of_milliseconds_equal_whole_number_arithmetic(
+    name: str,
+) -> None:
     key, stops, passes = RULES[name]
     for seed in range(100):
         jobs, gpus = dense(1000 * list(RULES).index(name) + seed)

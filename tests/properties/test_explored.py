@@ -9,9 +9,9 @@ import pytest
 
 from allocators import REGISTRY, make
 from sim.contract import Spec
-from sim.metrics import Usage, queue_series
+from sim.engine.simulator import Simulator
+from sim.metrics import UsageArrays, queue_series
 from sim.metrics.why import MOST_PIECES
-from sim.simulator import Simulator
 from tests.conformance import scenarios
 from tests.properties.runs import busy_trace, mixed_cluster, rough
 from trainyard.what_if import explore
@@ -21,8 +21,10 @@ from trainyard.what_if.explore import Book
 def check_machines(book: Book) -> None:
     line, end_s = book.line, book.line.end_s
     found = explore.occupancy(book, (0.0, end_s))
-    held = Usage(book.result, book.cluster).held_gpu_s(0.0, end_s)[: len(line.size)]
-    assert (found.used.astype(np.float64) * np.diff(found.t_s)).sum(axis=1) == pytest.approx(held[line.size > 0], rel=1e-4, abs=1e-2 * end_s)
+    held = UsageArrays(book.result, book.cluster).held_gpu_s(0.0, end_s)[: len(line.size)]
+    assert (found.used.astype(np.float64) * np.diff(found.t_s)).sum(axis=1) == pytest.approx(
+        held[line.size > 0], rel=1e-4, abs=1e-2 * end_s
+    )
     assert (found.used >= 0).all()
     assert (found.used <= found.size[:, None] * (1 + 1e-6)).all()
     series = queue_series(book.result)
@@ -47,7 +49,10 @@ def check_job(book: Book, job: int) -> None:
     assert sum(one.waited_s for one in reasons) == pytest.approx(waited_s)
     assert book.line.waited_s[job] == pytest.approx(waited_s)
     assert len(reasons) <= MOST_PIECES
-    assert all(one.told.endswith(".") and "nan" not in one.told and "inf" not in one.told for one in reasons)
+    assert all(
+        one.sentence.endswith(".") and "nan" not in one.sentence and "inf" not in one.sentence
+        for one in reasons
+    )
     whole = [one for one in reasons if not one.facts.waits]
     if whole == list(reasons):
         gaps = [(one.t1, other.t0) for one, other in pairwise(reasons) if one.t1 != other.t0]
@@ -58,20 +63,41 @@ def check_job(book: Book, job: int) -> None:
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_job_of_a_rough_run(name: str) -> None:
     """Late plans, outages, interruptions, a node that comes late."""
-    trace, cluster, allocator, conditions = busy_trace(60, 1), mixed_cluster(), make(Spec(name)), rough(2)
+    trace, cluster, allocator, conditions = (
+        busy_trace(60, 1),
+        mixed_cluster(),
+        make(Spec(name)),
+        rough(2),
+    )
     result = Simulator(trace, cluster, allocator, conditions).run()
-    book = Book(result, trace, cluster, name, frozenset(allocator.needs), conditions.perf)
+    book = Book(result, trace, cluster, name, allocator.needs, conditions.perf)
     check_machines(book)
     for job in range(len(book.trace)):
         check_job(book, job)
 
 
-@pytest.mark.parametrize("name", [name for name in REGISTRY if make(Spec(name)).needs & {"scaling", "servers", "mixed"}])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in REGISTRY
+        if (needs := make(Spec(name)).needs).requires & {"scaling", "servers"} or needs.mixes_types
+    ],
+)
 def test_every_job_of_workers_and_servers(name: str) -> None:
-    """Jobs without GPUs, parameter servers, limits of cores and memory, elastic sizes, restarts that overlap."""
+    """Jobs without GPUs, parameter servers, limits of cores and memory, elastic sizes, restarts
+    that overlap.
+    """
     scenario = next(one for one in scenarios() if one.name == "staffed")
     allocator = make(Spec(name))
-    book = Book(scenario.run(allocator), scenario.trace, scenario.cluster, name, frozenset(allocator.needs), scenario.conditions.perf)
+    book = Book(
+        scenario.run(allocator),
+        scenario.trace,
+        scenario.cluster,
+        name,
+        allocator.needs,
+        scenario.conditions.perf,
+    )
     check_machines(book)
     for job in range(len(book.trace)):
         check_job(book, job)

@@ -1,4 +1,6 @@
-"""The same scenario gives the same bytes: again, in this process and in a fresh one with another hash seed."""
+"""The same scenario gives the same bytes: again, in this process and in a fresh one with another
+hash seed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ def test_byte_identical_again_and_in_a_worker() -> None:
     here = rough_digests(NAMES, 5)
     assert rough_digests(NAMES, 5) == here
     assert len(set(here)) > len(here) // 2
-    with mock.patch.dict(os.environ, {"PYTHONHASHSEED": "12345"}), multiprocessing.get_context("spawn").Pool(1) as pool:
+    with (
+        mock.patch.dict(os.environ, {"PYTHONHASHSEED": "12345"}),
+        multiprocessing.get_context("spawn").Pool(1) as pool,
+    ):
         assert pool.apply(rough_digests, (NAMES, 5)) == here
 
 

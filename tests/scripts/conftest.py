@@ -1,4 +1,6 @@
-"""Loads the launchers the way Python does when it runs them: with their own folder first on the path."""
+"""Loads the launchers the way Python does when it runs them: with their own folder first on the
+path.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 @pytest.fixture
 def launcher(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Load ``scripts/<name>.py`` under a name of its own, so that `test.py` does not hide the standard library's `test`."""
+    """Load ``scripts/<name>.py`` under a name of its own, so that `test.py` does not hide the
+    standard library's `test`.
+    """
     monkeypatch.syspath_prepend(str(SCRIPTS))
 
     def load(name: str) -> ModuleType:

@@ -1,4 +1,6 @@
-"""Everything that the pages open, under files damaged at random: only our own errors, each one sentence."""
+"""Everything that the pages open, under files damaged at random: only our own errors, each one
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ SECONDS = 55.0
 @pytest.mark.slow
 def test_other_inputs_every_time(capsys: pytest.CaptureFixture[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "scripts/fuzz.py", "--inputs", "20000", "--cpu-s", str(SECONDS)], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "scripts/fuzz.py", "--inputs", "20000", "--cpu-s", str(SECONDS)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     with capsys.disabled():
         sys.stdout.write(f"\n{done.stdout.strip()}\n")
@@ -35,7 +41,9 @@ def test_every_input_follows_from_its_seed(launcher: Callable[[str], ModuleType]
     launcher("fuzz")
     inputs = sys.modules["_inputs"]
     for make in (inputs.trace, inputs.cluster, inputs.scenario, inputs.profile):
-        assert [make(random.Random(f"3/{at}")) for at in range(8)] == [make(random.Random(f"3/{at}")) for at in range(8)]
+        assert [make(random.Random(f"3/{at}")) for at in range(8)] == [
+            make(random.Random(f"3/{at}")) for at in range(8)
+        ]
 
 
 class Broken:
@@ -59,12 +67,16 @@ class Broken:
         (TrainyardError("half a"), "no sentence"),
     ],
 )
-def test_what_a_fault_is(launcher: Callable[[str], ModuleType], error: Exception | None, told: str) -> None:
+def test_what_a_fault_is(
+    launcher: Callable[[str], ModuleType], error: Exception | None, told: str
+) -> None:
     found = launcher("fuzz").fault(Broken(error), "one", random.Random(0))
     assert (told in found) if told else found == ""
 
 
-def test_an_input_that_takes_too_long_is_a_fault(launcher: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_input_that_takes_too_long_is_a_fault(
+    launcher: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = launcher("fuzz")
     monkeypatch.setattr(module, "MOST_S", -1.0)
     assert "of CPU time" in module.fault(Broken(None), "one", random.Random(0))

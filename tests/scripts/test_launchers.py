@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -37,25 +38,40 @@ def test_test_without_arguments_runs_everything_on_two_processes(launcher: Load)
     [fast] = launcher("test").test_commands(Path("python"), [])
     side_by_side = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
     assert fast[3:] == [*side_by_side, "-m", "not slow"]
-    both = launcher("test").test_commands(Path("python"), ["--all"])
-    assert both == [fast, [*fast[:-1], "slow"]]
+    rest, slow = launcher("test").test_commands(Path("python"), ["--all"])
+    assert rest == [*fast[:-1], "not slow and not hypothesis"]
+    assert slow[:-2] == [*fast[:-1], "slow or hypothesis"]
+    assert slow[-2] == "--hypothesis-profile=random"
+    assert re.fullmatch(r"--hypothesis-seed=\d+", slow[-1])
 
 
 def test_bench_passes_its_arguments_on(launcher: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = launcher("bench")
     seen: list[list[str]] = []
     monkeypatch.setattr(bench, "prepare", lambda _: Path("python"))
-    monkeypatch.setattr(bench.subprocess, "run", lambda command, **_: seen.append(command) or subprocess.CompletedProcess(command, 3))
+    monkeypatch.setattr(
+        bench.subprocess,
+        "run",
+        lambda command, **_: seen.append(command) or subprocess.CompletedProcess(command, 3),
+    )
     assert bench.main(["--quick"]) == 3
     assert seen == [["python", "-m", "benchmarks", "--quick"]]
 
 
-@pytest.mark.parametrize(("codes", "expected"), [([0, 0, 0, 0], 0), ([0, 1, 0, 0], 1), ([1, 1, 1, 1], 1)])
-def test_check_runs_every_step_and_fails_if_one_did(launcher: Load, monkeypatch: pytest.MonkeyPatch, codes: list[int], expected: int) -> None:
+@pytest.mark.parametrize(
+    ("codes", "expected"), [([0] * 6, 0), ([0, 1, 0, 0, 0, 0], 1), ([1] * 6, 1)]
+)
+def test_check_runs_every_step_and_fails_if_one_did(
+    launcher: Load, monkeypatch: pytest.MonkeyPatch, codes: list[int], expected: int
+) -> None:
     check = launcher("check")
     left = list(codes)
     monkeypatch.setattr(check, "prepare", lambda _: Path("python"))
-    monkeypatch.setattr(check.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, left.pop(0)))
+    monkeypatch.setattr(
+        check.subprocess,
+        "run",
+        lambda command, **_: subprocess.CompletedProcess(command, left.pop(0)),
+    )
     assert check.main() == expected
     assert left == []
 
@@ -72,11 +88,15 @@ def test_check_runs_every_step_and_fails_if_one_did(launcher: Load, monkeypatch:
         ("win32", {"CI": "true"}, False),
     ],
 )
-def test_browser_is_opened_only_where_there_is_a_screen(launcher: Load, platform: str, environment: dict[str, str], expected: bool) -> None:
+def test_browser_is_opened_only_where_there_is_a_screen(
+    launcher: Load, platform: str, environment: dict[str, str], expected: bool
+) -> None:
     assert launcher("start").has_screen(platform, environment) is expected
 
 
-def test_port_in_use_is_skipped_unless_it_was_asked_for(launcher: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_in_use_is_skipped_unless_it_was_asked_for(
+    launcher: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start = launcher("start")
     with socket.socket() as taken:
         taken.bind((start.HOST, 0))
@@ -101,17 +121,28 @@ def test_health_of_a_silent_port_is_no(launcher: Load) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals to one process differ on Windows")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_app_starts_says_where_it_is_and_stops(launcher: Load, tmp_path: Path, stop: signal.Signals) -> None:
+def test_app_starts_says_where_it_is_and_stops(
+    launcher: Load, tmp_path: Path, stop: signal.Signals
+) -> None:
     start = launcher("start")
     with socket.socket() as probe:
         probe.bind((start.HOST, 0))
         port = probe.getsockname()[1]
     log = tmp_path / "out"
     with log.open("w") as out:
-        process = subprocess.Popen([sys.executable, "-c", START, "--headless", "--port", str(port)], cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            [sys.executable, "-c", START, "--headless", "--port", str(port)],
+            cwd=ROOT,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
     try:
         deadline = time.monotonic() + 60.0
-        while "Ctrl-C stops it" not in log.read_text() and process.poll() is None and time.monotonic() < deadline:
+        while (
+            "Ctrl-C stops it" not in log.read_text()
+            and process.poll() is None
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.1)
         assert f"Trainyard is at http://{start.HOST}:{port}" in log.read_text()
         assert start.is_healthy(port)

@@ -43,7 +43,9 @@ class Held(NamedTuple):
 
 
 def run_of(jobs: Sequence[Job], held: Sequence[Held], end_s: float, **more: object) -> RunResult:
-    owned = [sum(piece.t1 - piece.t0 for piece in held if piece.job == at) for at in range(len(jobs))]
+    owned = [
+        sum(piece.t1 - piece.t0 for piece in held if piece.job == at) for at in range(len(jobs))
+    ]
     frame = pd.DataFrame(
         {
             "submit_s": [job.submit for job in jobs],
@@ -55,8 +57,13 @@ def run_of(jobs: Sequence[Job], held: Sequence[Held], end_s: float, **more: obje
             "evictions": [job.evictions for job in jobs],
             "relaunches": [job.relaunches for job in jobs],
             "held_s": owned,
-            "paused_s": [sum(piece.paused for piece in held if piece.job == at) for at in range(len(jobs))],
-            "served_gpu_s": [sum(piece.gpus * (piece.t1 - piece.t0) for piece in held if piece.job == at) for at in range(len(jobs))],
+            "paused_s": [
+                sum(piece.paused for piece in held if piece.job == at) for at in range(len(jobs))
+            ],
+            "served_gpu_s": [
+                sum(piece.gpus * (piece.t1 - piece.t0) for piece in held if piece.job == at)
+                for at in range(len(jobs))
+            ],
             "work": [job.work for job in jobs],
             "ideal_s": [job.ideal for job in jobs],
             "believed_s": [job.believed for job in jobs],
@@ -88,18 +95,32 @@ def run_of(jobs: Sequence[Job], held: Sequence[Held], end_s: float, **more: obje
         }
     )
     parts = {
-        "decisions": pd.DataFrame({"t": [0.0, 1.0], "changed": [1, 0], "waiting": [0, 0], "running": [1, 1]}),
-        "notes": pd.DataFrame({"decision": np.zeros(0, np.int32), "name": pd.array([], dtype="str"), "value": np.zeros(0)}),
+        "decisions": pd.DataFrame(
+            {"t": [0.0, 1.0], "changed": [1, 0], "waiting": [0, 0], "running": [1, 1]}
+        ),
+        "notes": pd.DataFrame(
+            {
+                "decision": np.zeros(0, np.int32),
+                "name": pd.array([], dtype="str"),
+                "value": np.zeros(0),
+            }
+        ),
         "outages": outages_of([]),
         "failures": failures_of([]),
         "usage": usage_of([]),
-        "timing": Timing(cpu_s=0.5, wall_s=0.6, allocate_s=0.004, longest_s=0.003, peak_rss_mb=99.0),
+        "timing": Timing(
+            cpu_s=0.5, wall_s=0.6, allocate_s=0.004, longest_s=0.003, peak_rss_mb=99.0
+        ),
     }
-    return RunResult(jobs=frame, segments=segments, placements=placements, end_s=end_s, **(parts | more))  # type: ignore[arg-type]
+    return RunResult(
+        jobs=frame, segments=segments, placements=placements, end_s=end_s, **(parts | more)
+    )  # type: ignore[arg-type]
 
 
 def failures_of(rows: Sequence[tuple[float, int, float, int, str, str]]) -> pd.DataFrame:
-    t, job, lost_work, survived, cause, role = zip(*rows, strict=True) if rows else ([], [], [], [], [], [])
+    t, job, lost_work, survived, cause, role = (
+        zip(*rows, strict=True) if rows else ([], [], [], [], [], [])
+    )
     return pd.DataFrame(
         {
             "t": np.array(t, np.float64),
@@ -114,7 +135,12 @@ def failures_of(rows: Sequence[tuple[float, int, float, int, str, str]]) -> pd.D
 
 def usage_of(rows: Sequence[tuple[int, int, float, float]]) -> pd.DataFrame:
     segment, role, cpus, mem_gb = zip(*rows, strict=True) if rows else ([], [], [], [])
-    columns = {"segment": np.array(segment, np.int32), "role": np.array(role, np.int8), "cpus": np.array(cpus, float), "mem_gb": np.array(mem_gb, float)}
+    columns = {
+        "segment": np.array(segment, np.int32),
+        "role": np.array(role, np.int8),
+        "cpus": np.array(cpus, float),
+        "mem_gb": np.array(mem_gb, float),
+    }
     return pd.DataFrame(columns)
 
 
@@ -149,12 +175,11 @@ def cluster_of(*changes: Change) -> Cluster:
     return Cluster(groups, (GpuType("v100", 1.0, 2.0), GpuType("t4", 0.5, 0.5)), changes)
 
 
-# Five jobs on that cluster. Node 1 is down from 80 to 120; job 2 was evicted there and lost 10 of the 30 units of work of its first segment.
-#   job 0  submit  0, 2 GPUs   node 0   0..100
-#   job 1  submit 10, 4 GPUs   node 0 100..150 (preempted), 200..260 with a pause of 10
-#   job 2  submit 20, 1 GPU    node 1  20..80 (evicted), 150..210, both at half speed
-#   job 3  submit 40, 8 GPUs   impossible
-#   job 4  submit 50, 2 GPUs   never starts
+# Five jobs on that cluster. Node 1 is down from 80 to 120; job 2 was evicted there and lost 10 of
+# the 30 units of work of its first segment. job 0  submit  0, 2 GPUs   node 0   0..100 job 1
+# submit 10, 4 GPUs   node 0 100..150 (preempted), 200..260 with a pause of 10 job 2  submit 20, 1
+# GPU    node 1  20..80 (evicted), 150..210, both at half speed job 3  submit 40, 8 GPUs
+# impossible job 4  submit 50, 2 GPUs   never starts
 FIVE = (
     Job(0, 2, 0, 100),
     Job(10, 4, 100, 260, preemptions=1, user="bob"),
@@ -172,4 +197,10 @@ FIVE_HELD = (
 
 
 def five() -> RunResult:
-    return run_of(FIVE, FIVE_HELD, 260.0, outages=outages_of([(1, 80.0, 120.0, "outage")]), reason="the rest can never start")
+    return run_of(
+        FIVE,
+        FIVE_HELD,
+        260.0,
+        outages=outages_of([(1, 80.0, 120.0, "outage")]),
+        reason="the rest can never start",
+    )

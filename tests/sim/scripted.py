@@ -1,4 +1,6 @@
-"""A scripted allocator and a model that bends: what the kernel is exercised with when no real policy is wanted."""
+"""A scripted allocator and a model that bends: what the kernel is exercised with when no real
+policy is wanted.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,30 @@ import pandas as pd
 from sim.clock import instant
 from sim.cluster import Cluster
 from sim.conditions import Conditions
-from sim.contract import EMPTY, Cadence, Card, Delta, Floats, Gang, Grant, Ints, JobId, Part, Plan, Shape, Telemetry, View
-from sim.faults import Faults
+from sim.contract import (
+    EMPTY,
+    Cadence,
+    Card,
+    Delta,
+    Floats,
+    Gang,
+    Grant,
+    Ints,
+    JobId,
+    Needs,
+    Part,
+    Plan,
+    Shape,
+    Telemetry,
+    View,
+)
+from sim.engine.faults import Faults
+from sim.engine.simulator import Simulator
 from sim.overheads import Overheads
 from sim.perf.copies import FREE
 from sim.perf.model import Limits, PerfModel, Rate
 from sim.perf.rigid import Rigid
 from sim.result import RunResult
-from sim.simulator import Simulator
 from sim.trace import Trace
 
 Step = Plan | Mapping[JobId, Grant | None] | Callable[[View], Plan]
@@ -42,7 +60,7 @@ class Script:
     steps: Mapping[float, Step]
     cadence: Cadence = field(default_factory=Cadence)
     seamless: bool = True
-    needs: frozenset[str] = frozenset()
+    needs: Needs = field(default_factory=Needs)
     calls: list[Call] = field(default_factory=list)
     card: Card = CARD
 
@@ -50,11 +68,16 @@ class Script:
         self.steps = {instant(at): step for at, step in self.steps.items()}
 
     def allocate(self, view: View, /) -> Plan:
-        self.calls.append(Call(view.now_s, view.delta, view.waiting.ids.tolist(), view.running.ids.tolist()))
+        self.calls.append(
+            Call(view.now_s, view.delta, view.waiting.ids.tolist(), view.running.ids.tolist())
+        )
         step = self.steps.get(view.now_s, EMPTY)
         plan = step if isinstance(step, Plan) else step(view) if callable(step) else Plan(step)
         moves = frozenset(plan.changes) if self.seamless else frozenset[JobId]()
-        return plan._replace(wake_at_s=min([plan.wake_at_s, *(at for at in self.steps if at > view.now_s)]), seamless=moves)
+        return plan._replace(
+            wake_at_s=min([plan.wake_at_s, *(at for at in self.steps if at > view.now_s)]),
+            seamless=moves,
+        )
 
     @property
     def times(self) -> list[float]:
@@ -63,10 +86,12 @@ class Script:
 
 @dataclass
 class Greedy:
-    """Starts every waiting job on the first node that holds all of it; knows nothing of earlier decisions."""
+    """Starts every waiting job on the first node that holds all of it; knows nothing of earlier
+    decisions.
+    """
 
     cadence: Cadence = field(default_factory=Cadence)
-    needs: frozenset[str] = frozenset()
+    needs: Needs = field(default_factory=Needs)
     card: Card = CARD
     times: list[float] = field(default_factory=list)
 
@@ -75,9 +100,16 @@ class Greedy:
         changes: dict[JobId, Grant | None] = {}
         for job in view.waiting.ids.tolist():
             demand = view.demand(job)
-            nodes = [node for at in demand.pools for node in view.room.pools[at].nodes if view.room.replicas_that_fit(node, demand) >= demand.replicas]
+            nodes = [
+                node
+                for at in demand.pools
+                for node in view.room.pools[at].nodes
+                if view.room.replicas_that_fit(node, demand) >= demand.replicas
+            ]
             if nodes:
-                changes[job] = on(nodes[0], demand.replicas, demand.gpus, demand.cpus, demand.mem_gb)
+                changes[job] = on(
+                    nodes[0], demand.replicas, demand.gpus, demand.cpus, demand.mem_gb
+                )
                 view.room.take(changes[job])
         return Plan(changes)
 
@@ -87,7 +119,9 @@ def on(node: int, count: int = 1, gpus: int = 1, cpus: float = 0.0, mem_gb: floa
     return across({node: count}, gpus, cpus, mem_gb)
 
 
-def across(counts: Mapping[int, int], gpus: int = 1, cpus: float = 0.0, mem_gb: float = 0.0) -> Grant:
+def across(
+    counts: Mapping[int, int], gpus: int = 1, cpus: float = 0.0, mem_gb: float = 0.0
+) -> Grant:
     """Return a grant of one gang on several nodes."""
     return Grant((Gang(Part(tuple(counts), tuple(counts.values()), gpus, cpus, mem_gb)),))
 
@@ -100,7 +134,14 @@ def jobs(*rows: Sequence[float], **columns: Sequence[Any]) -> Trace:
     return Trace.of(frame.assign(**columns))
 
 
-def run(trace: Trace, cluster: str | Cluster, allocator: Any, overheads: Overheads | None = None, faults: Faults | None = None, **more: Any) -> RunResult:
+def run(
+    trace: Trace,
+    cluster: str | Cluster,
+    allocator: Any,
+    overheads: Overheads | None = None,
+    faults: Faults | None = None,
+    **more: Any,
+) -> RunResult:
     """Simulate."""
     machines = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
     more.setdefault("perf", Rigid(**FREE))  # copies are worked by hand without a price
@@ -109,19 +150,27 @@ def run(trace: Trace, cluster: str | Cluster, allocator: Any, overheads: Overhea
 
 
 def gantt(result: RunResult) -> list[str]:
-    """Write every segment as one line: job, time, where, how it ended; pauses and the rate only where they are not 0 and 1."""
+    """Write every segment as one line: job, time, where, how it ended; pauses and the rate only
+    where they are not 0 and 1.
+    """
     lines = []
     rows = result.placements
     for at, segment in enumerate(result.segments.itertuples()):
-        where = " ".join(f"n{row.node}x{row.count}" for row in rows[rows["segment"] == at].itertuples())
-        extra = (f" pause {segment.paused_s:g}" if segment.paused_s else "") + (f" rate {segment.rate:g}" if segment.rate != 1 else "")
+        where = " ".join(
+            f"n{row.node}x{row.count}" for row in rows[rows["segment"] == at].itertuples()
+        )
+        extra = (f" pause {segment.paused_s:g}" if segment.paused_s else "") + (
+            f" rate {segment.rate:g}" if segment.rate != 1 else ""
+        )
         lines.append(f"j{segment.job} {segment.t0:g}-{segment.t1:g} {where}{extra} {segment.ended}")
     return lines
 
 
 @dataclass(frozen=True)
 class Bends:
-    """A performance model whose rate is any function of (job, grant, work done, instant); the work is the duration."""
+    """A performance model whose rate is any function of (job, grant, work done, instant); the work
+    is the duration.
+    """
 
     rate: Callable[[JobId, Grant, float, float], Rate]
     scales: ClassVar[bool] = True
@@ -137,7 +186,9 @@ class Bends:
 class BendingModel:
     """`Bends`, bound."""
 
-    def __init__(self, rate: Callable[[JobId, Grant, float, float], Rate], rest: PerfModel, trace: Trace) -> None:
+    def __init__(
+        self, rate: Callable[[JobId, Grant, float, float], Rate], rest: PerfModel, trace: Trace
+    ) -> None:
         self.rate = rate
         self._rest, self._work = rest, trace.numbers("duration_s")
 
@@ -157,4 +208,16 @@ class BendingModel:
         return self._rest.telemetry(job, grant, done, now_s)
 
 
-__all__ = ["Bends", "Call", "Greedy", "Script", "across", "gantt", "inf", "jobs", "on", "replace", "run"]
+__all__ = [
+    "Bends",
+    "Call",
+    "Greedy",
+    "Script",
+    "across",
+    "gantt",
+    "inf",
+    "jobs",
+    "on",
+    "replace",
+    "run",
+]

@@ -1,4 +1,6 @@
-"""Workloads after AITurbo: the published run times, sizes and shares of predictable jobs, and that parameters change what they name only."""
+"""Workloads after AITurbo: the published run times, sizes and shares of predictable jobs, and that
+parameters change what they name only.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def close(found: pd.Series, median_s: float, sigma: float, shares: tuple[float, 
         z = NormalDist().inv_cdf(share)
         # Four standard errors of a quantile of a normal variable, that is of the logarithm.
         error = 4 * sigma * math.sqrt(share * (1 - share) / len(found)) / NormalDist().pdf(z)
-        assert math.log(found.quantile(share)) == pytest.approx(math.log(median_s) + sigma * z, abs=error)
+        assert math.log(found.quantile(share)) == pytest.approx(
+            math.log(median_s) + sigma * z, abs=error
+        )
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,17 @@ def test_the_second_workload_has_one_run_time_for_all() -> None:
 
 def test_sizes_have_the_weights_of_the_data_set(first: pd.DataFrame) -> None:
     counts = first.groupby(["servers", "workers"]).size() / MANY
-    published = {(2, 2): 2232, (1, 2): 1239, (2, 4): 912, (2, 1): 903, (3, 3): 713, (4, 2): 543, (2, 6): 522, (1, 1): 437, (2, 3): 310}
+    published = {
+        (2, 2): 2232,
+        (1, 2): 1239,
+        (2, 4): 912,
+        (2, 1): 903,
+        (3, 3): 713,
+        (4, 2): 543,
+        (2, 6): 522,
+        (1, 1): 437,
+        (2, 3): 310,
+    }
     assert set(counts.index) == set(published)
     for pair, jobs in published.items():
         share = jobs / PUBLISHED_JOBS
@@ -76,7 +90,13 @@ def test_models_are_uniform_with_their_batch_sizes(first: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "jobs", "gap_s"), [("", 200, 1000), ("workload=w2", 150, 200), ("workload=w2,gap_s=150", 150, 150), ("gap_s=1400", 200, 1400)]
+    ("text", "jobs", "gap_s"),
+    [
+        ("", 200, 1000),
+        ("workload=w2", 150, 200),
+        ("workload=w2,gap_s=150", 150, 150),
+        ("gap_s=1400", 200, 1400),
+    ],
 )
 def test_each_workload_has_its_own_jobs_and_gaps(text: str, jobs: int, gap_s: float) -> None:
     assert len(made(text)) == jobs
@@ -86,12 +106,21 @@ def test_each_workload_has_its_own_jobs_and_gaps(text: str, jobs: int, gap_s: fl
 
 
 def test_shares_of_jobs_that_can_be_told_late_or_never() -> None:
-    for text, share, later in (("", 0.15, 0.0), ("workload=w2", 0.15, 0.4), ("workload=w2,unpredictable=1", 1.0, 0.4), ("unpredictable=0.5,later=1", 0.5, 1.0)):
+    for text, share, later in (
+        ("", 0.15, 0.0),
+        ("workload=w2", 0.15, 0.4),
+        ("workload=w2,unpredictable=1", 1.0, 0.4),
+        ("unpredictable=0.5,later=1", 0.5, 1.0),
+    ):
         after = made(f"jobs={MANY},{text}".rstrip(","))["predictable_after"]
         unknown = after[after > 0]
-        assert len(unknown) / MANY == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / MANY))
+        assert len(unknown) / MANY == pytest.approx(
+            share, abs=4 * math.sqrt(share * (1 - share) / MANY)
+        )
         late = unknown[unknown <= 1]
-        assert len(late) / len(unknown) == pytest.approx(later, abs=4 * math.sqrt(later * (1 - later) / len(unknown)))
+        assert len(late) / len(unknown) == pytest.approx(
+            later, abs=4 * math.sqrt(later * (1 - later) / len(unknown))
+        )
         if len(late):
             assert late.between(0.2, 0.9).all()
             assert late.mean() == pytest.approx(0.55, abs=4 * 0.7 / math.sqrt(12 * len(late)))
@@ -110,7 +139,9 @@ def test_shares_of_jobs_that_can_be_told_late_or_never() -> None:
 )
 def test_a_parameter_changes_what_it_names_only(change: str, columns: set[str]) -> None:
     plain, other = made("jobs=200"), made(f"jobs=200,{change}")
-    assert {name for name in plain if not plain[name].astype("str").equals(other[name].astype("str"))} == columns
+    assert {
+        name for name in plain if not plain[name].astype("str").equals(other[name].astype("str"))
+    } == columns
 
 
 def test_more_unpredictable_jobs_are_the_same_and_others() -> None:
@@ -122,7 +153,9 @@ def test_more_unpredictable_jobs_are_the_same_and_others() -> None:
 
 
 def test_fewer_jobs_are_the_first_of_more() -> None:
-    pd.testing.assert_frame_equal(made("jobs=7,seed=3"), made("jobs=12,seed=3").head(7), check_categorical=False)
+    pd.testing.assert_frame_equal(
+        made("jobs=7,seed=3"), made("jobs=12,seed=3").head(7), check_categorical=False
+    )
 
 
 def test_the_machines_are_one_node_of_16_gpus() -> None:
@@ -139,7 +172,9 @@ def test_equal_choices_are_written_alike() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["workload=w3", "unpredictable=1.5", "cores=0", "gap_s=-1", "later=2", "jobs=-1"])
+@pytest.mark.parametrize(
+    "text", ["workload=w3", "unpredictable=1.5", "cores=0", "gap_s=-1", "later=2", "jobs=-1"]
+)
 def test_figures_out_of_bounds_are_refused(text: str) -> None:
     with pytest.raises(ParameterError, match=text.split("=", maxsplit=1)[0]):
         made(text)

@@ -16,23 +16,41 @@ from tests.strategies import clusters
 
 def test_groups_unfold_into_numbered_nodes() -> None:
     cluster = Cluster(
-        (NodeGroup(3, 4, "v100", 32, 256, rack_size=2, partitions=("red",), name="big"), NodeGroup(1, 2, "t4", price_per_hour=7.0), NodeGroup(1, 0, cpus=8)),
+        (
+            NodeGroup(3, 4, "v100", 32, 256, rack_size=2, partitions=("red",), name="big"),
+            NodeGroup(1, 2, "t4", price_per_hour=7.0),
+            NodeGroup(1, 0, cpus=8),
+        ),
         (GpuType("v100", 1.0, 2.0),),
     )
-    assert [(node.name, node.gpu_type, node.gpus, node.rack, node.price_per_hour) for node in cluster.nodes] == [
+    assert [
+        (node.name, node.gpu_type, node.gpus, node.rack, node.price_per_hour)
+        for node in cluster.nodes
+    ] == [
         ("big-1", "v100", 4, "big/r1", 8.0),
         ("big-2", "v100", 4, "big/r1", 8.0),
         ("big-3", "v100", 4, "big/r2", 8.0),
         ("t4-2-1", "t4", 2, "t4-2/r1", 7.0),
         ("cpu-3-1", "", 0, "cpu-3/r1", 0.0),
     ]
-    assert (cluster.nodes[0].cpus, cluster.nodes[0].mem_gb, cluster.nodes[0].partitions) == (32, 256, ("red",))
+    assert (cluster.nodes[0].cpus, cluster.nodes[0].mem_gb, cluster.nodes[0].partitions) == (
+        32,
+        256,
+        ("red",),
+    )
     assert (cluster.gpus, cluster.price_per_hour, cluster.partitions) == (14, 31.0, ("red",))
 
 
 def test_types_are_completed_from_the_known_ones() -> None:
-    cluster = Cluster((NodeGroup(1, 1, "T4"), NodeGroup(1, 1, "mystery"), NodeGroup(1, 1, "mine")), (GpuType("Mine", 3.0, 9.0),))
-    assert cluster.types == (GpuType("mine", 3.0, 9.0), KNOWN_TYPES["t4"], GpuType("mystery", 1.0, 0.0))
+    cluster = Cluster(
+        (NodeGroup(1, 1, "T4"), NodeGroup(1, 1, "mystery"), NodeGroup(1, 1, "mine")),
+        (GpuType("Mine", 3.0, 9.0),),
+    )
+    assert cluster.types == (
+        GpuType("mine", 3.0, 9.0),
+        KNOWN_TYPES["t4"],
+        GpuType("mystery", 1.0, 0.0),
+    )
     assert dict(cluster.type_index) == {"mine": 0, "t4": 1, "mystery": 2}
 
 
@@ -58,9 +76,17 @@ def test_the_short_form(text: str, group: NodeGroup) -> None:
     assert Cluster.parse(f"1x1:v100,{text}").groups[1] == group
 
 
-@pytest.mark.parametrize("text", ["4x8:a100+4x8:v100", "4x8:<script>", "4x8:rtx 2080", "4x8:a100;4x8:v100"])
+@pytest.mark.parametrize(
+    "text", ["4x8:a100+4x8:v100", "4x8:<script>", "4x8:rtx 2080", "4x8:a100;4x8:v100"]
+)
 def test_a_type_whose_name_cannot_be_one_is_told_with_the_separator(text: str) -> None:
-    with pytest.raises(ClusterError, match=r"names a GPU type '.*', but names have letters, digits, .* only\. Separate parts with ','\."):
+    with pytest.raises(
+        ClusterError,
+        match=(
+            r"names a GPU type '.*', but names have letters, digits, .* only\. Separate parts with"
+            r" ','\."
+        ),
+    ):
         Cluster.parse(text)
 
 
@@ -70,10 +96,27 @@ def test_types_of_recorded_clusters_are_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "4x8", "x8:v100", "4x:v100", "4x8:", "-4x8:v100", "4x-8:v100", "4x8:v100/", "4x8:v100/5q", "4x8:v100/xc", "1x1:v100,", "1.5x8:v100"]
+    "text",
+    [
+        "",
+        "4x8",
+        "x8:v100",
+        "4x:v100",
+        "4x8:",
+        "-4x8:v100",
+        "4x-8:v100",
+        "4x8:v100/",
+        "4x8:v100/5q",
+        "4x8:v100/xc",
+        "1x1:v100,",
+        "1.5x8:v100",
+    ],
 )
 def test_what_is_not_of_the_short_form_is_quoted(text: str) -> None:
-    with pytest.raises(ClusterError, match=r"Cluster part '.*' is not of the form nodes x GPUs : type, e\.g\. 16x8:v100"):
+    with pytest.raises(
+        ClusterError,
+        match=r"Cluster part '.*' is not of the form nodes x GPUs : type, e\.g\. 16x8:v100",
+    ):
         Cluster.parse(text)
 
 
@@ -83,7 +126,10 @@ def test_what_is_not_of_the_short_form_is_quoted(text: str) -> None:
         ((), "The cluster has no nodes"),
         ((NodeGroup(0, 8, "v100"),), "The cluster has no nodes"),
         ((NodeGroup(-1, 8, "v100"),), "Row 1 of the cluster: nodes is -1"),
-        ((NodeGroup(1, 1, "v100"), NodeGroup(1, -8, "v100")), "Row 2 of the cluster: GPUs per node is -8"),
+        (
+            (NodeGroup(1, 1, "v100"), NodeGroup(1, -8, "v100")),
+            "Row 2 of the cluster: GPUs per node is -8",
+        ),
         ((NodeGroup(1, 8, "v100", cpus=nan),), "cores is nan"),
         ((NodeGroup(1, 8, "v100", mem_gb=-1),), "memory is -1"),
         ((NodeGroup(1, 8, "v100", rack_size=-1),), "rack size is -1"),
@@ -99,9 +145,18 @@ def test_impossible_groups_are_refused(groups: tuple[NodeGroup, ...], sentence: 
         Cluster(groups)
 
 
-@pytest.mark.parametrize(("speed", "price"), [(0.0, 0.0), (-1.0, 0.0), (inf, 0.0), (nan, 0.0), (1.0, -1.0), (1.0, inf), (1.0, nan)])
+@pytest.mark.parametrize(
+    ("speed", "price"),
+    [(0.0, 0.0), (-1.0, 0.0), (inf, 0.0), (nan, 0.0), (1.0, -1.0), (1.0, inf), (1.0, nan)],
+)
 def test_impossible_types_are_refused(speed: float, price: float) -> None:
-    with pytest.raises(ClusterError, match=r"GPU type v100: speed .* must be above 0, the price .* not negative, and both must be finite"):
+    with pytest.raises(
+        ClusterError,
+        match=(
+            r"GPU type v100: speed .* must be above 0, the price .* not negative, and both must be"
+            r" finite"
+        ),
+    ):
         Cluster((NodeGroup(1, 1, "v100"),), (GpuType("v100", speed, price),))
 
 
@@ -110,7 +165,9 @@ def test_a_type_described_twice_is_refused_whatever_its_case() -> None:
         Cluster((NodeGroup(1, 1, "v100"),), (GpuType("v100"), GpuType("V100", 2.0)))
 
 
-@pytest.mark.parametrize("change", [Change(0, (1,), True), Change(0, (-1,), True), Change(nan, (0,), True)])
+@pytest.mark.parametrize(
+    "change", [Change(0, (1,), True), Change(0, (-1,), True), Change(nan, (0,), True)]
+)
 def test_a_change_of_a_node_that_is_not_there_is_refused(change: Change) -> None:
     with pytest.raises(ClusterError, match=r"names a node outside 0\.\.0"):
         Cluster((NodeGroup(1, 1, "v100"),), changes=(change,))
@@ -131,9 +188,13 @@ def test_the_name_is_no_part_of_the_content() -> None:
 
 
 def test_whole_numbers_may_come_as_floats() -> None:
-    assert Cluster.from_json({"groups": [{"count": 2.0, "gpus": 4.0, "gpu_type": "v100", "rack_size": 1.0, "cpus": None}]}).groups == (
-        NodeGroup(2, 4, "v100", rack_size=1),
-    )
+    assert Cluster.from_json(
+        {
+            "groups": [
+                {"count": 2.0, "gpus": 4.0, "gpu_type": "v100", "rack_size": 1.0, "cpus": None}
+            ]
+        }
+    ).groups == (NodeGroup(2, 4, "v100", rack_size=1),)
 
 
 GOOD: dict[str, Any] = {"count": 1, "gpus": 1, "gpu_type": "v"}
@@ -147,24 +208,48 @@ GOOD: dict[str, Any] = {"count": 1, "gpus": 1, "gpu_type": "v"}
         ([], r"but \[\]"),
         ({"groups": 5}, "groups = 5 is not a list"),
         ({"groups": [5]}, "Row 1 of the cluster is 5, but it must be a table with count, gpus"),
-        ({"groups": [GOOD | {"bad": 1}]}, "Row 1 of the cluster has no key 'bad'. It has: count, gpus"),
+        (
+            {"groups": [GOOD | {"bad": 1}]},
+            "Row 1 of the cluster has no key 'bad'. It has: count, gpus",
+        ),
         ({"groups": [GOOD, {"count": 1}]}, "Row 2 of the cluster lacks the key 'gpus'. Add it"),
-        ({"groups": [GOOD | {"count": "abc"}]}, "Row 1 of the cluster: count = 'abc' is not a whole number"),
-        ({"groups": [GOOD, GOOD | {"gpus": None}]}, "Row 2 of the cluster: gpus = None is not a whole number"),
+        (
+            {"groups": [GOOD | {"count": "abc"}]},
+            "Row 1 of the cluster: count = 'abc' is not a whole number",
+        ),
+        (
+            {"groups": [GOOD, GOOD | {"gpus": None}]},
+            "Row 2 of the cluster: gpus = None is not a whole number",
+        ),
         ({"groups": [GOOD | {"count": True}]}, "count = True is not a whole number"),
         ({"groups": [GOOD | {"gpu_type": 5}]}, "gpu_type = 5 is not text"),
         ({"groups": [GOOD | {"cpus": "many"}]}, "cpus = 'many' is not a number or null"),
-        ({"groups": [GOOD | {"price_per_hour": []}]}, r"price_per_hour = \[\] is not a price or null"),
+        (
+            {"groups": [GOOD | {"price_per_hour": []}]},
+            r"price_per_hour = \[\] is not a price or null",
+        ),
         ({"groups": [GOOD | {"partitions": 5}]}, "partitions = 5 is not a list of names"),
         ({"groups": [GOOD | {"partitions": "red"}]}, "partitions = 'red' is not a list of names"),
-        ({"groups": [GOOD], "types": [{"name": "v", "speed": "x"}]}, "GPU type 1 of the cluster: speed = 'x' is not a number"),
+        (
+            {"groups": [GOOD], "types": [{"name": "v", "speed": "x"}]},
+            "GPU type 1 of the cluster: speed = 'x' is not a number",
+        ),
         (
             {"groups": [GOOD], "changes": [{"at_s": 0, "nodes": ["a"], "present": True}]},
             r"Change 1 of the cluster: nodes = \['a'\] is not a list of whole",
         ),
-        ({"groups": [GOOD], "changes": [{"at_s": "x"}]}, "Change 1 of the cluster lacks the key 'nodes'"),
-        ({"groups": [GOOD], "changes": [{"at_s": "x", "nodes": [0], "present": True}]}, "Change 1 of the cluster: at_s = 'x' is not a number"),
-        ({"groups": [GOOD], "changes": [{"at_s": 0, "nodes": [0], "present": "no"}]}, "present = 'no' is not true or false"),
+        (
+            {"groups": [GOOD], "changes": [{"at_s": "x"}]},
+            "Change 1 of the cluster lacks the key 'nodes'",
+        ),
+        (
+            {"groups": [GOOD], "changes": [{"at_s": "x", "nodes": [0], "present": True}]},
+            "Change 1 of the cluster: at_s = 'x' is not a number",
+        ),
+        (
+            {"groups": [GOOD], "changes": [{"at_s": 0, "nodes": [0], "present": "no"}]},
+            "present = 'no' is not true or false",
+        ),
         ({"groups": [GOOD], "changes": 7}, "changes = 7 is not a list"),
     ],
 )
@@ -175,15 +260,25 @@ def test_a_damaged_description_names_row_key_and_value(data: Any, sentence: str)
 
 
 def test_absurdly_many_nodes_are_refused_before_they_are_made() -> None:
-    with pytest.raises(ClusterError, match=r"99,999,999,999 nodes; .* is the most that is simulated"):
+    with pytest.raises(
+        ClusterError, match=r"99,999,999,999 nodes; .* is the most that is simulated"
+    ):
         Cluster.parse("99999999999x8:v100")
 
 
 def test_nodes_that_nobody_knows_of() -> None:
-    changes = (Change(0, (1, 2, 3), False), Change(5, (1,), True), Change(10, (2,), True, foreseen=False), Change(20, (3,), True, foreseen=False))
+    changes = (
+        Change(0, (1, 2, 3), False),
+        Change(5, (1,), True),
+        Change(10, (2,), True, foreseen=False),
+        Change(20, (3,), True, foreseen=False),
+    )
     cluster = Cluster((NodeGroup(4, 1, "v100"),), changes=changes)
     assert [sorted(cluster.unknown(now_s)) for now_s in (0, 10, 20)] == [[2, 3], [3], []]
     assert [node.name for node in cluster.known] == ["v100-1-1", "v100-1-2"]
     assert Cluster.from_json(cluster.to_json()) == cluster
-    assert [set(change) for change in cluster.to_json()["changes"]][1:3] == [{"at_s", "nodes", "present"}, {"at_s", "nodes", "present", "foreseen"}]
+    assert [set(change) for change in cluster.to_json()["changes"]][1:3] == [
+        {"at_s", "nodes", "present"},
+        {"at_s", "nodes", "present", "foreseen"},
+    ]
     assert Cluster((NodeGroup(4, 1, "v100"),)).unknown(0.0) == frozenset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.columns import COUNTS, FLOATS, Columns, IdSet
+from sim.engine.columns import COUNTS, FLOATS, Columns, IdSet
 
 
 def test_scalars_and_vectors_share_their_memory() -> None:

@@ -8,15 +8,25 @@ import pytest
 from allocators import make
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.contract import Gang, Grant, Part, Shape, Spec
+from sim.engine.simulator import Conditions, Simulator
 from sim.errors import ContractError, ParameterError
 from sim.perf.communication import Spread, SpreadModel
-from sim.simulator import Conditions, Simulator
 from tests.sim.scripted import jobs, on
 
 nan = float("nan")
 # Nodes 0 to 4 have 4 GPUs of speed 1; nodes 5 and 6 have 2 of speed 2.
-CLUSTER = Cluster((NodeGroup(5, 4, "mid"), NodeGroup(2, 2, "fast")), (GpuType("mid", 1.0, 1.0), GpuType("fast", 2.0, 4.0)))
-TRACE = jobs((0, 4, 100), (0, 6, 100), (0, 1, 100), (0, 0, 100), (0, 4, 100), spread_slowdown=[2.5, 3.0, 9.0, 9.0, nan])
+CLUSTER = Cluster(
+    (NodeGroup(5, 4, "mid"), NodeGroup(2, 2, "fast")),
+    (GpuType("mid", 1.0, 1.0), GpuType("fast", 2.0, 4.0)),
+)
+TRACE = jobs(
+    (0, 4, 100),
+    (0, 6, 100),
+    (0, 1, 100),
+    (0, 0, 100),
+    (0, 4, 100),
+    spread_slowdown=[2.5, 3.0, 9.0, 9.0, nan],
+)
 
 
 def model(**params: float) -> SpreadModel:
@@ -34,9 +44,20 @@ def speed(job: int, grant: Grant) -> float:
 
 def test_an_iteration_grows_linearly_from_the_fewest_servers_to_one_per_gpu() -> None:
     # Job 0, 4 GPUs: 1 server 1, 2 servers 1.5, 3 servers 2, 4 servers 2.5.
-    assert [1 / speed(0, grant) for grant in (gang(n0=4), gang(n0=3, n1=1), gang(n0=2, n1=1, n2=1), gang(n0=1, n1=1, n2=1, n3=1))] == [1, 1.5, 2, 2.5]
+    assert [
+        1 / speed(0, grant)
+        for grant in (
+            gang(n0=4),
+            gang(n0=3, n1=1),
+            gang(n0=2, n1=1, n2=1),
+            gang(n0=1, n1=1, n2=1, n3=1),
+        )
+    ] == [1, 1.5, 2, 2.5]
     # Job 1, 6 GPUs, needs two servers: 2 servers 1, 4 servers 2.
-    assert [1 / speed(1, grant) for grant in (gang(n0=4, n1=2), gang(n0=3, n1=1, n2=1, n3=1))] == [1, 2]
+    assert [1 / speed(1, grant) for grant in (gang(n0=4, n1=2), gang(n0=3, n1=1, n2=1, n3=1))] == [
+        1,
+        2,
+    ]
     # Job 4 states nothing: half as long again on four servers.
     assert 1 / speed(4, gang(n0=1, n1=1, n2=1, n3=1)) == 1.5
     assert model(slowdown=4).rate(4, gang(n0=1, n1=1, n2=1, n3=1), 0, 0).work_per_s == 0.25
@@ -57,9 +78,17 @@ def test_single_gpus_cpu_jobs_and_copies() -> None:
 def test_shapes_agree_with_placed_gangs() -> None:
     shapes = [Shape((4, 0), servers) for servers in (1, 2, 3, 4, 9)]
     assert model().rates(np.array([0, 4, 2]), shapes) == pytest.approx(
-        np.array([[1, 1 / 1.5, 1 / 2, 1 / 2.5, 1 / 2.5], [1, 6 / 7, 3 / 4, 2 / 3, 2 / 3], [0, 0, 0, 0, 0]])
+        np.array(
+            [
+                [1, 1 / 1.5, 1 / 2, 1 / 2.5, 1 / 2.5],
+                [1, 6 / 7, 3 / 4, 2 / 3, 2 / 3],
+                [0, 0, 0, 0, 0],
+            ]
+        )
     )
-    assert model().rates(np.array([1]), [Shape((6, 0), 1), Shape((6, 0), 2), Shape((0, 6), 4)]).tolist() == [[1, 1, 1]]
+    assert model().rates(
+        np.array([1]), [Shape((6, 0), 1), Shape((6, 0), 2), Shape((0, 6), 4)]
+    ).tolist() == [[1, 1, 1]]
     assert model().rates(np.array([3]), [Shape((0, 0), kind="cpu")]).tolist() == [[1]]
 
 
@@ -76,16 +105,21 @@ def test_all_else_is_as_in_the_rigid_model() -> None:
 
 
 def test_what_is_assumed_is_counted() -> None:
-    assert Spread().assumptions(TRACE) == ("1 of 4 GPU jobs do not state their spread_slowdown; assumed: 1.5 on one server per GPU.",)
+    assert Spread().assumptions(TRACE) == (
+        "1 of 4 GPU jobs do not state their spread_slowdown; assumed: 1.5 on one server per GPU.",
+    )
     assert Spread().assumptions(jobs((0, 1, 5), (0, 8, 5), spread_slowdown=[nan, 2])) == ()
 
 
 def test_a_run_takes_as_long_as_the_placement_says() -> None:
-    # Two jobs of 3 leave one GPU on each node of four. Spread over both, job 2 takes 40 s x 2; on one node 40 s.
+    # Two jobs of 3 leave one GPU on each node of four. Spread over both, job 2 takes 40 s x 2; on
+    # one node 40 s.
     trace = jobs((0, 3, 100), (0, 3, 100), (1, 2, 40), spread_slowdown=[1, 1, 2])
     cluster = Cluster.parse("2x4:v100")
     ends = [
-        Simulator(trace, cluster, make(Spec.of("fifo", placement=placement)), Conditions(Spread())).run().jobs["finish_s"][2]
+        Simulator(trace, cluster, make(Spec.of("fifo", placement=placement)), Conditions(Spread()))
+        .run()
+        .jobs["finish_s"][2]
         for placement in ("fewest", "consolidate")
     ]
     assert ends == [81, 140]

@@ -1,9 +1,11 @@
-"""What only later policies will use of the contract, exercised by small allocators, models and beliefs made for the purpose."""
+"""What only later policies will use of the contract, exercised by small allocators, models and
+estimators made for the purpose.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, ClassVar
 
@@ -23,6 +25,7 @@ from sim.contract import (
     Grant,
     Ints,
     JobId,
+    Needs,
     Part,
     Plan,
     Shape,
@@ -31,15 +34,15 @@ from sim.contract import (
     Tuning,
     View,
 )
+from sim.engine.faults import Faults
+from sim.engine.simulator import Conditions, Simulator
 from sim.errors import ContractError, InfeasiblePlan
-from sim.faults import Faults
 from sim.overheads import Overheads, Transitions
-from sim.perf.belief import SizedBelief
 from sim.perf.copies import FREE
+from sim.perf.estimators import SizeEstimator
 from sim.perf.model import Limits, PerfModel, Rate
 from sim.perf.rigid import Rigid
 from sim.result import RunResult
-from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
 from tests.allocators.walk import gantt, trace_of
 
@@ -51,7 +54,7 @@ class Script:
     """Does what is written down for each instant, and keeps the news that it hears."""
 
     steps: Mapping[float, Mapping[JobId, Grant | None]]
-    needs: frozenset[str] = frozenset()
+    needs: Needs = field(default_factory=Needs)
     refuse: Mapping[float, frozenset[JobId]] = field(default_factory=dict)
     heard: list[tuple[float, Any]] = field(default_factory=list)
     cadence = Cadence()
@@ -61,7 +64,12 @@ class Script:
         self.heard.append((view.now_s, view.delta))
         later = [at_s for at_s in (*self.steps, *self.refuse) if at_s > view.now_s]
         changes = self.steps.get(view.now_s, {})
-        return Plan(changes, self.refuse.get(view.now_s, frozenset()), min(later, default=inf), seamless=frozenset(changes))
+        return Plan(
+            changes,
+            self.refuse.get(view.now_s, frozenset()),
+            min(later, default=inf),
+            seamless=frozenset(changes),
+        )
 
     @property
     def evictions(self) -> list[tuple[float, Eviction]]:
@@ -72,14 +80,23 @@ def on(node: int, gpus: int, tuning: Tuning | None = None) -> Grant:
     return Grant((Gang(Part((node,), (gpus,))),), tuning or Tuning())
 
 
-def run(script: Any, jobs: list[tuple[float, int, float]], cluster: str, conditions: Conditions | None = None, **columns: list[Any]) -> RunResult:
+def run(
+    script: Any,
+    jobs: list[tuple[float, int, float]],
+    cluster: str,
+    conditions: Conditions | None = None,
+    **columns: list[Any],
+) -> RunResult:
     return Simulator(trace_of(jobs, **columns), Cluster.parse(cluster), script, conditions).run()
 
 
-# -- parts ----------------------------------------------------------------------------------------------------------------------------------------------------
+# -- parts
+# --------------------------------------------------------------------------------------------------
 
 WITH_SERVERS = Grant((Gang(Part((0, 1), (2, 1), 1, 4.0, 16.0), Part((2,), (2,), 0, 8.0, 32.0)),))
-"""Three workers of 1 GPU, 4 cores and 16 GB on two nodes, two parameter servers of 8 cores and 32 GB on a CPU node."""
+"""Three workers of 1 GPU, 4 cores and 16 GB on two nodes, two parameter servers of 8 cores and 32
+GB on a CPU node.
+"""
 
 ROLES = "2x4:v100/16c/64g,1x0:cpu/16c/64g"
 
@@ -90,14 +107,27 @@ def test_workers_and_servers_hold_gpus_cores_and_memory() -> None:
     class Looking(Script):
         def allocate(self, view: View) -> Plan:
             if view.now_s == 5:
-                seen.update(gpus=view.free_gpus.tolist(), cpus=view.free_cpus.tolist(), mem_gb=view.free_mem_gb.tolist())
+                seen.update(
+                    gpus=view.free_gpus.tolist(),
+                    cpus=view.free_cpus.tolist(),
+                    mem_gb=view.free_mem_gb.tolist(),
+                )
                 seen["served_cpu_s"] = view.running.served_cpu_s.tolist()
             return super().allocate(view)
 
     result = run(Looking({0: {0: WITH_SERVERS}, 5: {}}), [(0, 3, 10)], ROLES)
     # Node 0: 2 workers, node 1: one, node 2: both servers, which take all of it.
-    assert seen == {"gpus": [2, 3, 0], "cpus": [8, 12, 0], "mem_gb": [32, 48, 0], "served_cpu_s": [5 * (3 * 4 + 2 * 8)]}
-    rows = result.placements[["gang", "role", "node", "count", "gpus", "cpus", "mem_gb"]].to_numpy().tolist()
+    assert seen == {
+        "gpus": [2, 3, 0],
+        "cpus": [8, 12, 0],
+        "mem_gb": [32, 48, 0],
+        "served_cpu_s": [5 * (3 * 4 + 2 * 8)],
+    }
+    rows = (
+        result.placements[["gang", "role", "node", "count", "gpus", "cpus", "mem_gb"]]
+        .to_numpy()
+        .tolist()
+    )
     assert rows == [[0, 0, 0, 2, 1, 4, 16], [0, 0, 1, 1, 1, 4, 16], [0, 1, 2, 2, 0, 8, 32]]
     assert result.jobs["finish_s"].tolist() == [10]
 
@@ -113,7 +143,11 @@ def test_workers_and_servers_hold_gpus_cores_and_memory() -> None:
 )
 def test_nobody_gets_what_a_role_of_another_holds(part: Part, message: str) -> None:
     with pytest.raises(InfeasiblePlan, match=message):
-        run(Script({0: {0: WITH_SERVERS}, 1: {1: Grant((Gang(part),))}}), [(0, 3, 10), (1, 3, 1)], ROLES)
+        run(
+            Script({0: {0: WITH_SERVERS}, 1: {1: Grant((Gang(part),))}}),
+            [(0, 3, 10), (1, 3, 1)],
+            ROLES,
+        )
 
 
 @pytest.mark.parametrize(("node", "role"), [(2, "server"), (1, "worker")])
@@ -126,11 +160,19 @@ def test_an_eviction_names_the_role_that_was_hit(node: int, role: str) -> None:
 
 
 def test_servers_alone_can_move() -> None:
-    # At 4 one server of 8 cores is replaced by another of 4 on a GPU node; nothing is lost, the workers stay.
+    # At 4 one server of 8 cores is replaced by another of 4 on a GPU node; nothing is lost, the
+    # workers stay.
     moved = Grant((Gang(WITH_SERVERS.gangs[0].workers, Part((2, 1), (1, 1), 0, 4.0, 8.0)),))
-    result = run(Script({0: {0: WITH_SERVERS}, 4: {0: moved}}), [(0, 3, 10)], ROLES, Conditions(overheads=Overheads(restart_s=2)))
+    result = run(
+        Script({0: {0: WITH_SERVERS}, 4: {0: moved}}),
+        [(0, 3, 10)],
+        ROLES,
+        Conditions(overheads=Overheads(restart_s=2)),
+    )
     assert result.jobs["finish_s"].tolist() == [12]
-    assert result.placements.loc[result.placements["segment"] == 1, ["role", "node", "count", "cpus"]].to_numpy().tolist() == [
+    assert result.placements.loc[
+        result.placements["segment"] == 1, ["role", "node", "count", "cpus"]
+    ].to_numpy().tolist() == [
         [0, 0, 2, 4],
         [0, 1, 1, 4],
         [1, 2, 1, 4],
@@ -140,13 +182,19 @@ def test_servers_alone_can_move() -> None:
 
 def test_gangs_without_gpus() -> None:
     # 12 and 8 cores on a CPU node of 16: the second waits; a GPU job runs beside them.
-    result = run(make(Spec("fifo")), [(0, 0, 5), (1, 0, 3), (1, 4, 2)], "1x4:v100/1c,1x0:cpu/16c/64g", cpus=[12, 8, None])
+    result = run(
+        make(Spec("fifo")),
+        [(0, 0, 5), (1, 0, 3), (1, 4, 2)],
+        "1x4:v100/1c,1x0:cpu/16c/64g",
+        cpus=[12, 8, None],
+    )
     assert gantt(result).splitlines() == ["#####", " ....###", " ....##"]
     assert result.segments["gpus"].tolist() == [0, 4, 0]
     assert result.jobs["served_gpu_s"].tolist() == [0, 0, 8]
 
 
-# -- forks ----------------------------------------------------------------------------------------------------------------------------------------------------
+# -- forks
+# --------------------------------------------------------------------------------------------------
 
 FORKED = Grant((Gang(Part((0,), (2,))), Gang(Part((1,), (2,)))))
 FREE_COPIES = Rigid(**FREE)
@@ -157,7 +205,10 @@ def test_copies_add_up() -> None:
     result = run(Script({0: {0: FORKED}}), [(0, 2, 10)], "2x2:v100", Conditions(FREE_COPIES))
     assert result.jobs["finish_s"].tolist() == [5]
     assert result.segments["gpus"].tolist() == [4]
-    assert result.placements[["gang", "node", "count"]].to_numpy().tolist() == [[0, 0, 2], [1, 1, 2]]
+    assert result.placements[["gang", "node", "count"]].to_numpy().tolist() == [
+        [0, 0, 2],
+        [1, 1, 2],
+    ]
 
 
 def test_copies_occupy_real_nodes() -> None:
@@ -166,26 +217,46 @@ def test_copies_occupy_real_nodes() -> None:
 
 
 def test_losing_a_node_of_one_copy_loses_only_that_copy() -> None:
-    # By 2 the copies have done 4 of 10 s of work, none of it saved. Node 1 goes: half of the 4 is lost with its copy. The other goes on alone with 8 left: 10.
-    result = run(Script({0: {0: FORKED}}), [(0, 2, 10)], "2x2:v100", Conditions(FREE_COPIES, faults=Faults(outages="1:2:3")))
+    # By 2 the copies have done 4 of 10 s of work, none of it saved. Node 1 goes: half of the 4 is
+    # lost with its copy. The other goes on alone with 8 left: 10.
+    result = run(
+        Script({0: {0: FORKED}}),
+        [(0, 2, 10)],
+        "2x2:v100",
+        Conditions(FREE_COPIES, faults=Faults(outages="1:2:3")),
+    )
     assert result.jobs[["finish_s", "lost_work", "evictions"]].iloc[0].tolist() == [10, 2, 0]
-    assert result.segments[["t0", "t1", "gpus", "rate"]].to_numpy().tolist() == [[0, 2, 4, 2], [2, 10, 2, 1]]
+    assert result.segments[["t0", "t1", "gpus", "rate"]].to_numpy().tolist() == [
+        [0, 2, 4, 2],
+        [2, 10, 2, 1],
+    ]
 
 
 def test_losing_the_nodes_of_all_copies_evicts_the_job() -> None:
     script = Script({0: {0: FORKED}, 4: {0: on(0, 2)}})
-    result = run(script, [(0, 2, 10)], "2x2:v100", Conditions(FREE_COPIES, faults=Faults(outages="1:2:4;0:3:4")))
-    # 2 lost with the first copy, the 2 that were left of the other and 1 more second with it: 10 s again from 4 on.
-    assert [(now_s, eviction.cause, eviction.lost_work) for now_s, eviction in script.evictions] == [(3, "outage", 3.0)]
+    result = run(
+        script,
+        [(0, 2, 10)],
+        "2x2:v100",
+        Conditions(FREE_COPIES, faults=Faults(outages="1:2:4;0:3:4")),
+    )
+    # 2 lost with the first copy, the 2 that were left of the other and 1 more second with it: 10 s
+    # again from 4 on.
+    assert [
+        (now_s, eviction.cause, eviction.lost_work) for now_s, eviction in script.evictions
+    ] == [(3, "outage", 3.0)]
     assert result.jobs[["finish_s", "lost_work"]].iloc[0].tolist() == [14, 5]
 
 
-# -- a performance model of our own ---------------------------------------------------------------------------------------------------------------------------
+# -- a performance model of our own
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Tiny:
-    """A rate for each batch size (1 where none is set), a straggler that halves it from an instant on, and a batch size that runs out of memory."""
+    """A rate for each batch size (1 where none is set), a straggler that halves it from an instant
+    on, and a batch size that runs out of memory.
+    """
 
     scales: ClassVar[bool] = True
     staffed: ClassVar[bool] = False
@@ -237,51 +308,85 @@ def tiny(**params: Any) -> Conditions:
 
 def test_a_tuning_changes_the_rate_and_is_recorded() -> None:
     # 30 s of work: 4 s at 1, then batch size 2 doubles the rate: 26 / 2 = 13 s more.
-    result = run(Script({0: {0: on(0, 1)}, 4: {0: on(0, 1, Tuning(2))}}), [(0, 1, 30)], "1x1:v100", tiny())
+    result = run(
+        Script({0: {0: on(0, 1)}, 4: {0: on(0, 1, Tuning(2))}}), [(0, 1, 30)], "1x1:v100", tiny()
+    )
     assert result.jobs["finish_s"].tolist() == [17]
-    assert result.segments[["t0", "t1", "rate", "batch"]].to_numpy().tolist() == [[0, 4, 1, -1], [4, 17, 2, 2]]
+    assert result.segments[["t0", "t1", "rate", "batch"]].to_numpy().tolist() == [
+        [0, 4, 1, -1],
+        [4, 17, 2, 2],
+    ]
 
 
 @dataclass(frozen=True)
 class FreeRetuning(Overheads):
     """A change of the tuning alone costs nothing."""
 
-    def transition(self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool) -> tuple[float, float]:
+    def transition(
+        self, job: JobId, old: Grant | None, new: Grant, *, restarted: bool
+    ) -> tuple[float, float]:
         if old is not None and old.gangs == new.gangs:
             return 0.0, 0.0
         return super().transition(job, old, new, restarted=restarted)
 
 
-@pytest.mark.parametrize(("overheads", "finish_s"), [(Overheads(restart_s=5), 22), (FreeRetuning(restart_s=5), 17)])
-def test_what_a_change_costs_is_the_overheads_business(overheads: Overheads, finish_s: float) -> None:
-    result = run(Script({0: {0: on(0, 1)}, 4: {0: on(0, 1, Tuning(2))}}), [(0, 1, 30)], "1x1:v100", Conditions(perf=Tiny(), overheads=overheads))
+@pytest.mark.parametrize(
+    ("overheads", "finish_s"), [(Overheads(restart_s=5), 22), (FreeRetuning(restart_s=5), 17)]
+)
+def test_what_a_change_costs_is_the_overheads_business(
+    overheads: Overheads, finish_s: float
+) -> None:
+    result = run(
+        Script({0: {0: on(0, 1)}, 4: {0: on(0, 1, Tuning(2))}}),
+        [(0, 1, 30)],
+        "1x1:v100",
+        Conditions(perf=Tiny(), overheads=overheads),
+    )
     assert result.jobs["finish_s"].tolist() == [finish_s]
 
 
 def test_during_an_overlap_both_are_held_and_the_old_rate_goes_on() -> None:
-    # From node 0 to node 1 with twice the rate: ordered at 4, both held until 7 at rate 1, then 2 s of pause, then 30 - 7 = 23 at rate 2: 20.5.
+    # From node 0 to node 1 with twice the rate: ordered at 4, both held until 7 at rate 1, then 2 s
+    # of pause, then 30 - 7 = 23 at rate 2: 20.5.
     conditions = Conditions(perf=Tiny(), overheads=Overheads(overlap_s=3, restart_s=2))
-    result = run(Script({0: {0: on(0, 1)}, 4: {0: on(1, 1, Tuning(2))}}), [(0, 1, 30)], "2x1:v100", conditions)
-    assert result.segments[["t0", "t1", "gpus", "paused_s"]].to_numpy().tolist() == [[0, 4, 1, 0], [4, 7, 2, 0], [7, 20.5, 1, 2]]
-    assert result.jobs[["finish_s", "served_gpu_s", "paused_s"]].iloc[0].tolist() == [20.5, 4 + 6 + 13.5, 2]
+    result = run(
+        Script({0: {0: on(0, 1)}, 4: {0: on(1, 1, Tuning(2))}}),
+        [(0, 1, 30)],
+        "2x1:v100",
+        conditions,
+    )
+    assert result.segments[["t0", "t1", "gpus", "paused_s"]].to_numpy().tolist() == [
+        [0, 4, 1, 0],
+        [4, 7, 2, 0],
+        [7, 20.5, 1, 2],
+    ]
+    assert result.jobs[["finish_s", "served_gpu_s", "paused_s"]].iloc[0].tolist() == [
+        20.5,
+        4 + 6 + 13.5,
+        2,
+    ]
 
 
 def test_what_the_overlap_held_is_news_when_it_ends() -> None:
     # Job 1 wants node 0, which the overlap gives back at 7.
     script = Script({0: {0: on(0, 1)}, 4: {0: on(1, 1)}, 7: {1: on(0, 1)}})
-    result = run(script, [(0, 1, 30), (5, 1, 1)], "2x1:v100", Conditions(overheads=Overheads(overlap_s=3)))
+    result = run(
+        script, [(0, 1, 30), (5, 1, 1)], "2x1:v100", Conditions(overheads=Overheads(overlap_s=3))
+    )
     assert result.jobs["first_start_s"].tolist() == [0, 7]
     assert [0 in delta.nodes for now_s, delta in script.heard if now_s == 7] == [True]
 
 
 def test_a_straggler_begins_at_an_instant() -> None:
-    # 10 s of work: 6 done at 6, the other 4 at half the rate: 14. Nobody is asked, but the record has both rates.
+    # 10 s of work: 6 done at 6, the other 4 at half the rate: 14. Nobody is asked, but the record
+    # has both rates.
     result = run(Script({0: {0: on(0, 1)}}), [(0, 1, 10)], "1x1:v100", tiny(straggler_s=6.0))
     assert result.segments[["t0", "t1", "rate"]].to_numpy().tolist() == [[0, 6, 1], [6, 14, 0.5]]
 
 
 def test_running_out_of_memory_evicts() -> None:
-    # Batch size 2 does 2 per second and dies when 8 are done, at 4; nothing was saved. Batch size 1 then takes 20 s.
+    # Batch size 2 does 2 per second and dies when 8 are done, at 4; nothing was saved. Batch size 1
+    # then takes 20 s.
     script = Script({0: {0: on(0, 1, Tuning(2))}, 4: {0: on(0, 1)}})
     result = run(script, [(0, 1, 20)], "1x1:v100", tiny(oom_batch=2, oom_at_work=8.0))
     assert script.evictions == [(4, Eviction(0, "oom", "worker", 8.0))]
@@ -297,7 +402,12 @@ def test_telemetry_is_what_the_model_says_and_must_be_declared() -> None:
             return super().allocate(view)
 
     steps = {0.0: {0: on(0, 2)}, 4.0: {}, 8.0: {}}
-    run(Watching(steps, needs=frozenset({"telemetry"})), [(0, 2, 10)], "1x2:v100", tiny(straggler_s=6.0))
+    run(
+        Watching(steps, needs=Needs(frozenset({"telemetry"}))),
+        [(0, 2, 10)],
+        "1x2:v100",
+        tiny(straggler_s=6.0),
+    )
     assert seen == [
         Telemetry({"worker": 3.0}, {"worker": 5.0}, {"worker": (1.0, 1.0)}),
         Telemetry({"worker": 3.0}, {"worker": 8.0}, {"worker": (1.0, 0.5)}),
@@ -306,7 +416,8 @@ def test_telemetry_is_what_the_model_says_and_must_be_declared() -> None:
         run(Watching(steps), [(0, 2, 10)], "1x2:v100", tiny())
 
 
-# -- admission, latency ---------------------------------------------------------------------------------------------------------------------------------------
+# -- admission, latency
+# --------------------------------------------------------------------------------------------------
 
 
 def test_refused_jobs_are_settled_and_never_seen_again() -> None:
@@ -319,7 +430,11 @@ def test_refused_jobs_are_settled_and_never_seen_again() -> None:
 @pytest.mark.parametrize("job", [0, 7])
 def test_only_waiting_jobs_can_be_refused(job: int) -> None:
     with pytest.raises(InfeasiblePlan, match="refused but not waiting"):
-        run(Script({0: {0: on(0, 1)}}, refuse={2: frozenset({job})}), [(0, 1, 5), (2, 1, 5)], "1x1:v100")
+        run(
+            Script({0: {0: on(0, 1)}}, refuse={2: frozenset({job})}),
+            [(0, 1, 5), (2, 1, 5)],
+            "1x1:v100",
+        )
 
 
 SLOW = Overheads(latency_s=2)
@@ -334,14 +449,25 @@ def test_a_decision_lands_later_and_nobody_is_asked_meanwhile() -> None:
 
 
 def test_latency_may_grow_with_the_number_of_jobs() -> None:
-    result = run(make(Spec("fifo")), [(0, 1, 5), (0, 1, 5)], "2x1:v100", Conditions(overheads=Overheads(latency_s=1, latency_per_job_s=0.25)))
+    result = run(
+        make(Spec("fifo")),
+        [(0, 1, 5), (0, 1, 5)],
+        "2x1:v100",
+        Conditions(overheads=Overheads(latency_s=1, latency_per_job_s=0.25)),
+    )
     assert result.jobs["first_start_s"].tolist() == [1.5, 1.5]
 
 
 def test_an_entry_is_void_if_its_node_went_meanwhile() -> None:
-    # Two starts decided at 0; node 0 goes at 1. At 2 only job 1 starts; job 0 is reported as waiting still.
+    # Two starts decided at 0; node 0 goes at 1. At 2 only job 1 starts; job 0 is reported as
+    # waiting still.
     script = Script({0: {0: on(0, 1), 1: on(1, 1)}, 4: {0: on(0, 1)}})
-    result = run(script, [(0, 1, 5), (0, 1, 5)], "2x1:v100", Conditions(overheads=SLOW, faults=Faults(outages="0:1:3")))
+    result = run(
+        script,
+        [(0, 1, 5), (0, 1, 5)],
+        "2x1:v100",
+        Conditions(overheads=SLOW, faults=Faults(outages="0:1:3")),
+    )
     assert result.voided == 1
     assert result.jobs["first_start_s"].tolist() == [6, 2]
     assert script.evictions == [(2, Eviction(0, "void", "worker", 0.0))]
@@ -350,7 +476,12 @@ def test_an_entry_is_void_if_its_node_went_meanwhile() -> None:
 
 def test_an_entry_is_void_if_its_job_ended_meanwhile() -> None:
     # The stop of job 0 is decided at 4, lands at 6; it has ended at 5.
-    result = run(Script({0: {0: on(0, 1)}, 4: {0: None}, 9: {1: on(0, 1)}}), [(0, 1, 3), (9, 1, 3)], "1x1:v100", Conditions(overheads=SLOW))
+    result = run(
+        Script({0: {0: on(0, 1)}, 4: {0: None}, 9: {1: on(0, 1)}}),
+        [(0, 1, 3), (9, 1, 3)],
+        "1x1:v100",
+        Conditions(overheads=SLOW),
+    )
     assert result.voided == 1
     assert result.jobs[["finish_s", "preemptions"]].iloc[0].tolist() == [5, 0]
 
@@ -359,27 +490,39 @@ def test_an_entry_is_void_if_its_job_ended_meanwhile() -> None:
 def test_queues_do_not_forget_a_job_whose_start_became_void(name: str) -> None:
     # Both nodes go while the starts are in flight, and come back at 3.
     jobs = [(0.0, 1, 5.0), (0.0, 1, 5.0), (20.0, 1, 5.0)]
-    result = run(make(Spec(name)), jobs, "2x1:v100", Conditions(overheads=SLOW, faults=Faults(outages="0:1:3;1:1:3")))
+    result = run(
+        make(Spec(name)),
+        jobs,
+        "2x1:v100",
+        Conditions(overheads=SLOW, faults=Faults(outages="0:1:3;1:1:3")),
+    )
     assert result.voided == 2
     assert set(result.jobs["outcome"]) == {"completed"}
 
 
-# -- beliefs --------------------------------------------------------------------------------------------------------------------------------------------------
+# -- estimators
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class PerUser:
-    """Believes that a job takes as long as the last one of the same user; 100 s before there was one."""
+    """Believes that a job takes as long as the last one of the same user; 100 s before there was
+    one.
+    """
 
-    def bind(self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int) -> LearntBelief:
-        return LearntBelief(model, transitions)
+    def bind(
+        self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int
+    ) -> LearntEstimator:
+        return LearntEstimator(model, transitions)
 
 
-class LearntBelief(SizedBelief):
+class LearntEstimator(SizeEstimator):
     users = (0, 1, 0, 1, 0, 1)
 
     def __init__(self, model: PerfModel, transitions: Transitions) -> None:
-        super().__init__(model, transitions, np.full(len(model.work()), 100.0), np.zeros(len(model.work())))
+        super().__init__(
+            model, transitions, np.full(len(model.work()), 100.0), np.zeros(len(model.work()))
+        )
         self._size, self.heard = model.work(), []  # type: list[tuple[int, float]]
 
     def observe(self, job: JobId, finish_s: float) -> None:
@@ -389,32 +532,49 @@ class LearntBelief(SizedBelief):
                 self._totals[other] = self._size[job]
 
 
-def test_a_belief_learns_before_the_decision_of_that_instant() -> None:
-    # One GPU. User 0 runs 30 s jobs, user 1 10 s jobs. Jobs 0 and 1 start in order, everybody being believed to take 100 s. At 35 come jobs 2 (user 0, of whom
-    # 30 s are known) and 3 (user 1, of whom nothing is). Jobs 4 and 5 come at 45, when both users are known.
+def test_a_estimator_learns_before_the_decision_of_that_instant() -> None:
+    # One GPU. User 0 runs 30 s jobs, user 1 10 s jobs. Jobs 0 and 1 start in order, everybody being
+    # believed to take 100 s. At 35 come jobs 2 (user 0, of whom 30 s are known) and 3 (user 1, of
+    # whom nothing is). Jobs 4 and 5 come at 45, when both users are known.
     jobs = [(0, 1, 30), (0, 1, 10), (35, 1, 30), (35, 1, 10), (45, 1, 30), (45, 1, 10)]
-    result = run(make(Spec("sjf")), [(float(at), gpus, float(length)) for at, gpus, length in jobs], "1x1:v100", Conditions(belief=PerUser()))
-    # 0: 0..30, 1: 30..40, 2: 40..70 (30 < 100); then 5 (10 s), 4 (30 s), and 3 (100 s believed) last.
+    result = run(
+        make(Spec("sjf")),
+        [(float(at), gpus, float(length)) for at, gpus, length in jobs],
+        "1x1:v100",
+        Conditions(estimator=PerUser()),
+    )
+    # 0: 0..30, 1: 30..40, 2: 40..70 (30 < 100); then 5 (10 s), 4 (30 s), and 3 (100 s believed)
+    # last.
     assert result.jobs["first_start_s"].tolist() == [0, 30, 40, 110, 80, 70]
 
 
 def test_all_needs_of_later_policies_are_known() -> None:
     class Elastic:
-        """Doubles what a job holds when it can, by the believed rates: a model that scales makes it finish earlier."""
+        """Doubles what a job holds when it can, by the believed rates: a model that scales makes it
+        finish earlier.
+        """
 
-        needs = frozenset({"rates", "remaining_work", "pause", "scaling", "profile"})
+        needs = Needs(
+            frozenset({"rates", "remaining_work", "pause"}), frozenset({"scaling", "profile"})
+        )
         cadence = Cadence(every_s=10.0)
         card = CARD
         place = Placer("fewest", "fastest", False)
 
         def allocate(self, view: View) -> Plan:
             for job in view.waiting.ids.tolist():
-                one, two = view.belief.rates(np.array([job]), [Shape((1,)), Shape((1,), tuning=Tuning(2))])[0]
+                one, two = view.estimates.rates(
+                    np.array([job]), [Shape((1,)), Shape((1,), tuning=Tuning(2))]
+                )[0]
                 assert (one, two) == (1, 2)
                 grant = self.place(view, view.demand(job))
                 assert grant is not None
-                assert view.belief.pause_s(job, None, grant) == 4.0
-                return Plan.reach(view, {**view.grants, job: grant._replace(tuning=Tuning(2))}, notes={"gain": float(two / one)})
+                assert view.estimates.pause_s(job, None, grant) == 4.0
+                return Plan.reach(
+                    view,
+                    {**view.grants, job: replace(grant, tuning=Tuning(2))},
+                    notes={"gain": float(two / one)},
+                )
             return EMPTY
 
     conditions = Conditions(perf=Tiny(), overheads=Overheads(restart_s=4))

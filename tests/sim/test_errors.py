@@ -20,14 +20,21 @@ def test_a_long_name_is_cut_and_the_way_out_stays() -> None:
 
 
 def test_a_long_list_is_cut_in_the_middle() -> None:
-    told = str(TrainyardError(f"There is no column. Columns found: {', '.join(map(str, range(5000)))}. Choose another file."))
+    told = str(
+        TrainyardError(
+            f"There is no column. Columns found: {', '.join(map(str, range(5000)))}. Choose another"
+            " file."
+        )
+    )
     assert len(told) <= MOST_LETTERS
     assert told.startswith("There is no column. Columns found: 0, 1, 2, ")
     assert " … " in told
     assert told.endswith("4999. Choose another file.")
 
 
-@pytest.mark.parametrize(("told", "shown"), [("a\nb\tc", "a b c"), ("a\x1b[2Jb\u202ec", "a\ufffd[2Jb\ufffdc"), ("", "")])
+@pytest.mark.parametrize(
+    ("told", "shown"), [("a\nb\tc", "a b c"), ("a\x1b[2Jb\u202ec", "a\ufffd[2Jb\ufffdc"), ("", "")]
+)
 def test_a_sentence_is_one_line_of_what_can_be_seen(told: str, shown: str) -> None:
     assert shortened(told) == shown
 

@@ -7,11 +7,10 @@ import pytest
 from allocators import make
 from sim.cluster import Cluster
 from sim.contract import Spec
+from sim.engine.simulator import Simulator
 from sim.errors import ParameterError, TraceError
 from sim.generate import PROFILES, generate, with_history
-from sim.generate.runtimes import quantile, repeated, stretched
-from sim.generate.workload import gpus_by_type
-from sim.simulator import Simulator
+from sim.generate.workload import gpus_by_type, quantile, repeated, stretched
 from sim.trace import Trace
 
 REAL = ("philly", "venus", "pai")
@@ -64,7 +63,9 @@ def test_load_and_days_together_scale_the_run_times() -> None:
 
 def test_with_neither_load_nor_days_the_published_rate_holds(published: dict[str, Trace]) -> None:
     for name, trace in published.items():
-        assert len(trace) / (trace.span_s / 86_400) == pytest.approx(PROFILES[name].jobs_per_day, rel=1e-3)
+        assert len(trace) / (trace.span_s / 86_400) == pytest.approx(
+            PROFILES[name].jobs_per_day, rel=1e-3
+        )
 
 
 @pytest.mark.parametrize("profile", REAL)
@@ -79,10 +80,21 @@ def test_sizes_follow_the_published_table(published: dict[str, Trace], profile: 
 
 @pytest.mark.parametrize(
     ("profile", "p10", "p25", "p50", "p75", "p90", "p95"),
-    [("philly", 36, 108, 854, 3193, 15889, 69332), ("venus", 17, 70, 209, 1325, 17852, 59377), ("pai", 28, 91, 485, 3103, 11432, 22809)],
+    [
+        ("philly", 36, 108, 854, 3193, 15889, 69332),
+        ("venus", 17, 70, 209, 1325, 17852, 59377),
+        ("pai", 28, 91, 485, 3103, 11432, 22809),
+    ],
 )
 def test_run_times_below_the_cap_have_the_published_quantiles(
-    published: dict[str, Trace], profile: str, p10: int, p25: int, p50: int, p75: int, p90: int, p95: int
+    published: dict[str, Trace],
+    profile: str,
+    p10: int,
+    p25: int,
+    p50: int,
+    p75: int,
+    p90: int,
+    p95: int,
 ) -> None:
     run = published[profile].frame["duration_s"]
     kept = KEPT[profile]
@@ -92,7 +104,9 @@ def test_run_times_below_the_cap_have_the_published_quantiles(
 
 
 def crowding(trace: Trace, cap_s: float) -> tuple[float, float]:
-    """Return the largest share of jobs with one and the same run time in the upper half below the cap, and the share in the top 2 %."""
+    """Return the largest share of jobs with one and the same run time in the upper half below the
+    cap, and the share in the top 2 %.
+    """
     run = trace.frame["duration_s"]
     assert run.max() <= cap_s
     upper = run[run > cap_s / 2]
@@ -111,9 +125,13 @@ def crowding(trace: Trace, cap_s: float) -> tuple[float, float]:
         ("venus", 10_000, "64x8:v100", 0.9, 30),
     ],
 )
-def test_no_run_times_pile_up_at_the_cap(profile: str, jobs: int, spec: str, load: float, days: float | None) -> None:
+def test_no_run_times_pile_up_at_the_cap(
+    profile: str, jobs: int, spec: str, load: float, days: float | None
+) -> None:
     for seed in (1, 2, 3):
-        trace = generate(profile, jobs=jobs, seed=seed, cluster=Cluster.parse(spec), load=load, days=days)
+        trace = generate(
+            profile, jobs=jobs, seed=seed, cluster=Cluster.parse(spec), load=load, days=days
+        )
         most, top = crowding(trace, PROFILES[profile].cap_s)
         assert most <= 0.01
         assert top <= 0.02
@@ -158,7 +176,11 @@ def test_arrivals_follow_the_hours_of_the_day(published: dict[str, Trace]) -> No
 
 def test_repeats_share_second_user_and_size() -> None:
     frame = generate("pai", jobs=20_000, seed=2, cluster=BIG).frame
-    same = (frame["submit_time_s"].diff() == 0) & (frame["user"] == frame["user"].shift()) & (frame["num_gpus"] == frame["num_gpus"].shift())
+    same = (
+        (frame["submit_time_s"].diff() == 0)
+        & (frame["user"] == frame["user"].shift())
+        & (frame["num_gpus"] == frame["num_gpus"].shift())
+    )
     assert same.mean() == pytest.approx(PROFILES["pai"].repeats, abs=0.03)
     ratio = np.log(frame["duration_s"] / frame["duration_s"].shift())[same]
     assert ratio.std() < 0.3
@@ -172,18 +194,27 @@ def test_one_user_submits_by_the_clock() -> None:
     assert frame.loc[frame["user"] == "cron", "duration_s"].median() == pytest.approx(69, rel=0.1)
 
 
-@pytest.mark.parametrize(("profile", "completed", "failed", "cancelled"), [("philly", 60.4, 30.5, 9.0), ("venus", 52.6, 20.2, 27.2)])
-def test_outcomes_are_near_the_published_shares(published: dict[str, Trace], profile: str, completed: float, failed: float, cancelled: float) -> None:
+@pytest.mark.parametrize(
+    ("profile", "completed", "failed", "cancelled"),
+    [("philly", 60.4, 30.5, 9.0), ("venus", 52.6, 20.2, 27.2)],
+)
+def test_outcomes_are_near_the_published_shares(
+    published: dict[str, Trace], profile: str, completed: float, failed: float, cancelled: float
+) -> None:
     frame = published[profile].frame
     shares = 100 * frame["status"].value_counts(normalize=True)
-    assert [shares["completed"], shares["failed"], shares["cancelled"]] == pytest.approx([completed, failed, cancelled], abs=4)
+    assert [shares["completed"], shares["failed"], shares["cancelled"]] == pytest.approx(
+        [completed, failed, cancelled], abs=4
+    )
     medians = frame.groupby("status", observed=True)["duration_s"].median()
     assert medians["failed"] < medians["completed"] < medians["cancelled"]
 
 
 def test_few_users_submit_most_jobs(published: dict[str, Trace]) -> None:
     for name, share in (("philly", 0.53), ("venus", 0.48)):
-        assert published[name].frame["user"].value_counts(normalize=True).head(5).sum() == pytest.approx(share, abs=0.06)
+        assert published[name].frame["user"].value_counts(normalize=True).head(
+            5
+        ).sum() == pytest.approx(share, abs=0.06)
 
 
 def test_users_have_habits() -> None:
@@ -191,7 +222,11 @@ def test_users_have_habits() -> None:
     frame = frame[frame["user"] != "cron"]
     frame = frame.assign(log=np.log(frame["duration_s"]))
     groups = frame.groupby("user", observed=True)["log"]
-    explained = (groups.mean() - frame["log"].mean()).pow(2).mul(groups.size()).sum() / len(frame) / frame["log"].var()
+    explained = (
+        (groups.mean() - frame["log"].mean()).pow(2).mul(groups.size()).sum()
+        / len(frame)
+        / frame["log"].var()
+    )
     assert explained > 0.2
 
 
@@ -211,7 +246,9 @@ def test_every_job_fits_the_type_it_ran_on(profile: str, spec: str) -> None:
     sizes = frame["gpu_type"].astype(str).map(gpus_by_type(cluster))
     assert sizes.notna().all()
     assert (frame["num_gpus"] <= sizes).all()
-    assert frame["num_gpus"].max() <= max(1, max(gpus_by_type(cluster).values()) * PROFILES[profile].largest_share)
+    assert frame["num_gpus"].max() <= max(
+        1, max(gpus_by_type(cluster).values()) * PROFILES[profile].largest_share
+    )
 
 
 def test_types_share_the_work_evenly() -> None:
@@ -233,7 +270,10 @@ def test_models_run_on_the_gpus_they_are_given() -> None:
 @pytest.mark.slow
 def test_the_benchmark_workload_is_equally_hard_at_any_length() -> None:
     cluster = Cluster.parse("512x8:v100")
-    short, long = (generate("philly", jobs=jobs, seed=1, cluster=cluster, load=0.9) for jobs in (100_000, 400_000))
+    short, long = (
+        generate("philly", jobs=jobs, seed=1, cluster=cluster, load=0.9)
+        for jobs in (100_000, 400_000)
+    )
     for column in ("duration_s", "num_gpus"):
         assert short.frame[column].mean() == pytest.approx(long.frame[column].mean(), rel=0.02)
     assert len(short) / short.span_s == pytest.approx(len(long) / long.span_s, rel=0.02)
@@ -243,7 +283,9 @@ def test_the_benchmark_workload_is_equally_hard_at_any_length() -> None:
 
 @pytest.mark.slow
 def test_under_fifo_the_benchmark_workload_waits_alike_at_any_length() -> None:
-    """One short trace is 6 days with bursts of its own, so the mean of three stands against a long one; a run-away would grow with length."""
+    """One short trace is 6 days with bursts of its own, so the mean of three stands against a long
+    one; a run-away would grow with length.
+    """
     cluster = Cluster.parse("256x8:v100")
 
     def mean_wait_s(jobs: int, seed: int) -> float:
@@ -258,12 +300,16 @@ def test_under_fifo_the_benchmark_workload_waits_alike_at_any_length() -> None:
 
 def test_the_made_history_never_holds_more_than_there_is_and_queues() -> None:
     cluster = Cluster.parse("4x8:a100,4x8:v100")
-    trace = with_history(generate("week", jobs=1200, seed=3, cluster=cluster, load=0.85, days=7), cluster, 3)
+    trace = with_history(
+        generate("week", jobs=1200, seed=3, cluster=cluster, load=0.85, days=7), cluster, 3
+    )
     frame = trace.frame
     for kind, size in gpus_by_type(cluster).items():
         mine = frame[frame["gpu_type"] == kind]
         ends = pd.DataFrame({"at": mine["end_time_s"], "gpus": -mine["num_gpus"]})
-        steps = pd.concat((pd.DataFrame({"at": mine["start_time_s"], "gpus": mine["num_gpus"]}), ends)).sort_values(["at", "gpus"])
+        steps = pd.concat(
+            (pd.DataFrame({"at": mine["start_time_s"], "gpus": mine["num_gpus"]}), ends)
+        ).sort_values(["at", "gpus"])
         held = steps["gpus"].cumsum()
         assert size * 0.9 <= held.max() <= size
     wait = frame["start_time_s"] - frame["submit_time_s"]
@@ -274,8 +320,16 @@ def test_the_made_history_never_holds_more_than_there_is_and_queues() -> None:
 
 
 def test_in_the_made_history_small_jobs_may_pass_for_an_hour_and_no_longer() -> None:
-    # 4 GPUs. The first job holds 3 of them for 5 h; the second wants 4 and blocks; the third (1 GPU, at 600 s) may pass, the fourth (at 4000 s) may not.
-    frame = pd.DataFrame({"job_id": list("abcd"), "submit_time_s": [0, 60, 600, 4000], "num_gpus": [3, 4, 1, 1], "duration_s": [18_000, 600, 600, 600]})
+    # 4 GPUs. The first job holds 3 of them for 5 h; the second wants 4 and blocks; the third (1
+    # GPU, at 600 s) may pass, the fourth (at 4000 s) may not.
+    frame = pd.DataFrame(
+        {
+            "job_id": list("abcd"),
+            "submit_time_s": [0, 60, 600, 4000],
+            "num_gpus": [3, 4, 1, 1],
+            "duration_s": [18_000, 600, 600, 600],
+        }
+    )
     found = with_history(Trace.of(frame), Cluster.parse("1x4:v100"), 0).frame
     delay = np.rint(4 * np.exp(np.random.default_rng(0).standard_normal(4)))
     end_first = delay[0] + 18_000
@@ -284,7 +338,9 @@ def test_in_the_made_history_small_jobs_may_pass_for_an_hour_and_no_longer() -> 
 
 
 def test_a_history_needs_a_cluster_that_is_big_enough() -> None:
-    frame = pd.DataFrame({"job_id": ["a"], "submit_time_s": [0], "num_gpus": [9], "duration_s": [10]})
+    frame = pd.DataFrame(
+        {"job_id": ["a"], "submit_time_s": [0], "num_gpus": [9], "duration_s": [10]}
+    )
     with pytest.raises(TraceError, match="job a asks for 9 GPUs"):
         with_history(Trace.of(frame), Cluster.parse("1x8:v100"), 0)
 

@@ -1,4 +1,6 @@
-"""Workloads after Hadar and HadarE: the declared classes, models and gangs, the five nodes, and that fewer jobs are the first of more."""
+"""Workloads after Hadar and HadarE: the declared classes, models and gangs, the five nodes, and
+that fewer jobs are the first of more.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,13 @@ def test_classes_have_their_shares_models_and_gpu_hours(many: pd.DataFrame) -> N
         assert set(many.loc[place == at, "model"]) == {kind.model for kind in kinds}
 
 
-def test_gangs_have_their_shares_where_the_model_was_measured_on_several(many: pd.DataFrame) -> None:
+def test_gangs_have_their_shares_where_the_model_was_measured_on_several(
+    many: pd.DataFrame,
+) -> None:
     assert set(many.loc[many["model"] == "CycleGAN", "num_gpus"]) == {1}
-    rest = many.loc[many["model"] != "CycleGAN", "num_gpus"].value_counts(normalize=True).sort_index()
+    rest = (
+        many.loc[many["model"] != "CycleGAN", "num_gpus"].value_counts(normalize=True).sort_index()
+    )
     assert list(rest.index) == [1, 2, 4, 8]
     assert np.allclose(rest, [0.7, 0.1, 0.15, 0.05], atol=0.016)
 
@@ -46,7 +52,10 @@ def test_gangs_have_their_shares_where_the_model_was_measured_on_several(many: p
 def test_steps_are_those_of_the_duration_on_v100s() -> None:
     mix = workload("hadar:jobs=200")
     trace, cluster = mix.make(), mix.machines()
-    assert {kind: sum(node.gpus for node in cluster.nodes if node.gpu_type == kind) for kind in ("v100", "p100", "k80")} == {"v100": 20, "p100": 20, "k80": 20}
+    assert {
+        kind: sum(node.gpus for node in cluster.nodes if node.gpu_type == kind)
+        for kind in ("v100", "p100", "k80")
+    } == {"v100": 20, "p100": 20, "k80": 20}
     model = Profiled().bind(trace, cluster)
     on_v100 = model.alone[model._group, cluster.type_index["v100"]]
     assert np.allclose(model.work() / on_v100, trace.numbers("duration_s"))
@@ -76,7 +85,16 @@ def test_other_shares() -> None:
     assert set(made("hadar:jobs=50,shares=0/0/0/1")["model"]) == {"ResNet-50"}
 
 
-@pytest.mark.parametrize("text", ["hadar:shares=1/2/3", "hadar:gangs=0/0/0/0", "hadare:shortest_h=6", "hadare:nodes=home", "hadar:jobs=1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hadar:shares=1/2/3",
+        "hadar:gangs=0/0/0/0",
+        "hadare:shortest_h=6",
+        "hadare:nodes=home",
+        "hadar:jobs=1",
+    ],
+)
 def test_contradictions_are_refused(text: str) -> None:
     with pytest.raises(ParameterError, match=r"four numbers|Exchange|nodes|jobs"):
         workload(text)
@@ -92,7 +110,9 @@ def test_mixes_take_the_models_in_turn() -> None:
     assert {made(f"hadare:jobs=1,seed={seed}")["model"][0] for seed in range(40)} == set(names)
 
 
-@pytest.mark.parametrize(("nodes", "speeds"), [("aws", [1, 0.45, 0.45, 0.17, 0.17]), ("lab", [1, 0.8, 0.4, 0.35, 0.1])])
+@pytest.mark.parametrize(
+    ("nodes", "speeds"), [("aws", [1, 0.45, 0.45, 0.17, 0.17]), ("lab", [1, 0.8, 0.4, 0.35, 0.1])]
+)
 def test_five_nodes_with_the_assumed_speeds(nodes: str, speeds: list[float]) -> None:
     mix = workload(f"hadare:nodes={nodes}")
     cluster = mix.machines()
@@ -102,4 +122,6 @@ def test_five_nodes_with_the_assumed_speeds(nodes: str, speeds: list[float]) -> 
     model = Profiled(stand_in="relative").bind(mix.make(), cluster)
     assert (model.fits()).all()
     # Run times are those on a V100, which the fastest node equals.
-    assert np.allclose(model.work() / model.alone[model._group, 0], mix.make().numbers("duration_s"))
+    assert np.allclose(
+        model.work() / model.alone[model._group, 0], mix.make().numbers("duration_s")
+    )

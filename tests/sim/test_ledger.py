@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 
 from sim.cluster import Cluster, NodeGroup
 from sim.demand import pools_of
+from sim.engine.ledger import FreeRoom, Ledger, Shortage
 from sim.errors import ContractError
 from sim.grants import Demand, Gang, Grant, Part, Tuning
-from sim.ledger import FreeRoom, Ledger, Shortage
 from tests.sim.scripted import across, on
 
-CLUSTER = Cluster((NodeGroup(2, 4, "v100", 8, 16), NodeGroup(1, 2, "a100"), NodeGroup(1, 0, cpus=6, mem_gb=6)))
+CLUSTER = Cluster(
+    (NodeGroup(2, 4, "v100", 8, 16), NodeGroup(1, 2, "a100"), NodeGroup(1, 0, cpus=6, mem_gb=6))
+)
 ANY = Demand(1, 1, 0.0, 0.0, (0, 1))
 
 
@@ -25,16 +28,23 @@ def room_of(cluster: Cluster = CLUSTER, *, overflow: bool = False) -> FreeRoom:
 
 
 def ledger_of(room: FreeRoom, *, mixed: bool = False, cluster: Cluster = CLUSTER) -> Ledger:
-    return Ledger(room, [cluster.type_index.get(node.gpu_type, -1) for node in cluster.nodes], mixed=mixed)
+    return Ledger(
+        room, [cluster.type_index.get(node.gpu_type, -1) for node in cluster.nodes], mixed=mixed
+    )
 
 
 def state(room: FreeRoom) -> Any:
-    return [list(masks) for masks in room.masks], list(room.free), [room.free_on(node) for node in range(room.nodes)]
+    return (
+        [list(masks) for masks in room.masks],
+        list(room.free),
+        [room.free_on(node) for node in range(room.nodes)],
+    )
 
 
 def test_an_empty_room_offers_everything() -> None:
     room = room_of()
-    # Masks by free GPUs: pool 0 has nodes 0 and 1 with 4 free, pool 1 one node with 2, pool 2 one node with none.
+    # Masks by free GPUs: pool 0 has nodes 0 and 1 with 4 free, pool 1 one node with 2, pool 2 one
+    # node with none.
     assert room.masks == [[0, 0, 0, 0, 0b11], [0, 0, 0b1], [0b1]]
     assert room.free == [8, 2, 0]
     assert room.gpus_free((0, 1)) == 10
@@ -54,7 +64,12 @@ def test_taking_moves_the_node_to_another_mask() -> None:
 
 
 grants = st.builds(
-    on, st.sampled_from((0, 1)), st.integers(1, 2), st.integers(0, 2), st.sampled_from((0.0, 1 / 3, 0.1, 1.0, 1 / 128, 0.0000005)), st.floats(0, 2)
+    on,
+    st.sampled_from((0, 1)),
+    st.integers(1, 2),
+    st.integers(0, 2),
+    st.sampled_from((0.0, 1 / 3, 0.1, 1.0, 1 / 128, 0.0000005)),
+    st.floats(0, 2),
 )
 
 
@@ -165,8 +180,12 @@ class TestAdopting:
         room.undo()
         assert (list(ledger.grants), room.free_on(0)[0], room.free_on(1)[0]) == ([1, 2], 3, 2)
 
-    @pytest.mark.parametrize("plan", [{0: None}, {0: on(1), 2: None}, {1: None, 2: None}, {3: None}])
-    def test_a_sketch_that_gives_something_else_is_undone(self, plan: dict[int, Grant | None]) -> None:
+    @pytest.mark.parametrize(
+        "plan", [{0: None}, {0: on(1), 2: None}, {1: None, 2: None}, {3: None}]
+    )
+    def test_a_sketch_that_gives_something_else_is_undone(
+        self, plan: dict[int, Grant | None]
+    ) -> None:
         room = room_of()
         ledger = ledger_of(room)
         for job, grant in enumerate((on(0), on(0, 2), on(1))):
@@ -268,7 +287,9 @@ class TestHoldings:
 
     def test_servers_may_stand_where_there_are_no_gpus(self) -> None:
         room = room_of()
-        ledger_of(room).take(0, Grant((Gang(Part((0,), (2,)), Part((3,), (1,), 0, 4.0, 2.0)),)), ANY)
+        ledger_of(room).take(
+            0, Grant((Gang(Part((0,), (2,)), Part((3,), (1,), 0, 4.0, 2.0)),)), ANY
+        )
         assert room.free_on(3) == (0, 2.0, 4.0)
 
     def test_the_overflow_node_holds_anything_and_is_not_counted(self) -> None:
@@ -290,7 +311,8 @@ class TestHoldings:
 
 class TestOverlaps:
     def test_what_stays_on_its_node_is_charged_once(self) -> None:
-        # Old: two on node 0 and one on node 1. New: three on node 0. Together: three on node 0, one on node 1.
+        # Old: two on node 0 and one on node 1. New: three on node 0. Together: three on node 0, one
+        # on node 1.
         room = room_of()
         ledger = ledger_of(room)
         ledger.take(0, across({0: 2, 1: 1}), ANY)
@@ -305,7 +327,7 @@ class TestOverlaps:
         room = room_of()
         ledger = ledger_of(room)
         ledger.take(0, on(0, 2), ANY)
-        assert ledger.overlap(0, on(0, 2)._replace(tuning=Tuning(64)), ANY).gpus == 2
+        assert ledger.overlap(0, replace(on(0, 2), tuning=Tuning(64)), ANY).gpus == 2
         assert room.free == [6, 2, 0]
 
     def test_a_node_named_twice_is_charged_twice(self) -> None:
@@ -351,7 +373,8 @@ class TestOverlaps:
 
 
 def test_who_counted_on_the_room_of_a_job_that_changed_meanwhile_is_void() -> None:
-    # The plan stopped job 0 on node 0 and put job 1 there; job 0 has lost its copy on node 1 since, and still holds node 0.
+    # The plan stopped job 0 on node 0 and put job 1 there; job 0 has lost its copy on node 1 since,
+    # and still holds node 0.
     ledger = ledger_of(room_of())
     seen = {0: across({0: 3, 1: 3}), 1: None, 2: None}
     ledger.take(0, on(0, 3), ANY)

@@ -39,7 +39,12 @@ def test_a_description_in_json(gpus: float) -> None:
 @pytest.mark.parametrize("at_s", [float("inf"), float("-inf"), float("nan")])
 def test_a_change_is_at_an_instant(at_s: float) -> None:
     with pytest.raises(ClusterError, match="is never"):
-        Cluster.from_json({"groups": [{"count": 1, "gpus": 8, "gpu_type": "v100"}], "changes": [{"at_s": at_s, "nodes": [0], "present": True}]})
+        Cluster.from_json(
+            {
+                "groups": [{"count": 1, "gpus": 8, "gpu_type": "v100"}],
+                "changes": [{"at_s": at_s, "nodes": [0], "present": True}],
+            }
+        )
 
 
 def test_as_many_as_are_allowed_are_taken() -> None:
@@ -75,11 +80,23 @@ def test_a_link_and_a_made_workload() -> None:
         ("vc.csv", b"vc,nodes\na,1e300\n"),
         ("daily.csv", b"date,vcA\n2020-09-01,8\n2020-09-02,1e300\n"),
         ("daily.csv", b"date,vcA\n2020-09-01,8\n2020-09-02,999999999999\n"),
-        ("daily.csv", b"date,vcA\n" + b"".join(f"2020-{month:02d}-{day:02d},{800000 * (day % 2)}\n".encode() for month in range(1, 4) for day in range(1, 29))),
+        (
+            "daily.csv",
+            b"date,vcA\n"
+            + b"".join(
+                f"2020-{month:02d}-{day:02d},{800000 * (day % 2)}\n".encode()
+                for month in range(1, 4)
+                for day in range(1, 29)
+            ),
+        ),
         ("slurm.conf", b"NodeName=g1 Gres=gpu:a100:99999999999 CPUs=8\n"),
         ("slurm.conf", b"NodeName=g[1-100000] CPUs=8\n" * 30),
         ("slurm.conf", b"NodeName=g[" + b"0" * 60_000 + b"1-100000] CPUs=8\n"),
-        ("slurm.conf", b"NodeName=g[1-100000] CPUs=8\n" + b"".join(b"PartitionName=p%d Nodes=ALL\n" % at for at in range(40))),
+        (
+            "slurm.conf",
+            b"NodeName=g[1-100000] CPUs=8\n"
+            + b"".join(b"PartitionName=p%d Nodes=ALL\n" % at for at in range(40)),
+        ),
     ],
 )
 def test_a_file_of_machines(name: str, content: bytes) -> None:
@@ -88,7 +105,9 @@ def test_a_file_of_machines(name: str, content: bytes) -> None:
 
 
 def test_daily_sizes_under_an_odd_name_of_the_date() -> None:
-    told = machines.import_cluster("daily.csv", b"'Date',vcA,total\n2020-09-01,8,8\n2020-09-02,16,16\n")
+    told = machines.import_cluster(
+        "daily.csv", b"'Date',vcA,total\n2020-09-01,8,8\n2020-09-02,16,16\n"
+    )
     assert told.cluster.gpus == 16
 
 

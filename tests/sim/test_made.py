@@ -17,11 +17,17 @@ from sim.trace import Trace
 from trainyard.traces.samples import SAMPLES, load_sample
 
 SEEDS = range(60)
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "made-workloads.md"
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 
 def pooled(text: str) -> pd.DataFrame:
-    return pd.concat([workload(f"{text}{',' if ':' in text else ':'}seed={seed}").make().frame for seed in SEEDS], ignore_index=True)
+    return pd.concat(
+        [
+            workload(f"{text}{',' if ':' in text else ':'}seed={seed}").make().frame
+            for seed in SEEDS
+        ],
+        ignore_index=True,
+    )
 
 
 def made(text: str) -> Trace:
@@ -37,7 +43,8 @@ def test_elastic_nodes_have_the_declared_distributions(nodes: pd.DataFrame) -> N
     jobs = len(nodes)
     assert jobs == 200 * len(SEEDS)
     gaps = nodes.groupby(np.arange(jobs) // 200)["submit_time_s"].last() / 199
-    # 60 x 199 exponential gaps of mean 360 s: the standard error of their mean is 360 / sqrt(11,940) = 3.3 s.
+    # 60 x 199 exponential gaps of mean 360 s: the standard error of their mean is 360 /
+    # sqrt(11,940) = 3.3 s.
     assert gaps.mean() == pytest.approx(360, abs=12)
     log = np.log(nodes["duration_s"] / 3600)
     assert log.median() == pytest.approx(0, abs=4 * 1.2 * 1.25 / jobs**0.5)
@@ -68,7 +75,8 @@ def test_gaps_are_exponential_and_independent(nodes: pd.DataFrame) -> None:
 
 def test_batch_jobs_are_a_poisson_process() -> None:
     counts = np.array([len(made(f"batch-jobs:seed={seed}")) for seed in range(200)])
-    # Mean 1.5 x 60 x 8 = 720; the variance equals the mean, so the standard error of the mean of 200 is 1.9.
+    # Mean 1.5 x 60 x 8 = 720; the variance equals the mean, so the standard error of the mean of
+    # 200 is 1.9.
     assert counts.mean() == pytest.approx(720, abs=7)
     assert counts.var() / 720 == pytest.approx(1, abs=0.4)
     assert all(made(f"batch-jobs:seed={seed}").span_s < 8 * 3600 for seed in range(10))
@@ -83,7 +91,11 @@ def test_batch_jobs_have_the_declared_distributions() -> None:
     shares = frame["model"].value_counts(normalize=True)
     assert set(shares.index) == set(CLASSES)
     assert np.allclose(shares, 0.25, atol=0.01)
-    assert (set(frame["num_gpus"]), set(frame["min_gpus"]), set(frame["max_gpus"])) == ({1}, {1}, {10})
+    assert (set(frame["num_gpus"]), set(frame["min_gpus"]), set(frame["max_gpus"])) == (
+        {1},
+        {1},
+        {10},
+    )
 
 
 def test_shares_decide_how_frequent_a_class_is() -> None:
@@ -103,9 +115,14 @@ def test_bursts_alternate_by_the_hour_around_the_same_mean() -> None:
 
 
 def test_another_rate_brings_the_same_jobs_at_scaled_times() -> None:
-    slow, fast = made("elastic-nodes:seed=4,per_h=8").frame, made("elastic-nodes:seed=4,per_h=12").frame
+    slow, fast = (
+        made("elastic-nodes:seed=4,per_h=8").frame,
+        made("elastic-nodes:seed=4,per_h=12").frame,
+    )
     assert np.allclose(fast["submit_time_s"] * 1.5, slow["submit_time_s"], rtol=0, atol=2e-6)
-    pd.testing.assert_frame_equal(slow.drop(columns="submit_time_s"), fast.drop(columns="submit_time_s"))
+    pd.testing.assert_frame_equal(
+        slow.drop(columns="submit_time_s"), fast.drop(columns="submit_time_s")
+    )
 
 
 @pytest.mark.parametrize("more", ["hours=16", "per_min=3"])
@@ -113,9 +130,13 @@ def test_a_longer_or_denser_window_begins_with_the_same_jobs(more: str) -> None:
     first, longer = made("batch-jobs:seed=4").frame, made(f"batch-jobs:seed=4,{more}").frame
     jobs = len(first)
     assert len(longer) > 1.7 * jobs
-    pd.testing.assert_frame_equal(first.drop(columns="submit_time_s"), longer.head(jobs).drop(columns="submit_time_s"))
+    pd.testing.assert_frame_equal(
+        first.drop(columns="submit_time_s"), longer.head(jobs).drop(columns="submit_time_s")
+    )
     scale = 2 if "per_min" in more else 1
-    assert np.allclose(longer["submit_time_s"].head(jobs) * scale, first["submit_time_s"], rtol=1e-9, atol=1e-6)
+    assert np.allclose(
+        longer["submit_time_s"].head(jobs) * scale, first["submit_time_s"], rtol=1e-9, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,10 +152,19 @@ def test_a_longer_or_denser_window_begins_with_the_same_jobs(more: str) -> None:
 )
 def test_a_parameter_changes_its_own_column_only(base: str, change: str, columns: set[str]) -> None:
     plain, other = made(base).frame, made(f"{base}:{change}").frame
-    assert {name for name in plain if not plain[name].astype("str").equals(other[name].astype("str"))} == columns
+    assert {
+        name for name in plain if not plain[name].astype("str").equals(other[name].astype("str"))
+    } == columns
 
 
-@pytest.mark.parametrize("name", [name for name, cls in WORKLOADS.items() if any(info.name == "seed" for info in parameters(cls))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, cls in WORKLOADS.items()
+        if any(info.name == "seed" for info in parameters(cls))
+    ],
+)
 def test_same_seed_same_jobs(name: str) -> None:
     first, again, other = (made(f"{name}:seed={seed}") for seed in (3, 3, 4))
     assert first.digest == again.digest != other.digest
@@ -153,7 +183,10 @@ def test_every_workload_fits_its_own_cluster(name: str) -> None:
 
 def test_names_say_in_words_what_was_made() -> None:
     assert made("elastic-nodes").name == "Made: 200 elastic jobs, 10 per hour, seed 0"
-    assert re.fullmatch(r"Made: \d{3} jobs with elastic batches, 1.5 per minute for 8 h, seed 2", made("batch-jobs:seed=2").name)
+    assert re.fullmatch(
+        r"Made: \d{3} jobs with elastic batches, 1.5 per minute for 8 h, seed 2",
+        made("batch-jobs:seed=2").name,
+    )
     assert "1.5 per minute in bursts of 1.8 for 8 h" in made("batch-jobs:burst=1.8").name
     assert made("philly:jobs=1200").name == "Made: philly-like, 1,200 jobs, seed 0"
 
@@ -162,7 +195,10 @@ def test_names_say_in_words_what_was_made() -> None:
     ("text", "expected"),
     [
         ("elastic-nodes", "elastic-nodes"),
-        (" elastic-nodes : seed=3 , per_h=11.0,jobs=200, most_nodes=4/8.0/16", "elastic-nodes:per_h=11,seed=3"),
+        (
+            " elastic-nodes : seed=3 , per_h=11.0,jobs=200, most_nodes=4/8.0/16",
+            "elastic-nodes:per_h=11,seed=3",
+        ),
         ("batch-jobs:shares=2/1/1/1,burst=1.80", "batch-jobs:burst=1.8,shares=2/1/1/1"),
         ("pai:history=no,cluster=64x2:p100 + 32x2:t4/96c", "pai:cluster=64x2:p100+32x2:t4/96c"),
         ("philly:history=true,jobs=5e3", "philly:history=yes,jobs=5000"),
@@ -184,11 +220,19 @@ def test_what_is_within_the_bounds_can_be_made_and_written(data: st.DataObject) 
         "sigma": data.draw(st.floats(0, 5)),
         "exponent_low": data.draw(st.floats(0.01, 0.5)),
         "exponent_high": data.draw(st.floats(0.5, 1)),
-        "most_nodes": tuple(map(float, data.draw(st.lists(st.integers(1, 4096), min_size=1, max_size=5)))),
+        "most_nodes": tuple(
+            map(float, data.draw(st.lists(st.integers(1, 4096), min_size=1, max_size=5)))
+        ),
         "seed": data.draw(st.integers(0, 10**9)),
     }
     chosen = ElasticNodes(**wanted)  # type: ignore[arg-type]
-    text = canonical("elastic-nodes:" + ",".join(f"{key}={'/'.join(map(repr, value)) if isinstance(value, tuple) else value}" for key, value in wanted.items()))
+    text = canonical(
+        "elastic-nodes:"
+        + ",".join(
+            f"{key}={'/'.join(map(repr, value)) if isinstance(value, tuple) else value}"
+            for key, value in wanted.items()
+        )
+    )
     assert workload(text) == chosen
     assert chosen.make().digest == made(text).digest
 
@@ -198,15 +242,24 @@ def test_what_is_within_the_bounds_can_be_made_and_written(data: st.DataObject) 
     [
         ("nobody", "There is no workload 'nobody'. Choose one of elastic-nodes, batch-jobs, "),
         ("", "There is no workload ''"),
-        ("elastic-nodes:colour=red", "elastic-nodes has no parameter 'colour'. It has: jobs, per_h"),
+        (
+            "elastic-nodes:colour=red",
+            "elastic-nodes has no parameter 'colour'. It has: jobs, per_h",
+        ),
         ("elastic-nodes:jobs", "is not of the form key=value"),
         ("elastic-nodes:jobs=1", "jobs = 1 is outside 2 to 200000"),
         ("elastic-nodes:jobs=1e9", "jobs = 1e+09 is outside"),
         ("elastic-nodes:per_h=0", "per_h = 0 1/h is outside"),
         ("elastic-nodes:per_h=fast", "per_h = fast is not a number"),
         ("elastic-nodes:seed=-1", "seed = -1 is outside"),
-        ("elastic-nodes:shortest_s=7200,longest_h=1", "shortest_s = 7200 s is more than longest_h = 1 h"),
-        ("elastic-nodes:exponent_low=0.99", "exponent_low = 0.99 is more than exponent_high = 0.95"),
+        (
+            "elastic-nodes:shortest_s=7200,longest_h=1",
+            "shortest_s = 7200 s is more than longest_h = 1 h",
+        ),
+        (
+            "elastic-nodes:exponent_low=0.99",
+            "exponent_low = 0.99 is more than exponent_high = 0.95",
+        ),
         ("elastic-nodes:most_nodes=2.5", "most_nodes must be whole numbers"),
         ("elastic-nodes:most_nodes=0", "most_nodes = 0 nodes is outside"),
         ("batch-jobs:shares=1/1", "shares must be 4 numbers"),
@@ -225,7 +278,9 @@ def test_what_cannot_be_made_is_one_sentence(text: str, message: str) -> None:
 
 
 def test_what_shows_only_when_it_is_made_is_one_sentence() -> None:
-    with pytest.raises(TraceError, match=r"no job arrived in 0.01 h at 0.0001 a minute\. Raise one of the two"):
+    with pytest.raises(
+        TraceError, match=r"no job arrived in 0.01 h at 0.0001 a minute\. Raise one of the two"
+    ):
         made("batch-jobs:hours=0.01,per_min=0.0001")
     with pytest.raises(ParameterError, match="has no GPUs"):
         made("philly:cluster=2x0:cpu")
@@ -234,7 +289,7 @@ def test_what_shows_only_when_it_is_made_is_one_sentence() -> None:
 def test_a_look_alike_with_the_recipe_of_a_sample_is_that_sample() -> None:
     recipe = SAMPLES["week"].recipe
     assert recipe is not None
-    text = f"week:jobs={recipe.jobs},seed={recipe.seed},load={recipe.load},days={recipe.days:g},history=yes,cluster={recipe.cluster.replace(',', '+')}"
+    text = f"week:jobs={recipe.jobs},seed={recipe.seed},load={recipe.load},days={recipe.days:g},history=yes,cluster={recipe.cluster.replace(',', '+')}"  # noqa: E501
     assert made(text).digest == load_sample("week")[0].digest
 
 
@@ -251,11 +306,16 @@ def test_profiles_are_workloads_too() -> None:
         "dlrover",
         "dlrover-check",
     }
-    assert made("venus:jobs=50,load=0").span_s == pytest.approx(50 / PROFILES["venus"].jobs_per_day * 86_400, abs=1)
+    assert made("venus:jobs=50,load=0").span_s == pytest.approx(
+        50 / PROFILES["venus"].jobs_per_day * 86_400, abs=1
+    )
     assert made("venus:jobs=50,load=0,days=2").span_s == 2 * 86_400
     assert isinstance(workload("batch-jobs"), BatchJobs)
 
 
 def test_reference_names_all_workloads_and_their_parameters() -> None:
     known = WORKLOADS.keys() | {info.name for cls in WORKLOADS.values() for info in parameters(cls)}
-    assert known - set(re.findall(r"`([^`\s]+)`", PAGE.read_text(encoding="utf-8"))) == set()
+    family = (REFERENCE / "generated-workloads").glob("*.md")
+    pages = [REFERENCE / "generated-workloads.md", *family]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    assert known - set(re.findall(r"`([^`\s]+)`", text)) == set()

@@ -14,12 +14,12 @@ from numpy.testing import assert_allclose
 from allocators import REGISTRY
 from sim.cluster import Cluster
 from sim.conditions import Conditions
+from sim.engine.faults import Faults
+from sim.engine.simulator import Simulator
 from sim.errors import ParameterError
-from sim.faults import Faults
 from sim.metrics import JCT_PARTS, OTHERS, allocation_series, jct_parts, summary
 from sim.overheads import Overheads
 from sim.result import RunResult
-from sim.simulator import Simulator
 from sim.trace import Trace
 from tests.sim.metrics_cases import Held, Job, five, run_of
 
@@ -68,9 +68,13 @@ PIECE = st.tuples(st.integers(0, 5), st.integers(0, 90), st.integers(1, 30), st.
 
 
 @given(st.lists(PIECE, max_size=40), st.integers(1, 12), st.integers(0, 6), st.integers(0, 60))
-def test_every_bin_is_the_exact_mean(pieces: list[tuple[int, int, int, int]], bins: int, most: int, t0: int) -> None:
+def test_every_bin_is_the_exact_mean(
+    pieces: list[tuple[int, int, int, int]], bins: int, most: int, t0: int
+) -> None:
     jobs = [Job(0, 1, 0, 200.0) for _ in range(6)]
-    result = run_of(jobs, [Held(job, begin, begin + length, gpus) for job, begin, length, gpus in pieces], 130.0)
+    result = run_of(
+        jobs, [Held(job, begin, begin + length, gpus) for job, begin, length, gpus in pieces], 130.0
+    )
     frame = allocation_series(result, (t0, 130.0), bins, most)
     names = [name for name in frame.columns if name not in {"t_s", OTHERS}]
     whole = brute(result, t0, 130.0)
@@ -90,17 +94,29 @@ def test_a_hundred_thousand_segments_are_a_thousand_points() -> None:
     count = 100_000
     base = run_of([Job(0, 1, 0, 1e6)] * 10, [Held(0, 0, 1, 1)], 1e6)
     begin = np.sort(rng.uniform(0, 9e5, count))
-    segments = pd.DataFrame({"job": rng.integers(0, 10, count), "t0": begin, "t1": begin + rng.exponential(5e4, count), "gpus": rng.integers(1, 64, count)})
+    segments = pd.DataFrame(
+        {
+            "job": rng.integers(0, 10, count),
+            "t0": begin,
+            "t1": begin + rng.exponential(5e4, count),
+            "gpus": rng.integers(1, 64, count),
+        }
+    )
     result = replace(base, segments=segments, end_s=1e6)
     frame = allocation_series(result)
     assert len(frame) == 1000
     widths = np.diff(frame["t_s"].to_numpy())
     inside = np.minimum(segments["t1"], 1e6) - segments["t0"]
-    assert_allclose((frame.drop(columns="t_s").sum(axis=1).to_numpy()[:-1] * widths).sum(), (segments["gpus"] * inside).sum(), rtol=1e-9)
+    assert_allclose(
+        (frame.drop(columns="t_s").sum(axis=1).to_numpy()[:-1] * widths).sum(),
+        (segments["gpus"] * inside).sum(),
+        rtol=1e-9,
+    )
 
 
-# One job in every part: submitted at 0, waits 10, runs 20..., stopped for 30, pauses 5, loses a quarter of what it did, at half speed.
-#   10..50 with work 20 at rate 0.5, evicted; 80..165 with a pause of 5 and work 40: done 60 = work 45 + lost 15; alone at full speed 45 s.
+# One job in every part: submitted at 0, waits 10, runs 20..., stopped for 30, pauses 5, loses a
+# quarter of what it did, at half speed. 10..50 with work 20 at rate 0.5, evicted; 80..165 with a
+# pause of 5 and work 40: done 60 = work 45 + lost 15; alone at full speed 45 s.
 SLOW = (Job(0, 1, 10, 165, evictions=1, lost_work=15, work=45, ideal=45),)
 SLOW_HELD = (Held(0, 10, 50, 1, rate=0.5, ended="evicted"), Held(0, 80, 165, 1, rate=0.5, paused=5))
 
@@ -114,8 +130,15 @@ def test_parts_worked_out_by_hand() -> None:
 
 
 def test_only_completed_jobs_of_the_window_count() -> None:
-    jobs = (*SLOW, Job(20, 1, 20, 80, work=60, ideal=60), Job(30, 1, 30, 90, "failed"), Job(40, 1, outcome="unfinished"))
-    result = run_of(jobs, (*SLOW_HELD, Held(1, 20, 80, 1), Held(2, 30, 90, 1, ended="evicted")), 165.0)
+    jobs = (
+        *SLOW,
+        Job(20, 1, 20, 80, work=60, ideal=60),
+        Job(30, 1, 30, 90, "failed"),
+        Job(40, 1, outcome="unfinished"),
+    )
+    result = run_of(
+        jobs, (*SLOW_HELD, Held(1, 20, 80, 1), Held(2, 30, 90, 1, ended="evicted")), 165.0
+    )
     assert jct_parts(result)["jobs"][0] == 2
     assert jct_parts(result)["jct_s"][0] == (165 + 60) / 2
     assert jct_parts(result, Window(first_job=1)).iloc[0].tolist() == [1, 60, 0, 0, 0, 0, 0, 60]
@@ -126,18 +149,28 @@ def test_only_completed_jobs_of_the_window_count() -> None:
 
 def test_faster_than_alone_is_not_negative() -> None:
     # A recorded job that held a faster GPU than the cluster has.
-    parts = jct_parts(run_of([Job(0, 1, 5, 25, work=30, ideal=30)], [Held(0, 5, 25, 1, rate=1.5)], 25.0))
+    parts = jct_parts(
+        run_of([Job(0, 1, 5, 25, work=30, ideal=30)], [Held(0, 5, 25, 1, rate=1.5)], 25.0)
+    )
     assert parts.iloc[0].tolist() == [1, 25, 5, 0, 0, 0, 0, 20]
 
 
 @pytest.mark.parametrize("policy", ["fifo", "las", "srtf"])
 def test_parts_of_real_runs_sum_to_the_mean_jct(policy: str) -> None:
     rng = np.random.default_rng(3)
-    columns = {"submit_time_s": np.sort(rng.uniform(0, 2e4, 80)), "num_gpus": rng.choice([1, 2, 4, 8], 80), "duration_s": rng.lognormal(7, 1.5, 80)}
+    columns = {
+        "submit_time_s": np.sort(rng.uniform(0, 2e4, 80)),
+        "num_gpus": rng.choice([1, 2, 4, 8], 80),
+        "duration_s": rng.lognormal(7, 1.5, 80),
+    }
     trace = Trace.of(pd.DataFrame({"job_id": [f"j{at}" for at in range(80)], **columns}))
     cluster = Cluster.parse("2x4:v100,2x4:t4")
     conditions = Conditions(
-        overheads=Overheads(start_s=30.0, restart_s=60.0, checkpoint_every_s=900.0, checkpoint_s=5.0), faults=Faults(interruptions_per_node_h=0.3), seed=5
+        overheads=Overheads(
+            start_s=30.0, restart_s=60.0, checkpoint_every_s=900.0, checkpoint_s=5.0
+        ),
+        faults=Faults(interruptions_per_node_h=0.3),
+        seed=5,
     )
     result = Simulator(trace, cluster, REGISTRY[policy](), conditions).run()
     parts = jct_parts(result).iloc[0]

@@ -18,7 +18,13 @@ def test_who_waits_and_what_is_free() -> None:
     assert now.waiting.tolist() == [1, 2, 4]
     assert now.waited_s.tolist() == [80.0, 10.0, 40.0]
     assert now.running == 1
-    assert now.nodes.to_dict("list") == {"node": [0, 1], "size": [4, 2], "used": [2, 0], "down": [0, 2], "free": [2, 0]}
+    assert now.nodes.to_dict("list") == {
+        "node": [0, 1],
+        "size": [4, 2],
+        "used": [2, 0],
+        "down": [0, 2],
+        "free": [2, 0],
+    }
 
 
 def test_all_that_happens_at_an_instant_has_happened() -> None:
@@ -51,7 +57,15 @@ def test_as_many_wait_as_the_series_says(at: float) -> None:
 
 
 def test_what_is_beyond_the_cluster_is_told_apart() -> None:
-    now = moment(Timeline(run_of([Job(0, 5, 0, 10)], [Held(0, 0, 10, 3), Held(0, 0, 10, 2, node=2)], 10.0, overflow=2), cluster_of()), 5.0)
+    now = moment(
+        Timeline(
+            run_of(
+                [Job(0, 5, 0, 10)], [Held(0, 0, 10, 3), Held(0, 0, 10, 2, node=2)], 10.0, overflow=2
+            ),
+            cluster_of(),
+        ),
+        5.0,
+    )
     assert (now.beyond, now.nodes["used"].sum()) == (2.0, 3.0)
 
 

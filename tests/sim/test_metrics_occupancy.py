@@ -38,14 +38,28 @@ def test_means_of_bins_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_window_cuts_what_is_held_before_and_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     few_bins(monkeypatch, 2)
     found = occupancy(FIVE, (60.0, 160.0))
-    assert_allclose(found.used, [[2 * 40 / 50 + 4 * 10 / 50, 4 * 40 / 50], [20 / 50, 10 / 50]], rtol=1e-6)
+    assert_allclose(
+        found.used, [[2 * 40 / 50 + 4 * 10 / 50, 4 * 40 / 50], [20 / 50, 10 / 50]], rtol=1e-6
+    )
 
 
-def test_racks_and_types_add_up_their_nodes_and_open_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_racks_and_types_add_up_their_nodes_and_open_to_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     few_bins(monkeypatch, 1)
-    cluster = Cluster((NodeGroup(4, 2, "v100", rack_size=2), NodeGroup(1, 4, "t4"), NodeGroup(2, 0, name="cpu")))
-    pieces = [Held(0, 0, 10, 2, node=0), Held(0, 0, 5, 2, node=1), Held(0, 0, 10, 1, node=3), Held(0, 0, 10, 3, node=4)]
-    line = Timeline(run_of([Job(0, 8, 0, 10)], pieces, 10.0, outages=outages_of([(2, 0.0, 5.0, "outage")])), cluster)
+    cluster = Cluster(
+        (NodeGroup(4, 2, "v100", rack_size=2), NodeGroup(1, 4, "t4"), NodeGroup(2, 0, name="cpu"))
+    )
+    pieces = [
+        Held(0, 0, 10, 2, node=0),
+        Held(0, 0, 5, 2, node=1),
+        Held(0, 0, 10, 1, node=3),
+        Held(0, 0, 10, 3, node=4),
+    ]
+    line = Timeline(
+        run_of([Job(0, 8, 0, 10)], pieces, 10.0, outages=outages_of([(2, 0.0, 5.0, "outage")])),
+        cluster,
+    )
     racks = occupancy(line, (0.0, 10.0), "rack")
     assert racks.rows == ("v100-1/r1", "v100-1/r2", "t4-2/r1")
     assert racks.used.tolist() == [[3.0], [1.0], [3.0]]
@@ -74,13 +88,18 @@ def test_without_gpus_cores_are_counted(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_the_recording_holds_beyond_the_cluster_is_on_no_row() -> None:
-    line = Timeline(run_of([Job(0, 2, 0, 10)], [Held(0, 0, 10, 2, node=2)], 10.0, overflow=2), cluster_of())
+    line = Timeline(
+        run_of([Job(0, 2, 0, 10)], [Held(0, 0, 10, 2, node=2)], 10.0, overflow=2), cluster_of()
+    )
     assert not occupancy(line, (0.0, 10.0)).used.any()
 
 
 def test_difference_is_one_minus_the_other_and_of_the_same_picture_only() -> None:
     window = 0.0, 260.0
-    first, empty = occupancy(FIVE, window), occupancy(Timeline(run_of([Job(0, 2)], [], 260.0), cluster_of()), window)
+    first, empty = (
+        occupancy(FIVE, window),
+        occupancy(Timeline(run_of([Job(0, 2)], [], 260.0), cluster_of()), window),
+    )
     assert np.array_equal(difference(first, empty), first.used)
     assert np.array_equal(difference(empty, first), -first.used)
     with pytest.raises(ParameterError, match="same machines at the same times"):
@@ -88,7 +107,10 @@ def test_difference_is_one_minus_the_other_and_of_the_same_picture_only() -> Non
 
 
 def test_as_many_rows_as_a_screen_has() -> None:
-    many = Timeline(run_of([Job(0, 2, 0, 10)], [Held(0, 0, 10, 2)], 10.0), Cluster((NodeGroup(300, 2, "v100", rack_size=10), NodeGroup(130, 1, "t4"))))
+    many = Timeline(
+        run_of([Job(0, 2, 0, 10)], [Held(0, 0, 10, 2)], 10.0),
+        Cluster((NodeGroup(300, 2, "v100", rack_size=10), NodeGroup(130, 1, "t4"))),
+    )
     assert fitting(many) == "rack"
     assert fitting(many, "t4-2/r1") == "rack"
     assert fitting(many, "v100-1/r3") == "node"
@@ -119,19 +141,39 @@ def test_equal_names_are_told_apart() -> None:
     assert Timeline(five(), cluster).names == ("big-1", "big-1 (2)")
 
 
-held_pieces = st.lists(st.tuples(st.floats(-50, 150), st.floats(0, 80), st.integers(1, 3), st.integers(0, 1)), max_size=25)
+held_pieces = st.lists(
+    st.tuples(st.floats(-50, 150), st.floats(0, 80), st.integers(1, 3), st.integers(0, 1)),
+    max_size=25,
+)
 
 
 @given(held_pieces)
-def test_occupancy_is_the_integral_of_what_is_held(pieces: list[tuple[float, float, int, int]]) -> None:
+def test_occupancy_is_the_integral_of_what_is_held(
+    pieces: list[tuple[float, float, int, int]],
+) -> None:
     cluster = Cluster.parse("1x200:v100,1x200:t4")
-    line = Timeline(run_of([Job(0, 1)], [Held(0, begin, begin + long, gpus, node) for begin, long, gpus, node in pieces], 200.0), cluster)
+    line = Timeline(
+        run_of(
+            [Job(0, 1)],
+            [Held(0, begin, begin + long, gpus, node) for begin, long, gpus, node in pieces],
+            200.0,
+        ),
+        cluster,
+    )
     found = occupancy(line, (0.0, 100.0))
-    expected = [sum(gpus * max(0.0, min(begin + long, 100.0) - max(begin, 0.0)) for begin, long, gpus, node in pieces if node == row) for row in (0, 1)]
+    expected = [
+        sum(
+            gpus * max(0.0, min(begin + long, 100.0) - max(begin, 0.0))
+            for begin, long, gpus, node in pieces
+            if node == row
+        )
+        for row in (0, 1)
+    ]
     assert_allclose(found.used.sum(axis=1, dtype=np.float64) * 0.1, expected, rtol=1e-4, atol=1e-4)
 
 
-# -- bars -----------------------------------------------------------------------------------------------------------------------------------------------------
+# -- bars
+# --------------------------------------------------------------------------------------------------
 
 
 def rows(found: held.Bars) -> list[tuple[float, ...]]:
@@ -149,12 +191,23 @@ def test_bars_lie_in_lanes_without_overlap_and_join_what_goes_on() -> None:
         Held(4, 0, 90, 2, node=1),
     ]
     line = Timeline(run_of([Job(0, 2)] * 5, pieces, 90.0), cluster_of())
-    assert rows(bars(line, 0, (0.0, 90.0))) == [(0, 0, 40, 2, 0), (1, 5, 20, 1, 2), (2, 20, 60, 1, 2), (3, 40, 50, 2, 0), (3, 40, 50, 1, 3)]
+    assert rows(bars(line, 0, (0.0, 90.0))) == [
+        (0, 0, 40, 2, 0),
+        (1, 5, 20, 1, 2),
+        (2, 20, 60, 1, 2),
+        (3, 40, 50, 2, 0),
+        (3, 40, 50, 1, 3),
+    ]
     assert rows(bars(line, 0, (45.0, 55.0))) == [(2, 45, 55, 1, 0), (3, 45, 50, 3, 1)]
 
 
 def test_of_too_many_bars_the_longest_stay() -> None:
-    line = Timeline(run_of([Job(0, 1)] * 6, [Held(job, 10 * job, 10 * job + job + 1, 1) for job in range(6)], 60.0), cluster_of())
+    line = Timeline(
+        run_of(
+            [Job(0, 1)] * 6, [Held(job, 10 * job, 10 * job + job + 1, 1) for job in range(6)], 60.0
+        ),
+        cluster_of(),
+    )
     found = bars(line, 0, (0.0, 60.0), most=2)
     assert found.frame["job"].tolist() == [4, 5]
     assert found.left_out == 4

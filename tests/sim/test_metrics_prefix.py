@@ -21,14 +21,20 @@ START: dict[int, Grant | None] = {0: on(0), 1: on(1)}
     ("other", "until_s", "differs_s"),
     [
         ({0: START, 5: {1: on(2)}}, 5, None),  # what begins at that instant comes after it
-        ({0: START, 5: {1: on(2)}}, 5.5, 0),  # the first segment ends at 5 then, and the other runs on
+        (
+            {0: START, 5: {1: on(2)}},
+            5.5,
+            0,
+        ),  # the first segment ends at 5 then, and the other runs on
         ({0: START, 5: {1: None}, 9: {1: on(1)}}, inf, 0),
         ({0: {0: on(2), 1: on(1)}}, 1, 0),  # the same sizes on other nodes
         ({0: {0: on(0)}, 3: {1: on(1)}}, 2, 0),  # fewer rows
         ({0: START}, inf, None),
     ],
 )
-def test_where_two_runs_part(other: dict[float, dict[int, Grant | None]], until_s: float, differs_s: float | None) -> None:
+def test_where_two_runs_part(
+    other: dict[float, dict[int, Grant | None]], until_s: float, differs_s: float | None
+) -> None:
     for one, two in ((result({0: START}), result(other)), (result(other), result({0: START}))):
         found = first_difference_s(one, two, until_s)
         assert isnan(found) if differs_s is None else found == differs_s

@@ -12,17 +12,31 @@ from allocators import make
 from sim import metrics
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.contract import Spec
-from sim.faults import Faults
+from sim.engine.faults import Faults
+from sim.engine.simulator import Conditions, Simulator
 from sim.metrics.jobs import failed_by
 from sim.perf.parameter_server import ParameterServer
 from sim.result import RunResult
-from sim.simulator import Conditions, Simulator
-from tests.sim.metrics_cases import FIVE, Held, Job, cluster_of, failures_of, five, run_of, trace_of, usage_of
+from tests.sim.metrics_cases import (
+    FIVE,
+    Held,
+    Job,
+    cluster_of,
+    failures_of,
+    five,
+    run_of,
+    trace_of,
+    usage_of,
+)
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces.sources import load_source
 
 # Two nodes of 8 cores and 20 GB without GPUs; node 1 is there from 50 on.
-NODES = Cluster((NodeGroup(2, 0, cpus=8, mem_gb=20),), (), (Change(0.0, (1,), present=False), Change(50.0, (1,), present=True)))
+NODES = Cluster(
+    (NodeGroup(2, 0, cpus=8, mem_gb=20),),
+    (),
+    (Change(0.0, (1,), present=False), Change(50.0, (1,), present=True)),
+)
 JOBS = (
     Job(0, 0, 0, 100, relaunches=2, work=10.0, ideal=50.0, lost_work=2.0),
     Job(20, 0, 20, outcome="failed", evictions=2, work=10.0, ideal=5.0, lost_work=10.0),
@@ -42,16 +56,25 @@ FAILURES = failures_of(
 
 def run() -> RunResult:
     #                        segment gang role node count gpus cpus mem
-    rows = [(0, 0, 0, 0, 2, 0, 2.0, 3.0), (0, 0, 1, 0, 1, 0, 1.0, 4.0), (1, 0, 0, 0, 1, 0, 3.0, 0.0), (2, 0, 0, 1, 1, 0, 8.0, 10.0)]
-    placements = pd.DataFrame(rows, columns=["segment", "gang", "role", "node", "count", "gpus", "cpus", "mem_gb"])
-    # Job 0: workers use 1 of 4 cores and 3 of 6 GB, the server half of its core and nobody knows what of its memory. Of job 2 nothing is known.
+    rows = [
+        (0, 0, 0, 0, 2, 0, 2.0, 3.0),
+        (0, 0, 1, 0, 1, 0, 1.0, 4.0),
+        (1, 0, 0, 0, 1, 0, 3.0, 0.0),
+        (2, 0, 0, 1, 1, 0, 8.0, 10.0),
+    ]
+    placements = pd.DataFrame(
+        rows, columns=["segment", "gang", "role", "node", "count", "gpus", "cpus", "mem_gb"]
+    )
+    # Job 0: workers use 1 of 4 cores and 3 of 6 GB, the server half of its core and nobody knows
+    # what of its memory. Of job 2 nothing is known.
     usage = usage_of([(0, 0, 1.0, 3.0), (0, 1, 0.5, np.nan), (1, 0, 1.5, 2.0)])
     return replace(run_of(JOBS, HELD, 200.0, usage=usage, failures=FAILURES), placements=placements)
 
 
 def test_hours_held_and_used() -> None:
     hours = {name: value * 3600 for name, value in metrics.resource_hours(run(), NODES).items()}
-    # Cores: job 0 holds 5 for 100 s, job 1 3 for 20 s, job 2 8 for 100 s. GB: 10 for 100 s, none stated, 10 for 100 s; known of the workers of job 0 only.
+    # Cores: job 0 holds 5 for 100 s, job 1 3 for 20 s, job 2 8 for 100 s. GB: 10 for 100 s, none
+    # stated, 10 for 100 s; known of the workers of job 0 only.
     assert hours == pytest.approx(
         {
             "held_cpus_h": 500 + 60 + 800,
@@ -66,14 +89,26 @@ def test_hours_held_and_used() -> None:
 
 def test_the_share_of_what_is_there() -> None:
     # 0 to 100: cores 560 of 8 x 100 + 8 x 50.
-    assert metrics.resource_share(run(), NODES, 0.0, 100.0) == pytest.approx({"cpus": 560 / 1200, "mem_gb": 1000 / 3000})
-    nothing = metrics.resource_share(five(), cluster_of(), 0.0, 100.0)  # nodes whose cores and memory are not stated
+    assert metrics.resource_share(run(), NODES, 0.0, 100.0) == pytest.approx(
+        {"cpus": 560 / 1200, "mem_gb": 1000 / 3000}
+    )
+    nothing = metrics.resource_share(
+        five(), cluster_of(), 0.0, 100.0
+    )  # nodes whose cores and memory are not stated
     assert np.isnan(list(nothing.values())).all()
 
 
 def test_cores_and_memory_over_time() -> None:
     series = metrics.resource_series(run(), NODES)
-    assert list(series) == ["t_s", "held_cpus", "used_cpus", "there_cpus", "held_mem_gb", "used_mem_gb", "there_mem_gb"]
+    assert list(series) == [
+        "t_s",
+        "held_cpus",
+        "used_cpus",
+        "there_cpus",
+        "held_mem_gb",
+        "used_mem_gb",
+        "there_mem_gb",
+    ]
     assert [tuple(row) for row in series.to_numpy()] == [
         (0, 5, 1.5, 8, 10, 3, 20),
         (20, 8, 3, 8, 10, 5, 20),
@@ -96,21 +131,27 @@ def test_the_summary_of_restarts_losses_and_failures() -> None:
     assert found["lost_work_s"] == pytest.approx(10 + 5)
     assert (found["cpus_used"], found["mem_used"]) == pytest.approx((180 / 560, 0.5))
     assert found["cpus_held"] == pytest.approx(560 / 1200)
-    assert np.isnan([found["utilisation"], found["utilisation_productive"], found["utilisation_to_end"]]).all()
+    assert np.isnan(
+        [found["utilisation"], found["utilisation_productive"], found["utilisation_to_end"]]
+    ).all()
     assert failed_by(result, np.array([True, True, False, False])) == {"oom server": 1}
 
 
 def test_without_use_and_failures_nothing_is_said() -> None:
     found = metrics.summary(five(), trace_of(FIVE), cluster_of())
     assert found["failed_by"] == {}
-    assert np.isnan([found[name] for name in ("cpus_held", "cpus_used", "mem_held", "mem_used")]).all()
+    assert np.isnan(
+        [found[name] for name in ("cpus_held", "cpus_used", "mem_held", "mem_used")]
+    ).all()
 
 
 def test_a_run_on_a_cluster_without_gpus() -> None:
     """Of the simulator: what is used never exceeds what is held, and the share of GPUs is none."""
     source = load_source(TraceSpec.of("made:dlrover:jobs=40"))
     assert source.cluster is not None
-    conditions = Conditions(perf=ParameterServer(), faults=Faults(retries=3, interruptions_per_node_h=0.02))
+    conditions = Conditions(
+        perf=ParameterServer(), faults=Faults(retries=3, interruptions_per_node_h=0.02)
+    )
     result = Simulator(source.trace, source.cluster, make(Spec("fifo")), conditions).run()
     found = metrics.summary(result, source.trace, source.cluster)
     assert np.isnan(found["utilisation"])
@@ -121,5 +162,10 @@ def test_a_run_on_a_cluster_without_gpus() -> None:
     for name in ("cpus", "mem_gb"):
         assert (series[f"used_{name}"] <= series[f"held_{name}"] + 1e-6).all()
         assert (series[f"held_{name}"] <= series[f"there_{name}"] + 1e-6).all()
-        held = metrics.integral(series["t_s"].to_numpy(), series[f"held_{name}"].to_numpy(), 0.0, result.end_s) / 3600
+        held = (
+            metrics.integral(
+                series["t_s"].to_numpy(), series[f"held_{name}"].to_numpy(), 0.0, result.end_s
+            )
+            / 3600
+        )
         assert held == pytest.approx(found[f"held_{name}_h"])

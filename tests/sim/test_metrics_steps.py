@@ -28,7 +28,8 @@ def test_bins_worked_out_by_hand() -> None:
     assert steps.bin_s == 4
     assert steps.t_s.tolist() == [0, 4, 8]
     assert steps.mean.tolist() == [(2 + 8 + 0) / 4, 1, 1]
-    # The step at 4 belongs to the second bin, so the first one never sees the 1; the closing point repeats the last bin.
+    # The step at 4 belongs to the second bin, so the first one never sees the 1; the closing point
+    # repeats the last bin.
     assert steps.low.tolist() == [0, 1, 1]
     assert steps.high.tolist() == [4, 1, 1]
 
@@ -65,17 +66,25 @@ def test_an_empty_window_is_refused() -> None:
     start=st.floats(-10, 900),
     span=st.floats(0.5, 500),
 )
-def test_reduction_keeps_the_integral_and_the_band(times: list[float], data: st.DataObject, bins: int, start: float, span: float) -> None:
+def test_reduction_keeps_the_integral_and_the_band(
+    times: list[float], data: st.DataObject, bins: int, start: float, span: float
+) -> None:
     t = np.sort(np.array(times))
-    v = np.array(data.draw(st.lists(st.integers(0, 50), min_size=len(t), max_size=len(t))), np.float64)
+    v = np.array(
+        data.draw(st.lists(st.integers(0, 50), min_size=len(t), max_size=len(t))), np.float64
+    )
     steps = reduce_steps(t, v, start, start + span, bins)
     assert len(steps.t_s) <= bins + 1
     assert (steps.t_s[0], steps.t_s[-1]) == (start, start + span)
-    assert float(np.dot(steps.mean[:-1], np.diff(steps.t_s))) == pytest.approx(integral(t, v, start, start + span), rel=1e-9, abs=1e-7)
+    assert float(np.dot(steps.mean[:-1], np.diff(steps.t_s))) == pytest.approx(
+        integral(t, v, start, start + span), rel=1e-9, abs=1e-7
+    )
     assert (steps.low <= steps.mean).all()
     assert (steps.mean <= steps.high).all()
     # Against the definition: all values taken in the bin, the one carried into it included.
-    for low, high, begin, end in zip(steps.low, steps.high, steps.t_s[:-1], steps.t_s[1:], strict=False):
+    for low, high, begin, end in zip(
+        steps.low, steps.high, steps.t_s[:-1], steps.t_s[1:], strict=False
+    ):
         taken = [*v[(t > begin) & (t < end)], v[t <= begin][-1] if (t <= begin).any() else 0.0]
         assert (low, high) == (min(taken), max(taken))
 
@@ -104,7 +113,9 @@ def test_changes_of_one_instant_are_one() -> None:
 
 
 def test_merging_keeps_owners_apart() -> None:
-    owner, t0, t1 = merged(np.array([1, 0, 1, 1, 0]), np.array([5.0, 0, 0, 2, 9]), np.array([6.0, 4, 5.5, 3, 9]))
+    owner, t0, t1 = merged(
+        np.array([1, 0, 1, 1, 0]), np.array([5.0, 0, 0, 2, 9]), np.array([6.0, 4, 5.5, 3, 9])
+    )
     assert owner.tolist() == [0, 1, 1]
     assert t0.tolist() == [0, 0, 5.5]
     assert t1.tolist() == [4, 5.5, 6]

@@ -13,12 +13,25 @@ from tests.sim.metrics_cases import Job, trace_of
 
 def trace(submit: list[float], gpus: list[int], duration: list[float], **more: object) -> Trace:
     ids = [str(at) for at in range(len(submit))]
-    return Trace.of(pd.DataFrame({"job_id": ids, "submit_time_s": submit, "num_gpus": gpus, "duration_s": duration, **more}), name="t.csv")
+    return Trace.of(
+        pd.DataFrame(
+            {
+                "job_id": ids,
+                "submit_time_s": submit,
+                "num_gpus": gpus,
+                "duration_s": duration,
+                **more,
+            }
+        ),
+        name="t.csv",
+    )
 
 
 def test_arrivals_per_hour() -> None:
     found = metrics.arrivals(trace([0, 10, 7200 * 200], [1, 2, 4], [1, 1, 1]))
-    assert found["width_s"].unique().tolist() == [4 * 3600.0]  # 400 hours are 401 bins of an hour, so the next width
+    assert found["width_s"].unique().tolist() == [
+        4 * 3600.0
+    ]  # 400 hours are 401 bins of an hour, so the next width
     assert found["jobs"].sum() == 3
     assert found["jobs"].iloc[0] == 2
     assert found["jobs_per_hour"].iloc[0] == 0.5
@@ -49,7 +62,17 @@ def test_durations_in_equal_ratios() -> None:
 
 
 def test_heaviest_users() -> None:
-    found = metrics.heaviest(trace_of([Job(0, 1, user="ann"), Job(0, 1, user="bob"), Job(0, 1, user="cyd"), Job(0, 2, user="ann")]), most=1)
+    found = metrics.heaviest(
+        trace_of(
+            [
+                Job(0, 1, user="ann"),
+                Job(0, 1, user="bob"),
+                Job(0, 1, user="cyd"),
+                Job(0, 2, user="ann"),
+            ]
+        ),
+        most=1,
+    )
     # ann: 1 x 60 + 2 x 240 s, bob 120 s, cyd 180 s.
     assert found["name"].tolist() == ["ann", "2 others"]
     assert found["jobs"].tolist() == [2, 2]

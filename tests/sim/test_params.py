@@ -43,12 +43,30 @@ def test_parameters_are_listed_in_order_with_their_kind() -> None:
         ("inner", "spec"),
     ]
     wait = parameters(Sample)[2]
-    assert (wait.default, wait.unit, wait.low, wait.high, wait.choices, wait.help) == (1.5, "s", 0, None, (), "")
+    assert (wait.default, wait.unit, wait.low, wait.high, wait.choices, wait.help) == (
+        1.5,
+        "s",
+        0,
+        None,
+        (),
+        "",
+    )
 
 
 def test_everything_from_text() -> None:
-    made = of("sample:on=yes,depth=7,wait_s=0.25,label=x y,head=skip,thresholds=3250/7200,inner=las(thresholds=1/2,head=block)")
-    assert made == Sample(True, 7, 0.25, "x y", "skip", (3250.0, 7200.0), Spec.of("las", thresholds="1/2", head="block"))
+    made = of(
+        "sample:on=yes,depth=7,wait_s=0.25,label=x"
+        " y,head=skip,thresholds=3250/7200,inner=las(thresholds=1/2,head=block)"
+    )
+    assert made == Sample(
+        True,
+        7,
+        0.25,
+        "x y",
+        "skip",
+        (3250.0, 7200.0),
+        Spec.of("las", thresholds="1/2", head="block"),
+    )
 
 
 def test_nothing_is_the_default() -> None:
@@ -70,7 +88,10 @@ def test_nothing_is_the_default() -> None:
         ("sample:wait_s=-1", "sample: wait_s = -1 s is outside 0 to inf"),
         ("sample:wait_s=nan", "sample: wait_s = nan is not a number"),
         ("sample:head=left", "sample: head = left is not one of block, skip"),
-        ("sample:thresholds=1/x", "sample: thresholds = 1/x is not a list of numbers such as 3250/7200"),
+        (
+            "sample:thresholds=1/x",
+            "sample: thresholds = 1/x is not a list of numbers such as 3250/7200",
+        ),
         ("sample:thresholds=1/0.5", r"sample: thresholds = 0\.5 GPU-s is outside 1 to 1e\+07"),
         ("sample:depth", "'depth' in 'sample:depth' is not of the form key=value"),
         ("sample:inner=las(a=1", r"The brackets in .* do not match"),
@@ -106,7 +127,18 @@ def test_values_of_the_wrong_kind_from_json(name: str, value: Any) -> None:
 
 
 def test_values_are_converted() -> None:
-    made = build(Sample, Spec.of("sample", depth=7.0, wait_s="2", on="TRUE", thresholds=5, label=3, inner={"name": "las", "params": {"head": "skip"}}))
+    made = build(
+        Sample,
+        Spec.of(
+            "sample",
+            depth=7.0,
+            wait_s="2",
+            on="TRUE",
+            thresholds=5,
+            label=3,
+            inner={"name": "las", "params": {"head": "skip"}},
+        ),
+    )
     assert made == Sample(True, 7, 2.0, "3", "block", (5.0,), Spec.of("las", head="skip"))
     assert build(Sample, Spec.of("sample", on="0", thresholds=[2, 3])).thresholds == (2.0, 3.0)
 
@@ -118,7 +150,9 @@ def test_words_for_yes_and_no(text: str) -> None:
 
 def test_only_what_differs_is_written() -> None:
     assert spec_of("sample", Sample()) == Spec("sample")
-    assert spec_of("sample", Sample(depth=9, head="skip")) == Spec.of("sample", depth=9, head="skip")
+    assert spec_of("sample", Sample(depth=9, head="skip")) == Spec.of(
+        "sample", depth=9, head="skip"
+    )
 
 
 def test_the_order_of_writing_does_not_matter() -> None:
@@ -143,10 +177,15 @@ def test_nesting_has_an_end() -> None:
     assert str(Spec.parse(text(7))) == text(7)
     assert Spec.from_json(table(7)).name == "a"
     for depth in (8, 500, 20_000):
-        with pytest.raises(ParameterError, match=r"The brackets of 'a.*' hold more than 8 policies inside one another\."):
+        with pytest.raises(
+            ParameterError,
+            match=r"The brackets of 'a.*' hold more than 8 policies inside one another\.",
+        ):
             Spec.parse(text(depth))
     for depth in (8, 300):
-        with pytest.raises(ParameterError, match=r"The parameters hold more than 8 policies inside one another\."):
+        with pytest.raises(
+            ParameterError, match=r"The parameters hold more than 8 policies inside one another\."
+        ):
             Spec.from_json(table(depth))
 
 
@@ -161,7 +200,9 @@ plain = st.one_of(st.integers(1, 1000), st.booleans())
     st.lists(st.floats(1, 1e7), min_size=1, max_size=3).map(tuple),
     st.sampled_from((Spec("fifo"), Spec.of("las", head="skip"))),
 )
-def test_text_and_json_there_and_back(on: bool, depth: int, wait_s: float, head: str, thresholds: tuple[float, ...], inner: Spec) -> None:
+def test_text_and_json_there_and_back(
+    on: bool, depth: int, wait_s: float, head: str, thresholds: tuple[float, ...], inner: Spec
+) -> None:
     made = Sample(on, depth, wait_s, "plain", head, thresholds, inner)
     spec = spec_of("sample", made)
     assert build(Sample, Spec.parse(str(spec))) == made
@@ -170,13 +211,18 @@ def test_text_and_json_there_and_back(on: bool, depth: int, wait_s: float, head:
 
 
 def test_numbers_keep_all_their_digits() -> None:
-    assert str(Spec.of("x", a=0.1 + 0.2, b=(1234567.25, 2.0), c=True, d=Spec("y"))) == "x:a=0.30000000000000004,b=1234567.25/2,c=yes,d=y()"
+    assert (
+        str(Spec.of("x", a=0.1 + 0.2, b=(1234567.25, 2.0), c=True, d=Spec("y")))
+        == "x:a=0.30000000000000004,b=1234567.25/2,c=yes,d=y()"
+    )
 
 
 def test_infinity_in_json() -> None:
     data = Spec.of("x", a=inf).to_json()
     assert data == {"name": "x", "params": {"a": "inf"}}
-    assert build(Sample, Spec.from_json({"name": "sample", "params": {"wait_s": "inf"}})).wait_s == inf
+    assert (
+        build(Sample, Spec.from_json({"name": "sample", "params": {"wait_s": "inf"}})).wait_s == inf
+    )
     assert Spec.from_json("x:a=1") == Spec.of("x", a="1")
 
 

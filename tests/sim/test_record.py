@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim import record
-from sim.columns import Columns
+from sim.engine import record
+from sim.engine.columns import Columns
+from sim.engine.ledger import Holding
+from sim.engine.record import CHANGED, FINISHED, PREEMPTED, Record, job_frame
 from sim.grants import Gang, Grant, Part, Tuning
-from sim.ledger import Holding
-from sim.record import CHANGED, FINISHED, PREEMPTED, Record, job_frame
 from sim.result import ENDINGS, OUTCOMES
 from tests.sim.scripted import across, on
 
 
-def held(t0: float, t1: float, grant: Grant, ended: int, *, rate: float = 1.0) -> tuple[tuple[int, float, float, int, float, float, int, int], Holding]:
+def held(
+    t0: float, t1: float, grant: Grant, ended: int, *, rate: float = 1.0
+) -> tuple[tuple[int, float, float, int, float, float, int, int], Holding]:
     return (1, t0, t1, 6, rate, 0.5, grant.tuning.batch_size or -1, ended), Holding(grant)
 
 
@@ -35,7 +37,9 @@ def test_an_empty_record_has_all_columns() -> None:
 def test_a_segment_and_where_it_was() -> None:
     book = Record()
     servers = Part((3,), (2,), 0, 4.0, 8.0)
-    forked = Grant((Gang(Part((0, 2), (1, 2), 1, 1.5, 2.5), servers), Gang(Part((1,), (3,)))), Tuning(64))
+    forked = Grant(
+        (Gang(Part((0, 2), (1, 2), 1, 1.5, 2.5), servers), Gang(Part((1,), (3,)))), Tuning(64)
+    )
     book.segment(*held(2.0, 4.0, on(5), CHANGED))
     book.segment(*held(4.0, 9.0, forked, PREEMPTED, rate=2.0))
     frames = book.frames()
@@ -72,7 +76,10 @@ def test_decisions_and_notes() -> None:
     assert book.decisions == 2
     frames = book.frames()
     assert frames["decisions"].to_numpy().tolist() == [[1, 2, 3, 4], [2, 0, 3, 4]]
-    assert frames["notes"].to_dict("records") == [{"decision": 1, "name": "gap", "value": 0.5}, {"decision": 1, "name": "price", "value": 2.0}]
+    assert frames["notes"].to_dict("records") == [
+        {"decision": 1, "name": "gap", "value": 0.5},
+        {"decision": 1, "name": "price", "value": 2.0},
+    ]
 
 
 def test_outages_close_their_own_row() -> None:
@@ -95,7 +102,13 @@ def test_the_frame_of_jobs() -> None:
     for begins, ends, ended in ((2.0, 4.0, PREEMPTED), (7.0, 10.0, FINISHED)):
         book.segment(*held(begins, ends, on(0), ended))
     segments = book.frames()["segments"]
-    frame = job_frame(columns, segments, np.array([0.0, 1.0]), np.array([4, 0]), (np.array([10.0, 20.0]), np.array([20.0, np.nan]), np.array([2.0, 1.0])))
+    frame = job_frame(
+        columns,
+        segments,
+        np.array([0.0, 1.0]),
+        np.array([4, 0]),
+        (np.array([10.0, 20.0]), np.array([20.0, np.nan]), np.array([2.0, 1.0])),
+    )
     assert frame["outcome"].tolist() == ["completed", "refused"]
     assert list(frame["outcome"].cat.categories) == list(OUTCOMES)
     assert frame["preemptions"].tolist() == [0, 3]

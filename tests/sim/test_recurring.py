@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from sim.errors import ParameterError
-from sim.generate.made import workload
+from sim.generate import workload
 
 
 def made(text: str) -> pd.DataFrame:
@@ -42,7 +42,9 @@ def test_groups_have_the_declared_statistics() -> None:
 
 def test_frequent_groups_follow_the_skew() -> None:
     counts = made("jobs=200000,groups=4,skew=1")["name"].value_counts(normalize=True)
-    assert counts[[f"group-00{at}" for at in (1, 2, 3, 4)]].to_numpy() == pytest.approx(np.array([12, 6, 4, 3]) / 25, abs=0.005)
+    assert counts[[f"group-00{at}" for at in (1, 2, 3, 4)]].to_numpy() == pytest.approx(
+        np.array([12, 6, 4, 3]) / 25, abs=0.005
+    )
 
 
 def test_the_load_is_what_is_asked_for_over_what_there_is() -> None:
@@ -55,7 +57,9 @@ def test_the_load_is_what_is_asked_for_over_what_there_is() -> None:
 def test_another_load_brings_the_same_jobs_at_scaled_times() -> None:
     low, high = made("load=0.9,seed=3"), made("load=1.8,seed=3")
     assert np.allclose(low["submit_time_s"], 2 * high["submit_time_s"], rtol=0, atol=2e-6)
-    pd.testing.assert_frame_equal(low.drop(columns="submit_time_s"), high.drop(columns="submit_time_s"))
+    pd.testing.assert_frame_equal(
+        low.drop(columns="submit_time_s"), high.drop(columns="submit_time_s")
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,18 +72,31 @@ def test_another_load_brings_the_same_jobs_at_scaled_times() -> None:
         ("median_h=1", {"duration_s", "submit_time_s"}),
     ],
 )
-def test_a_parameter_changes_its_own_column_and_the_times_that_the_load_asks_for(change: str, columns: set[str]) -> None:
+def test_a_parameter_changes_its_own_column_and_the_times_that_the_load_asks_for(
+    change: str, columns: set[str]
+) -> None:
     plain, other = made(""), made(change)
-    assert {name for name in plain if not plain[name].astype("str").equals(other[name].astype("str"))} == columns
+    assert {
+        name for name in plain if not plain[name].astype("str").equals(other[name].astype("str"))
+    } == columns
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("gangs=1/2", "recurring: shares must be 2 numbers, one for each of the gangs, not all 0."),
-        ("gangs=1/2,shares=0/0", "recurring: shares must be 2 numbers, one for each of the gangs, not all 0."),
-        ("gangs=1/2.5,shares=1/1", "recurring: gangs must be whole numbers of GPUs, at most the 200 of the cluster."),
-        ("servers=3", "recurring: gangs must be whole numbers of GPUs, at most the 24 of the cluster."),
+        (
+            "gangs=1/2,shares=0/0",
+            "recurring: shares must be 2 numbers, one for each of the gangs, not all 0.",
+        ),
+        (
+            "gangs=1/2.5,shares=1/1",
+            "recurring: gangs must be whole numbers of GPUs, at most the 200 of the cluster.",
+        ),
+        (
+            "servers=3",
+            "recurring: gangs must be whole numbers of GPUs, at most the 24 of the cluster.",
+        ),
         ("slowdowns=0.5", "slowdowns"),
     ],
 )

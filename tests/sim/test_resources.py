@@ -1,4 +1,6 @@
-"""Cores and memory of jobs with parameter servers: what they really use, and what an allocator is told of it."""
+"""Cores and memory of jobs with parameter servers: what they really use, and what an allocator is
+told of it.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +11,56 @@ import pandas as pd
 import pytest
 
 from allocators import make
-from allocators.parameter_server.history import COLD, believed
+from allocators.parameter_server.scaling_rules import COLD, estimated
 from sim.cluster import Cluster
 from sim.contract import Floats, Gang, Grant, Part, Resources, Spec
-from sim.faults import Faults
-from sim.generate.made import workload
-from sim.perf import BELIEFS
-from sim.perf.belief import BeliefSpec, Biased, Exact, Noisy, Unknown
+from sim.engine.faults import Faults
+from sim.engine.simulator import Conditions, Simulator
+from sim.generate import workload
+from sim.perf import ESTIMATORS
+from sim.perf.estimators import Biased, EstimatorSpec, Exact, Noisy, Unknown
 from sim.perf.parameter_server import ParameterServer, ParameterServerModel
 from sim.perf.predictors import PerUser
 from sim.perf.resources import BoundResources
 from sim.perf.rigid import Rigid
 from sim.perf.trained import Boosting, Forest
 from sim.result import RunResult
-from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
 
-# A step of one sample takes 84 core-ms on a worker, 144 core-ms on the servers for every worker, and 4 ms.
+# A step of one sample takes 84 core-ms on a worker, 144 core-ms on the servers for every worker,
+# and 4 ms.
 TOY = "toy cpu 84 0 0 144 0 0 4 2"
 CLUSTER = Cluster.parse("10x0:cpu/64c/256g")
 LEARNING = (PerUser, Forest, Boosting)
 
 
 def toy(count: int, **columns: Any) -> Trace:
-    """Jobs of two workers of 4 cores and a server of 8, one every 2,000 s, of one sample per worker and step."""
-    row = {"submit_time_s": np.arange(count) * 2000.0, "num_gpus": 0, "duration_s": 1.0, "model": "toy", "user": "ann", "batch_size": 2.0}
-    row |= {"total_steps": 25_000.0, "workers": 2.0, "servers": 1.0, "worker_cpus": 4.0, "server_cpus": 8.0, "worker_mem_gb": 8.0, "server_mem_gb": 40.0}
-    row |= {"asynchronous": 1.0, "worker_mem_need_gb": 5.0, "server_mem_need_gb": 28.0, "server_mem_growth_gb": 0.0}
+    """Jobs of two workers of 4 cores and a server of 8, one every 2,000 s, of one sample per worker
+    and step.
+    """
+    row = {
+        "submit_time_s": np.arange(count) * 2000.0,
+        "num_gpus": 0,
+        "duration_s": 1.0,
+        "model": "toy",
+        "user": "ann",
+        "batch_size": 2.0,
+    }
+    row |= {
+        "total_steps": 25_000.0,
+        "workers": 2.0,
+        "servers": 1.0,
+        "worker_cpus": 4.0,
+        "server_cpus": 8.0,
+        "worker_mem_gb": 8.0,
+        "server_mem_gb": 40.0,
+    }
+    row |= {
+        "asynchronous": 1.0,
+        "worker_mem_need_gb": 5.0,
+        "server_mem_need_gb": 28.0,
+        "server_mem_growth_gb": 0.0,
+    }
     return Trace.of(pd.DataFrame(row | columns).assign(job_id=[f"j{at}" for at in range(count)]))
 
 
@@ -43,30 +68,53 @@ def model_of(trace: Trace) -> ParameterServerModel:
     return ParameterServer(rows=TOY).bind(trace, CLUSTER)
 
 
-def bound(of: BeliefSpec, trace: Trace, seed: int = 0) -> BoundResources:
+def bound(of: EstimatorSpec, trace: Trace, seed: int = 0) -> BoundResources:
     return of.bind_resources(model_of(trace), trace, seed)
 
 
-def run(trace: Trace, spec: str, belief: BeliefSpec | None = None, cluster: Cluster = CLUSTER) -> RunResult:
-    conditions = Conditions(ParameterServer(rows=TOY), belief or Exact(), faults=Faults(retries=10), seed=3)
+def run(
+    trace: Trace, spec: str, estimator: EstimatorSpec | None = None, cluster: Cluster = CLUSTER
+) -> RunResult:
+    conditions = Conditions(
+        ParameterServer(rows=TOY), estimator or Exact(), faults=Faults(retries=10), seed=3
+    )
     return Simulator(trace, cluster, make(Spec.parse(spec)), conditions).run()
 
 
 def first_server_gb(result: RunResult) -> list[float]:
     """GB of a server of each job when it first began."""
     servers = result.placements[result.placements["role"] == 1]
-    return servers.assign(job=result.segments["job"].to_numpy()[servers["segment"]]).groupby("job")["mem_gb"].first().tolist()
+    return (
+        servers.assign(job=result.segments["job"].to_numpy()[servers["segment"]])
+        .groupby("job")["mem_gb"]
+        .first()
+        .tolist()
+    )
 
 
-# -- the truth ------------------------------------------------------------------------------------------------------------------------------------------------
+# -- the truth
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_jobs_use_by_hand() -> None:
-    columns = {"server_mem_growth_gb": [0.0, 6.0, 0.0, 0.0], "servers": [1.0, 2.0, 0.0, 1.0], "workers": [2.0, 2.0, 1.0, 2.0]}
-    columns |= {"worker_mem_need_gb": [5.0, 5.0, 5.0, np.nan], "server_mem_need_gb": [28.0, 28.0, 28.0, np.nan]}
+    columns = {
+        "server_mem_growth_gb": [0.0, 6.0, 0.0, 0.0],
+        "servers": [1.0, 2.0, 0.0, 1.0],
+        "workers": [2.0, 2.0, 1.0, 2.0],
+    }
+    columns |= {
+        "worker_mem_need_gb": [5.0, 5.0, 5.0, np.nan],
+        "server_mem_need_gb": [28.0, 28.0, 28.0, np.nan],
+    }
     found = model_of(toy(4, **columns)).resources()
-    # 84/4 + 144 x workers / (servers x 8) + 4: 21 + 36 + 4 = 61 ms, 21 + 18 + 4 = 43 ms, and 21 + 4 = 25 ms of a worker without servers.
-    expected = [[4 * 21 / 61, 5, 8 * 36 / 61, 28], [4 * 21 / 43, 5, 8 * 18 / 43, 17], [4 * 21 / 25, 5, 0, 0], [4 * 21 / 61, 8, 8 * 36 / 61, 40]]
+    # 84/4 + 144 x workers / (servers x 8) + 4: 21 + 36 + 4 = 61 ms, 21 + 18 + 4 = 43 ms, and 21 + 4
+    # = 25 ms of a worker without servers.
+    expected = [
+        [4 * 21 / 61, 5, 8 * 36 / 61, 28],
+        [4 * 21 / 43, 5, 8 * 18 / 43, 17],
+        [4 * 21 / 25, 5, 0, 0],
+        [4 * 21 / 61, 8, 8 * 36 / 61, 40],
+    ]
     assert found == pytest.approx(np.array(expected))
 
 
@@ -75,10 +123,13 @@ def test_it_is_what_a_monitor_sees_at_the_end_of_a_job_that_has_what_it_asks_for
     model = model_of(trace)
     grant = Grant((Gang(Part((0,), (2,), 0, 4.0, 8.0), Part((1,), (1,), 0, 8.0, 40.0)),))
     seen = model.telemetry(0, grant, float(model.work()[0]), 0.0)
-    assert model.resources()[0].tolist() == pytest.approx([seen.cpus["worker"], seen.mem_gb["worker"], seen.cpus["server"], seen.mem_gb["server"]])
+    assert model.resources()[0].tolist() == pytest.approx(
+        [seen.cpus["worker"], seen.mem_gb["worker"], seen.cpus["server"], seen.mem_gb["server"]]
+    )
 
 
-# -- told ---------------------------------------------------------------------------------------------------------------------------------------------------
+# -- told
+# --------------------------------------------------------------------------------------------------
 
 
 def test_told_truly_with_noise_with_a_bias_or_not_at_all() -> None:
@@ -92,43 +143,55 @@ def test_told_truly_with_noise_with_a_bias_or_not_at_all() -> None:
     assert np.median(logs, axis=0) == pytest.approx(np.zeros(4), abs=0.05)
     assert logs.std(axis=0) == pytest.approx(np.full(4, 0.5), abs=0.03)
     assert np.abs(np.corrcoef(logs.T) - np.eye(4)).max() < 0.1
-    assert noisy.of(7) == noisy.of(7) == bound(Noisy(0.5), trace).of(7) != bound(Noisy(0.5), trace, seed=1).of(7)
+    assert (
+        noisy.of(7)
+        == noisy.of(7)
+        == bound(Noisy(0.5), trace).of(7)
+        != bound(Noisy(0.5), trace, seed=1).of(7)
+    )
     assert bound(Noisy(0.0), trace).of(7) == pytest.approx(true[7])
 
 
-@pytest.mark.parametrize("of", BELIEFS.values())
-def test_under_a_model_that_does_not_know_nothing_is_told(of: type[BeliefSpec]) -> None:
+@pytest.mark.parametrize("of", ESTIMATORS.values())
+def test_under_a_model_that_does_not_know_nothing_is_told(of: type[EstimatorSpec]) -> None:
     trace = toy(3, num_gpus=1)
-    belief = of().bind_resources(Rigid().bind(trace, Cluster.parse("1x8:v100")), trace, 0)
-    belief.observe(0)
-    assert belief.of(1) is None
+    estimator = of().bind_resources(Rigid().bind(trace, Cluster.parse("1x8:v100")), trace, 0)
+    estimator.observe(0)
+    assert estimator.of(1) is None
 
 
-# -- learnt -------------------------------------------------------------------------------------------------------------------------------------------------
+# -- learnt
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_median_of_a_user_by_hand() -> None:
     users = ["ann", "ann", "bob", "ann", "ann", "bob", "eve"]
-    trace = toy(7, user=users, worker_mem_need_gb=[1.0, 4.0, 100.0, 9.0, 1.0, 1.0, 1.0], server_mem_need_gb=[10.0, 40.0, 80.0, 20.0, 1.0, 1.0, 1.0])
-    belief, cores = bound(PerUser(least=2), trace), model_of(trace).resources()[0, ::2].tolist()
-    assert belief.of(4) is None
+    trace = toy(
+        7,
+        user=users,
+        worker_mem_need_gb=[1.0, 4.0, 100.0, 9.0, 1.0, 1.0, 1.0],
+        server_mem_need_gb=[10.0, 40.0, 80.0, 20.0, 1.0, 1.0, 1.0],
+    )
+    estimator, cores = bound(PerUser(least=2), trace), model_of(trace).resources()[0, ::2].tolist()
+    assert estimator.of(4) is None
     for job in range(4):
-        belief.observe(job)
-    # Ann's workers took 1, 4 and 9 GB, her servers 10, 40 and 20. Bob has finished one job only and Eve none: the middles of 1, 4, 9, 100 and of 10, 20, 40, 80
-    # are the geometric means of 4 and 9, and of 20 and 40. All use the same cores.
-    assert belief.of(4) == pytest.approx((cores[0], 4, cores[1], 20))
-    assert belief.of(5) == belief.of(6) == pytest.approx((cores[0], 6, cores[1], 800**0.5))
+        estimator.observe(job)
+    # Ann's workers took 1, 4 and 9 GB, her servers 10, 40 and 20. Bob has finished one job only and
+    # Eve none: the middles of 1, 4, 9, 100 and of 10, 20, 40, 80 are the geometric means of 4 and
+    # 9, and of 20 and 40. All use the same cores.
+    assert estimator.of(4) == pytest.approx((cores[0], 4, cores[1], 20))
+    assert estimator.of(5) == estimator.of(6) == pytest.approx((cores[0], 6, cores[1], 800**0.5))
 
 
 def test_jobs_without_servers_teach_nothing_of_servers() -> None:
-    belief = bound(PerUser(), toy(4, servers=[0.0, 1.0, 0.0, 1.0], workers=1.0))
-    belief.observe(0)
-    assert belief.of(1) is None
-    told = belief.of(2)
+    estimator = bound(PerUser(), toy(4, servers=[0.0, 1.0, 0.0, 1.0], workers=1.0))
+    estimator.observe(0)
+    assert estimator.of(1) is None
+    told = estimator.of(2)
     assert told is not None
     assert told[1:] == pytest.approx((5, 0, 0))
-    belief.observe(1)
-    told = belief.of(3)
+    estimator.observe(1)
+    told = estimator.of(3)
     assert told is not None
     assert told.server_gb == pytest.approx(28)
 
@@ -136,12 +199,19 @@ def test_jobs_without_servers_teach_nothing_of_servers() -> None:
 def recurring(jobs: int = 200, groups: int = 8) -> Trace:
     """Runs of groups, each of one name and one need of memory; all of two users."""
     group = np.random.default_rng(5).integers(0, groups, jobs)
-    columns = {"name": [f"scenario-{at}" for at in group], "user": [f"user-{at % 2}" for at in group]}
-    return toy(jobs, **columns, server_mem_need_gb=2.0 + 5.0 * group, worker_mem_need_gb=1.0 + 0.5 * group)
+    columns = {
+        "name": [f"scenario-{at}" for at in group],
+        "user": [f"user-{at % 2}" for at in group],
+    }
+    return toy(
+        jobs, **columns, server_mem_need_gb=2.0 + 5.0 * group, worker_mem_need_gb=1.0 + 0.5 * group
+    )
 
 
-def gb(belief: BoundResources, ids: range) -> Floats:
-    return np.array([told.server_gb if (told := belief.of(job)) is not None else np.nan for job in ids])
+def gb(estimator: BoundResources, ids: range) -> Floats:
+    return np.array(
+        [told.server_gb if (told := estimator.of(job)) is not None else np.nan for job in ids]
+    )
 
 
 def test_trees_find_the_groups_and_medians_do_not() -> None:
@@ -149,10 +219,10 @@ def test_trees_find_the_groups_and_medians_do_not() -> None:
     true = model_of(trace).resources()[150:, 3]
     off = {}
     for of in LEARNING:
-        belief = bound(of(), trace)
+        estimator = bound(of(), trace)
         for job in range(150):
-            belief.observe(job)
-        off[of] = float(np.median(np.abs(np.log(gb(belief, range(150, 200)) / true))))
+            estimator.observe(job)
+        off[of] = float(np.median(np.abs(np.log(gb(estimator, range(150, 200)) / true))))
     assert max(off[Forest], off[Boosting]) < 0.05
     assert off[PerUser] > 0.3
 
@@ -171,20 +241,24 @@ def test_trees_are_medians_until_enough_has_finished_and_read_what_is_asked_for(
 
 
 @pytest.mark.parametrize("of", LEARNING)
-def test_nothing_is_learnt_from_jobs_that_have_not_finished(of: type[PerUser | Forest | Boosting]) -> None:
+def test_nothing_is_learnt_from_jobs_that_have_not_finished(
+    of: type[PerUser | Forest | Boosting],
+) -> None:
     one = recurring(60)
     frame = one.frame.copy()
     frame.loc[30:, ["worker_mem_need_gb", "server_mem_need_gb"]] *= 3.0
     other = Trace.of(frame)
-    beliefs = [bound(of(), one), bound(of(), other)]
+    estimators = [bound(of(), one), bound(of(), other)]
     for job in range(30):
-        for belief in beliefs:
-            belief.observe(job)
-    assert [beliefs[0].of(job) for job in range(30, 60)] == [beliefs[1].of(job) for job in range(30, 60)]
+        for estimator in estimators:
+            estimator.observe(job)
+    assert [estimators[0].of(job) for job in range(30, 60)] == [
+        estimators[1].of(job) for job in range(30, 60)
+    ]
     for job in range(30, 60):
-        for belief in beliefs:
-            belief.observe(job)
-    assert beliefs[0].of(31) != beliefs[1].of(31)
+        for estimator in estimators:
+            estimator.observe(job)
+    assert estimators[0].of(31) != estimators[1].of(31)
 
 
 def test_nobody_learns_where_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,40 +266,52 @@ def test_nobody_learns_where_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("sim.perf.resources.Learnt.observe", lambda _, job: taught.append(job))
     run(toy(3), "dlrover", PerUser())
     assert not taught
-    run(toy(3), "dlrover:history=belief", PerUser())
+    run(toy(3), "dlrover:first_sizes=estimate", PerUser())
     assert taught == [0, 1, 2]
 
 
-# -- asked for ------------------------------------------------------------------------------------------------------------------------------------------------
+# -- asked for
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_a_job_begins_with_that_is_believed_to_use_so_much() -> None:
-    assert believed(None, 3) == COLD
-    # 1.5 x 3 x 5 cores on servers of 5 + 4: 2.5, so 3 of them, with 1.2 x 20 GB. A worker gets 14 cores, and 1.5 x 12 GB.
-    assert tuple(believed(Resources(13.5, 12.0, 5.0, 20.0), 3)) == (1, 14, 18, 3, 9, 24)
+    assert estimated(None, 3) == COLD
+    # 1.5 x 3 x 5 cores on servers of 5 + 4: 2.5, so 3 of them, with 1.2 x 20 GB. A worker gets 14
+    # cores, and 1.5 x 12 GB.
+    assert tuple(estimated(Resources(13.5, 12.0, 5.0, 20.0), 3)) == (1, 14, 18, 3, 9, 24)
 
 
 def test_a_job_begins_with_what_those_that_finished_before_have_used() -> None:
-    # What the user of the first asked for would have used 8 x 36/61 = 4.7 cores and 28 GB of one server. 1.5 x 4.7 are within 5 + 4, so the next get one, too.
-    result = run(toy(3, submit_time_s=[0.0, 2000.0, 2000.0], name="ads"), "dlrover:history=belief", PerUser())
+    # What the user of the first asked for would have used 8 x 36/61 = 4.7 cores and 28 GB of one
+    # server. 1.5 x 4.7 are within 5 + 4, so the next get one, too.
+    result = run(
+        toy(3, submit_time_s=[0.0, 2000.0, 2000.0], name="ads"),
+        "dlrover:first_sizes=estimate",
+        PerUser(),
+    )
     assert first_server_gb(result) == [16, 33.6, 33.6]
-    assert first_server_gb(run(toy(3), "dlrover:history=belief", Unknown())) == [16, 16, 16]
+    assert first_server_gb(run(toy(3), "dlrover:first_sizes=estimate", Unknown())) == [16, 16, 16]
 
 
 def test_told_exactly_no_job_runs_out_of_memory_whatever_its_user_asks_for() -> None:
-    # Requests are too low, and beyond what the first of a kind gets, too: 4 x 16 GB for all servers.
+    # Requests are too low, and beyond what the first of a kind gets, too: 4 x 16 GB for all
+    # servers.
     need = np.array([70.0, 100.0, 150.0, 90.0])
-    trace = toy(4, servers=4.0, server_mem_need_gb=need, server_mem_gb=need / 8, server_mem_growth_gb=40.0)
-    own, told = run(trace, "dlrover"), run(trace, "dlrover:history=belief")
+    trace = toy(
+        4, servers=4.0, server_mem_need_gb=need, server_mem_gb=need / 8, server_mem_growth_gb=40.0
+    )
+    own, told = run(trace, "dlrover"), run(trace, "dlrover:first_sizes=estimate")
     assert (own.failures["cause"] == "oom").any()
     assert len(told.failures) == 0
     assert (told.jobs["outcome"] == "completed").all()
 
 
 @pytest.mark.parametrize("of", [Exact(), Noisy(), PerUser(), Boosting(least=10, rounds=20)])
-def test_runs_can_be_repeated_and_say_how_near_it_was(of: BeliefSpec) -> None:
+def test_runs_can_be_repeated_and_say_how_near_it_was(of: EstimatorSpec) -> None:
     made = workload(Spec.parse("dlrover:jobs=40,scenarios=8,load=0.1"))
-    one, other = (run(made.make(), "dlrover:history=belief", of, made.machines()) for _ in range(2))
+    one, other = (
+        run(made.make(), "dlrover:first_sizes=estimate", of, made.machines()) for _ in range(2)
+    )
     pd.testing.assert_frame_equal(one.jobs, other.jobs)
     pd.testing.assert_frame_equal(one.segments, other.segments)
     assert one.remarks == other.remarks
@@ -233,9 +319,13 @@ def test_runs_can_be_repeated_and_say_how_near_it_was(of: BeliefSpec) -> None:
 
 
 def test_the_remark_by_hand() -> None:
-    # The first is told nothing; the second, that it uses 28 GB of servers, the third the geometric mean of 28 and 7.
+    # The first is told nothing; the second, that it uses 28 GB of servers, the third the geometric
+    # mean of 28 and 7.
     trace = toy(3, server_mem_need_gb=[28.0, 7.0, 14.0], worker_mem_need_gb=[2.0, 8.0, 4.0])
-    assert run(trace, "dlrover:history=belief", PerUser()).remarks == (
-        "What was told first of the cores and memory of 2 jobs, against what they use: half of it is within a factor of 1.00 for cores of workers, "
-        "2.00 for their GB, 1.00 for cores of servers, 2.00 for their GB.",
+    assert run(trace, "dlrover:first_sizes=estimate", PerUser()).remarks == (
+        (
+            "First estimates of the cores and memory of 2 jobs, against what they use: half of"
+            " it is within a factor of 1.00 for cores of workers, 2.00 for their GB, 1.00 for cores"
+            " of servers, 2.00 for their GB."
+        ),
     )

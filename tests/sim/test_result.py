@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from sim.contract import Plan
+from sim.engine.faults import Faults
 from sim.errors import InfeasiblePlan
-from sim.faults import Faults
 from sim.result import RunResult, Timing
 from tests.sim.scripted import Greedy, Script, jobs, on, run
 
@@ -21,18 +21,26 @@ def sample() -> RunResult:
 
 def test_timing_is_no_part_of_the_digest() -> None:
     result = sample()
-    assert result.digest() == sample().digest() == replace(result, timing=Timing(9, 9, 9, 9, 9)).digest()
+    assert (
+        result.digest()
+        == sample().digest()
+        == replace(result, timing=Timing(9, 9, 9, 9, 9)).digest()
+    )
     assert result.timing.cpu_s > 0
     assert result.timing.peak_rss_mb > 1
     assert 0 < result.timing.longest_s <= result.timing.allocate_s <= result.timing.wall_s
 
 
-@pytest.mark.parametrize("change", [{"end_s": 1.0}, {"reason": "x"}, {"voided": 3}, {"overflow": 2}])
+@pytest.mark.parametrize(
+    "change", [{"end_s": 1.0}, {"reason": "x"}, {"voided": 3}, {"overflow": 2}]
+)
 def test_every_plain_field_counts(change: dict[str, object]) -> None:
     assert replace(sample(), **change).digest() != sample().digest()
 
 
-@pytest.mark.parametrize("frame", ["jobs", "segments", "placements", "decisions", "notes", "outages"])
+@pytest.mark.parametrize(
+    "frame", ["jobs", "segments", "placements", "decisions", "notes", "outages"]
+)
 def test_every_column_of_every_frame_counts(frame: str) -> None:
     result = sample()
     table = getattr(result, frame)
@@ -40,7 +48,9 @@ def test_every_column_of_every_frame_counts(frame: str) -> None:
     for column in table.columns:
         changed = table.copy()
         if column in ("outcome", "ended", "cause"):
-            changed[column] = changed[column].cat.set_categories(changed[column].cat.categories[::-1])
+            changed[column] = changed[column].cat.set_categories(
+                changed[column].cat.categories[::-1]
+            )
         elif column == "name":
             changed[column] = "other"
         else:
@@ -69,4 +79,7 @@ def test_an_infeasible_plan_travels_with_what_was_seen() -> None:
 
 
 def test_two_runs_are_two_results() -> None:
-    assert run(jobs((0, 1, 5)), "1x1:v100", Greedy()).digest() != run(jobs((0, 1, 6)), "1x1:v100", Greedy()).digest()
+    assert (
+        run(jobs((0, 1, 5)), "1x1:v100", Greedy()).digest()
+        != run(jobs((0, 1, 6)), "1x1:v100", Greedy()).digest()
+    )

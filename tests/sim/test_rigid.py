@@ -17,7 +17,15 @@ from tests.sim.scripted import across, jobs, on
 
 TYPES = (GpuType("slow", 0.5), GpuType("mid", 1.0), GpuType("fast", 2.0))
 # Nodes 0, 1 slow in one rack; 2 fast; 3, 4 mid in a rack each; 5 CPUs.
-CLUSTER = Cluster((NodeGroup(2, 4, "slow"), NodeGroup(1, 4, "fast"), NodeGroup(2, 4, "mid", rack_size=1), NodeGroup(1, 0, cpus=8)), TYPES)
+CLUSTER = Cluster(
+    (
+        NodeGroup(2, 4, "slow"),
+        NodeGroup(1, 4, "fast"),
+        NodeGroup(2, 4, "mid", rack_size=1),
+        NodeGroup(1, 0, cpus=8),
+    ),
+    TYPES,
+)
 
 
 def model(spec: Rigid | None = None, **columns: object) -> RigidModel:
@@ -25,7 +33,8 @@ def model(spec: Rigid | None = None, **columns: object) -> RigidModel:
 
 
 def test_work_is_time_on_the_reference_type() -> None:
-    # Without a word of where it was measured: the first type, at speed 0.5. CPU jobs keep their time.
+    # Without a word of where it was measured: the first type, at speed 0.5. CPU jobs keep their
+    # time.
     assert model().work().tolist() == [5, 5, 10]
     assert model(Rigid("fast")).work().tolist() == [20, 20, 10]
     assert model(Rigid("fast"), gpu_type=["mid", "slow", "fast"]).work().tolist() == [10, 5, 10]
@@ -69,9 +78,22 @@ def test_copies_of_a_forked_job_add_up() -> None:
     assert model(dear).rate(0, on(0, 1), 0, 0) == Rate(0.5)
 
 
-@pytest.mark.parametrize("grant", [on(0, 2), across({0: 1, 1: 1}), on(5, 1, 0, 1.0), Grant((Gang(Part((0,), (1,))), Gang(Part((2,), (2,)))))])
+@pytest.mark.parametrize(
+    "grant",
+    [
+        on(0, 2),
+        across({0: 1, 1: 1}),
+        on(5, 1, 0, 1.0),
+        Grant((Gang(Part((0,), (1,))), Gang(Part((2,), (2,))))),
+    ],
+)
 def test_nothing_runs_on_another_number_of_gpus(grant: Grant) -> None:
-    with pytest.raises(ContractError, match=r"job 0 asked for 1 GPUs and cannot run on \d; choose a performance model that scales"):
+    with pytest.raises(
+        ContractError,
+        match=(
+            r"job 0 asked for 1 GPUs and cannot run on \d; choose a performance model that scales"
+        ),
+    ):
         model().rate(0, grant, 0, 0)
 
 
@@ -110,4 +132,8 @@ def test_limits_and_the_fastest_type() -> None:
 
 
 def test_telemetry_is_what_was_asked_for() -> None:
-    assert model().telemetry(1, across({0: 2, 2: 2}, 1, 3.0, 5.0), 0, 0) == ({"worker": 3.0}, {"worker": 5.0}, {"worker": (1.0,) * 4})
+    assert model().telemetry(1, across({0: 2, 2: 2}, 1, 3.0, 5.0), 0, 0) == (
+        {"worker": 3.0},
+        {"worker": 5.0},
+        {"worker": (1.0,) * 4},
+    )

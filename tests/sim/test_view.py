@@ -1,4 +1,6 @@
-"""What an allocator is shown: the right numbers at every instant, read-only, and nothing that it did not ask for."""
+"""What an allocator is shown: the right numbers at every instant, read-only, and nothing that it
+did not ask for.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,35 @@ import numpy as np
 import pytest
 
 from sim.cluster import Cluster, NodeGroup
-from sim.contract import NEEDS, Cadence, Plan, View
+from sim.contract import READS, Cadence, Needs, Plan, View
+from sim.engine.faults import Faults
 from sim.errors import ContractError
-from sim.faults import Faults
 from sim.grants import Shape
 from sim.overheads import Overheads
-from sim.perf.belief import Biased
+from sim.perf.estimators import Biased
 from sim.trace import Trace
 from tests.sim.scripted import Script, across, jobs, on, run
 
-TRACE = jobs((0, 1, 10), (0, 2, 20), (3, 1, 5), user=["ann", "bob", "ann"], priority=[2, None, 1], cpus=[4, None, 2], start_time_s=[1, 2, 3])
+TRACE = jobs(
+    (0, 1, 10),
+    (0, 2, 20),
+    (3, 1, 5),
+    user=["ann", "bob", "ann"],
+    priority=[2, None, 1],
+    cpus=[4, None, 2],
+    start_time_s=[1, 2, 3],
+)
 FREE_TEXT = frozenset({"remaining_work", "recorded_start", "rates", "pause", "telemetry"})
 
 
-def looking(at_s: float, look: Callable[[View], Any], *, needs: frozenset[str] = FREE_TEXT, trace: Trace = TRACE, **more: Any) -> Any:
+def looking(
+    at_s: float,
+    look: Callable[[View], Any],
+    *,
+    reads: frozenset[str] = FREE_TEXT,
+    trace: Trace = TRACE,
+    **more: Any,
+) -> Any:
     """Run jobs 0 and 1 from 0, wake at `at_s`, and return what `look` makes of the view."""
     seen: list[Any] = []
 
@@ -32,7 +49,13 @@ def looking(at_s: float, look: Callable[[View], Any], *, needs: frozenset[str] =
         return Plan()
 
     start = {0: on(0, 1, 1, 4.0), 1: across({0: 1, 1: 1})}
-    run(trace, Cluster((NodeGroup(2, 2, "v100", cpus=8, mem_gb=16),)), Script({0: start, at_s: step}, needs=needs), horizon_s=at_s + 1, **more)
+    run(
+        trace,
+        Cluster((NodeGroup(2, 2, "v100", cpus=8, mem_gb=16),)),
+        Script({0: start, at_s: step}, needs=Needs(reads)),
+        horizon_s=at_s + 1,
+        **more,
+    )
     return seen[0]
 
 
@@ -41,7 +64,9 @@ def test_the_tables_hold_who_waits_and_who_runs() -> None:
         return [table.ids.tolist() for table in (view.waiting, view.running, view.active)]
 
     assert looking(4.0, look) == [[2], [0, 1], [0, 1, 2]]
-    assert looking(4.0, lambda view: [len(table) for table in (view.waiting, view.running, view.active)]) == [1, 2, 3]
+    assert looking(
+        4.0, lambda view: [len(table) for table in (view.waiting, view.running, view.active)]
+    ) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -78,17 +103,22 @@ def test_what_plays_no_role_is_not_a_number(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["min_gpus", "max_gpus"])
 def test_a_rigid_job_may_not_be_resized(name: str) -> None:
-    assert looking(4.0, lambda view: view.active.column(name).tolist()) == looking(4.0, lambda view: view.active.gpus.tolist())
+    assert looking(4.0, lambda view: view.active.column(name).tolist()) == looking(
+        4.0, lambda view: view.active.gpus.tolist()
+    )
 
 
 def test_a_pausing_job_makes_no_progress() -> None:
     def look(view: View) -> list[float]:
         return [view.one(name, 0) for name in ("rate", "remaining_work", "served_gpu_s")]
 
-    # A pause of 3 s: nothing done at 2, one second of work at 4.
+    # A pause of 3 s: nothing done at 2, under way from 3 on, one second of work at 4.
     assert looking(2.0, look, overheads=Overheads(start_s=3)) == [0, 10, 2]
+    assert looking(3.0, look, overheads=Overheads(start_s=3)) == [1, 10, 3]
     assert looking(4.0, look, overheads=Overheads(start_s=3)) == [1, 9, 4]
-    assert looking(2.0, lambda view: view.running.remaining_work.tolist(), overheads=Overheads(start_s=3)) == [10, 20]
+    assert looking(
+        2.0, lambda view: view.running.remaining_work.tolist(), overheads=Overheads(start_s=3)
+    ) == [10, 20]
 
 
 def test_names_behind_codes() -> None:
@@ -98,7 +128,12 @@ def test_names_behind_codes() -> None:
 
 def test_free_room_and_capacity_per_node() -> None:
     def look(view: View) -> list[list[float]]:
-        return [view.free_gpus.tolist(), view.free_cpus.tolist(), view.free_mem_gb.tolist(), view.capacity.tolist()]
+        return [
+            view.free_gpus.tolist(),
+            view.free_cpus.tolist(),
+            view.free_mem_gb.tolist(),
+            view.capacity.tolist(),
+        ]
 
     assert looking(4.0, look) == [[0, 1], [4, 8], [16, 16], [2, 2]]
     # Node 1 is gone: job 1 is evicted, and node 0 gets its GPU back.
@@ -117,11 +152,19 @@ def test_arrays_are_read_only_and_gathered_once() -> None:
     assert looking(4.0, look)
 
 
-@pytest.mark.parametrize("column", ["duration_s", "end_time_s", "start_time_s", "status", "work", "left", "anything"])
+@pytest.mark.parametrize(
+    "column", ["duration_s", "end_time_s", "start_time_s", "status", "work", "left", "anything"]
+)
 def test_the_future_is_no_column(column: str) -> None:
     def look(view: View) -> None:
-        for read in (lambda: view.active.column(column), lambda: getattr(view.active, column), lambda: view.one(column, 0)):
-            with pytest.raises(ContractError, match=f"there is no column '{column}' that an allocator may read"):
+        for read in (
+            lambda: view.active.column(column),
+            lambda: getattr(view.active, column),
+            lambda: view.one(column, 0),
+        ):
+            with pytest.raises(
+                ContractError, match=f"there is no column '{column}' that an allocator may read"
+            ):
                 read()
 
     looking(4.0, look)
@@ -134,11 +177,11 @@ def test_the_future_is_no_column(column: str) -> None:
         ("remaining_work", lambda view: view.one("remaining_work", 0)),
         ("recorded_start", lambda view: view.one("recorded_start_s", 0)),
         ("recorded_start", lambda view: view.waiting.column("recorded_start_s")),
-        ("rates", lambda view: view.belief.rate(0, on(0))),
-        ("rates", lambda view: view.belief.rates(view.running.ids, [Shape((1,))])),
-        ("pause", lambda view: view.belief.pause_s(0, None, on(0))),
+        ("rates", lambda view: view.estimates.rate(0, on(0))),
+        ("rates", lambda view: view.estimates.rates(view.running.ids, [Shape((1,))])),
+        ("pause", lambda view: view.estimates.pause_s(0, None, on(0))),
         ("telemetry", lambda view: view.telemetry(0)),
-        ("resources", lambda view: view.belief.resources(0) or "nothing told"),
+        ("resources", lambda view: view.estimates.resources(0) or "nothing told"),
     ],
 )
 def test_what_was_not_declared_is_not_shown(need: str, read: Callable[[View], Any]) -> None:
@@ -147,16 +190,36 @@ def test_what_was_not_declared_is_not_shown(need: str, read: Callable[[View], An
             read(view)
         return True
 
-    assert need in NEEDS
-    assert looking(4.0, refused, needs=FREE_TEXT - {need})
-    assert looking(4.0, lambda view: read(view) is not None, needs=frozenset({need}))
+    assert need in READS
+    assert looking(4.0, refused, reads=FREE_TEXT - {need})
+    assert looking(4.0, lambda view: read(view) is not None, reads=frozenset({need}))
 
 
-def test_beliefs_and_telemetry() -> None:
-    assert looking(4.0, lambda view: view.active.remaining_work.tolist(), belief=Biased(2.0)) == [16, 36, 10]
-    assert looking(4.0, lambda view: view.belief.rates(view.running.ids, [Shape((1,)), Shape((2,), 2)]).tolist()) == [[1, 0], [0, 1]]
-    assert looking(4.0, lambda view: view.belief.pause_s(0, None, on(0)), overheads=Overheads(restart_s=7)) == 7
-    assert looking(4.0, lambda view: view.telemetry(0)) == ({"worker": 4.0}, {"worker": 0.0}, {"worker": (1.0,)})
+def test_estimators_and_telemetry() -> None:
+    assert looking(
+        4.0, lambda view: view.active.remaining_work.tolist(), estimator=Biased(2.0)
+    ) == [
+        16,
+        36,
+        10,
+    ]
+    assert looking(
+        4.0,
+        lambda view: view.estimates.rates(view.running.ids, [Shape((1,)), Shape((2,), 2)]).tolist(),
+    ) == [[1, 0], [0, 1]]
+    assert (
+        looking(
+            4.0,
+            lambda view: view.estimates.pause_s(0, None, on(0)),
+            overheads=Overheads(restart_s=7),
+        )
+        == 7
+    )
+    assert looking(4.0, lambda view: view.telemetry(0)) == (
+        {"worker": 4.0},
+        {"worker": 0.0},
+        {"worker": (1.0,)},
+    )
     assert looking(4.0, lambda view: view.telemetry(1).speed) == {"worker": (1.0, 1.0)}
 
 
@@ -164,10 +227,15 @@ def test_a_stopped_job_keeps_what_it_was_served() -> None:
     seen: list[list[float]] = []
 
     def step(view: View) -> Plan:
-        seen.append([view.one(name, 0) for name in ("served_gpu_s", "served_cpu_s", "held_gpus", "rate", "remaining_work")])
+        seen.append(
+            [
+                view.one(name, 0)
+                for name in ("served_gpu_s", "served_cpu_s", "held_gpus", "rate", "remaining_work")
+            ]
+        )
         return Plan()
 
-    script = Script({0: {0: on(0, 1, 1, 4.0)}, 4: {0: None}, 6: step}, needs=FREE_TEXT)
+    script = Script({0: {0: on(0, 1, 1, 4.0)}, 4: {0: None}, 6: step}, needs=Needs(FREE_TEXT))
     run(jobs((0, 1, 10)), "1x1:v100/8c", script, horizon_s=7.0)
     assert seen == [[4, 16, 0, 0, 6]]
 
@@ -197,13 +265,20 @@ def test_random_numbers_are_of_the_seed() -> None:
 
 def test_reaching_a_target_changes_only_what_differs() -> None:
     def step(view: View) -> Plan:
-        plan = Plan.reach(view, {1: across({0: 1, 1: 1}), 2: on(0)}, wake_at_s=7.0, notes={"n": 1.0})
+        plan = Plan.reach(
+            view, {1: across({0: 1, 1: 1}), 2: on(0)}, wake_at_s=7.0, notes={"n": 1.0}
+        )
         assert dict(plan.changes) == {0: None, 2: on(0)}
         assert (plan.wake_at_s, plan.notes, plan.refuse) == (7.0, {"n": 1.0}, frozenset())
         moved = Plan.reach(view, {0: on(1), 1: across({0: 1, 1: 1})})
         assert (dict(moved.changes), moved.wake_at_s) == ({0: on(1)}, inf)
         return plan
 
-    result = run(TRACE, "2x2:v100/8c", Script({0: {0: on(0), 1: across({0: 1, 1: 1})}, 4.0: step}), horizon_s=6.0)
+    result = run(
+        TRACE,
+        "2x2:v100/8c",
+        Script({0: {0: on(0), 1: across({0: 1, 1: 1})}, 4.0: step}),
+        horizon_s=6.0,
+    )
     assert result.jobs["preemptions"].tolist() == [1, 0, 0]
     assert result.jobs["first_start_s"].tolist() == [0, 0, 4]

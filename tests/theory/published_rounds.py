@@ -1,4 +1,6 @@
-"""The loop of Gavel's published simulator, written anew from its description, job by job and round by round: a second witness of the rounds."""
+"""The loop of Gavel's published simulator, written anew from its description, job by job and round
+by round: a second witness of the rounds.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ class Job(NamedTuple):
 class Loop:
     """Who runs where, from round to round; types are in order, the fastest first.
 
-    ``shares`` gives the jobs that are there their shares of time, of shape (jobs, types); ``order`` shuffles the types in every round. With ``whole`` jobs
-    stop, and rounds end, with the last whole iteration, as published; otherwise only what counts as time received is so rounded. Arrivals are those of the
-    trace's own clock, which this one starts with: at 0 it takes shares for never computed. With ``fifo`` jobs without a share never run.
+    ``shares`` gives the jobs that are there their shares of time, of shape (jobs, types); ``order``
+    shuffles the types in every round. With ``whole`` jobs stop, and rounds end, with the last whole
+    iteration, as published; otherwise only what counts as time received is so rounded. Arrivals are
+    those of the trace's own clock, which this one starts with: at 0 it takes shares for never
+    computed. With ``fifo`` jobs without a share never run.
     """
 
     def __init__(
@@ -61,7 +65,11 @@ class Loop:
             self.changed = self.changed or any(job in self.finish_s for job in here)
             here = [job for job in here if job not in self.finish_s]
         total_s = sum(self.finish_s[at] - job.arrival_s for at, job in enumerate(self.jobs))
-        return total_s / len(self.jobs) / 3600, self.now_s / 3600, self.busy_gpu_s / (self.now_s * sum(self.devices))
+        return (
+            total_s / len(self.jobs) / 3600,
+            self.now_s / 3600,
+            self.busy_gpu_s / (self.now_s * sum(self.devices)),
+        )
 
     def _recompute(self, here: list[int]) -> None:
         since_s, nobody = self.now_s - self.computed_s, not any(job in self.share for job in here)
@@ -70,8 +78,15 @@ class Loop:
         fresh = [0.0] * len(self.devices)
         head_start_s = ROUND_S / 2
         for job in here:
-            had = zip(self.owed.get(job, fresh), self.share.get(job, fresh), self.got.get(job, [head_start_s] * len(fresh)), strict=True)
-            self.owed[job] = [owed + share * since_s - (got - head_start_s) for owed, share, got in had]
+            had = zip(
+                self.owed.get(job, fresh),
+                self.share.get(job, fresh),
+                self.got.get(job, [head_start_s] * len(fresh)),
+                strict=True,
+            )
+            self.owed[job] = [
+                owed + share * since_s - (got - head_start_s) for owed, share, got in had
+            ]
             self.got[job] = [head_start_s] * len(fresh)
         self.share = dict(zip(here, self.shares(here).tolist(), strict=True))
         self.computed_s, self.changed = self.now_s, False
@@ -86,7 +101,11 @@ class Loop:
             for job in sorted(here, key=partial(self._behind, kind)):
                 if self.fifo and not self._behind(kind, job)[0]:
                     continue
-                if job not in won and self.jobs[job].rates[kind] > 0 and self.jobs[job].gang <= free:
+                if (
+                    job not in won
+                    and self.jobs[job].rates[kind] > 0
+                    and self.jobs[job].gang <= free
+                ):
                     won[job] = kind
                     free -= self.jobs[job].gang
         return list(won.items())
@@ -103,7 +122,9 @@ class Loop:
         idle_s = 0.0 if self.over_s is None else self.now_s - self.over_s
         for job, kind in running:
             rate = self.jobs[job].rates[kind]
-            steps = min(int(rate * ROUND_S + 1e-6) if self.whole else rate * ROUND_S, self.left[job])
+            steps = min(
+                int(rate * ROUND_S + 1e-6) if self.whole else rate * ROUND_S, self.left[job]
+            )
             self.left[job] -= steps
             ends_s.append(self.now_s + steps / rate)
             self.busy_gpu_s += steps / rate * self.jobs[job].gang

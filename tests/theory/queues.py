@@ -17,12 +17,21 @@ Floats = NDArray[np.float64]
 
 def stream(arrivals: Floats, sizes: Floats) -> Trace:
     """Build a trace of 1-GPU jobs."""
-    frame = pd.DataFrame({"job_id": np.arange(len(sizes)).astype(str), "submit_time_s": arrivals, "num_gpus": 1, "duration_s": sizes})
+    frame = pd.DataFrame(
+        {
+            "job_id": np.arange(len(sizes)).astype(str),
+            "submit_time_s": arrivals,
+            "num_gpus": 1,
+            "duration_s": sizes,
+        }
+    )
     return Trace.of(frame)
 
 
 def erlang_c(servers: int, load: float) -> float:
-    """Return the probability of waiting in M/M/c; `load` is the offered load in erlangs (Erlang 1917; Kleinrock, Queueing Systems I, 3.4)."""
+    """Return the probability of waiting in M/M/c; `load` is the offered load in erlangs (Erlang
+    1917; Kleinrock, Queueing Systems I, 3.4).
+    """
     last = load**servers / factorial(servers) * servers / (servers - load)
     return last / (sum(load**k / factorial(k) for k in range(servers)) + last)
 
@@ -37,8 +46,12 @@ def mg1_wait_s(rate: float, mean_s: float, second_moment: float) -> float:
     return rate * second_moment / (2 * (1 - rate * mean_s))
 
 
-def first_come_starts(arrivals: Sequence[float], sizes: Sequence[float], servers: int) -> list[float]:
-    """Return when each job starts, first come first served: the recursion of Kiefer and Wolfowitz (1955)."""
+def first_come_starts(
+    arrivals: Sequence[float], sizes: Sequence[float], servers: int
+) -> list[float]:
+    """Return when each job starts, first come first served: the recursion of Kiefer and Wolfowitz
+    (1955).
+    """
     free = [0.0] * servers
     starts = []
     for arrival, size in zip(arrivals, sizes, strict=True):
@@ -48,7 +61,9 @@ def first_come_starts(arrivals: Sequence[float], sizes: Sequence[float], servers
 
 
 def least_total_completion(jobs: Sequence[tuple[int, int]]) -> int:
-    """Return the least sum of completion times that any preemptive schedule of (arrival, size) jobs reaches on one GPU, by trying all, slot by slot."""
+    """Return the least sum of completion times that any preemptive schedule of (arrival, size) jobs
+    reaches on one GPU, by trying all, slot by slot.
+    """
     best: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def rest(now: int, left: tuple[int, ...]) -> int:

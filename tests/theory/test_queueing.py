@@ -1,4 +1,6 @@
-"""Waiting times against queueing theory: the recursion path by path, closed formulas within a confidence interval."""
+"""Waiting times against queueing theory: the recursion path by path, closed formulas within a
+confidence interval.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 from allocators import make
 from sim.cluster import Cluster
 from sim.contract import Spec
-from sim.simulator import Simulator
+from sim.engine.simulator import Simulator
 from tests.theory.queues import Floats, erlang_c, first_come_starts, mg1_wait_s, mmc_wait_s, stream
 
 JOBS, WARM_UP, SEEDS = 6000, 500, 10
@@ -26,7 +28,9 @@ def mean_wait_s(servers: int, rate: float, sizes: Sizes, seed: int) -> float:
 
 
 def interval(servers: int, rate: float, sizes: Sizes) -> tuple[float, float]:
-    """Return the mean over seeds and half the width of its 99.9 % interval (Student, one mean per seed)."""
+    """Return the mean over seeds and half the width of its 99.9 % interval (Student, one mean per
+    seed).
+    """
     means = [mean_wait_s(servers, rate, sizes, seed) for seed in range(SEEDS)]
     return float(np.mean(means)), float(STUDENT * np.std(means, ddof=1) / np.sqrt(SEEDS))
 
@@ -45,7 +49,8 @@ def two_kinds(rng: np.random.Generator, jobs: int) -> Floats:
 
 
 def test_erlang_c_of_a_known_table() -> None:
-    # One server: the probability of waiting is the load. Two servers at 1 erlang: 1/3. Ten at 8: 0.4092 (tables of Erlang C).
+    # One server: the probability of waiting is the load. Two servers at 1 erlang: 1/3. Ten at 8:
+    # 0.4092 (tables of Erlang C).
     assert erlang_c(1, 0.7) == pytest.approx(0.7)
     assert erlang_c(2, 1.0) == pytest.approx(1 / 3)
     assert erlang_c(10, 8.0) == pytest.approx(0.4092, abs=5e-5)
@@ -63,7 +68,9 @@ def test_mmc(servers: int, load: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sizes", "second_moment"), [(constant, 100.0), (two_kinds, 325.0), (exponential, 200.0)])
+@pytest.mark.parametrize(
+    ("sizes", "second_moment"), [(constant, 100.0), (two_kinds, 325.0), (exponential, 200.0)]
+)
 def test_mg1(sizes: Sizes, second_moment: float) -> None:
     rate = 0.065
     mean, half = interval(1, rate, sizes)
@@ -80,10 +87,19 @@ def test_md1_waits_half_as_long_as_mm1() -> None:
 def test_every_start_is_that_of_the_recursion(nodes: str, servers: int) -> None:
     # Not on average but job by job, whatever the distribution.
     rng = np.random.default_rng(servers)
-    arrivals, sizes = np.cumsum(rng.exponential(1.0, 800)), np.round(rng.pareto(1.5, 800) * servers * 0.45 + 0.01, 6)
-    jobs = Simulator(stream(arrivals, sizes), Cluster.parse(f"{nodes}:v100"), make(Spec("fifo"))).run().jobs
+    arrivals, sizes = (
+        np.cumsum(rng.exponential(1.0, 800)),
+        np.round(rng.pareto(1.5, 800) * servers * 0.45 + 0.01, 6),
+    )
+    jobs = (
+        Simulator(stream(arrivals, sizes), Cluster.parse(f"{nodes}:v100"), make(Spec("fifo")))
+        .run()
+        .jobs
+    )
     arrivals = jobs["submit_s"].to_numpy()
-    assert jobs["first_start_s"].to_numpy() == pytest.approx(first_come_starts(arrivals, sizes, servers), abs=1e-6)
+    assert jobs["first_start_s"].to_numpy() == pytest.approx(
+        first_come_starts(arrivals, sizes, servers), abs=1e-6
+    )
     assert (jobs["first_start_s"] > jobs["submit_s"]).mean() > 0.3
 
 
@@ -93,6 +109,13 @@ def test_a_faster_type_serves_faster() -> None:
     arrivals, sizes = np.cumsum(rng.exponential(8.0, 500)), np.full(500, 10.0)
     trace = stream(arrivals, sizes)
     trace.frame["gpu_type"] = "v100"
-    fast = Cluster.from_json({"groups": [{"count": 1, "gpus": 1, "gpu_type": "x"}], "types": [{"name": "v100", "speed": 1.0}, {"name": "x", "speed": 2.0}]})
+    fast = Cluster.from_json(
+        {
+            "groups": [{"count": 1, "gpus": 1, "gpu_type": "x"}],
+            "types": [{"name": "v100", "speed": 1.0}, {"name": "x", "speed": 2.0}],
+        }
+    )
     jobs = Simulator(trace, fast, make(Spec("fifo"))).run().jobs
-    assert jobs["first_start_s"].to_numpy() == pytest.approx(first_come_starts(jobs["submit_s"], sizes / 2, 1), abs=1e-6)
+    assert jobs["first_start_s"].to_numpy() == pytest.approx(
+        first_come_starts(jobs["submit_s"], sizes / 2, 1), abs=1e-6
+    )

@@ -86,7 +86,7 @@ arm = "short"
 kind = "value"
 at = { per_h = 16 }
 certainty = "expected (prototype)"
-"""
+"""  # noqa: E501
 
 BOUNDED = (
     SMALL.replace(
@@ -98,7 +98,11 @@ by = "capacity"
 
 [[axes]]""",
         1,
-    ).replace("measures = [{", """measures = [{ metric = "makespan_s", arm = "least", against = "fifo", title = "Bound" }, {""", 1)
+    ).replace(
+        "measures = [{",
+        """measures = [{ metric = "makespan_s", arm = "least", against = "fifo", title = "Bound" }, {""",  # noqa: E501
+        1,
+    )
     + """
 [[claims]]
 metric = "makespan_s"

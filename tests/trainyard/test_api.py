@@ -11,7 +11,7 @@ import pytest
 
 import trainyard as ty
 
-HEAVY = ("pulp", "highspy", "scipy", "sklearn", "streamlit", "plotly", "psutil")
+HEAVY = ("pulp", "highspy", "scipy", "sklearn", "streamlit", "plotly", "psutil", "duckdb")
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +25,25 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> ty.Comparison:
         }
     )
     store = tmp_path_factory.mktemp("store")
-    return ty.compare(jobs, "1x2:v100", ["fifo:head=block", "easy", "recorded"], store=store)
+    return ty.compare(jobs, "1x2:v100", ["fifo:backfill=none", "easy", "recorded"], store=store)
 
 
 def test_a_comparison_by_hand(study: ty.Comparison) -> None:
     # On two GPUs b (2) waits for a until 100 and runs to 150. Under FIFO c comes after it, at 150;
     # EASY starts c at 20, because it ends before 100.
-    assert study.jobs("fifo:head=block")["finish_s"].tolist() == [100.0, 150.0, 160.0]
+    assert study.jobs("fifo:backfill=none")["finish_s"].tolist() == [100.0, 150.0, 160.0]
     assert study.jobs("easy")["finish_s"].tolist() == [100.0, 150.0, 30.0]
     means = study.table()["jct_mean_s"]["value"].tolist()
     assert means == pytest.approx([(100 + 140 + 140) / 3, (100 + 140 + 10) / 3])
+
+
+def test_why_a_job_waited(study: ty.Comparison) -> None:
+    assert study.why("fifo:backfill=none", "a") == ()
+    said, then = study.why("fifo:backfill=none", "c")
+    assert said.startswith("1 job was ahead by submission, the first one (job b) needs 2 GPUs")
+    assert then == "It was the first by submission; no GPU was free, it asks for 1 GPU (50 s)."
+    with pytest.raises(ty.TrainyardError, match="There is no job zz"):
+        study.why("easy", "zz")
 
 
 def test_who_cannot_run_is_skipped_with_the_reason(study: ty.Comparison) -> None:
@@ -66,7 +75,9 @@ def test_a_notebook_shows_headline_and_table(study: ty.Comparison) -> None:
 
 def test_traces_say_what_they_are(tmp_path: Path) -> None:
     file = tmp_path / "jobs.csv"
-    file.write_text("job_id,submit_time_s,num_gpus,duration_s\na,0,1,3600\nb,3600,3,7200\nc,x,1,5\n")
+    file.write_text(
+        "job_id,submit_time_s,num_gpus,duration_s\na,0,1,3600\nb,3600,3,7200\nc,x,1,5\n"
+    )
     trace = ty.read_trace(file)
     found = trace.summary()
     assert (found["jobs"], found["left out"], found["most GPUs"]) == (2, 1, 3)
@@ -110,7 +121,9 @@ def test_policies_with_the_reason_why_not() -> None:
     assert "no recorded start times" in listed.loc["recorded", "reason"]
 
 
-@pytest.mark.parametrize(("allocators", "sentence"), [([], "No policy is named"), (["nobody"], "no allocator 'nobody'")])
+@pytest.mark.parametrize(
+    ("allocators", "sentence"), [([], "No policy is named"), (["nobody"], "no allocator 'nobody'")]
+)
 def test_bad_input_is_one_sentence(allocators: list[str], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ty.TrainyardError, match=sentence):
         ty.compare("sample:tiny", None, allocators, store=tmp_path)

@@ -12,22 +12,39 @@ from trainyard.library.library import BRIEF
 from trainyard.runs.run import key_of
 from trainyard.store import Store, StoreError
 from trainyard.study.study import Study
-from trainyard.sweeps.recipe import Axis, Sweep
+from trainyard.study.sweep import Axis, Sweep
 from trainyard.traces import start
 
-KEPT = {"jct_mean_s": 100.0, "jct_p95_s": 200.0, "queue_mean_s": 0.0, "makespan_s": 1000.0, "utilisation": 0.5, "cost_held_per_job_usd": None}
+KEPT = {
+    "jct_mean_s": 100.0,
+    "jct_p95_s": 200.0,
+    "queue_mean_s": 0.0,
+    "makespan_s": 1000.0,
+    "utilisation": 0.5,
+    "cost_held_per_job_usd": None,
+}
 
 
 def note(store: Store, study: Study, at: int, factor: float) -> None:
-    """Keep numbers of all repeats of a policy; the second repeat has three times those of the first."""
+    """Keep numbers of all repeats of a policy; the second repeat has three times those of the
+    first.
+    """
     for turn, scenario in enumerate(study.repeated(at)):
-        summary = {name: None if value is None else value * factor * (1 + 2 * turn) for name, value in KEPT.items()}
+        summary = {
+            name: None if value is None else value * factor * (1 + 2 * turn)
+            for name, value in KEPT.items()
+        }
         store.put_numbers(key_of(scenario, store), summary, scenario.to_json())
 
 
 def test_two_things_of_the_library_beside_each_other(tmp_path: Path) -> None:
     store, study = Store(tmp_path), start.sample_study("tiny")
-    other = replace(study, base=replace(study.base, seed=7, name="other"), repeats=2, allocators=study.allocators[:1])
+    other = replace(
+        study,
+        base=replace(study.base, seed=7, name="other"),
+        repeats=2,
+        allocators=study.allocators[:1],
+    )
     for at in range(2):
         note(store, study, at, 1.0 + at)
     note(store, other, 0, 2.0)
@@ -78,12 +95,17 @@ def test_a_comparison_is_one_thing_whatever_it_is_called(tmp_path: Path) -> None
 def test_what_tells_a_comparison_from_the_one_before(tmp_path: Path) -> None:
     store, study = Store(tmp_path), start.sample_study("tiny")
     fewer = replace(study, allocators=study.allocators[:2])
-    for one in (study, fewer, Sweep(study, (Axis("trace.load", (1.0, 2.0)),)), replace(study, repeats=3)):
+    for one in (
+        study,
+        fewer,
+        Sweep(study, (Axis("trace.load", (1.0, 2.0)),)),
+        replace(study, repeats=3),
+    ):
         library.shelve(store, "me", one, [])
     found = library.items(store, "me")
     assert [library.predecessor(found, at) for at in range(4)] == [found[3], None, None, None]
     assert library.changes(store, found[3], found[0]) == ("repeats 1 → 3",)
-    assert library.changes(store, found[2], found[1]) == ("+ SRTF", "+ As it happened")
+    assert library.changes(store, found[2], found[1]) == ("+ SRTF", "+ Recorded schedule")
 
 
 def test_taking_the_last_tag_off_leaves_nothing_to_be_kept_for(tmp_path: Path) -> None:

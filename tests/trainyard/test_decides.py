@@ -55,8 +55,19 @@ def test_a_job_keeps_its_gpus_and_others_take_the_lowest_that_are_free() -> None
 
 def test_pieces_lie_on_the_gpus_of_their_node_and_on_cores() -> None:
     segments = pd.DataFrame({"job": [0, 1], "t0": [0.0, 5.0], "t1": [5.0, 9.0]})
-    placements = pd.DataFrame({"segment": [0, 0, 1], "node": [0, 1, 1], "count": [2, 3, 1], "gpus": [1, 0, 0], "cpus": [1.0, 2.0, 8.0]})
-    found = bars(cast(RunResult, SimpleNamespace(segments=segments, placements=placements)), Cluster.parse("1x4:v100,1x0:cpu/8c"))
+    placements = pd.DataFrame(
+        {
+            "segment": [0, 0, 1],
+            "node": [0, 1, 1],
+            "count": [2, 3, 1],
+            "gpus": [1, 0, 0],
+            "cpus": [1.0, 2.0, 8.0],
+        }
+    )
+    found = bars(
+        cast(RunResult, SimpleNamespace(segments=segments, placements=placements)),
+        Cluster.parse("1x4:v100,1x0:cpu/8c"),
+    )
     assert found.to_numpy().tolist() == [
         ["A", 0.0, 2.0, 0.0, 5.0, "2 GPUs, v100"],
         ["A", 4.0, 1.5, 0.0, 5.0, "6 cores"],
@@ -70,6 +81,13 @@ def test_the_time_of_decisions_is_told_where_it_is_known() -> None:
 
     assert solve_time(entries()) == ""
     assert solve_time(entries({"decision_ms_mean": None, "decision_ms_max": 3.0})) == ""
-    told = solve_time(entries({"decision_ms_mean": 10.0, "decision_ms_max": 40.0}, {"decision_ms_mean": 14.0, "decision_ms_max": 0.05}))
-    assert told == "Decisions took 12 ms on average, 40 ms at most, in the stored runs of this server."
-    assert "less than 0.1 ms on average" in solve_time(entries({"decision_ms_mean": 0.05, "decision_ms_max": 0.5}))
+    told = solve_time(
+        entries(
+            {"decision_ms_mean": 10.0, "decision_ms_max": 40.0},
+            {"decision_ms_mean": 14.0, "decision_ms_max": 0.05},
+        )
+    )
+    assert told == "Decision time 12 ms (max 40 ms)."
+    assert "under 0.1 ms (max 0.5 ms)" in solve_time(
+        entries({"decision_ms_mean": 0.05, "decision_ms_max": 0.5})
+    )

@@ -7,11 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import ParameterError
-from trainyard.study.document import canonical_json, finite, number, pack_document, parse_json, settings, unpack_document, whole
+from trainyard.study.document import (
+    canonical_json,
+    finite,
+    number,
+    pack_document,
+    parse_json,
+    settings,
+    unpack_document,
+    whole,
+)
 from trainyard.study.scenario import TraceSpec
 
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=10,
 )
@@ -25,10 +38,16 @@ def test_packing_loses_nothing_and_fits_an_address(data: dict[str, object]) -> N
 
 
 def test_canonical_json_does_not_depend_on_order() -> None:
-    assert canonical_json({"b": 1, "a": [1.5, None]}) == '{"a":[1.5,null],"b":1}' == canonical_json({"a": [1.5, None], "b": 1})
+    assert (
+        canonical_json({"b": 1, "a": [1.5, None]})
+        == '{"a":[1.5,null],"b":1}'
+        == canonical_json({"a": [1.5, None], "b": 1})
+    )
 
 
-@pytest.mark.parametrize("text", ["", "a", "!!!!", "äöü", "eJw", pack_document({"a": "x" * 100})[:-9], "A" * 50])
+@pytest.mark.parametrize(
+    "text", ["", "a", "!!!!", "äöü", "eJw", pack_document({"a": "x" * 100})[:-9], "A" * 50]
+)
 def test_damaged_address_is_one_sentence(text: str) -> None:
     with pytest.raises(ParameterError, match="address is damaged"):
         unpack_document(text)
@@ -73,7 +92,9 @@ def test_numbers_are_read_from_text() -> None:
 
 
 def test_unknown_setting_is_named_with_the_known_ones() -> None:
-    with pytest.raises(ParameterError, match=r"The trace has no setting 'laod'. It has: source, .*load"):
+    with pytest.raises(
+        ParameterError, match=r"The trace has no setting 'laod'. It has: source, .*load"
+    ):
         settings("trace", {"laod": 1}, TraceSpec)
     with pytest.raises(ParameterError, match="The trace is not a table"):
         settings("trace", [1], TraceSpec)

@@ -4,6 +4,9 @@
 results that this version gives; `before/format-1` by the one before it, when documents said
 nothing of the cost of restarts: it was 0. Each holds a scenario, a link, an archive of the library
 and the JSON of the runs; `lab` a whole store too.
+
+`before/head` was written when `backfill` was called `head` and `promote_factor` was called `knob`:
+documents with their links, canonical texts and ids, and the keys of their runs.
 """
 
 from __future__ import annotations
@@ -15,10 +18,17 @@ from typing import Any
 
 import pytest
 
+from sim.errors import ParameterError
+from sim.params import Spec
 from trainyard.library import archive, library
 from trainyard.runs.run import key_of, run, summarise
 from trainyard.store import Store
+from trainyard.study.branch import FromHere
+from trainyard.study.document import Document
+from trainyard.study.scenario import Scenario
+from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
+from trainyard.study.sweep import Axis, Sweep
 from trainyard.traces.sources import load_trace
 
 BEFORE = Path(__file__).parent / "before"
@@ -86,3 +96,84 @@ def test_a_store_opens_with_its_results(tmp_path: Path) -> None:
         assert entry is not None
         assert entry.summary["jct_mean_s"] == kept["jct_mean_s"]
         assert len(entry.jobs()) == 12
+
+
+KINDS: dict[str, type[Document]] = {"study": Study, "sweep": Sweep, "what-if": FromHere}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_former_names_of_parameters_are_read_and_the_present_ones_written(kind: str) -> None:
+    kept = read("head", "documents.json")[kind]
+    made = KINDS[kind].from_json(kept["document"])
+    assert KINDS[kind].unpack(kept["link"]) == made
+    text = json.dumps(made.to_json())
+    assert '"backfill": "first_fit"' in text
+    assert not {"head", "knob", "skip", "block"} & set(text.replace(".", '"').split('"'))
+    assert KINDS[kind].from_json(made.to_json()) == made
+    # Digests, ids on a shelf and keys of replays are made of the canonical text.
+    assert made.canonical() == kept["canonical"]
+    assert library.identity(made) == kept["identity"]  # type: ignore[arg-type]
+
+
+def test_runs_keep_their_keys_and_numbers_under_new_names() -> None:
+    documents, kept = read("head", "documents.json"), read("head", "run.json")
+    study = Study.from_json(documents["study"]["document"])
+    assert study.digest == documents["study"]["digest"]
+    assert [spec.values.get("backfill") for spec in study.allocators] == [
+        "first_fit",
+        "none",
+        None,
+        "none",
+    ]
+    trace = load_trace(study.base.trace)
+    for scenario, run_before in zip(study.scenarios(), kept["runs"], strict=True):
+        assert key_of(scenario) == run_before["key"]
+        found = summarise(scenario, run(scenario), trace)["jct_mean_s"]
+        assert found == run_before["jct_mean_s"]
+    sweep = Sweep.from_json(documents["sweep"]["document"])
+    assert [axis.path for axis in sweep.axes] == [
+        "allocators.0.backfill",
+        "allocators.1.promote_factor",
+    ]
+    cells = [scenario for _, scenario in sweep.cells()]
+    assert all(isinstance(scenario, Scenario) for scenario in cells)
+    assert [key_of(one) for one in cells if isinstance(one, Scenario)] == kept["cells"]
+
+
+def test_a_setting_by_its_former_name_replaces_the_present_one() -> None:
+    study = Study.from_json(read("head", "documents.json")["study"]["document"])
+    changed = Study.from_json(with_settings(study.to_json(), ["allocators.0.head=block"]))
+    assert changed.allocators[0] == Spec("fifo")
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("fifo:head=maybe", "head is called backfill now and takes none, first_fit; head = maybe"),
+        ("fifo:head=skip,backfill=none", "backfill is given twice, because head is its former"),
+        ("las:knob=-1", "las: promote_factor = -1 is outside 0 to"),
+        ("fifo:knob=1", "fifo has no parameter 'knob'"),
+    ],
+)
+def test_a_former_name_that_cannot_be_read_gets_the_present_one(policy: str, message: str) -> None:
+    study = read("head", "documents.json")["study"]["document"]
+    with pytest.raises(ParameterError, match=message):
+        Study.from_json(study | {"allocators": [policy]})
+
+
+def test_the_estimator_of_run_times_was_called_belief() -> None:
+    now = Study.from_json(read("lab", "scenario.json"))
+    noisy = with_settings(now.to_json(), ["belief=noisy:sigma=0.5"])
+    assert noisy == with_settings(now.to_json(), ["estimator=noisy:sigma=0.5"])
+    assert Study.from_json(noisy).base.estimator == Spec.of("noisy", sigma=0.5)
+    base = dict(now.to_json()["base"])
+    base["belief"] = base["estimator"]
+    with pytest.raises(ParameterError, match="estimator twice"):
+        Study.from_json(now.to_json() | {"base": base})
+    former, axis = (
+        Sweep(Study.from_json(noisy), (Axis(f"{name}.sigma", (0.5, 1.0)),))
+        for name in ("belief", "estimator")
+    )
+    assert former == axis
+    assert '"path":"belief.sigma"' in axis.canonical()
+    assert '"path":"estimator.sigma"' in json.dumps(axis.to_json(), separators=(",", ":"))

@@ -31,22 +31,29 @@ def test_the_largest_run_of_a_policy_says_what_a_job_costs() -> None:
 
 
 def test_runs_share_the_processes_and_the_longest_policy_sets_the_least_time(store: Store) -> None:
-    study = replace(start.sample_study("tiny"), allocators=(Spec("fifo"), Spec("srtf"), Spec("easy")), repeats=2)
+    study = replace(
+        start.sample_study("tiny"), allocators=(Spec("fifo"), Spec("srtf"), Spec("easy")), repeats=2
+    )
     costs = Costs()
     costs.note(ran("fifo", 1_000, 1.0))
     costs.note(ran("srtf", 1_000, 7.0))
     costs.note(ran("easy", 1_000, 2.0))
     told = estimate.estimate(study, store, costs, workers=4)
-    # 12 jobs x 2 seeds x (1 + 7 + 2) ms over 4 processes = 60 ms; one run of SRTF takes 12 x 7 = 84 ms.
+    # 12 jobs x 2 seeds x (1 + 7 + 2) ms over 4 processes = 60 ms; one run of SRTF takes 12 x 7 = 84
+    # ms.
     assert told.seconds == pytest.approx(0.084)
     assert estimate.estimate(study, store, costs, workers=2).seconds == pytest.approx(0.12)
     assert (told.jobs, told.runs, told.known, told.large) == (12, 6, True, False)
     assert told.memory_gb == pytest.approx(4 * (0.15 + 12 * 2.5e-6))
-    unknown = estimate.estimate(replace(study, allocators=(Spec("las"),), baseline=0, repeats=1), store, costs, workers=4)
+    unknown = estimate.estimate(
+        replace(study, allocators=(Spec("las"),), baseline=0, repeats=1), store, costs, workers=4
+    )
     assert (unknown.seconds, unknown.known) == (pytest.approx(12 * estimate.USUAL_S), False)
 
 
-@pytest.mark.parametrize(("seconds", "memory_gb", "large"), [(59, 0.9, False), (61, 0.9, True), (5, 1.1, True)])
+@pytest.mark.parametrize(
+    ("seconds", "memory_gb", "large"), [(59, 0.9, False), (61, 0.9, True), (5, 1.1, True)]
+)
 def test_what_is_large(seconds: float, memory_gb: float, large: bool) -> None:
     assert Estimate(1, 1, seconds, memory_gb, known=True).large == large
 
@@ -55,7 +62,10 @@ def test_what_may_be_run_instead() -> None:
     spec = TraceSpec("store:00000000", from_s=100.0, load=2.0)
     assert smaller(spec, 140_000, 8 * 86_400) == {}
     found = smaller(spec, 1_200_000, 60 * 86_400)
-    assert found == {"a random 100,000": replace(spec, sample=100_000), "the first week": replace(spec, to_s=100.0 + 14 * 86_400)}
+    assert found == {
+        "a random 100,000": replace(spec, sample=100_000),
+        "the first week": replace(spec, to_s=100.0 + 14 * 86_400),
+    }
 
 
 def test_seconds_left_are_told_after_a_while() -> None:

@@ -1,4 +1,6 @@
-"""Several processes, lost and damaged databases, later versions, remote files: the library keeps what it was given."""
+"""Several processes, lost and damaged databases, later versions, remote files: the library keeps
+what it was given.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,13 @@ from tests.trainyard.test_store import KEY, put, result_of
 from trainyard.store import Store, StoreError
 from trainyard.store import index as indices
 from trainyard.store.files import Folder, Remote
-from trainyard.store.index import RUN, Index, LibraryError, Row, beside
+from trainyard.store.index import RUN, Index, IndexRow, LibraryError, beside
 
 DOCUMENT = {"kind": "study", "seed": 1}
 
 
-def row(key: str, *, complete: bool = True, summary: float = 1.0) -> Row:
-    return Row(RUN, key, 100.0, complete, 10, {"summary": {"x": summary}})
+def row(key: str, *, complete: bool = True, summary: float = 1.0) -> IndexRow:
+    return IndexRow(RUN, key, 100.0, complete, 10, {"summary": {"x": summary}})
 
 
 @pytest.fixture
@@ -71,8 +73,20 @@ def test_a_shelf_names_tags_and_counts_what_is_there(index: Index) -> None:
     assert index.label("ann", "s1", name="Mine", tags=["talk", "v2"])
     assert not index.label("bob", "s1", name="Stolen")
     first, second = index.shelf("ann")
-    assert (first.study, first.title, first.name, first.tags, first.runs, first.there) == ("s1", "FIFO and SJF", "Mine", ("talk", "v2"), 2, 1)
-    assert (second.study, second.runs, second.there, dict(second.document)) == ("s2", 0, 0, DOCUMENT)
+    assert (first.study, first.title, first.name, first.tags, first.runs, first.there) == (
+        "s1",
+        "FIFO and SJF",
+        "Mine",
+        ("talk", "v2"),
+        2,
+        1,
+    )
+    assert (second.study, second.runs, second.there, dict(second.document)) == (
+        "s2",
+        0,
+        0,
+        DOCUMENT,
+    )
     assert index.shelf("bob") == []
 
 
@@ -90,7 +104,9 @@ def test_deleting_drops_one_reference_and_tells_which_runs_nobody_needs(index: I
     assert index.unshelve("bob", "s2") == []
 
 
-def test_a_run_that_is_made_again_while_it_is_deleted_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_made_again_while_it_is_deleted_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(tmp_path / "store")
     for key in (KEY, "cd" * 16):
         put(store, key)
@@ -112,14 +128,20 @@ def test_a_run_that_is_made_again_while_it_is_deleted_stays(tmp_path: Path, monk
 
 def test_a_shelf_takes_more_runs_than_a_statement_takes_values(index: Index) -> None:
     index.close()
-    sa.event.listen(index._engine, "connect", lambda connection, _: connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 600))
+    sa.event.listen(
+        index._engine,
+        "connect",
+        lambda connection, _: connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 600),
+    )
     keys = [f"{at:08x}" for at in range(2000)]
     for _ in range(2):
         index.shelve("ann", "s1", DOCUMENT, "one", keys)
     assert index.uses("s1") == keys
 
 
-def test_a_result_is_looked_for_once_and_what_is_damaged_is_not_known_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_is_looked_for_once_and_what_is_damaged_is_not_known_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(tmp_path / "store")
     for at in range(3):
         put(store, f"{at:032x}")
@@ -183,7 +205,9 @@ def test_a_lost_database_is_made_anew_from_the_files(tmp_path: Path, trace: Trac
     assert again.get_profile("ab" * 8) == (b"gpu,speed", {"name": "mine"})
 
 
-def test_what_cannot_be_read_is_left_out_when_the_database_is_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_read_is_left_out_when_the_database_is_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = Store(tmp_path / "store")
     put(store)
     (next((tmp_path / "store" / "runs").glob("*/*")) / "manifest.json").write_text("{")
@@ -196,7 +220,13 @@ def test_what_cannot_be_read_is_left_out_when_the_database_is_made_anew(tmp_path
 
 def test_a_damaged_database_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "library.db").write_bytes(b"no database at all" * 100)
-    with pytest.raises(LibraryError, match=r"is damaged\. Move the file away: whole results are listed again; names, sweeps and numbers are lost"):
+    with pytest.raises(
+        LibraryError,
+        match=(
+            r"is damaged\. Move the file away: whole results are listed again; names, sweeps and"
+            r" numbers are lost"
+        ),
+    ):
         Index(beside(tmp_path))
 
 
@@ -210,7 +240,9 @@ def test_a_library_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
         Index(beside(tmp_path))
 
 
-def test_a_library_of_an_earlier_version_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_of_an_earlier_version_is_brought_up_to_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = Index(beside(tmp_path))
     first.put(row("aa"))
     first.close()
@@ -225,7 +257,9 @@ def test_a_library_of_an_earlier_version_is_brought_up_to_date(tmp_path: Path, m
     second.close()
     with sqlite3.connect(tmp_path / "library.db") as connection:
         assert connection.execute("SELECT later FROM things").fetchall() == [(7,)]
-        assert connection.execute("SELECT version FROM versions ORDER BY version").fetchall() == [(at,) for at in range(1, len(indices.MIGRATIONS) + 1)]
+        assert connection.execute("SELECT version FROM versions ORDER BY version").fetchall() == [
+            (at,) for at in range(1, len(indices.MIGRATIONS) + 1)
+        ]
 
 
 @pytest.mark.parametrize(
@@ -247,19 +281,31 @@ def test_addresses_that_cannot_be_used_are_one_sentence(address: str) -> None:
     assert str(caught.value).endswith(".")
 
 
-@pytest.mark.parametrize("address", ["postgresql+psycopg://me:secret@127.0.0.1:1/none", "postgresql+psycopg://me:half@and:secret@h/none"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql+psycopg://me:secret@127.0.0.1:1/none",
+        "postgresql+psycopg://me:half@and:secret@h/none",
+    ],
+)
 def test_passwords_are_not_shown(address: str) -> None:
     with pytest.raises(LibraryError) as caught:
         Index(address)
     assert "secret" not in str(caught.value)
 
 
-def test_a_machine_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_does_not_answer_is_not_waited_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("psycopg", reason="PostgreSQL is an extra (requirements-scale.txt)")
     given: dict[str, object] = {}
     create = sa.create_engine
-    monkeypatch.setattr(sa, "create_engine", lambda url, **more: given.update(more) or create(url, **more))
-    with pytest.raises(LibraryError, match=r"cannot be used \(.*Check that it is there and its address is right\."):
+    monkeypatch.setattr(
+        sa, "create_engine", lambda url, **more: given.update(more) or create(url, **more)
+    )
+    with pytest.raises(
+        LibraryError, match=r"cannot be used \(.*Check that it is there and its address is right\."
+    ):
         Index("postgresql+psycopg://me@127.0.0.1:1/none")
     assert given["connect_args"] == {"connect_timeout": 10}
 
@@ -286,14 +332,34 @@ def test_a_database_that_goes_while_it_is_used_is_said(tmp_path: Path, how: str)
     ("said", "told"),
     [
         ("database or disk is full", "because the disk is full. Free some space, then run again."),
-        ("could not extend file: No space left on device", "because the disk is full. Free some space, then run again."),
+        (
+            "could not extend file: No space left on device",
+            "because the disk is full. Free some space, then run again.",
+        ),
         ("disk I/O error", "its disk is full or fails. Free some space, or check the disk."),
-        ("database is locked", "has been held by another process for 30 s. Wait until that is done, then run again."),
-        ("attempt to write a readonly database", "cannot be written. Check the rights to its folder, or set TRAINYARD_STORE to another folder."),
-        ("server closed the connection unexpectedly", "(server closed the connection unexpectedly). Check that it is there and its address is right."),
+        (
+            "database is locked",
+            "has been held by another process for 30 s. Wait until that is done, then run again.",
+        ),
+        (
+            "attempt to write a readonly database",
+            (
+                "cannot be written. Check the rights to its folder, or set TRAINYARD_STORE to"
+                " another folder."
+            ),
+        ),
+        (
+            "server closed the connection unexpectedly",
+            (
+                "(server closed the connection unexpectedly). Check that it is there and its"
+                " address is right."
+            ),
+        ),
     ],
 )
-def test_what_the_database_says_is_told_with_what_to_do(index: Index, monkeypatch: pytest.MonkeyPatch, said: str, told: str) -> None:
+def test_what_the_database_says_is_told_with_what_to_do(
+    index: Index, monkeypatch: pytest.MonkeyPatch, said: str, told: str
+) -> None:
     def refused(*_: object) -> None:
         raise sqlite3.OperationalError(said)
 
@@ -304,7 +370,9 @@ def test_what_the_database_says_is_told_with_what_to_do(index: Index, monkeypatc
     assert str(caught.value).endswith(told)
 
 
-def test_a_writer_waits_for_another_and_then_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_waits_for_another_and_then_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(indices, "_BUSY_S", 0.1)
     index = Index(beside(tmp_path))
     other = sqlite3.connect(tmp_path / "library.db", isolation_level=None)
@@ -319,7 +387,9 @@ def test_a_writer_waits_for_another_and_then_says_so(tmp_path: Path, monkeypatch
     index.close()
 
 
-def test_a_reader_goes_on_while_another_process_migrates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_goes_on_while_another_process_migrates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = Index(beside(tmp_path))
     first.put(row("aa"))
 
@@ -389,7 +459,12 @@ for at in range(10_000):
 def test_a_killed_process_leaves_a_readable_library(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
     environment = os.environ | {"PYTHONPATH": str(root)}
-    process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "store")], env=environment, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path / "store")],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     for line in process.stdout:
         if int(line) >= 3:
@@ -428,14 +503,24 @@ def test_a_url_without_a_database_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_kind_of_url_that_nobody_knows_is_one_sentence() -> None:
     pytest.importorskip("fsspec", reason="fsspec is an extra (requirements-scale.txt)")
-    with pytest.raises(StoreError, match=r"cannot be kept at nowhere://x .*Install requirements-scale\.txt"):
+    with pytest.raises(
+        StoreError, match=r"cannot be kept at nowhere://x .*Install requirements-scale\.txt"
+    ):
         Remote("nowhere://x")
 
 
-def test_a_thousand_runs_are_listed_without_a_look_at_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_runs_are_listed_without_a_look_at_their_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(tmp_path / "store")
-    about = {"sizes": {"jobs.parquet": 10}, "rows": {}, "summary": {}, "scenario": {}, "provenance": {}}
+    about = {
+        "sizes": {"jobs.parquet": 10},
+        "rows": {},
+        "summary": {},
+        "scenario": {},
+        "provenance": {},
+    }
     for at in range(1000):
-        store.index.put(Row(RUN, f"{at:032x}", float(at), True, 10, about))
+        store.index.put(IndexRow(RUN, f"{at:032x}", float(at), True, 10, about))
     monkeypatch.setattr("trainyard.store.files.Folder.sizes", None)
     assert [entry.key for entry in store.entries()[:2]] == [f"{999:032x}", f"{998:032x}"]

@@ -35,7 +35,9 @@ def made(scenario: Scenario) -> Scenario:
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+def call(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Call:
     monkeypatch.chdir(tmp_path)
 
     def go(*arguments: str) -> tuple[int, str, str]:
@@ -56,7 +58,11 @@ def test_equal_choices_are_one_source() -> None:
 def test_a_made_source_is_made_once_and_comes_with_its_cluster() -> None:
     source = load_source(TraceSpec(SOURCE))
     assert load_source(TraceSpec(SOURCE, load=2.0)) is source
-    assert (source.account["read"], source.account["used"], source.account["dropped"]) == (30, 30, 0)
+    assert (source.account["read"], source.account["used"], source.account["dropped"]) == (
+        30,
+        30,
+        0,
+    )
     assert source.trace.name == "Made: 30 elastic jobs, 12 per hour, seed 3"
     assert source.cluster is not None
     assert source.cluster.gpus == 160
@@ -78,9 +84,14 @@ def test_round_trip_through_scenario_and_address(made: Scenario) -> None:
 
 
 def test_a_table_of_name_and_parameters_is_a_source_too() -> None:
-    table = {"name": "elastic-nodes", "params": {"jobs": 30, "seed": 3, "per_h": 12.0, "most_nodes": [4, 8, 16]}}
+    table = {
+        "name": "elastic-nodes",
+        "params": {"jobs": 30, "seed": 3, "per_h": 12.0, "most_nodes": [4, 8, 16]},
+    }
     assert TraceSpec.from_json({"source": table}) == TraceSpec(SOURCE)
-    other = TraceSpec.from_json({"source": {"name": "philly", "params": {"cluster": "8x8:v100,2x4:t4", "history": True}}})
+    other = TraceSpec.from_json(
+        {"source": {"name": "philly", "params": {"cluster": "8x8:v100,2x4:t4", "history": True}}}
+    )
     assert other.source == "made:philly:cluster=8x8:v100+2x4:t4,history=yes"
     assert TraceSpec.from_json(other.to_json()) == other
 
@@ -88,14 +99,21 @@ def test_a_table_of_name_and_parameters_is_a_source_too() -> None:
 def test_one_parameter_is_set_by_its_path(made: Scenario) -> None:
     study = Study(made, (Spec("fifo"),))
     for document in (made.to_json(), study.to_json()):
-        changed = Study.from_json(with_settings(document, ["trace.source.per_h=8", "trace.source.most_nodes=2/4", "trace.source.jobs=200"]))
+        changed = Study.from_json(
+            with_settings(
+                document,
+                ["trace.source.per_h=8", "trace.source.most_nodes=2/4", "trace.source.jobs=200"],
+            )
+        )
         assert changed.base.trace.source == "made:elastic-nodes:most_nodes=2/4,per_h=8,seed=3"
     with pytest.raises(ParameterError, match="elastic-nodes has no parameter 'speed'"):
         Study.from_json(with_settings(study.to_json(), ["trace.source.speed=8"]))
 
 
 def test_the_key_depends_on_the_jobs_not_on_the_spelling(made: Scenario, store: Store) -> None:
-    spelled = replace(made, trace=TraceSpec("made:elastic-nodes:seed=3,jobs=30,per_h=12.0,sigma=1.2"))
+    spelled = replace(
+        made, trace=TraceSpec("made:elastic-nodes:seed=3,jobs=30,per_h=12.0,sigma=1.2")
+    )
     other = replace(made, trace=TraceSpec(SOURCE.replace("seed=3", "seed=4")))
     assert key_of(spelled, store) == key_of(made, store) != key_of(other, store)
     kept = replace(made, trace=TraceSpec(f"store:{store.put_trace(load_trace(made.trace))}"))
@@ -107,7 +125,10 @@ def test_a_made_source_runs_and_may_come_from_outside(made: Scenario) -> None:
     assert start.admitted(study) is study
     result = run(made)
     assert (result.jobs["outcome"].astype("str") == "completed").all()
-    moved = start.with_trace(start.with_cluster(study, load_source(made.trace).cluster or made.cluster), TraceSpec("made:batch-jobs"))
+    moved = start.with_trace(
+        start.with_cluster(study, load_source(made.trace).cluster or made.cluster),
+        TraceSpec("made:batch-jobs"),
+    )
     assert moved.base.cluster.gpus == 100
 
 
@@ -138,15 +159,30 @@ def test_the_catalogue_knows_them() -> None:
 
 
 def test_run_on_the_command_line(call: Call) -> None:
-    code, out, err = call("run", "--trace", SOURCE, "--allocator", "fifo", "--allocator", "srtf", "--json")
-    assert (code, err) == (0, "srtf: srtf stopped nobody: it only chose the order in which jobs start.\n")
+    code, out, err = call(
+        "run", "--trace", SOURCE, "--allocator", "fifo", "--allocator", "srtf", "--json"
+    )
+    assert (code, err) == (
+        0,
+        "srtf: srtf stopped nobody: it only chose the order in which jobs start.\n",
+    )
     document = json.loads(out)
     about = document["trace"]
-    assert (about["name"], about["source"], about["read"], about["jobs"]) == ("Made: 30 elastic jobs, 12 per hour, seed 3", SOURCE, 30, 30)
+    assert (about["name"], about["source"], about["read"], about["jobs"]) == (
+        "Made: 30 elastic jobs, 12 per hour, seed 3",
+        SOURCE,
+        30,
+        30,
+    )
     assert [one["completed"] for one in document["runs"]] == [30, 30]
-    code, out, _ = call("run", "--trace", SOURCE, "--allocator", "fifo", "--set", "trace.source.jobs=20")
+    code, out, _ = call(
+        "run", "--trace", SOURCE, "--allocator", "fifo", "--set", "trace.source.jobs=20"
+    )
     assert code == 0
-    assert out.startswith("Made: 20 elastic jobs, 12 per hour, seed 3: 20 rows read, 20 used, 0 left out; 20 jobs on 160 GPUs of 20 nodes.")
+    assert out.startswith(
+        "Made: 20 elastic jobs, 12 per hour, seed 3: 20 rows read, 20 used, 0 left out; 20 jobs on"
+        " 160 GPUs of 20 nodes."
+    )
 
 
 def test_generate_and_convert_write_the_same_jobs(call: Call, tmp_path: Path) -> None:
@@ -154,24 +190,42 @@ def test_generate_and_convert_write_the_same_jobs(call: Call, tmp_path: Path) ->
     assert (code, "a.csv: 30 jobs over" in out) == (0, True)
     assert call("convert", "--trace", SOURCE, "--out", "b.csv")[0] == 0
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
-    pd.testing.assert_frame_equal(load_trace(TraceSpec(str(tmp_path / "a.csv"))).frame, load_trace(TraceSpec(SOURCE)).frame, check_dtype=False)
+    pd.testing.assert_frame_equal(
+        load_trace(TraceSpec(str(tmp_path / "a.csv"))).frame,
+        load_trace(TraceSpec(SOURCE)).frame,
+        check_dtype=False,
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "--trace", "made:nobody", "--allocator", "fifo"], "There is no workload 'nobody'."),
-        (["run", "--trace", "made:elastic-nodes:per_h=x", "--allocator", "fifo"], "per_h = x is not a number."),
+        (
+            ["run", "--trace", "made:nobody", "--allocator", "fifo"],
+            "There is no workload 'nobody'.",
+        ),
+        (
+            ["run", "--trace", "made:elastic-nodes:per_h=x", "--allocator", "fifo"],
+            "per_h = x is not a number.",
+        ),
         (
             ["run", "--trace", "made:elastic-nodes", "--zone", "UTC", "--allocator", "fifo"],
             "--zone says how a file is read, but made:elastic-nodes is read already.",
         ),
-        (["generate", "made:elastic-nodes", "--jobs", "5", "--out", "x.csv"], "--jobs goes with a profile, but made:elastic-nodes says by itself"),
-        (["generate", "sample:week", "--load", "0.5", "--out", "x"], "--load goes with a profile, but sample:week says by itself"),
+        (
+            ["generate", "made:elastic-nodes", "--jobs", "5", "--out", "x.csv"],
+            "--jobs goes with a profile, but made:elastic-nodes says by itself",
+        ),
+        (
+            ["generate", "sample:week", "--load", "0.5", "--out", "x"],
+            "--load goes with a profile, but sample:week says by itself",
+        ),
         (["generate", "made:elastic-nodes", "--out", "x.txt"], "must end in .csv or .parquet"),
     ],
 )
-def test_mistakes_on_the_command_line_are_one_sentence(call: Call, arguments: list[str], message: str) -> None:
+def test_mistakes_on_the_command_line_are_one_sentence(
+    call: Call, arguments: list[str], message: str
+) -> None:
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     assert message in err
@@ -182,8 +236,18 @@ def test_list_alone_lists_what_can_be_listed(call: Call) -> None:
     code, out, err = call("list")
     assert (code, err) == (0, "")
     named = {line.split()[0]: line for line in out.splitlines()}
-    assert list(named) == ["allocators", "formats", "samples", "workloads", "profiles", "models", "beliefs", "checkpoints", "params"]
-    assert "fifo, sjf" in named["allocators"]
+    assert list(named) == [
+        "allocators",
+        "formats",
+        "samples",
+        "workloads",
+        "profiles",
+        "models",
+        "estimators",
+        "checkpoints",
+        "params",
+    ]
+    assert "fifo, recorded" in named["allocators"]
     for what in list(named)[:-1]:
         names = [line.split()[0] for line in call("list", what)[1].splitlines()]
         assert named[what].split(maxsplit=1)[1] == ", ".join(names)

@@ -1,4 +1,6 @@
-"""Which performance models a comparison takes, as plain as can be, and what is compared with what."""
+"""Which performance models a comparison takes, as plain as can be, and what is compared with
+what.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from sim.params import Spec
 from sim.perf.parameter_server import ParameterServer
 from tests.sim.scripted import jobs
 from trainyard.results import plainest
-from trainyard.results.plainest import Part
+from trainyard.results.plainest import PerfPart
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 
@@ -31,21 +33,29 @@ def test_candidates_are_one_of_each_kind() -> None:
 @pytest.mark.parametrize(
     ("policies", "baseline", "parts"),
     [
-        (("fifo", "srtf"), 0, [Part(RIGID, (0, 1))]),
-        (("fifo", "greedy_elastic", "sjf"), 0, [Part(SCALING, (0, 1, 2))]),
+        (("fifo", "srtf"), 0, [PerfPart(RIGID, (0, 1))]),
+        (("fifo", "greedy_elastic", "sjf"), 0, [PerfPart(SCALING, (0, 1, 2))]),
         # The baseline is run again beside those that need servers.
-        (("fifo", "srtf", "dlrover"), 0, [Part(RIGID, (0, 1)), Part(SERVERS, (0, 2))]),
-        (("fifo", "dp_elastic", "optimus", "aiturbo"), 1, [Part(SCALING, (0, 1)), Part(SERVERS, (1, 2, 3))]),
+        (("fifo", "srtf", "dlrover"), 0, [PerfPart(RIGID, (0, 1)), PerfPart(SERVERS, (0, 2))]),
+        (
+            ("fifo", "dp_elastic", "optimus", "aiturbo"),
+            1,
+            [PerfPart(SCALING, (0, 1)), PerfPart(SERVERS, (1, 2, 3))],
+        ),
         # What is compared as a part of another comparison is not compared twice.
-        (("fifo", "dlrover"), 0, [Part(SERVERS, (0, 1))]),
+        (("fifo", "dlrover"), 0, [PerfPart(SERVERS, (0, 1))]),
         # A baseline that needs servers has all others beside it.
-        (("fifo", "srtf", "dlrover"), 2, [Part(SERVERS, (0, 1, 2))]),
+        (("fifo", "srtf", "dlrover"), 2, [PerfPart(SERVERS, (0, 1, 2))]),
         # Who cannot run at all has no place; the first that can stands in for it as the baseline.
-        (("recorded", "fifo", "srtf", "dlrover"), 0, [Part(RIGID, (1, 2)), Part(SERVERS, (1, 3))]),
+        (
+            ("recorded", "fifo", "srtf", "dlrover"),
+            0,
+            [PerfPart(RIGID, (1, 2)), PerfPart(SERVERS, (1, 3))],
+        ),
         (("recorded",), 0, []),
     ],
 )
-def test_parts_by_hand(policies: tuple[str, ...], baseline: int, parts: list[Part]) -> None:
+def test_parts_by_hand(policies: tuple[str, ...], baseline: int, parts: list[PerfPart]) -> None:
     assert list(plainest.arranged(study(*policies, baseline=baseline), TRACE)) == parts
 
 
@@ -54,7 +64,9 @@ def test_a_model_that_cannot_be_bound_is_none(monkeypatch: pytest.MonkeyPatch) -
         raise ParameterError("the trace lacks what the model reads")
 
     monkeypatch.setattr(ParameterServer, "bind", refused)
-    assert [part.perf for part in plainest.arranged(study("fifo", "srtf", "dlrover"), TRACE)] == [RIGID]
+    assert [part.perf for part in plainest.arranged(study("fifo", "srtf", "dlrover"), TRACE)] == [
+        RIGID
+    ]
 
 
 def test_one_model_for_all() -> None:
@@ -62,5 +74,9 @@ def test_one_model_for_all() -> None:
     assert plainest.for_all(every, TRACE, CLUSTER) == SERVERS
     assert plainest.for_all(every[:2], TRACE, CLUSTER) == SCALING
     assert plainest.for_all(every[:1], TRACE, CLUSTER) == RIGID
-    assert plainest.about(every[:2], TRACE, SERVERS) == plainest.about(every, TRACE, Spec("table")) == ""
+    assert (
+        plainest.about(every[:2], TRACE, SERVERS)
+        == plainest.about(every, TRACE, Spec("table"))
+        == ""
+    )
     assert "DLRover cannot run under a plainer model" in plainest.about(every, TRACE, SERVERS)

@@ -15,7 +15,9 @@ import pytest
 
 from sim.errors import TraceError, TrainyardError
 from tests.trainyard.works import act, ran, wait_all
-from trainyard.runs.pool import Job, Pool, PoolFullError, cores, sentence
+from trainyard.runs.executors import ExecutorError, Processes, RunLimits, cores, sentence
+from trainyard.runs.pool import QueueFullError, WorkerPool
+from trainyard.runs.queue import Submission
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
 
@@ -26,9 +28,8 @@ Named = Callable[..., Scenario]
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    made = Pool(Store(tmp_path_factory.mktemp("store")), workers=2, work=act)
-    made.warm()
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
+    made = WorkerPool(Store(tmp_path_factory.mktemp("store")), Processes(2, spare=1), work=act)
     yield made
     made.close()
 
@@ -50,12 +51,12 @@ def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
         time.sleep(0.01)
 
 
-def pid_of(pool: Pool, job: Job) -> int:
+def pid_of(pool: WorkerPool, job: Submission) -> int:
     until(lambda: any(seed == job.scenario.seed for _, seed, _ in ran(pool.store.root)))
     return [pid for _, seed, pid in ran(pool.store.root) if seed == job.scenario.seed][-1]
 
 
-def test_a_run_reports_and_ends(pool: Pool, named: Callable[..., Scenario]) -> None:
+def test_a_run_reports_and_ends(pool: WorkerPool, named: Named) -> None:
     job = pool.submit(named("sleep 0.6"))
     until(lambda: job.progress is not None)
     assert job.state == "running"
@@ -69,7 +70,7 @@ def test_a_run_reports_and_ends(pool: Pool, named: Callable[..., Scenario]) -> N
     assert pid_of(pool, job) != os.getpid()
 
 
-def test_progress_is_written_at_most_five_times_a_second(pool: Pool, named: Callable[..., Scenario]) -> None:
+def test_progress_is_written_at_most_five_times_a_second(pool: WorkerPool, named: Named) -> None:
     job, seen = pool.submit(named("sleep 1.1")), set()
     while not job.settled:
         seen.add(job.progress)
@@ -77,7 +78,7 @@ def test_progress_is_written_at_most_five_times_a_second(pool: Pool, named: Call
     assert 3 <= len(seen - {None}) <= 6
 
 
-def test_cancel_kills_that_process_only(pool: Pool, named: Callable[..., Scenario]) -> None:
+def test_cancel_kills_that_process_only(pool: WorkerPool, named: Named) -> None:
     doomed, other = pool.submit(named("sleep 60", 1)), pool.submit(named("sleep 1.5", 2))
     process = psutil.Process(pid_of(pool, doomed))
     neighbour = pid_of(pool, other)
@@ -92,7 +93,7 @@ def test_cancel_kills_that_process_only(pool: Pool, named: Callable[..., Scenari
     assert after.state == "done"
 
 
-def test_the_queue_says_whose_turn_it_is(pool: Pool, named: Callable[..., Scenario]) -> None:
+def test_the_queue_says_whose_turn_it_is(pool: WorkerPool, named: Named) -> None:
     jobs = [pool.submit(named("sleep 0.5", turn)) for turn in range(4)]
     assert [job.place for job in jobs] == [0, 0, 1, 2]
     assert (pool.running, pool.waiting) == (2, 2)
@@ -113,7 +114,7 @@ def estimated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("estimated")
-def test_a_short_run_waits_for_nobody_elses_long_ones(pool: Pool, named: Named) -> None:
+def test_a_short_run_waits_for_nobody_elses_long_ones(pool: WorkerPool, named: Named) -> None:
     long = [pool.submit(named("sleep 60", turn), watcher="one") for turn in range(4)]
     own = pool.submit(named("sleep 0.3", 8), watcher="one")
     assert [job.place for job in (*long, own)] == [0, 0, 1, 2, 3]
@@ -130,7 +131,7 @@ def test_a_short_run_waits_for_nobody_elses_long_ones(pool: Pool, named: Named) 
 
 
 @pytest.mark.usefixtures("estimated")
-def test_whoever_was_served_least_goes_first(pool: Pool, named: Named) -> None:
+def test_whoever_was_served_least_goes_first(pool: WorkerPool, named: Named) -> None:
     heavy = [pool.submit(named("sleep 60", turn), watcher="heavy") for turn in range(3)]
     light = [pool.submit(named("sleep 60", turn), watcher="light") for turn in (10, 11)]
     # Two runs of heavy are under way, 200 s; light has had none, and both of its come first.
@@ -142,7 +143,9 @@ def test_whoever_was_served_least_goes_first(pool: Pool, named: Named) -> None:
         job.cancel()
 
 
-def test_equal_scenarios_share_a_process_until_the_last_watcher_leaves(pool: Pool, named: Callable[..., Scenario]) -> None:
+def test_equal_scenarios_share_a_process_until_the_last_watcher_leaves(
+    pool: WorkerPool, named: Named
+) -> None:
     first, second = pool.submit(named("sleep 60")), pool.submit(named("sleep 60"), watcher="other")
     process = psutil.Process(pid_of(pool, first))
     assert first.key == second.key
@@ -157,7 +160,9 @@ def test_equal_scenarios_share_a_process_until_the_last_watcher_leaves(pool: Poo
     assert len([seed for _, seed, _ in ran(pool.store.root) if seed == first.scenario.seed]) == 1
 
 
-def test_submitting_again_right_after_the_last_cancel_runs_it(pool: Pool, named: Callable[..., Scenario]) -> None:
+def test_submitting_again_right_after_the_last_cancel_runs_it(
+    pool: WorkerPool, named: Named
+) -> None:
     first = pool.submit(named("sleep 0.3"))
     pid_of(pool, first)
     first.cancel()
@@ -175,7 +180,9 @@ def test_submitting_again_right_after_the_last_cancel_runs_it(pool: Pool, named:
         ("die", "ended by the system"),
     ],
 )
-def test_failures_are_sentences_and_do_not_sink_the_others(pool: Pool, named: Callable[..., Scenario], name: str, message: str) -> None:
+def test_failures_are_sentences_and_do_not_sink_the_others(
+    pool: WorkerPool, named: Named, name: str, message: str
+) -> None:
     job, other = pool.submit(named(name)), pool.submit(named("sleep 0.3", 5))
     assert wait_all([job, other], 20)
     assert job.state == "failed"
@@ -185,7 +192,7 @@ def test_failures_are_sentences_and_do_not_sink_the_others(pool: Pool, named: Ca
     assert other.state == "done"
 
 
-def test_an_idle_worker_that_dies_is_replaced(pool: Pool, named: Callable[..., Scenario]) -> None:
+def test_an_idle_worker_that_dies_is_replaced(pool: WorkerPool, named: Named) -> None:
     job = pool.submit(named("ok", 1))
     assert job.wait(20)
     os.kill(pid_of(pool, job), signal.SIGKILL)
@@ -195,25 +202,28 @@ def test_an_idle_worker_that_dies_is_replaced(pool: Pool, named: Callable[..., S
     assert again.state == "done"
 
 
-def test_workers_that_die_before_they_begin_are_started_anew(store: Store, named: Callable[..., Scenario]) -> None:
-    before = set(psutil.Process().children())
-    fresh = Pool(store, workers=1, work=act)
+def workers_here() -> set[psutil.Process]:
+    """Processes that the one which workers are copies of has started."""
+    below = psutil.Process().children(recursive=True)
+    return {process for process in below if process.ppid() != os.getpid()}
+
+
+def test_workers_that_die_before_they_begin_are_started_anew(store: Store, named: Named) -> None:
+    before = workers_here()
+    fresh = WorkerPool(store, Processes(1, spare=1), work=act)
     try:
         job = fresh.submit(named("ok"))
-        until(lambda: any("spawn_main" in " ".join(child.cmdline()) for child in set(psutil.Process().children()) - before))
-        for child in set(psutil.Process().children()) - before:
-            if "spawn_main" in " ".join(child.cmdline()):
-                child.kill()
+        until(lambda: workers_here() - before)
+        for worker in workers_here() - before:
+            worker.kill()
         assert job.wait(30)
         assert (job.state, job.error) == ("done", "")
     finally:
-        fresh.leaving.leave("anyone", 60)
+        fresh.grace.begin("anyone", 60)
         fresh.close()
-    with pytest.raises(TrainyardError, match="No worker process started"):
-        fresh.warm(0.1)
 
 
-def test_cancelling_twice_or_late_changes_nothing(pool: Pool, named: Callable[..., Scenario]) -> None:
+def test_cancelling_twice_or_late_changes_nothing(pool: WorkerPool, named: Named) -> None:
     done = pool.submit(named("ok"))
     assert done.wait(20)
     done.cancel()
@@ -221,25 +231,29 @@ def test_cancelling_twice_or_late_changes_nothing(pool: Pool, named: Callable[..
     gone = pool.submit(named("sleep 30", 1))
     gone.cancel()
     gone.cancel()
-    assert (gone.state, gone.entry()) == ("cancelled", None)
+    assert (gone.state, pool.store.get(gone.key)) == ("cancelled", None)
 
 
-def test_sessions_that_leave_are_waited_for(pool: Pool, named: Callable[..., Scenario]) -> None:
-    stays, goes = pool.submit(named("sleep 30", 1), watcher="stays"), pool.submit(named("sleep 30", 2), watcher="goes")
-    pool.leaving.leave("stays", 0.3)
-    pool.leaving.back("stays")
-    pool.leaving.leave("goes", 0.3)
+def test_sessions_that_leave_are_waited_for(pool: WorkerPool, named: Named) -> None:
+    stays, goes = (
+        pool.submit(named("sleep 30", 1), watcher="stays"),
+        pool.submit(named("sleep 30", 2), watcher="goes"),
+    )
+    pool.grace.begin("stays", 0.3)
+    pool.grace.end("stays")
+    pool.grace.begin("goes", 0.3)
     assert goes.state != "cancelled"
     until(lambda: goes.state == "cancelled", 5)
     assert stays.state == "running"
     stays.cancel()
 
 
-def test_a_full_queue_says_so(store: Store, named: Callable[..., Scenario]) -> None:
-    small = Pool(store, workers=1, work=act, most_waiting=1, time_limit_s=0.5)
+def test_a_full_queue_says_so(store: Store, named: Named) -> None:
+    executor = Processes(1, limits=RunLimits(time_s=0.5))
+    small = WorkerPool(store, executor, work=act, most_waiting=1)
     try:
         jobs = [small.submit(named("sleep 60", turn)) for turn in range(2)]
-        with pytest.raises(PoolFullError, match="1 runs are waiting already"):
+        with pytest.raises(QueueFullError, match="1 runs are waiting already"):
             small.submit(named("sleep 60", 2))
         assert jobs[0].wait(30)
         assert jobs[0].state == "failed"
@@ -247,11 +261,11 @@ def test_a_full_queue_says_so(store: Store, named: Callable[..., Scenario]) -> N
     finally:
         small.close()
     assert jobs[1].state == "cancelled"
-    with pytest.raises(PoolFullError, match="shutting down"):
+    with pytest.raises(ExecutorError, match="shutting down"):
         small.submit(named("ok", 3))
 
 
-def test_missing_trace_is_said_at_once(pool: Pool, scenario: Scenario) -> None:
+def test_missing_trace_is_said_at_once(pool: WorkerPool, scenario: Scenario) -> None:
     with pytest.raises(TrainyardError, match="cannot be opened"):
         pool.submit(replace(scenario, trace=replace(scenario.trace, source="nowhere.csv")))
 
@@ -261,7 +275,8 @@ import sys, time
 from pathlib import Path
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
-from trainyard.runs.pool import Pool
+from trainyard.runs.executors import Processes
+from trainyard.runs.pool import WorkerPool
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.store import Store
 from sim.cluster import Cluster
@@ -269,10 +284,10 @@ from sim.params import Spec
 from tests.trainyard.works import act
 
 if __name__ == "__main__":
-    pool = Pool(Store(Path(sys.argv[1])), workers=1, work=act)
+    pool = WorkerPool(Store(Path(sys.argv[1])), Processes(1, spare=1), work=act)
     job = pool.submit(Scenario(TraceSpec("sample:tiny"), Cluster.parse("1x8:v100"), Spec("fifo"), name="sleep 60"))
     time.sleep(60)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.slow
@@ -281,7 +296,11 @@ if __name__ == "__main__":
 def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> None:
     script = tmp_path / "orphan.py"
     script.write_text(ORPHAN, encoding="utf-8")
-    parent = subprocess.Popen([sys.executable, str(script), str(tmp_path / "store")], env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=ROOT)
+    parent = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path / "store")],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+    )
     try:
         until(lambda: ran(tmp_path / "store"), 30)
         worker = psutil.Process(ran(tmp_path / "store")[0][2])
@@ -299,11 +318,11 @@ def test_sentences() -> None:
     assert cores() >= 1
 
 
-def test_no_watcher_fills_the_queue_alone(store: Store, named: Callable[..., Scenario]) -> None:
-    small = Pool(store, workers=1, work=act, most_waiting=10)
+def test_no_watcher_fills_the_queue_alone(store: Store, named: Named) -> None:
+    small = WorkerPool(store, Processes(1, spare=1), work=act, most_waiting=10)
     try:
         greedy = [small.submit(named("sleep 60", turn), watcher="greedy") for turn in range(4)]
-        with pytest.raises(PoolFullError, match="3 of your runs are waiting already"):
+        with pytest.raises(QueueFullError, match="3 of your runs are waiting already"):
             small.submit(named("sleep 60", 4), watcher="greedy")
         assert small.submit(named("sleep 60", 5), watcher="modest").place == 0
         assert [job.place for job in greedy] == [0, 1, 2, 3]
@@ -312,14 +331,14 @@ def test_no_watcher_fills_the_queue_alone(store: Store, named: Callable[..., Sce
 
 
 def test_a_stored_scenario_is_run_again_on_request(tmp_path: Path, scenario: Scenario) -> None:
-    fresh = Pool(Store(tmp_path), workers=1)
+    fresh = WorkerPool(Store(tmp_path), Processes(1, spare=1))
     try:
         assert fresh.submit(scenario).wait(30)
-        first = fresh.submit(scenario).entry()
+        first = fresh.store.get(fresh.submit(scenario).key)
         again = fresh.submit(scenario, again=True)
         assert first is not None
         assert not again.settled
         assert again.wait(30)
-        assert (again.state, again.entry()) == ("done", first)
+        assert (again.state, fresh.store.get(again.key)) == ("done", first)
     finally:
         fresh.close()

@@ -19,7 +19,7 @@ from tests.trainyard.test_library import DOCUMENT, _write, row
 from tests.trainyard.test_store import KEY, put, result_of
 from trainyard.store import Store
 from trainyard.store.index import Index, LibraryError
-from trainyard.sweeps.recipe import Axis, Sweep
+from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.sweep_run import SweepRun
 
 pytestmark = pytest.mark.slow
@@ -47,21 +47,46 @@ def server() -> Iterator[Server]:
     except ImportError:
         initdb = None
     if initdb is None or postgres is None:
-        reason = "PostgreSQL is not installed (Debian, Ubuntu: apt-get install postgresql), or psycopg is not (requirements-scale.txt)"
+        reason = (
+            "PostgreSQL is not installed (Debian, Ubuntu: apt-get install postgresql), or psycopg"
+            " is not (requirements-scale.txt)"
+        )
         if required:
             pytest.fail(reason)
         pytest.skip(reason)
     # The server refuses to run as root, and the folders of tests are closed to others.
-    as_other = ["runuser", "-u", "postgres", "--"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    made = subprocess.run([*as_other, "mktemp", "-d"], check=True, capture_output=True, text=True, cwd="/")
+    as_other = (
+        ["runuser", "-u", "postgres", "--"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    )
+    made = subprocess.run(
+        [*as_other, "mktemp", "-d"], check=True, capture_output=True, text=True, cwd="/"
+    )
     folder, port = made.stdout.strip(), free_port()
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
-    subprocess.run([*as_other, initdb, "-D", folder, "-U", "trainyard", "-A", "trust", "-N"], check=True, **quiet)  # type: ignore[call-overload]
-    command = [*as_other, postgres, "-D", folder, "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}", "-F"]
+    subprocess.run(
+        [*as_other, initdb, "-D", folder, "-U", "trainyard", "-A", "trust", "-N"],
+        check=True,
+        **quiet,
+    )  # type: ignore[call-overload]
+    command = [
+        *as_other,
+        postgres,
+        "-D",
+        folder,
+        "-p",
+        str(port),
+        "-c",
+        "listen_addresses=127.0.0.1",
+        "-c",
+        f"unix_socket_directories={folder}",
+        "-F",
+    ]
     process = subprocess.Popen(command, **quiet)  # type: ignore[call-overload]
     try:
         address = _up(f"postgresql+psycopg://trainyard@127.0.0.1:{port}/postgres")
-        yield Server(address, [*as_other, str(_tool("pg_ctl")), "-D", folder, "stop", "-m", "immediate"])
+        yield Server(
+            address, [*as_other, str(_tool("pg_ctl")), "-D", folder, "stop", "-m", "immediate"]
+        )
     finally:
         process.terminate()
         process.wait()
@@ -110,13 +135,21 @@ def test_everything_in_turn(server: Server, tmp_path: Path) -> None:
         one.close()
 
 
-def test_a_server_that_goes_down_ends_a_sweep_with_a_sentence(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_goes_down_ends_a_sweep_with_a_sentence(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(tmp_path / "store", database=server.address)
     put_numbers, kept = store.put_numbers, list[str]()
 
     def stopped(key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]) -> None:
         if len(kept) == 3:
-            subprocess.run(server.stop, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+            subprocess.run(
+                server.stop,
+                check=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+            )
         put_numbers(key, summary, scenario)
         kept.append(key)
 

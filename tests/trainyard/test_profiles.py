@@ -1,4 +1,6 @@
-"""Profiles of the user: kept by content, found again, checked against a trace; jobs left out are accounted for."""
+"""Profiles of the user: kept by content, found again, checked against a trace; jobs left out are
+accounted for.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def test_a_profile_is_kept_by_its_content_and_found_again(store: Store) -> None:
     assert source.startswith("store:")
     assert taken(store).values["table"] == source
     # The order of columns, the delimiter and columns that are not used are no content.
-    reordered = "\n".join(";".join([*reversed(line.split(",")), "x"]) for line in MINE.strip().split("\n"))
+    reordered = "\n".join(
+        ";".join([*reversed(line.split(",")), "x"]) for line in MINE.strip().split("\n")
+    )
     assert taken(store, reordered).values["table"] == source
     assert taken(store, MINE.replace(",10\n", ",11\n")).values["table"] != source
     table = profiles.table_of(source, store)
@@ -89,23 +93,36 @@ def test_every_built_in_table_survives_being_kept(store: Store) -> None:
 
 
 def test_sentences_on_how_it_was_read_are_kept(store: Store) -> None:
-    lines = [f"{line},{name}" for line, name in zip(MINE.strip().split("\n"), ["source", "a", "a", "a", "a", "b", "b"], strict=True)]
+    lines = [
+        f"{line},{name}"
+        for line, name in zip(
+            MINE.strip().split("\n"), ["source", "a", "a", "a", "a", "b", "b"], strict=True
+        )
+    ]
     source = taken(store, "\n".join(lines)).values["table"]
     profiles._kept.cache_clear()
-    assert profiles.table_of(source, store).notes == ("The file holds 2 tables (column source); the first is used: a.",)
+    assert profiles.table_of(source, store).notes == (
+        "The file holds 2 tables (column source); the first is used: a.",
+    )
 
 
 def test_a_profile_may_begin_with_another_reference_and_stand_in(store: Store) -> None:
     assert taken(store).values["reference"] == "big"
     assert "reference" not in taken(store, MINE.replace("small", "v100")).values
-    assert taken(store, MINE.replace("big", "x100").replace("small", "y100")).values["reference"] == "x100"
+    assert (
+        taken(store, MINE.replace("big", "x100").replace("small", "y100")).values["reference"]
+        == "x100"
+    )
     assert taken(store, stand_in="Net").values["stand_in"] == "Net"
     assert taken(store, stand_in="relative").values["stand_in"] == "relative"
     assert "stand_in" not in taken(store, stand_in="LM").values
 
 
 def test_the_key_of_a_result_depends_on_the_content(store: Store) -> None:
-    one, other = (key_of(scenario_of(store, KNOWN, taken(store, text)), store) for text in (MINE, MINE.replace(",18\n", ",19\n")))
+    one, other = (
+        key_of(scenario_of(store, KNOWN, taken(store, text)), store)
+        for text in (MINE, MINE.replace(",18\n", ",19\n"))
+    )
     assert one != other
     assert one == key_of(scenario_of(store, KNOWN, taken(store)), store)
 
@@ -113,7 +130,8 @@ def test_the_key_of_a_result_depends_on_the_content(store: Store) -> None:
 def test_a_run_uses_the_measurements(store: Store) -> None:
     scenario = scenario_of(store, KNOWN, taken(store))
     jobs = run(scenario, store=store).jobs
-    # The first job starts on the fastest type by price of the cluster's order; 1000 s are meant for the reference, big.
+    # The first job starts on the fastest type by price of the cluster's order; 1000 s are meant for
+    # the reference, big.
     assert jobs["work"].tolist() == pytest.approx([10_000, 18_000, 10_000])
     assert jobs["ideal_s"].tolist() == pytest.approx([1000, 1000, 1000])
     key = run_to_store(scenario.to_json(), str(store.root))
@@ -133,7 +151,13 @@ def test_a_profile_that_is_gone_is_one_sentence_everywhere(store: Store) -> None
         lambda: profiles.assumptions(scenario.perf, KNOWN, store),
         lambda: coverage.without_unmeasured(study, store),
     ):
-        with pytest.raises(ParameterError, match=r"^The profile 000000000000 is not kept on this machine \(any more\)\. Upload its file again, or choose"):
+        with pytest.raises(
+            ParameterError,
+            match=(
+                r"^The profile 000000000000 is not kept on this machine \(any more\)\. Upload its"
+                r" file again, or choose"
+            ),
+        ):
             use()
 
 
@@ -147,7 +171,10 @@ def test_a_path_in_a_scenario_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(MINE, encoding="utf-8")
     scenario = Scenario(TraceSpec("sample:tiny"), CLUSTER, Spec("fifo"))
     with pytest.raises(ParameterError, match=r"there is no table '.*mine\.csv'"):
-        Study.from_json(scenario.to_json() | {"perf": {"name": "profiled", "params": {"table": str(tmp_path / "mine.csv")}}})
+        Study.from_json(
+            scenario.to_json()
+            | {"perf": {"name": "profiled", "params": {"table": str(tmp_path / "mine.csv")}}}
+        )
 
 
 def test_a_changed_profile_is_not_taken_for_the_old_one(store: Store) -> None:
@@ -180,7 +207,9 @@ def test_profiles_expire_and_a_new_upload_renews(store: Store) -> None:
         ("", "column gpu_type is missing"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_one_sentence_and_not_kept(store: Store, text: str, message: str) -> None:
+def test_a_file_that_cannot_be_used_is_one_sentence_and_not_kept(
+    store: Store, text: str, message: str
+) -> None:
     with pytest.raises(ParameterError, match=message):
         profiles.take(text.encode(), "mine.csv", store)
     assert not (store.root / "profiles").exists()
@@ -192,10 +221,15 @@ def test_what_is_missing_is_counted_and_named(store: Store) -> None:
     assert not fit.runs
     assert fit.unmeasured.tolist() == [False, False, True, False, True]
     assert fit.sentences == (
-        "Nothing was measured of 2 of 5 jobs on some GPU type that they may use; the first is job j2. "
-        "No run can begin until something stands in for them or they are left out.",
+        (
+            "Nothing was measured of 2 of 5 jobs on some GPU type that they may use; the first is"
+            " job j2. No run can begin until something stands in for them or they are left out."
+        ),
     )
-    rows = {(row["model"], row["num_gpus"], row["gpu_type"]): (row["jobs"], row["why"]) for row in fit.missing.to_dict("records")}
+    rows = {
+        (row["model"], row["num_gpus"], row["gpu_type"]): (row["jobs"], row["why"])
+        for row in fit.missing.to_dict("records")
+    }
     assert rows["Odd", 1, "big"] == (1, "the table lacks this model")
     assert rows["Net", 2, "small"] == (1, "throughput is 0: the job does not fit there")
     assert fit.lines(2)[2] == f"and {len(fit.missing) - 2} combinations more"
@@ -210,14 +244,18 @@ def test_who_is_refused_is_who_the_check_names(store: Store) -> None:
         count = int(fit.unmeasured.sum())
         assert count == {"": 2, "relative": 1, "Net": 0}[stand_in]
         if count:
-            with pytest.raises(ParameterError, match=f"no throughput was measured of {count} of 5 GPU jobs; the first is job j2"):
+            with pytest.raises(
+                ParameterError,
+                match=f"no throughput was measured of {count} of 5 GPU jobs; the first is job j2",
+            ):
                 profiles.resolved(perf, store).bind(JOBS, CLUSTER)
         else:
             profiles.resolved(perf, store).bind(JOBS, CLUSTER)
 
 
 def test_what_helps_is_counted_before_it_is_chosen(store: Store) -> None:
-    # Of j2 the model is unknown, of j4 the batch size; a model stands in for both, relative speeds for the second only.
+    # Of j2 the model is unknown, of j4 the batch size; a model stands in for both, relative speeds
+    # for the second only.
     asked = coverage.check(taken(store), JOBS, CLUSTER, store)
     assert asked is not None
     assert dict(asked.helped) == {"relative": 1, "": 2}
@@ -233,8 +271,16 @@ def test_a_duration_on_a_type_of_throughput_0_is_no_work(store: Store) -> None:
     assert fit is not None
     assert not fit.runs
     assert dict(fit.helped) == {}
-    assert fit.sentences[0].startswith("The work of 1 of 2 jobs is not known, because the profile has no throughput above 0 on the GPU type")
-    known = coverage.check(taken(store), trace_of(("Huge", 8, 1), gpu_type=["small"], total_steps=[500.0]), CLUSTER, store)
+    assert fit.sentences[0].startswith(
+        "The work of 1 of 2 jobs is not known, because the profile has no throughput above 0 on the"
+        " GPU type"
+    )
+    known = coverage.check(
+        taken(store),
+        trace_of(("Huge", 8, 1), gpu_type=["small"], total_steps=[500.0]),
+        CLUSTER,
+        store,
+    )
     assert known is not None
     assert known.runs
 
@@ -244,34 +290,66 @@ def test_jobs_that_run_nowhere_are_counted(store: Store) -> None:
     fit = coverage.check(taken(store), trace_of(("Net", 32, 1), ("Huge", 8, 1)), only_small, store)
     assert fit is not None
     assert fit.runs
-    assert fit.sentences == (f"1 job can never start, because the throughput is 0 on every GPU type here; the first is job j1. {coverage._WAY_OUT}",)
+    assert fit.sentences == (
+        (
+            "1 job can never start, because the throughput is 0 on every GPU type here; the first"
+            f" is job j1. {coverage._WAY_OUT}"
+        ),
+    )
 
 
 def test_gangs_that_no_type_holds_are_counted(store: Store) -> None:
-    # Two GPUs of Net run on the large type only, of which there is one; one CPU job and one that fits change nothing.
+    # Two GPUs of Net run on the large type only, of which there is one; one CPU job and one that
+    # fits change nothing.
     trace = trace_of(("Net", 32, 2), ("", np.nan, 0), ("Net", 32, 1), ("Net", 32, 2))
     fit = coverage.check(taken(store), trace, Cluster.parse("1x1:big,2x2:small"), store)
     assert fit is not None
     assert fit.runs
-    room = "no GPU type on which such a job runs has room for a gang of that size, unless a policy mixes types"
-    assert fit.sentences == (f"2 jobs can never start, because {room}; the first is job j0. {coverage._WAY_OUT}",)
+    room = (
+        "no GPU type on which such a job runs has room for a gang of that size, unless a policy"
+        " mixes types"
+    )
+    assert fit.sentences == (
+        f"2 jobs can never start, because {room}; the first is job j0. {coverage._WAY_OUT}",
+    )
 
 
 def test_gpu_types_that_nobody_knows_are_named_with_their_jobs(store: Store) -> None:
-    trace = trace_of(*[("Net", 32, 1)] * 4, gpu_type=["big", "titan", "titan", ""], gpu_types_allowed=["", "", "h100|a100", "big"])
+    trace = trace_of(
+        *[("Net", 32, 1)] * 4,
+        gpu_type=["big", "titan", "titan", ""],
+        gpu_types_allowed=["", "", "h100|a100", "big"],
+    )
     fit = coverage.check(taken(store), trace, CLUSTER, store)
     assert fit is not None
     assert fit.sentences == (
         "The profile does not know GPU types on which jobs were recorded: titan (2 jobs).",
-        "The cluster has no GPU of the types that jobs ask for: h100 or a100 (1 job). They count as impossible; add nodes of such a type, or leave them.",
+        (
+            "The cluster has no GPU of the types that jobs ask for: h100 or a100 (1 job)."
+            " They count as impossible; add nodes of such a type, or keep them as they are."
+        ),
     )
-    more = coverage.check(taken(store), trace_of(("Net", 32, 1)), Cluster.parse("1x2:big,1x2:t4"), store)
+    more = coverage.check(
+        taken(store), trace_of(("Net", 32, 1)), Cluster.parse("1x2:big,1x2:t4"), store
+    )
     assert more is not None
-    assert more.sentences[-1] == "The profile has no measurement on t4, of which this cluster has nodes."
-    standing = coverage.check(taken(store, stand_in="relative"), trace_of(("Net", 32, 1)), Cluster.parse("1x2:big,1x2:t4"), store)
+    assert (
+        more.sentences[-1]
+        == "The profile has no measurement on t4, of which this cluster has nodes."
+    )
+    standing = coverage.check(
+        taken(store, stand_in="relative"),
+        trace_of(("Net", 32, 1)),
+        Cluster.parse("1x2:big,1x2:t4"),
+        store,
+    )
     assert standing is not None
     assert standing.runs
-    assert standing.sentences[-1] == f"{more.sentences[-1]} Those of other types stand in, times the relative speed on the Cluster page."
+    assert (
+        standing.sentences[-1]
+        == f"{more.sentences[-1]} Those of other types stand in, times the relative speed on the"
+        " Cluster page."
+    )
     many = trace_of(*[("Net", 32, 1)] * 8, gpu_type=[f"kind{at}" for at in range(8)])
     counted = coverage.check(taken(store), many, CLUSTER, store)
     assert counted is not None
@@ -292,7 +370,11 @@ def test_jobs_that_are_left_out_are_in_the_account(store: Store) -> None:
     assert source.trace.frame["job_id"].tolist() == ["j0", "j1", "j3"]
     assert source.account["dropped"] == 2
     assert source.account["used"] == 3
-    assert source.account["reasons"][-1] == {"action": "dropped", "reason": "no throughput was measured of such a job", "rows": 2}
+    assert source.account["reasons"][-1] == {
+        "action": "dropped",
+        "reason": "no throughput was measured of such a job",
+        "rows": 2,
+    }
     fit = coverage.check(study.base.perf, source.trace, CLUSTER, store)
     assert fit is not None
     assert fit.runs
@@ -334,13 +416,18 @@ def test_documents_name_profiles_by_their_content(tmp_path: Path) -> None:
     path.write_text(MINE, encoding="utf-8")
     spec = profiles.from_file(Spec.of("profiled", table=str(path)))
     for perf in (f"profiled:table={path}", {"name": "profiled", "params": {"table": str(path)}}):
-        assert profiles.localised({"base": {"perf": perf, "seed": 1}, "repeats": 2}) == {"base": {"perf": spec.to_json(), "seed": 1}, "repeats": 2}
+        assert profiles.localised({"base": {"perf": perf, "seed": 1}, "repeats": 2}) == {
+            "base": {"perf": spec.to_json(), "seed": 1},
+            "repeats": 2,
+        }
     assert profiles.localised({"seed": 1}) == {"seed": 1}
     assert profiles.localised({"perf": 7}) == {"perf": 7}
 
 
 @pytest.mark.parametrize("name", ["nowhere.csv", ".", "a\0b", "empty.csv"])
-def test_a_file_that_is_none_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_file_that_is_none_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.csv").write_text("", encoding="utf-8")
     with pytest.raises(TrainyardError) as caught:

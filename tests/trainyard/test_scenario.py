@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from sim.cluster import Cluster, NodeGroup
+from sim.engine.simulator import Measure
 from sim.errors import ClusterError, ParameterError
 from sim.params import Spec
-from sim.simulator import Measure
 from trainyard.study import catalog
 from trainyard.study import scenario as module
+from trainyard.study.branch import BranchPoint, FromHere
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
-from trainyard.what_if.branch import FromHere, Turn
 
 DIGEST = "d" * 32
 
@@ -23,10 +23,15 @@ DIGEST = "d" * 32
 def test_round_trip_is_exact(scenario: Scenario) -> None:
     rich = replace(
         scenario,
-        trace=replace(TraceSpec.of("a.csv", fmt="native", read={"zone": "UTC", "mapping": {"num_gpus": "g"}}), from_s=5.0, to_s=9e5, load=1.2),
+        trace=replace(
+            TraceSpec.of("a.csv", fmt="native", read={"zone": "UTC", "mapping": {"num_gpus": "g"}}),
+            from_s=5.0,
+            to_s=9e5,
+            load=1.2,
+        ),
         cluster=Cluster.parse("2x8:v100,1x0:cpu/64c/256g"),
-        allocator=Spec.of("fifo", head="skip"),
-        belief=Spec.of("noisy", sigma=0.5),
+        allocator=Spec.of("fifo", backfill="first_fit"),
+        estimator=Spec.of("noisy", sigma=0.5),
         faults=Spec.of("faults", mtbf_h=500.0),
         overheads=Spec.of("overheads", restart_s=30.0),
         seed=3,
@@ -42,12 +47,21 @@ def test_round_trip_is_exact(scenario: Scenario) -> None:
 
 
 def test_equal_choices_are_written_alike(scenario: Scenario) -> None:
-    spelled = replace(scenario, allocator=Spec.of("fifo", head="block", mix="no"), belief=Spec("exact"), faults=Spec.of("x", mtbf_h="0", mttr_h=4))
+    spelled = replace(
+        scenario,
+        allocator=Spec.of("fifo", backfill="none", mix="no"),
+        estimator=Spec("exact"),
+        faults=Spec.of("x", mtbf_h="0", mttr_h=4),
+    )
     assert spelled == scenario
-    assert replace(scenario, faults=Spec.of("x", mtbf_h="500")) == replace(scenario, faults=Spec.of("y", mtbf_h=500))
+    assert replace(scenario, faults=Spec.of("x", mtbf_h="500")) == replace(
+        scenario, faults=Spec.of("y", mtbf_h=500)
+    )
 
 
-def test_key_of_a_known_scenario_never_moves_unless_results_do(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_of_a_known_scenario_never_moves_unless_results_do(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "RESULTS_VERSION", 1)
     before = scenario.key(DIGEST)
     assert len(before) == 32
@@ -56,7 +70,12 @@ def test_key_of_a_known_scenario_never_moves_unless_results_do(scenario: Scenari
 
 
 def test_key_ignores_names_and_the_place_of_the_trace(scenario: Scenario) -> None:
-    other = replace(scenario, name="x", cluster=replace(scenario.cluster, name="y"), trace=TraceSpec.of("store:" + DIGEST, read={"zone": "UTC"}))
+    other = replace(
+        scenario,
+        name="x",
+        cluster=replace(scenario.cluster, name="y"),
+        trace=TraceSpec.of("store:" + DIGEST, read={"zone": "UTC"}),
+    )
     assert other.key(DIGEST) == scenario.key(DIGEST)
 
 
@@ -64,8 +83,8 @@ CHANGES: list[dict[str, Any]] = [
     {"seed": 1},
     {"horizon_s": 5.0},
     {"measure": Measure(first_job=2)},
-    {"allocator": Spec.of("fifo", head="skip")},
-    {"belief": Spec("noisy")},
+    {"allocator": Spec.of("fifo", backfill="first_fit")},
+    {"estimator": Spec("noisy")},
     {"faults": Spec.of("faults", mtbf_h=1.0)},
     {"overheads": Spec.of("overheads", start_s=1.0)},
     {"cluster": Cluster.parse("2x8:a100")},
@@ -83,13 +102,24 @@ def test_key_sees_everything_else(scenario: Scenario, change: dict[str, Any]) ->
 def test_key_does_not_depend_on_how_a_figure_was_typed(scenario: Scenario) -> None:
     typed = Cluster((NodeGroup(2.0, 8.0, "v100", 96, 512, 4.0),))  # type: ignore[arg-type]
     meant = Cluster((NodeGroup(2, 8, "v100", 96.0, 512.0, 4),))
-    assert replace(scenario, cluster=typed).key(DIGEST) == replace(scenario, cluster=meant).key(DIGEST)
+    assert replace(scenario, cluster=typed).key(DIGEST) == replace(scenario, cluster=meant).key(
+        DIGEST
+    )
 
 
 def test_short_forms_are_read(scenario: Scenario) -> None:
-    short: dict[str, Any] = {"trace": "sample:tiny", "cluster": "2x8:v100", "allocator": "fifo", "faults": "", "overheads": {}, "horizon_s": None}
+    short: dict[str, Any] = {
+        "trace": "sample:tiny",
+        "cluster": "2x8:v100",
+        "allocator": "fifo",
+        "faults": "",
+        "overheads": {},
+        "horizon_s": None,
+    }
     assert Scenario.from_json(short) == scenario
-    assert Scenario.from_json(short | {"overheads": "restart_s=30"}).overheads == Spec.of("overheads", restart_s=30.0)
+    assert Scenario.from_json(short | {"overheads": "restart_s=30"}).overheads == Spec.of(
+        "overheads", restart_s=30.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,11 +131,11 @@ def test_short_forms_are_read(scenario: Scenario) -> None:
         ({"stop": "never"}, ParameterError, "stop = never is not one of"),
         ({"stop": "horizon"}, ParameterError, "needs a finite horizon_s"),
         ({"allocator": "nobody"}, ParameterError, "nobody"),
-        ({"allocator": "fifo:head=maybe"}, ParameterError, "head = maybe is not one of"),
+        ({"allocator": "fifo:backfill=maybe"}, ParameterError, "backfill = maybe is not one of"),
         ({"allocator": "fifo:speed=1"}, ParameterError, "has no parameter 'speed'"),
         ({"allocator": 5}, ParameterError, "neither a name nor a table"),
         ({"perf": "nobody"}, ParameterError, "no performance model 'nobody'"),
-        ({"belief": "nobody"}, ParameterError, "no belief 'nobody'"),
+        ({"estimator": "nobody"}, ParameterError, "no estimator 'nobody'"),
         ({"faults": {"mtbf": 1}}, ParameterError, "has no parameter 'mtbf'"),
         ({"faults": [1]}, ParameterError, "not a table of parameters"),
         ({"cluster": "16:v100"}, ClusterError, "nodes x GPUs"),
@@ -116,11 +146,17 @@ def test_short_forms_are_read(scenario: Scenario) -> None:
         ({"trace": {"read": {"zoen": "UTC"}}}, ParameterError, "no choice 'zoen'"),
         ({"trace": {"read": 5}}, ParameterError, "not a table of choices"),
         ({"measure": {"from_s": "x"}}, ParameterError, "measure.from_s = x is not a number"),
-        ({"measure": {"first_job": 0.5}}, ParameterError, "measure.first_job = 0.5 is not a whole number"),
+        (
+            {"measure": {"first_job": 0.5}},
+            ParameterError,
+            "measure.first_job = 0.5 is not a whole number",
+        ),
         ({"colour": 1}, ParameterError, "no setting 'colour'"),
     ],
 )
-def test_bad_values_are_one_sentence(scenario: Scenario, change: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_values_are_one_sentence(
+    scenario: Scenario, change: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message) as caught:
         Scenario.from_json(scenario.to_json() | change)
     assert "\n" not in str(caught.value)
@@ -144,7 +180,11 @@ def test_open_ends_survive_json(scenario: Scenario) -> None:
 
 def old(document: dict[str, Any]) -> dict[str, Any]:
     """A document as it was written before formats had numbers."""
-    return {key: old(value) if key in ("base", "study") else value for key, value in document.items() if key != "format"}
+    return {
+        key: old(value) if key in ("base", "study") else value
+        for key, value in document.items()
+        if key != "format"
+    }
 
 
 @pytest.mark.parametrize(
@@ -157,22 +197,39 @@ def old(document: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_documents_of_before_mean_the_prices_of_then(perf: str, meant: dict[str, float]) -> None:
-    made = Scenario(TraceSpec(), Cluster.parse("8x1:v100"), Spec("hadare"), Spec(perf.partition(":")[0]))
+    made = Scenario(
+        TraceSpec(), Cluster.parse("8x1:v100"), Spec("hadare"), Spec(perf.partition(":")[0])
+    )
     document = {**old(made.to_json()), "perf": perf}
     assert Scenario.from_json(document).perf.values == meant
     assert Scenario.from_json(Scenario.from_json(document).to_json()).perf.values == meant
     # Now silence means the defaults of now; and who does not fork has no price to keep.
-    assert Scenario.from_json({**document, "format": 2}).perf == catalog.canonical("perf", Spec.parse(perf))
-    assert Scenario.from_json({**document, "allocator": "fifo"}).perf == catalog.canonical("perf", Spec.parse(perf))
-    assert Scenario.from_json({**document, "allocator": "hadare:max_copies=1"}).perf == catalog.canonical("perf", Spec.parse(perf))
+    assert Scenario.from_json({**document, "format": 2}).perf == catalog.canonical(
+        "perf", Spec.parse(perf)
+    )
+    assert Scenario.from_json({**document, "allocator": "fifo"}).perf == catalog.canonical(
+        "perf", Spec.parse(perf)
+    )
+    assert Scenario.from_json(
+        {**document, "allocator": "hadare:max_copies=1"}
+    ).perf == catalog.canonical("perf", Spec.parse(perf))
 
 
 def test_any_policy_of_an_old_comparison_that_forks_keeps_the_price() -> None:
-    made = Study(Scenario(TraceSpec(), Cluster.parse("8x1:v100"), Spec("fifo")), (Spec("fifo"), Spec.parse("switch(first=sjf,then=hadare)")))
-    assert Study.from_json(old(made.to_json())).base.perf.values == {"efficiency": 1.0, "consolidate_s": 0.0}
+    made = Study(
+        Scenario(TraceSpec(), Cluster.parse("8x1:v100"), Spec("fifo")),
+        (Spec("fifo"), Spec.parse("switch(first=sjf,then=hadare)")),
+    )
+    assert Study.from_json(old(made.to_json())).base.perf.values == {
+        "efficiency": 1.0,
+        "consolidate_s": 0.0,
+    }
     assert Study.from_json(made.to_json()) == made
-    turn = FromHere(made.only([0]), 0, Turn(60.0, Spec("hadare")))
-    assert FromHere.from_json(old(turn.to_json())).study.base.perf.values == {"efficiency": 1.0, "consolidate_s": 0.0}
+    turn = FromHere(made.only([0]), 0, BranchPoint(60.0, Spec("hadare")))
+    assert FromHere.from_json(old(turn.to_json())).study.base.perf.values == {
+        "efficiency": 1.0,
+        "consolidate_s": 0.0,
+    }
     assert FromHere.from_json(turn.to_json()) == turn
 
 
@@ -184,5 +241,7 @@ def test_formats() -> None:
     assert "format" not in Study(made, (Spec("fifo"),)).canonical()
     assert not made.overheads.params  # silence means no cost, as ever
     assert start.sample_study("tiny").base.overheads.values == {"restart_s": 60.0}
-    with pytest.raises(ParameterError, match="The scenario has format 3, but this version reads up to 2"):
+    with pytest.raises(
+        ParameterError, match="The scenario has format 3, but this version reads up to 2"
+    ):
         Scenario.from_json({**made.to_json(), "format": 3})

@@ -23,25 +23,54 @@ CHARTS = {"queue": pd.DataFrame({"t_s": [0.0, 1.0], "waiting": [1.0, 0.0]})}
 def result_of(seed: int = 0, jobs: int = 50) -> RunResult:
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(
-        {"submit_s": rng.random(jobs), "finish_s": np.where(rng.random(jobs) < 0.2, np.nan, rng.random(jobs)), "gpus": rng.integers(1, 9, jobs)}
+        {
+            "submit_s": rng.random(jobs),
+            "finish_s": np.where(rng.random(jobs) < 0.2, np.nan, rng.random(jobs)),
+            "gpus": rng.integers(1, 9, jobs),
+        }
     )
-    frame["outcome"] = pd.Categorical([OUTCOMES[at] for at in rng.integers(0, 2, jobs)], categories=list(OUTCOMES))
-    segments = pd.DataFrame({"job": np.arange(jobs), "t0": rng.random(jobs), "t1": 1 + rng.random(jobs)})
+    frame["outcome"] = pd.Categorical(
+        [OUTCOMES[at] for at in rng.integers(0, 2, jobs)], categories=list(OUTCOMES)
+    )
+    segments = pd.DataFrame(
+        {"job": np.arange(jobs), "t0": rng.random(jobs), "t1": 1 + rng.random(jobs)}
+    )
     segments["ended"] = pd.Categorical([ENDINGS[0]] * jobs, categories=list(ENDINGS))
     notes = pd.DataFrame({"decision": [1], "name": pd.Series(["gap"], dtype="str"), "value": [0.5]})
-    outages = pd.DataFrame({"node": [1], "t0": [0.0], "t1": [np.nan], "cause": pd.Series(["outage"], dtype="str")})
+    outages = pd.DataFrame(
+        {"node": [1], "t0": [0.0], "t1": [np.nan], "cause": pd.Series(["outage"], dtype="str")}
+    )
     empty = pd.DataFrame({"segment": pd.Series(dtype=np.int64)})
     if not seed % 2:
         outages = outages.iloc[:0].reset_index(drop=True)
     outages["cause"] = pd.Categorical(outages["cause"], categories=["outage", "absent"])
-    failures = pd.DataFrame({"t": [3.0], "job": [1], "cause": pd.Categorical(["oom"], categories=list(CAUSES))})
-    frames = (frame, segments, empty, pd.DataFrame({"t": rng.random(3)}), notes, outages, failures, empty)
-    return RunResult(*frames, 12.5, "drained", 2, 7, ("So it was.",), Timing(1.0, 2.0, 0.1, 0.01, 80.0))
+    failures = pd.DataFrame(
+        {"t": [3.0], "job": [1], "cause": pd.Categorical(["oom"], categories=list(CAUSES))}
+    )
+    frames = (
+        frame,
+        segments,
+        empty,
+        pd.DataFrame({"t": rng.random(3)}),
+        notes,
+        outages,
+        failures,
+        empty,
+    )
+    return RunResult(
+        *frames, 12.5, "drained", 2, 7, ("So it was.",), Timing(1.0, 2.0, 0.1, 0.01, 80.0)
+    )
 
 
 def put(store: Store, key: str = KEY, result: RunResult | None = None) -> RunResult:
     result = result or result_of()
-    store.put(key, result, {"jct_mean_s": np.float64(3.5), "jct_p99_s": float("nan"), "jobs": np.int64(50)}, CHARTS, ABOUT)
+    store.put(
+        key,
+        result,
+        {"jct_mean_s": np.float64(3.5), "jct_p99_s": float("nan"), "jobs": np.int64(50)},
+        CHARTS,
+        ABOUT,
+    )
     return result
 
 
@@ -66,6 +95,24 @@ def test_everything_comes_back(store: Store) -> None:
     assert [one.key for one in store.entries()] == [KEY]
     store.delete(KEY)
     assert store.entries() == []
+
+
+def test_several_results_are_looked_up_at_once_and_only_whole_ones_are_found(store: Store) -> None:
+    keys = [f"{at}" * 32 for at in range(1, 5)]
+    for at, key in enumerate(keys[:3]):
+        put(store, key, result_of(at))
+    # One file of the second is gone; the fourth was never there.
+    next(file for file in sorted(place(store, keys[1]).iterdir()) if file.is_file()).unlink()
+    found = store.get_all(iter(keys))
+    assert set(found) == {keys[0], keys[2]}
+    for at in (0, 2):
+        alone = store.get(keys[at])
+        assert alone is not None
+        assert found[keys[at]].summary == alone.summary
+        assert found[keys[at]].result().digest() == result_of(at).digest()
+    assert store.get_all([]) == {}
+    with pytest.raises(StoreError):
+        store.get_all(["../elsewhere"])
 
 
 def test_nothing_half_written_is_ever_seen(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,11 +158,15 @@ def test_writers_in_several_processes(store: Store) -> None:
         assert sorted(pool.map(_write, [str(store.root)] * 2, range(2))) == ["0", "1"]
     entries = store.entries()
     assert len(entries) == 10
-    assert all(entry.result().digest() == result_of(int(entry.key, 16)).digest() for entry in entries)
+    assert all(
+        entry.result().digest() == result_of(int(entry.key, 16)).digest() for entry in entries
+    )
 
 
 @pytest.mark.parametrize("harm", ["truncate", "remove"])
-def test_damaged_entry_counts_as_absent_with_a_sentence(store: Store, harm: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_entry_counts_as_absent_with_a_sentence(
+    store: Store, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
     put(store)
     folder = place(store)
     if harm == "truncate":
@@ -216,8 +267,13 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def test_plain_values_are_json() -> None:
-    assert plain({"a": np.float64("nan"), "b": (np.int64(1), [float("inf"), "x", None, True])}) == {"a": None, "b": [1, [None, "x", None, True]]}
+    assert plain({"a": np.float64("nan"), "b": (np.int64(1), [float("inf"), "x", None, True])}) == {
+        "a": None,
+        "b": [1, [None, "x", None, True]],
+    }
 
 
 def test_every_frame_of_a_result_is_kept() -> None:
-    assert set(FRAMES) == {name for name, kind in RunResult.__annotations__.items() if "DataFrame" in str(kind)}
+    assert set(FRAMES) == {
+        name for name, kind in RunResult.__annotations__.items() if "DataFrame" in str(kind)
+    }

@@ -19,7 +19,11 @@ def test_a_restart_that_fills_the_round(policy: str) -> None:
     said = warnings(Spec.parse(policy), Spec.of("overheads", restart_s=360.0))
     assert len(said) == 1
     assert "restart_s = 360 s, no less than a round of round_s = 360 s" in said[0]
-    assert warnings(Spec.parse(policy), Spec.of("overheads", restart_s=359.0)) == warnings(Spec.parse(policy), FREE) == ()
+    assert (
+        warnings(Spec.parse(policy), Spec.of("overheads", restart_s=359.0))
+        == warnings(Spec.parse(policy), FREE)
+        == ()
+    )
 
 
 def test_the_length_of_the_round_counts() -> None:
@@ -43,8 +47,15 @@ def test_a_restart_that_passes_a_threshold() -> None:
     minute = Spec.of("overheads", restart_s=60.0)
     said = warnings(Spec.parse("las:thresholds=1920/7200"), minute, 32)
     assert len(said) == 1
-    assert said[0].startswith("One restart of the largest job counts as 1,920 GPU-s of service (60 s on 32 GPUs), no less than the lowest of thresholds")
-    assert warnings(Spec.parse("las:thresholds=1920/7200"), minute, 31) == warnings(Spec.parse("las:thresholds=1"), FREE, 1024) == ()
+    assert said[0].startswith(
+        "One restart of the largest job counts as 1,920 GPU-s of service (60 s on 32 GPUs), no less"
+        " than the lowest of thresholds"
+    )
+    assert (
+        warnings(Spec.parse("las:thresholds=1920/7200"), minute, 31)
+        == warnings(Spec.parse("las:thresholds=1"), FREE, 1024)
+        == ()
+    )
     assert len(warnings(Spec.parse("partition(inner=las(thresholds=1))"), minute, 1)) == 1
 
 
@@ -53,8 +64,30 @@ def test_unknown_names_are_refused() -> None:
         warnings(Spec("nobody"), FREE)
 
 
-def test_the_command_line_says_it_before_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_says_it_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "one.csv").write_text("job_id,submit_time_s,num_gpus,duration_s\na,0,1,60\n", encoding="utf-8")
-    assert main(["run", "--trace", "one.csv", "--cluster", "1x1:v100", "--allocator", "gavel", "--set", "overheads.restart_s=400"]) == 0
-    assert "gavel: A restart takes restart_s = 400 s, no less than a round of round_s = 360 s" in capsys.readouterr().err
+    (tmp_path / "one.csv").write_text(
+        "job_id,submit_time_s,num_gpus,duration_s\na,0,1,60\n", encoding="utf-8"
+    )
+    assert (
+        main(
+            [
+                "run",
+                "--trace",
+                "one.csv",
+                "--cluster",
+                "1x1:v100",
+                "--allocator",
+                "gavel",
+                "--set",
+                "overheads.restart_s=400",
+            ]
+        )
+        == 0
+    )
+    assert (
+        "gavel: A restart takes restart_s = 400 s, no less than a round of round_s = 360 s"
+        in capsys.readouterr().err
+    )

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sim.engine.simulator import Progress
 from sim.errors import InfeasiblePlan
-from sim.simulator import Progress
-from trainyard.runs.pool import Job
+from trainyard.runs.queue import Submission
 from trainyard.study.scenario import Scenario
 
 
@@ -45,10 +45,12 @@ def ran(root: Path) -> list[tuple[str, int, int]]:
     """Return (name, seed, process) of everything that was begun."""
     path = root / "log.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [(line.split("|")[0], int(line.split("|")[1]), int(line.split("|")[2])) for line in lines]
+    return [
+        (line.split("|")[0], int(line.split("|")[1]), int(line.split("|")[2])) for line in lines
+    ]
 
 
-def wait_all(jobs: list[Job], timeout_s: float) -> bool:
+def wait_all(jobs: list[Submission], timeout_s: float) -> bool:
     """Block until all jobs are settled; tell whether they are."""
     end = time.monotonic() + timeout_s
     return all(job.wait(max(0.0, end - time.monotonic())) for job in jobs)

@@ -1,4 +1,6 @@
-"""What the arguments of the ``run`` command name: files, traces, clusters, policies, and the study that they make together."""
+"""What the arguments of the ``run`` command name: files, traces, clusters, policies, and the study
+that they make together.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import pandas as pd
-
 from allocators import REGISTRY
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.params import Spec
-from sim.readers.capacity import cluster_from_trace
-from trainyard.clusters.machines import import_cluster
+from trainyard.clusters.machines import fitted, read_cluster
 from trainyard.results.plainest import AUTO
 from trainyard.store import profiles
-from trainyard.study import catalog
+from trainyard.study import catalog, gpu_types
 from trainyard.study.document import parse_json
 from trainyard.study.scenario import NEW_COSTS, READY, RIGID, Scenario, TraceSpec
 from trainyard.study.settings import with_settings
@@ -48,13 +47,19 @@ def read_text(path: Path, what: str) -> str:
             raise UsageError(f"{path}: this file is too large to be {what}. Check the path.")
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise UsageError(f"{path}: {what} cannot be read ({error.strerror or error}). Check the path and the rights.") from error
+        raise UsageError(
+            f"{path}: {what} cannot be read ({error.strerror or error}). Check the path and the"
+            " rights."
+        ) from error
     except ValueError as error:
-        raise UsageError(f"{path}: this is not {what}, but something that is no text. Check the path.") from error
+        raise UsageError(
+            f"{path}: this is not {what}, but something that is no text. Check the path."
+        ) from error
 
 
 def cluster_of(text: str, epoch: str = "") -> Cluster:
-    """Return a cluster from a file that `trainyard.clusters.machines.import_cluster` reads, or from a short description; the suffix decides.
+    """Return a cluster from a file that `trainyard.clusters.machines.read_cluster` reads, or from
+    a short description; the suffix decides.
 
     Raises
     ------
@@ -62,10 +67,10 @@ def cluster_of(text: str, epoch: str = "") -> Cluster:
         If it cannot be read.
     """
     if not text.lower().endswith((".json", ".csv", ".tsv", ".conf", ".txt", ".log")):
-        return Cluster.parse(text)
-    cluster, notes = import_cluster(text, read_text(Path(text), "a cluster description").encode(), epoch)
-    sys.stderr.writelines(f"{note}\n" for note in notes)
-    return cluster
+        return gpu_types.parsed(text)
+    found = read_cluster(Path(text), epoch)
+    sys.stderr.writelines(f"{note}\n" for note in found.notes)
+    return found.cluster
 
 
 def trace_spec(args: argparse.Namespace) -> TraceSpec:
@@ -78,8 +83,13 @@ def trace_spec(args: argparse.Namespace) -> TraceSpec:
     """
     needless = _reading_choices(args) if args.trace.startswith(READY) else []
     if needless:
-        raise UsageError(f"{needless[0]} says how a file is read, but {args.trace} is read already. Leave it out, or name a file.")
-    given = {name: getattr(args, name) for name in READ_CHOICES if getattr(args, name, None) is not None}
+        raise UsageError(
+            f"{needless[0]} says how a file is read, but {args.trace} is read already. Leave it"
+            " out, or name a file."
+        )
+    given = {
+        name: getattr(args, name) for name in READ_CHOICES if getattr(args, name, None) is not None
+    }
     pairs = [pair.partition("=") for pair in args.map or ()]
     if any(not (native and equals and column) for native, equals, column in pairs):
         raise UsageError("--map wants NATIVE=COLUMN, e.g. --map num_gpus=GPUs.")
@@ -90,11 +100,16 @@ def trace_spec(args: argparse.Namespace) -> TraceSpec:
 
 def _reading_choices(args: argparse.Namespace) -> list[str]:
     """Return the arguments that say how a file is read, as they were written."""
-    return [f"--{name.replace('_', '-')}" for name in ("format", *READ_CHOICES, "map") if getattr(args, name, None) is not None]
+    return [
+        f"--{name.replace('_', '-')}"
+        for name in ("format", *READ_CHOICES, "map")
+        if getattr(args, name, None) is not None
+    ]
 
 
 def study_of(args: argparse.Namespace) -> tuple[Study, Source]:
-    """Return the comparison that the arguments describe, and its jobs; under ``--perf auto`` the performance model is still to be chosen.
+    """Return the comparison that the arguments describe, and its jobs; under ``--perf auto`` the
+    performance model is still to be chosen.
 
     Raises
     ------
@@ -104,24 +119,39 @@ def study_of(args: argparse.Namespace) -> tuple[Study, Source]:
     if args.scenario is None:
         return _study_of_arguments(args)
     if args.cluster or args.allocator or args.perf not in (None, AUTO):
-        raise UsageError("--scenario holds cluster, allocators and models already; change them with --set, e.g. --set cluster=16x8:v100.")
+        raise UsageError(
+            "--scenario holds cluster, allocators and models already; change them with --set, e.g."
+            " --set cluster=16x8:v100."
+        )
     if not args.trace and (given := _reading_choices(args)):
-        raise UsageError(f"{given[0]} says how a file is read, so it needs --trace FILE; the scenario keeps its own choices.")
+        raise UsageError(
+            f"{given[0]} says how a file is read, so it needs --trace FILE; the scenario keeps its"
+            " own choices."
+        )
     document = parse_json(read_text(Path(args.scenario), "a scenario file"), args.scenario)
     if args.trace:
         place = document["base"] if isinstance(document.get("base"), dict) else document
         kept = place.get("trace")
         found = trace_spec(args).to_json()
-        place["trace"] = {**(kept if isinstance(kept, dict) else {}), **{key: found[key] for key in ("source", "fmt", "read")}}
+        place["trace"] = {
+            **(kept if isinstance(kept, dict) else {}),
+            **{key: found[key] for key in ("source", "fmt", "read")},
+        }
     study = Study.from_json(profiles.localised(with_settings(document, _settings(args))))
     return study, load_source(study.base.trace, max_mb=args.max_mb)
 
 
 def _study_of_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
     if not args.trace:
-        raise UsageError("Nothing to run: give --trace FILE, --trace sample:NAME, --trace made:NAME or --scenario FILE.json.")
+        raise UsageError(
+            "Nothing to run: give --trace FILE, --trace sample:NAME, --trace made:NAME or"
+            " --scenario FILE.json."
+        )
     if not args.allocator:
-        raise UsageError("No allocator is chosen: give --allocator NAME, as often as you like. python -m trainyard list allocators names them.")
+        raise UsageError(
+            "No allocator is chosen: give --allocator NAME, as often as you like. python -m"
+            " trainyard list allocators names them."
+        )
     specs = _policies(args.allocator)
     for spec in specs:
         catalog.canonical("allocator", spec)
@@ -138,27 +168,40 @@ def _study_of_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
 
 
 def _policies(names: Sequence[str]) -> tuple[Spec, ...]:
-    """Return the policies of these names; ``all`` stands for every registered one that is not named besides."""
+    """Return the policies of these names; ``all`` stands for every registered one that is not named
+    besides.
+    """
     given = [Spec.parse(text) for text in names]
     known = {spec.name for spec in given}
-    return tuple(one for spec in given for one in ([Spec(name) for name in REGISTRY if name not in known] if spec == Spec(ALL) else [spec]))
+    return tuple(
+        one
+        for spec in given
+        for one in (
+            [Spec(name) for name in REGISTRY if name not in known] if spec == Spec(ALL) else [spec]
+        )
+    )
 
 
 def _settings(args: argparse.Namespace) -> list[str]:
     seed = [] if args.seed is None else [f"seed={args.seed}"]
     horizon = [] if args.horizon_s is None else [f"horizon_s={args.horizon_s}"]
     # First, so that single values can still be set otherwise.
-    saving = [f"overheads.{name}={value:g}" for name, value in (catalog.checkpoint_values(args.checkpoints) if args.checkpoints else {}).items()]
+    saving = [
+        f"overheads.{name}={value:g}"
+        for name, value in (
+            catalog.checkpoint_values(args.checkpoints) if args.checkpoints else {}
+        ).items()
+    ]
     return [*seed, *horizon, *saving, *(args.set or ())]
 
 
 def _own_cluster(source: Source) -> Cluster:
     if source.cluster is not None:
         return source.cluster
-    types = source.trace.texts("gpu_type")
-    kind = str(pd.Series(types).mode().iloc[0]) or "v100"
-    built = cluster_from_trace(source.trace, gpu_type=kind.lower())
+    built = fitted(source.trace)
     sys.stderr.write(
-        f"No --cluster is given, so one was built from the trace: {plural(len(built.nodes), 'node')} with 8 {kind.lower()} each, {plural(built.gpus, 'GPU')}.\n"
+        "No --cluster is given, so one was built from the trace:"
+        f" {plural(len(built.nodes), 'node')} with 8 {built.groups[0].gpu_type} each,"
+        f" {plural(built.gpus, 'GPU')}.\n"
     )
     return built

@@ -1,4 +1,6 @@
-"""The command line, ``python -m trainyard``: one command for each thing that the app does; bad input ends with exit code 2 and one sentence."""
+"""The command line, ``python -m trainyard``: one command for each thing that the app does; bad
+input ends with exit code 2 and one sentence.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
-import report
 from sim.errors import ContractError, InfeasiblePlan, TrainyardError
 from sim.generate import PROFILES, generate, with_history
 from sim.params import ParamInfo
 from sim.trace import Trace
+from trainyard.cli.app import add_app
 from trainyard.cli.given import UsageError, cluster_of, trace_spec
 from trainyard.cli.plan import add_plan
 from trainyard.cli.replay import add_replay
@@ -27,9 +29,20 @@ from trainyard.study.scenario import MADE, READY, TraceSpec
 from trainyard.text import plural
 from trainyard.traces.samples import SAMPLES, write_sample, write_trace
 from trainyard.traces.sources import FILE_LIMIT_MB, load_source
+from views.report.page import offline_html
 
 T = TypeVar("T")
-_LISTS = ("allocators", "formats", "samples", "workloads", "profiles", "models", "beliefs", "checkpoints", "params")
+_LISTS = (
+    "allocators",
+    "formats",
+    "samples",
+    "workloads",
+    "profiles",
+    "models",
+    "estimators",
+    "checkpoints",
+    "params",
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,7 +53,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 a run was stopped, 2 bad input, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 1 a run was stopped, 2 bad input, 130
+    interrupted.
+    """
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     try:
@@ -54,7 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # the border of the process: a user never sees a traceback
         if os.environ.get("TRAINYARD_DEBUG"):
             raise
-        return _say(f"A fault in Trainyard stopped the command ({type(error).__name__}: {error}). Set TRAINYARD_DEBUG=1 for details and report it.", 1)
+        return _say(
+            f"A fault in Trainyard stopped the command ({type(error).__name__}: {error}). Set"
+            " TRAINYARD_DEBUG=1 for details and report it.",
+            1,
+        )
     return 0
 
 
@@ -67,7 +86,8 @@ def _verdict(error: BaseException) -> tuple[str, int]:
 
 
 def _pipe_closed() -> int:
-    # The reader went away, e.g. `head`; without this Python complains once more when it flushes at exit.
+    # The reader went away, e.g. `head`; without this Python complains once more when it flushes at
+    # exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 141
 
@@ -78,58 +98,119 @@ def _say(sentence: str, code: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m trainyard", description="What would another scheduler have done? The app's core without a browser.", allow_abbrev=False)
+    parser = _Parser(
+        prog="python -m trainyard",
+        description="What would another scheduler have done?",
+        allow_abbrev=False,
+    )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_run(commands.add_parser("run", help="simulate a trace under one or more allocators", allow_abbrev=False))
-    add_replay(commands.add_parser("replay", help="repeat the published comparison of a paper", allow_abbrev=False))
-    add_sweep(commands.add_parser("sweep", help="run a scenario under many settings", allow_abbrev=False))
-    add_plan(commands.add_parser("plan", help="find the fewest nodes that meet a target", allow_abbrev=False))
-    add_runs(commands.add_parser("runs", help="find, name, pass on or delete what was run", allow_abbrev=False))
-    add_compare(commands.add_parser("compare", help="set two things of the library beside each other", allow_abbrev=False))
-    _add_report(commands.add_parser("report", help="write one HTML file with everything on a scenario", allow_abbrev=False))
-    _add_generate(commands.add_parser("generate", help="make a look-alike workload, or a sample again", allow_abbrev=False))
-    _add_convert(commands.add_parser("convert", help="write any trace in the native schema", allow_abbrev=False))
-    _add_list(commands.add_parser("list", help="show what can be chosen", allow_abbrev=False))
+    for name, add, about in (
+        ("app", add_app, "open the dashboard in a browser"),
+        ("run", _add_run, "simulate a trace under one or more allocators"),
+        ("replay", add_replay, "repeat the published comparison of a paper"),
+        ("sweep", add_sweep, "run a scenario under many settings"),
+        ("plan", add_plan, "find the fewest nodes that meet a target"),
+        ("runs", add_runs, "find, name, pass on or delete what was run"),
+        ("compare", add_compare, "set two things of the library beside each other"),
+        ("report", _add_report, "write one HTML file with everything on a scenario"),
+        ("generate", _add_generate, "make a look-alike workload, or a sample again"),
+        ("convert", _add_convert, "write any trace in the native schema"),
+        ("list", _add_list, "show what can be chosen"),
+    ):
+        add(commands.add_parser(name, help=about, allow_abbrev=False))
     return parser
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=command_run)
-    parser.add_argument("--trace", metavar="FILE|sample:NAME|made:NAME", help="the jobs; formats are recognised by content")
+    parser.add_argument(
+        "--trace",
+        metavar="FILE|sample:NAME|made:NAME",
+        help="the jobs; formats are recognised by content",
+    )
     _add_reading(parser)
     parser.add_argument(
         "--cluster",
         metavar="SPEC|FILE",
-        help="the machines, e.g. 16x8:v100,4x4:t4, a .json description or a .csv of virtual clusters; else the sample's own, or one built from the trace",
+        help=(
+            "the machines, e.g. 16x8:v100,4x4:t4, a .json description or a .csv of virtual"
+            " clusters; else the sample's own, or one built from the trace"
+        ),
     )
-    parser.add_argument("--allocator", metavar="NAME[:key=value,...]", action="append", help="a policy, or all; repeat to compare")
+    parser.add_argument(
+        "--allocator",
+        metavar="NAME[:key=value,...]",
+        action="append",
+        help="a policy, or all; repeat to compare",
+    )
     parser.add_argument(
         "--perf",
         metavar="NAME[:key=value,...]",
-        help="how fast jobs run; auto = every policy under the plainest model that it can run under; table=FILE.csv is a profile of your own",
+        help=(
+            "how fast jobs run; auto = every policy under the plainest model that it can run under;"
+            " table=FILE.csv is a profile of your own"
+        ),
     )
-    parser.add_argument("--without-unmeasured", action="store_true", help="leave out jobs of which the profile of measured throughputs knows too little")
+    parser.add_argument(
+        "--without-unmeasured",
+        action="store_true",
+        help="leave out jobs of which the profile of measured throughputs knows too little",
+    )
     parser.add_argument("--seed", metavar="N", help="of everything random (default 0)")
     parser.add_argument("--horizon-s", metavar="S", help="stop at this simulated second")
     parser.add_argument("--scenario", metavar="FILE.json", help="repeat exactly what a page saved")
-    parser.add_argument("--set", metavar="path=value", action="append", help="change one value, e.g. faults.mtbf_h=500; repeat for more")
-    parser.add_argument("--checkpoints", metavar="NAME", help="take measured times to save and load, e.g. ddp-flash; see: list checkpoints")
+    parser.add_argument(
+        "--set",
+        metavar="path=value",
+        action="append",
+        help="change one value, e.g. faults.mtbf_h=500; repeat for more",
+    )
+    parser.add_argument(
+        "--checkpoints",
+        metavar="NAME",
+        help="take measured times to save and load, e.g. ddp-flash; see: list checkpoints",
+    )
     parser.add_argument("--jobs-out", metavar="DIR", help="write DIR/<label>.csv, one row per job")
-    parser.add_argument("--keep", action="store_true", help="keep the results in the library, see: runs list")
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the results in the library, see: runs list"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document instead of a table"
+    )
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", metavar="F", help="read the file as this format; see: list formats")
+    parser.add_argument(
+        "--format", metavar="F", help="read the file as this format; see: list formats"
+    )
     reading = parser.add_argument_group("reading a file")
-    reading.add_argument("--zone", metavar="NAME", help="zone of times without an offset, e.g. Asia/Shanghai")
+    reading.add_argument(
+        "--zone", metavar="NAME", help="zone of times without an offset, e.g. Asia/Shanghai"
+    )
     reading.add_argument("--cpu-jobs", choices=("drop", "keep"), help="jobs without a GPU")
-    reading.add_argument("--unfinished", choices=("drop", "cut"), help="jobs that still ran at the end of the trace")
+    reading.add_argument(
+        "--unfinished", choices=("drop", "cut"), help="jobs that still ran at the end of the trace"
+    )
     reading.add_argument("--since", choices=("submit", "eligible"), help="when a Slurm job enters")
-    reading.add_argument("--time-unit", choices=("s", "ms", "min", "h"), help="unit of numeric times")
-    reading.add_argument("--duration-unit", choices=("s", "ms", "min", "h"), help="unit of durations")
-    reading.add_argument("--map", metavar="NATIVE=COLUMN", action="append", help="which column is which, e.g. num_gpus=GPUs")
-    reading.add_argument("--max-mb", metavar="MB", type=_megabytes, default=FILE_LIMIT_MB, help=f"largest file that is read (default {FILE_LIMIT_MB:g})")
+    reading.add_argument(
+        "--time-unit", choices=("s", "ms", "min", "h"), help="unit of numeric times"
+    )
+    reading.add_argument(
+        "--duration-unit", choices=("s", "ms", "min", "h"), help="unit of durations"
+    )
+    reading.add_argument(
+        "--map",
+        metavar="NATIVE=COLUMN",
+        action="append",
+        help="which column is which, e.g. num_gpus=GPUs",
+    )
+    reading.add_argument(
+        "--max-mb",
+        metavar="MB",
+        type=_megabytes,
+        default=FILE_LIMIT_MB,
+        help=f"largest file that is read (default {FILE_LIMIT_MB:g})",
+    )
 
 
 def _megabytes(text: str) -> float:
@@ -143,46 +224,86 @@ def _megabytes(text: str) -> float:
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
-    add_report(parser, lambda shown, store, created: report.html(shown, store, created=created))
+    add_report(parser, lambda shown, store, created: offline_html(shown, store, created=created))
     _add_reading(parser)
 
 
 def _add_generate(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_generate)
-    parser.add_argument("what", metavar="PROFILE|sample:NAME|made:NAME", nargs="?", help=f"one of {', '.join(PROFILES)}, a sample or a made workload")
+    parser.add_argument(
+        "what",
+        metavar="PROFILE|sample:NAME|made:NAME",
+        nargs="?",
+        help=f"one of {', '.join(PROFILES)}, a sample or a made workload",
+    )
     parser.add_argument("--profile", metavar="PROFILE", help="the same as the first argument")
     parser.add_argument("--jobs", metavar="N", type=int, help="number of jobs (default 1000)")
     parser.add_argument("--seed", metavar="N", type=int, help="same seed, same file (default 0)")
-    parser.add_argument("--load", metavar="L", type=float, help="GPU-seconds asked for over those there are (default 0.9)")
+    parser.add_argument(
+        "--load",
+        metavar="L",
+        type=float,
+        help="GPU-seconds asked for over those there are (default 0.9)",
+    )
     parser.add_argument("--days", metavar="D", type=float, help="from first to last submission")
-    parser.add_argument("--cluster", metavar="SPEC|FILE", help="the machines the jobs are for; without it the profile's")
-    parser.add_argument("--history", action="store_true", help="add made start times; needs --cluster")
-    parser.add_argument("--out", metavar="FILE|DIR", required=True, help="FILE.csv or FILE.parquet; a folder for a sample")
+    parser.add_argument(
+        "--cluster",
+        metavar="SPEC|FILE",
+        help="the machines the jobs are for; without it the profile's",
+    )
+    parser.add_argument(
+        "--history", action="store_true", help="add made start times; needs --cluster"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE|DIR",
+        required=True,
+        help="FILE.csv or FILE.parquet; a folder for a sample",
+    )
 
 
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_convert)
-    parser.add_argument("--trace", metavar="FILE|sample:NAME|made:NAME", required=True, help="the trace to read")
+    parser.add_argument(
+        "--trace", metavar="FILE|sample:NAME|made:NAME", required=True, help="the trace to read"
+    )
     _add_reading(parser)
     parser.add_argument("--out", metavar="FILE", required=True, help="FILE.csv or FILE.parquet")
-    parser.add_argument("--report", metavar="FILE.csv", help="write every dropped or altered row with its reason")
+    parser.add_argument(
+        "--report", metavar="FILE.csv", help="write every dropped or altered row with its reason"
+    )
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_list)
-    parser.add_argument("what", choices=_LISTS, nargs="?", help="what to show; without it, what can be shown")
-    parser.add_argument("name", nargs="?", help="for params: an allocator, a model, made:WORKLOAD, overheads or faults")
+    parser.add_argument(
+        "what", choices=_LISTS, nargs="?", help="what to show; without it, what can be shown"
+    )
+    parser.add_argument(
+        "name",
+        nargs="?",
+        help="for params: an allocator, a model, made:WORKLOAD, overheads or faults",
+    )
 
 
 def _generate(args: argparse.Namespace) -> None:
     what = args.what or args.profile
     if args.profile and args.profile != what:
-        raise UsageError(f"generate {args.what} and --profile {args.profile} contradict each other. Keep one of them.")
+        raise UsageError(
+            f"generate {args.what} and --profile {args.profile} contradict each other. Keep one of"
+            " them."
+        )
     if not what:
-        raise UsageError(f"Nothing to generate: name a profile ({', '.join(PROFILES)}), sample:NAME or made:NAME.")
+        raise UsageError(
+            f"Nothing to generate: name a profile ({', '.join(PROFILES)}), sample:NAME or"
+            " made:NAME."
+        )
     out = Path(args.out)
     if what.startswith(READY) and (needless := _profile_choices(args)):
-        raise UsageError(f"{needless[0]} goes with a profile, but {what} says by itself how it is made. Leave it out.")
+        raise UsageError(
+            f"{needless[0]} goes with a profile, but {what} says by itself how it is made. Leave it"
+            " out."
+        )
     if what.startswith("sample:"):
         _folder_of(out / "x")
         jobs, machines = _writing(out, lambda: write_sample(what.removeprefix("sample:"), out))
@@ -192,18 +313,27 @@ def _generate(args: argparse.Namespace) -> None:
     trace = load_source(TraceSpec(what)).trace if what.startswith(MADE) else _look_alike(what, args)
     _folder_of(out)
     _writing(out, lambda: write_trace(trace, out))
-    print(f"{out}: {plural(len(trace), 'job')} over {trace.span_s / 86_400:.1f} days, {trace.gpu_seconds / 3600:,.0f} GPU-hours")
+    print(
+        f"{out}: {plural(len(trace), 'job')} over {trace.span_s / 86_400:.1f} days,"
+        f" {trace.gpu_seconds / 3600:,.0f} GPU-hours"
+    )
 
 
 def _profile_choices(args: argparse.Namespace) -> list[str]:
     """Return the given arguments that say how a profile is drawn."""
-    return [f"--{name}" for name in ("jobs", "seed", "load", "days", "cluster", "history") if getattr(args, name) not in (None, False)]
+    return [
+        f"--{name}"
+        for name in ("jobs", "seed", "load", "days", "cluster", "history")
+        if getattr(args, name) not in (None, False)
+    ]
 
 
 def _look_alike(profile: str, args: argparse.Namespace) -> Trace:
     cluster = cluster_of(args.cluster) if args.cluster else None
     if args.history and cluster is None:
-        raise UsageError("--history needs --cluster, because the made start times depend on its GPUs.")
+        raise UsageError(
+            "--history needs --cluster, because the made start times depend on its GPUs."
+        )
     jobs, load = 1000 if args.jobs is None else args.jobs, 0.9 if args.load is None else args.load
     seed = args.seed or 0
     trace = generate(profile, jobs=jobs, seed=seed, cluster=cluster, load=load, days=args.days)
@@ -220,9 +350,14 @@ def _convert(args: argparse.Namespace) -> None:
     if args.report:
         report = Path(args.report)
         _folder_of(report)
-        text = found.imported.issues_csv() if found.imported else "row,job_id,action,reason,detail\n"
+        text = (
+            found.imported.issues_csv() if found.imported else "row,job_id,action,reason,detail\n"
+        )
         _writing(report, lambda: report.write_text(text, encoding="utf-8", newline=""))
-    print(f"{out}: {plural(account['read'], 'row')} read, {account['used']:,} used, {account['dropped']:,} left out")
+    print(
+        f"{out}: {plural(account['read'], 'row')} read, {account['used']:,} used,"
+        f" {account['dropped']:,} left out"
+    )
     for item in account["reasons"]:
         print(f"  {item['rows']:,} {item['action']}: {item['reason']}")
     for sentence in (*account["warnings"], *account["guesses"]):
@@ -237,42 +372,59 @@ def _list(args: argparse.Namespace) -> None:
             print(_describe(info))
         return
     if args.name:
-        raise UsageError(f"list {args.what} takes no name, so {args.name!r} is too much. Only list params wants one.")
+        raise UsageError(
+            f"list {args.what} takes no name, so {args.name!r} is too much. Only list params wants"
+            " one."
+        )
     if not args.what:
         for what, listed in _CHOICES.items():
             print(f"{what:<14} {', '.join(choice.name for choice in listed())}")
-        print(f"{'params NAME':<14} the parameters of an allocator, a model, made:WORKLOAD, overheads or faults")
+        print(
+            f"{'params NAME':<14} the parameters of an allocator, a model, made:WORKLOAD, overheads"
+            " or faults"
+        )
         return
     for choice in _CHOICES[args.what]():
         title = f"{choice.title}{': ' + choice.help if choice.help else ''}"
         print(f"{choice.name:<14} {title}".rstrip() if title else choice.name)
 
 
-def _samples() -> list[catalog.Choice]:
-    return [catalog.Choice(name, sample.title, sample.description) for name, sample in SAMPLES.items()]
+def _samples() -> list[catalog.CatalogEntry]:
+    return [
+        catalog.CatalogEntry(name, sample.title, sample.description)
+        for name, sample in SAMPLES.items()
+    ]
 
 
-def _profiles() -> list[catalog.Choice]:
-    return [catalog.Choice(name, "", "") for name in PROFILES]
+def _profiles() -> list[catalog.CatalogEntry]:
+    return [catalog.CatalogEntry(name, "", "") for name in PROFILES]
 
 
-_CHOICES: Final[Mapping[str, Callable[[], Sequence[catalog.Choice]]]] = {
+_CHOICES: Final[Mapping[str, Callable[[], Sequence[catalog.CatalogEntry]]]] = {
     "allocators": catalog.allocator_choices,
     "formats": catalog.formats,
     "samples": _samples,
     "workloads": catalog.workloads,
     "profiles": _profiles,
     "models": catalog.perf_models,
-    "beliefs": catalog.beliefs,
+    "estimators": catalog.estimators,
     "checkpoints": catalog.checkpoints,
 }
 
 
 def _describe(info: ParamInfo) -> str:
-    bounds = f"{'' if info.low is None else f'{info.low:g}'}..{'' if info.high is None else f'{info.high:g}'}" if (info.low, info.high) != (None, None) else ""
+    bounds = (
+        f"{'' if info.low is None else f'{info.low:g}'}..{'' if info.high is None else f'{info.high:g}'}"  # noqa: E501
+        if (info.low, info.high) != (None, None)
+        else ""
+    )
     allowed = "|".join(info.choices) or bounds
-    default = "/".join(f"{item:g}" for item in info.default) if isinstance(info.default, tuple) else info.default
-    return f"{info.name:<24} {info.kind:<8} default {default} {info.unit}  {allowed}  {info.help}".rstrip()
+    default = (
+        "/".join(f"{item:g}" for item in info.default)
+        if isinstance(info.default, tuple)
+        else info.default
+    )
+    return f"{info.name:<24} {info.kind:<8} default {default} {info.unit}  {allowed}  {info.help}".rstrip()  # noqa: E501
 
 
 def _table_name(path: Path) -> None:
@@ -288,4 +440,6 @@ def _writing(path: Path, write: Callable[[], T]) -> T:
     try:
         return write()
     except OSError as error:
-        raise UsageError(f"{path}: this cannot be written ({error.strerror or error}). Choose another place.") from error
+        raise UsageError(
+            f"{path}: this cannot be written ({error.strerror or error}). Choose another place."
+        ) from error

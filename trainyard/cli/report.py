@@ -1,4 +1,6 @@
-"""The ``report`` command: runs of a scenario that are not stored yet are made, then everything is written into one HTML file."""
+"""The ``report`` command: runs of a scenario that are not stored yet are made, then everything is
+written into one HTML file.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,29 @@ Write = Callable[[Shown, Store, datetime], str]
 
 
 def add_report(parser: argparse.ArgumentParser, write: Write) -> None:
-    """Declare the arguments of ``python -m trainyard report``, but for those on how a file is read."""
+    """Declare the arguments of ``python -m trainyard report``, but for those on how a file is
+    read.
+    """
     parser.set_defaults(command=lambda args: command_report(args, write))
     parser.add_argument("--scenario", metavar="FILE.json", required=True, help="what a page saved")
-    parser.add_argument("--trace", metavar="FILE|sample:NAME|made:NAME", help="the jobs, where the scenario names a file or an upload that is not here")
-    parser.add_argument("--set", metavar="path=value", action="append", help="change one value, e.g. repeats=5; repeat for more")
-    parser.add_argument("-o", "--out", metavar="FILE.html", default="report.html", help="where to write it (default report.html)")
+    parser.add_argument(
+        "--trace",
+        metavar="FILE|sample:NAME|made:NAME",
+        help="the jobs, where the scenario names a file or an upload that is not here",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="path=value",
+        action="append",
+        help="change one value, e.g. repeats=5; repeat for more",
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        metavar="FILE.html",
+        default="report.html",
+        help="where to write it (default report.html)",
+    )
 
 
 def command_report(args: argparse.Namespace, write: Write) -> None:
@@ -57,14 +76,24 @@ def command_report(args: argparse.Namespace, write: Write) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
-        raise UsageError(f"{out}: the report cannot be written ({error.strerror or error}). Choose another place.") from error
+        raise UsageError(
+            f"{out}: the report cannot be written ({error.strerror or error}). Choose another"
+            " place."
+        ) from error
     total = sum(len(entries) for entries in outcomes.gather(study, store).entries)
-    sys.stdout.write(f"{out}: {plural(total, 'run')}, {total - made} of them stored before; {len(text.encode()) / 1e6:.1f} MB\n")
+    sys.stdout.write(
+        f"{out}: {plural(total, 'run')}, {total - made} of them stored before;"
+        f" {len(text.encode()) / 1e6:.1f} MB\n"
+    )
 
 
 def _check(study: Study, store: Store) -> None:
-    """Read all results, so that those that are damaged are removed at once and not one after the other."""
-    for entry in filter(None, (store.get(key_of(scenario, store)) for scenario in study.scenarios())):
+    """Read all results, so that those that are damaged are removed at once and not one after the
+    other.
+    """
+    for entry in filter(
+        None, (store.get(key_of(scenario, store)) for scenario in study.scenarios())
+    ):
         with suppress(StoreError):
             entry.check()
 
@@ -75,12 +104,24 @@ def _study(args: argparse.Namespace) -> Study:
     if not args.trace:
         return study
     found = trace_spec(args)
-    return replace(study, base=replace(study.base, trace=replace(study.base.trace, source=found.source, fmt=found.fmt, read=found.read)))
+    return replace(
+        study,
+        base=replace(
+            study.base,
+            trace=replace(study.base.trace, source=found.source, fmt=found.fmt, read=found.read),
+        ),
+    )
 
 
 def _complete(study: Study, store: Store) -> int:
     """Run what is not stored, say what is skipped, and return how many runs were made."""
     with ExitStack() as bars:
-        made, skipped = complete(study, store, lambda one: bars.enter_context(Bar(f"{one.allocator.name} seed={one.seed}", sys.stderr)))
+        made, skipped = complete(
+            study,
+            store,
+            lambda one: bars.enter_context(
+                Bar(f"{one.allocator.name} seed={one.seed}", sys.stderr)
+            ),
+        )
     sys.stderr.writelines(f"Skipped: {spec.name}. {why}\n" for spec, why in skipped.items())
     return made

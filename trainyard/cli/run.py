@@ -1,4 +1,6 @@
-"""The ``run`` command: from arguments to a study, through the simulator, to a table, a JSON document and CSV files."""
+"""The ``run`` command: from arguments to a study, through the simulator, to a table, a JSON
+document and CSV files.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +10,23 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
+from sim.engine.simulator import Progress
 from sim.errors import ParameterError, TrainyardError
+from sim.metrics import measured
 from sim.result import RunResult
-from sim.simulator import Progress
 from sim.trace import Trace
 from trainyard.cli.given import UsageError, study_of
-from trainyard.cli.verdict import Ran, headline_of
 from trainyard.library import library
 from trainyard.preflight import coverage, preflight
 from trainyard.results import plainest
 from trainyard.results.assumed import assumed
-from trainyard.results.headline import Headline
+from trainyard.results.compare import Outcome
+from trainyard.results.headline import Headline, headline
+from trainyard.results.meaning import setting
 from trainyard.results.plainest import AUTO
 from trainyard.runs.run import run, summarise
 from trainyard.store import Store, plain, profiles
@@ -69,8 +73,13 @@ RUN_KEYS: Final = (
     "cpu_s",
     "peak_rss_mb",
 )
-JOB_COLUMNS: Final = ("job_id", "submit_s", "first_start_s", "finish_s", "gpus", "outcome")
-_MAY_BE_SILENT: Final = frozenset({"deadlines met", "GPUs busy", "CPU used", "memory used", "evicted", "relaunched", "work lost"})
+JOB_COLUMNS: Final = (
+    *("job_id", "submit_s", "first_start_s", "finish_s", "gpus", "outcome"),
+    *("held_s", "preemptions"),
+)
+_MAY_BE_SILENT: Final = frozenset(
+    {"deadlines met", "GPUs busy", "CPU used", "memory used", "evicted", "relaunched", "work lost"}
+)
 _SILENT: Final = frozenset({"-", "0"})
 """Columns that are left out where all their cells say nothing, and what says nothing."""
 
@@ -86,8 +95,10 @@ class Finished:
     summary: Mapping[str, Any]
 
 
-class Part(NamedTuple):
-    """What is compared under one performance model: a study, its runs, why policies were skipped, by their label, and all that was asked for."""
+class StudyPart(NamedTuple):
+    """What is compared under one performance model: a study, its runs, why policies were skipped,
+    by their label, and all that was asked for.
+    """
 
     study: Study
     labels: tuple[str, ...]
@@ -109,43 +120,74 @@ def command_run(args: argparse.Namespace) -> None:
     trace = changed(source.trace, study.base.trace)
     check_measure(trace, study.base.measure)
     parts = _parts(args, study, trace)
-    said = list(dict.fromkeys(sentence for part in parts for sentence in preflight.remarks(part.study, trace)))
-    sys.stderr.writelines(f"{sentence}\n" for sentence in said)
+    sentences = list(
+        dict.fromkeys(
+            sentence for part in parts for sentence in preflight.remarks(part.study, trace)
+        )
+    )
+    sys.stderr.writelines(f"{sentence}\n" for sentence in sentences)
     _run_all(parts, trace, _folder(args.jobs_out) if args.jobs_out else None)
     skipped = {label: why for part in parts for label, why in part.skipped.items()}
     sys.stderr.writelines(f"Skipped: {label}. {why}\n" for label, why in skipped.items())
-    as_json = json.dumps(_document(source, trace, parts), indent=2, ensure_ascii=False, allow_nan=False) if args.json else ""
+    as_json = (
+        json.dumps(_document(source, trace, parts), indent=2, ensure_ascii=False, allow_nan=False)
+        if args.json
+        else ""
+    )
     sys.stdout.write((as_json or _text(source, trace, parts)) + "\n")
     for part in parts if args.keep else ():
         kept = part.study.only(sorted({one.policy for one in part.done}))
-        made = library.keep(Store(), library.HERE, kept, source, [(one.scenario, one.result) for one in part.done])
+        made = library.keep(
+            Store(), library.HERE, kept, source, [(one.scenario, one.result) for one in part.done]
+        )
         sys.stderr.write(f"Kept in the library: python -m trainyard runs show {made[:12]}\n")
-    after = [f"{one.label}: {sentence}" for part in parts for one in part.done for sentence in one.result.remarks]
-    sys.stderr.writelines(f"{sentence}\n" for sentence in after if sentence not in said)
+    after = [
+        f"{one.label}: {sentence}"
+        for part in parts
+        for one in part.done
+        for sentence in one.result.remarks
+    ]
+    sys.stderr.writelines(f"{sentence}\n" for sentence in after if sentence not in sentences)
 
 
-def _parts(args: argparse.Namespace, study: Study, trace: Trace) -> list[Part]:
-    """Return what is compared, policies that cannot run left out with their reason: one comparison, or under ``--perf auto`` one for each model it takes."""
+def _parts(args: argparse.Namespace, study: Study, trace: Trace) -> list[StudyPart]:
+    """Return what is compared, policies that cannot run left out with their reason: one comparison,
+    or under ``--perf auto`` one for each model it takes.
+    """
     found = plainest.arranged(study, trace) if args.perf == AUTO else ()
     if not found:
-        able = [at for at, spec in enumerate(study.allocators) if not catalog.allocator(spec, trace, study.base.perf).reason]
-        found = (plainest.Part(study.base.perf, tuple(able)),)
-    parts: list[Part] = []
+        able = [
+            at
+            for at, spec in enumerate(study.allocators)
+            if not catalog.allocator(spec, trace, study.base.perf).reason
+        ]
+        found = (plainest.PerfPart(study.base.perf, tuple(able)),)
+    parts: list[StudyPart] = []
     for perf, places in found:
         whole = with_model(study, "perf", perf)
         suffix = f" ({perf.name})" if parts else ""
-        parts.append(Part(whole.only(places) if places else whole, tuple(f"{study.labels[at]}{suffix}" for at in places), [], {}, study))
+        parts.append(
+            StudyPart(
+                whole.only(places) if places else whole,
+                tuple(f"{study.labels[at]}{suffix}" for at in places),
+                [],
+                {},
+                study,
+            )
+        )
     served = {at for _, places in found for at in places}
     for at, spec in enumerate(study.allocators):
         if at not in served:
-            parts[0].skipped[study.labels[at]] = catalog.allocator(spec, trace, found[0].perf).reason
+            parts[0].skipped[study.labels[at]] = catalog.allocator(
+                spec, trace, found[0].perf
+            ).reason
     if not served:
         label, why = next(iter(parts[0].skipped.items()))
         raise ParameterError(f"{label} cannot run here: {why}")
     return parts
 
 
-def _run_all(parts: Sequence[Part], trace: Trace, folder: Path | None) -> None:
+def _run_all(parts: Sequence[StudyPart], trace: Trace, folder: Path | None) -> None:
     """Run all policies; one whose run is stopped is skipped, with the reason.
 
     Raises
@@ -180,16 +222,26 @@ def _run_policy(study: Study, at: int, label: str, trace: Trace) -> list[Finishe
 
 
 def _measured(args: argparse.Namespace, study: Study, source: Source) -> Source:
-    """Say what a measured profile lacks, before the run; return the jobs, on request without those that it does not know."""
+    """Say what a measured profile lacks, before the run; return the jobs, on request without those
+    that it does not know.
+    """
     base = study.base
     if args.without_unmeasured:
         source = coverage.measured_only(source, base.perf, base.cluster)
     fit = coverage.check(base.perf, changed(source.trace, base.trace), base.cluster)
     if fit is None and args.without_unmeasured:
-        raise UsageError(f"--without-unmeasured goes with a performance model of measured throughputs, but this is {base.perf.name}. Leave it out.")
+        raise UsageError(
+            "--without-unmeasured goes with a performance model of measured throughputs, but this"
+            f" is {base.perf.name}. Leave it out."
+        )
     if fit:
         heading = (fit.heading,) if fit.heading else ()
-        sys.stderr.write("".join(f"{sentence}\n" for sentence in (*fit.sentences, *heading, *(f"  {line}" for line in fit.lines()))))
+        sys.stderr.write(
+            "".join(
+                f"{sentence}\n"
+                for sentence in (*fit.sentences, *heading, *(f"  {line}" for line in fit.lines()))
+            )
+        )
     if fit and not fit.runs:
         if source.account.get("dropped"):
             sys.stderr.writelines(f"{line}\n" for line in _read(source, "."))
@@ -200,7 +252,10 @@ def _measured(args: argparse.Namespace, study: Study, source: Source) -> Source:
 def _ways_out(fit: coverage.Fit) -> str:
     count = int(fit.unmeasured.sum())
     values = {RELATIVE: f"stand_in={RELATIVE}", "": "stand_in=MODEL (one of the profile)"}
-    ways = [f"{values[way]} in --perf, which helps {jobs:,} of {plural(count, 'job')}" for way, jobs in fit.helped.items()]
+    ways = [
+        f"{values[way]} in --perf, which helps {jobs:,} of {plural(count, 'job')}"
+        for way, jobs in fit.helped.items()
+    ]
     if not fit.unmeasured.all():
         ways.append(f"--without-unmeasured, which leaves {plural(count, 'job')} out")
     return f"No run has begun. Ways out: {'; '.join([*ways, 'a profile that has these jobs'])}."
@@ -211,7 +266,9 @@ def _folder(text: str) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{path}: the folder cannot be made ({error.strerror}). Choose another one.") from error
+        raise UsageError(
+            f"{path}: the folder cannot be made ({error.strerror}). Choose another one."
+        ) from error
     return path
 
 
@@ -222,10 +279,12 @@ def _write_jobs(folder: Path, done: Sequence[Finished], trace: Trace) -> None:
         try:
             table.to_csv(path, index=False, lineterminator="\n")
         except OSError as error:
-            raise UsageError(f"{path}: the jobs cannot be written ({error.strerror}). Choose another folder.") from error
+            raise UsageError(
+                f"{path}: the jobs cannot be written ({error.strerror}). Choose another folder."
+            ) from error
 
 
-def _document(source: Source, trace: Trace, parts: Sequence[Part]) -> dict[str, Any]:
+def _document(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> dict[str, Any]:
     about = {
         "name": trace.name,
         "source": parts[0].study.base.trace.source,
@@ -248,8 +307,12 @@ def _document(source: Source, trace: Trace, parts: Sequence[Part]) -> dict[str, 
             "seed": one.scenario.seed,
             "perf": str(one.scenario.perf),
         }
-        rows.append(name | {key: one.summary[key] for key in RUN_KEYS} | {"remarks": one.result.remarks})
-    skipped = [{"label": label, "reason": why} for part in parts for label, why in part.skipped.items()]
+        rows.append(
+            name | {key: one.summary[key] for key in RUN_KEYS} | {"remarks": one.result.remarks}
+        )
+    skipped = [
+        {"label": label, "reason": why} for part in parts for label, why in part.skipped.items()
+    ]
     assumptions = [sentence for part in parts for sentence in _assumed(part, trace)]
     told, *others = [(part, found.to_json()) for part in parts if (found := _headline(part, trace))]
     further = [{"perf": str(part.study.base.perf), **found} for part, found in others]
@@ -266,71 +329,134 @@ def _document(source: Source, trace: Trace, parts: Sequence[Part]) -> dict[str, 
     return document
 
 
-def _of_trace(parts: Sequence[Part], trace: Trace) -> list[str]:
-    return list(dict.fromkeys(sentence for part in parts for sentence in profiles.assumptions(part.study.base.perf, trace)))
+def _of_trace(parts: Sequence[StudyPart], trace: Trace) -> list[str]:
+    return list(
+        dict.fromkeys(
+            sentence
+            for part in parts
+            for sentence in profiles.assumptions(part.study.base.perf, trace)
+        )
+    )
 
 
-def _assumed(part: Part, trace: Trace) -> tuple[str, ...]:
+def _assumed(part: StudyPart, trace: Trace) -> tuple[str, ...]:
     return assumed(part.study, trace, [one.summary for one in part.done])
 
 
-def _text(source: Source, trace: Trace, parts: Sequence[Part]) -> str:
+def _text(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> str:
     account, cluster = source.account, parts[0].study.base.cluster
     lines = [
-        *_read(source, f"; {plural(len(trace), 'job')} on {plural(cluster.gpus, 'GPU')} of {plural(len(cluster.nodes), 'node')}."),
-        *(f"  {sentence}" for sentence in (*account.get("warnings", ()), *account.get("guesses", ()), *_of_trace(parts, trace))),
+        *_read(
+            source,
+            f"; {plural(len(trace), 'job')} on {plural(cluster.gpus, 'GPU')} of"
+            f" {plural(len(cluster.nodes), 'node')}.",
+        ),
+        *(
+            f"  {sentence}"
+            for sentence in (
+                *account.get("warnings", ()),
+                *account.get("guesses", ()),
+                *_of_trace(parts, trace),
+            )
+        ),
     ]
     for part in parts:
         lines += ["", *_table(part), *_answer(part, trace)]
     return "\n".join(lines)
 
 
-def _table(part: Part) -> list[str]:
+def _table(part: StudyPart) -> list[str]:
     made = [_cells(one) for one in part.done]
     columns = [(title, *(cells[title] for cells in made)) for title in made[0]] if made else []
-    columns = [column for column in columns if column[0] not in _MAY_BE_SILENT or not set(column[1:]) <= _SILENT]
+    columns = [
+        column
+        for column in columns
+        if column[0] not in _MAY_BE_SILENT or not set(column[1:]) <= _SILENT
+    ]
     widths = [max(map(len, column)) for column in columns]
     rows = zip(*columns, strict=True)
-    lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]) for row in rows]
-    lines += [f"{one.label}: {why}." for one in part.done if (why := why_failed(one.summary["failed_by"]))]
+    lines = [
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
+        for row in rows
+    ]
+    lines += [
+        f"{one.label}: {why}." for one in part.done if (why := why_failed(one.summary["failed_by"]))
+    ]
     return lines + [f"{label}: skipped. {why}" for label, why in part.skipped.items()]
 
 
-def _headline(part: Part, trace: Trace) -> Headline | None:
+def _headline(part: StudyPart, trace: Trace) -> Headline | None:
     ran = sorted({one.policy for one in part.done})
     if not ran:
         return None
-    return headline_of(part.study.only(ran), trace, [Ran(one.result, one.summary) for one in part.done], part.asked)
+    return headline_of(
+        part.study.only(ran),
+        trace,
+        [RunWithSummary(one.result, one.summary) for one in part.done],
+        part.asked,
+    )
 
 
-def _answer(part: Part, trace: Trace) -> list[str]:
+def _answer(part: StudyPart, trace: Trace) -> list[str]:
     """Return the headline of a comparison, and below it what is assumed."""
     told, lines = _headline(part, trace), []
     if told and (len(part.study.allocators) > 1 or told.verdict != "nothing"):
         lines += ["", *told.lines()]
-    said, perf = _assumed(part, trace), part.study.base.perf
+    sentences, perf = _assumed(part, trace), part.study.base.perf
     under = [] if perf.name == RIGID.name else [f"Performance model: {catalog.model_title(perf)}."]
-    return [*lines, " ".join([*under, *said])] if under or said else lines
+    return [*lines, " ".join([*under, *sentences])] if under or sentences else lines
 
 
 def _read(source: Source, end: str) -> list[str]:
     account, jobs = source.account, len(source.trace)
-    said = f"{source.trace.name}: {plural(account.get('read', jobs), 'row')} read, {account.get('used', jobs):,} used, {account.get('dropped', 0):,} left out"
-    return [said + end, *(f"  {item['rows']:,} {item['action']}: {item['reason']}" for item in account.get("reasons", ()))]
+    sentences = (
+        f"{source.trace.name}: {plural(account.get('read', jobs), 'row')} read,"
+        f" {account.get('used', jobs):,} used, {account.get('dropped', 0):,} left out"
+    )
+    return [
+        sentences + end,
+        *(
+            f"  {item['rows']:,} {item['action']}: {item['reason']}"
+            for item in account.get("reasons", ())
+        ),
+    ]
 
 
 def _cells(one: Finished) -> dict[str, str]:
     numbers = one.summary
-    others = [f"{numbers[name]:,} {name}" for name in ("failed", "impossible", "refused", "unfinished") if numbers[name]]
-    times = {"mean JCT": "jct_mean_s", "median JCT": "jct_p50_s", "P95 JCT": "jct_p95_s", "mean wait": "wait_mean_s", "makespan": "makespan_s"}
-    shares = {"deadlines met": "deadline_rate", "GPUs busy": "utilisation", "CPU used": "cpus_used", "memory used": "mem_used"}
+    others = [
+        f"{numbers[name]:,} {name}"
+        for name in ("failed", "impossible", "refused", "unfinished")
+        if numbers[name]
+    ]
+    times = {
+        "average time": "jct_mean_s",
+        "half within": "jct_p50_s",
+        "95 % within": "jct_p95_s",
+        "average wait": "wait_mean_s",
+        "makespan": "makespan_s",
+    }
+    shares = {
+        "deadlines met": "deadline_rate",
+        "GPUs busy": "utilisation",
+        "CPU used": "cpus_used",
+        "memory used": "mem_used",
+    }
     counted = {"preempted": "preemptions", "evicted": "evictions", "relaunched": "relaunches"}
     return {
         "allocator": one.label,
         "done": f"{numbers['completed']:,}",
         "not done": ", ".join(others) or "0",
         **{title: _time(numbers[name]) for title, name in times.items()},
-        **{title: "-" if math.isnan(numbers[name]) else f"{100 * numbers[name]:.1f} %" for title, name in shares.items()},
+        **{
+            title: "-" if math.isnan(numbers[name]) else f"{100 * numbers[name]:.1f} %"
+            for title, name in shares.items()
+        },
         **{title: f"{numbers[name]:,}" for title, name in counted.items()},
         "work lost": _time(numbers["lost_work_s"]) if numbers["lost_work_s"] else "0",
     }
@@ -359,10 +485,64 @@ class Bar:
         self._due_s = now + 0.2
         share = progress.done / max(progress.jobs, 1)
         full = round(30 * share)
-        self._stream.write(f"\r{self._label[:30]} [{'#' * full}{'.' * (30 - full)}] {100 * share:3.0f} %, {duration(progress.now_s)} simulated\x1b[K")
+        self._stream.write(
+            f"\r{self._label[:30]} [{'#' * full}{'.' * (30 - full)}] {100 * share:3.0f} %,"
+            f" {duration(progress.now_s)} simulated\x1b[K"
+        )
         self._stream.flush()
 
     def __exit__(self, *_: object) -> None:
         if self._on:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
+
+
+class RunWithSummary(NamedTuple):
+    """One run of a study, with its numbers."""
+
+    result: RunResult
+    summary: Mapping[str, Any]
+
+
+def headline_of(
+    study: Study, trace: Trace, runs: Sequence[RunWithSummary], asked: Study | None = None
+) -> Headline:
+    """Return the headline of a study.
+
+    Parameters
+    ----------
+    study, trace : Study, Trace
+        What was asked, and its jobs.
+    runs : sequence of RunWithSummary
+        All repeats of the first policy, then those of the next one.
+    asked : Study or None
+        What this is a part of: ways out name places in it, and its baseline may not be here.
+    """
+    turns = study.repeats
+    outcomes = {
+        at: _outcome(study, at, runs[at * turns : (at + 1) * turns])
+        for at in range(len(study.allocators))
+    }
+    known = setting(study, trace, outcomes)
+    if asked is not None:
+        places = {
+            label: asked.allocators.index(study.allocators[at])
+            for label, at in known.references.items()
+        }
+        there = study.allocators[study.baseline] == asked.allocators[asked.baseline]
+        known = replace(
+            known, references=places, asked="" if there else asked.labels[asked.baseline]
+        )
+    return headline(tuple(outcomes.values()), study.baseline, setting=known)
+
+
+def _outcome(study: Study, at: int, runs: Sequence[RunWithSummary]) -> Outcome:
+    replays = "recorded_start" in catalog.allocator(study.allocators[at]).needs.reads
+    return Outcome(
+        label=study.labels[at],
+        summaries=tuple(one.summary for one in runs),
+        jobs=tuple(one.result.jobs for one in runs),
+        replays=replays,
+        overflow=replays and any(one.summary["overflow_gpu_s"] for one in runs),
+        measured=tuple(measured(one.result, study.base.measure) for one in runs),
+    )

@@ -1,4 +1,6 @@
-"""The ``runs`` and ``compare`` commands: what was run on this machine, found again, passed on, and set beside each other."""
+"""The ``runs`` and ``compare`` commands: what was run on this machine, found again, passed on, and
+set beside each other.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,18 @@ import pandas as pd
 
 from trainyard.cli.given import UsageError
 from trainyard.cli.plan import plan_document, plan_text
-from trainyard.cli.sweep import DEFAULT_METRIC, columns, sweep_document, sweep_text, told
+from trainyard.cli.sweep import DEFAULT_METRIC, columns, sweep_document, sweep_text, with_unit
 from trainyard.library import archive, library
 from trainyard.library.library import HERE, Item
-from trainyard.results.metrics_shown import METRICS
 from trainyard.store import Store, plain
+from trainyard.study.branch import FromHere
+from trainyard.study.metrics_shown import METRICS
+from trainyard.study.search import Question
 from trainyard.study.study import Study
+from trainyard.study.sweep import Sweep
 from trainyard.sweeps.plan import PlanRun
-from trainyard.sweeps.recipe import Sweep
-from trainyard.sweeps.search import Question
 from trainyard.sweeps.sweep_run import SweepRun
 from trainyard.text import plural
-from trainyard.what_if.branch import FromHere
 
 _ACTIONS = ("list", "show", "export", "import", "rm", "name", "tag")
 
@@ -36,10 +38,15 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``python -m trainyard runs``."""
     parser.set_defaults(command=command_runs)
     parser.add_argument("action", choices=_ACTIONS, help="what to do")
-    told_what = "ids or names; for import a file; for list words to search for; for name and tag the id and the text"
+    told_what = (
+        "ids or names; for import a file; for list words to search for; for name and tag the id and"
+        " the text"
+    )
     parser.add_argument("what", metavar="ID|FILE|WORDS", nargs="*", help=told_what)
     parser.add_argument("-o", "--out", metavar="FILE.zip", help="for export: where to write")
-    parser.add_argument("--json", action="store_true", help="for list and show: print JSON instead of a table")
+    parser.add_argument(
+        "--json", action="store_true", help="for list and show: print JSON instead of a table"
+    )
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
@@ -58,10 +65,21 @@ def command_runs(args: argparse.Namespace) -> None:
         If something is not there, or a file cannot be used.
     """
     store, words = Store(), list(args.what)
-    actions = {"list": _list, "show": _show, "export": _export, "import": _import, "rm": _remove, "name": _name, "tag": _tag}
+    actions = {
+        "list": _list,
+        "show": _show,
+        "export": _export,
+        "import": _import,
+        "rm": _remove,
+        "name": _name,
+        "tag": _tag,
+    }
     least = {"list": 0, "name": 2, "tag": 2}.get(args.action, 1)
     if len(words) < least or (args.action == "show" and len(words) > 1):
-        raise UsageError(f"runs {args.action} wants {plural(least, 'argument')}. See: python -m trainyard runs --help.")
+        raise UsageError(
+            f"runs {args.action} wants {plural(least, 'argument')}. See: python -m trainyard runs"
+            " --help."
+        )
     sys.stdout.write(actions[args.action](store, words, args) + "\n")
 
 
@@ -70,35 +88,78 @@ def _list(store: Store, words: list[str], args: argparse.Namespace) -> str:
     if args.json:
         return json.dumps(library.listing(found), indent=2, ensure_ascii=False)
     if not found:
-        return "Nothing is in the library yet." if not words else f"Nothing in the library contains: {' '.join(words)}."
-    return "\n".join(columns([("id", "kind", "runs kept", "last used", "name", "tags"), *map(_line, found)]))
+        return (
+            "Nothing is in the library yet."
+            if not words
+            else f"Nothing in the library contains: {' '.join(words)}."
+        )
+    return "\n".join(
+        columns([("id", "kind", "runs kept", "last used", "name", "tags"), *map(_line, found)])
+    )
 
 
 def _line(one: Item) -> tuple[str, ...]:
     used = datetime.fromtimestamp(one.used_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
-    return (one.id[:12], one.kind, f"{one.there} of {one.runs}", used, one.name or one.title, ", ".join(one.tags))
+    return (
+        one.id[:12],
+        one.kind,
+        f"{one.there} of {one.runs}",
+        used,
+        one.name or one.title,
+        ", ".join(one.tags),
+    )
 
 
 def _show(store: Store, words: list[str], args: argparse.Namespace) -> str:
     one = library.item(store, HERE, words[0])
     recipe = one.recipe()
     if args.json:
-        body = {**library.listing([one])[0], "document": dict(one.kept.document), "kept": _document(store, one.id, recipe)}
+        body = {
+            **library.listing([one])[0],
+            "document": dict(one.kept.document),
+            "kept": _document(store, one.id, recipe),
+        }
         return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)
-    return "\n".join([f"{one.name or one.title} (id {one.id[:12]}, {one.there} of {plural(one.runs, 'run')} kept)", "", _text(store, one.id, recipe)])
+    return "\n".join(
+        [
+            (
+                f"{one.name or one.title} (id {one.id[:12]}, {one.there} of"
+                f" {plural(one.runs, 'run')} kept)"
+            ),
+            "",
+            _text(store, one.id, recipe),
+        ]
+    )
 
 
 def _document(store: Store, made: str, recipe: library.Recipe) -> Any:
-    """Return what is kept of something, as its command prints it with --json; of a comparison one row per run."""
+    """Return what is kept of something, as its command prints it with --json; of a comparison one
+    row per run.
+    """
     if isinstance(recipe, Study | FromHere):
         return plain(library.numbers(store, recipe).astype(object).to_dict("records"))
-    return sweep_document(made, _sweep(store, recipe), DEFAULT_METRIC) if isinstance(recipe, Sweep) else plan_document(made, _plan(store, recipe))
+    return (
+        sweep_document(made, _sweep(store, recipe), DEFAULT_METRIC)
+        if isinstance(recipe, Sweep)
+        else plan_document(made, _plan(store, recipe))
+    )
 
 
 def _text(store: Store, made: str, recipe: library.Recipe) -> str:
     if isinstance(recipe, Study | FromHere):
-        return "\n".join(columns([("run", *(metric.title for metric in _SHOWN)), *_lines(library.numbers(store, recipe))]))
-    return sweep_text(made, _sweep(store, recipe), DEFAULT_METRIC) if isinstance(recipe, Sweep) else plan_text(made, _plan(store, recipe))
+        return "\n".join(
+            columns(
+                [
+                    ("run", *(metric.title for metric in _SHOWN)),
+                    *_lines(library.numbers(store, recipe)),
+                ]
+            )
+        )
+    return (
+        sweep_text(made, _sweep(store, recipe), DEFAULT_METRIC)
+        if isinstance(recipe, Sweep)
+        else plan_text(made, _plan(store, recipe))
+    )
 
 
 def _sweep(store: Store, recipe: Sweep) -> SweepRun:
@@ -117,13 +178,21 @@ _SHOWN = tuple(metric for metric in METRICS if metric.name in library.BRIEF)
 
 
 def _lines(runs: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Return one line per run of a comparison whose numbers are kept; of a sweep or search those at its own settings."""
+    """Return one line per run of a comparison whose numbers are kept; of a sweep or search those at
+    its own settings.
+    """
     rows = runs.to_dict("records")
-    return [(f"{row['policy']}, seed {row['seed']}", *(_told(row[metric.name], metric.unit) for metric in _SHOWN)) for row in rows]
+    return [
+        (
+            f"{row['policy']}, seed {row['seed']}",
+            *(_told(row[metric.name], metric.unit) for metric in _SHOWN),
+        )
+        for row in rows
+    ]
 
 
 def _told(value: float, unit: str) -> str:
-    return "-" if math.isnan(value) else told(value, unit)
+    return "-" if math.isnan(value) else with_unit(value, unit)
 
 
 def _export(store: Store, words: list[str], args: argparse.Namespace) -> str:
@@ -140,13 +209,21 @@ def _export(store: Store, words: list[str], args: argparse.Namespace) -> str:
     except OSError as error:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-        raise UsageError(f"{out}: this cannot be written ({error.strerror or error}). Choose another place.") from error
-    said = f"{out}: {plural(len(chosen), 'thing')}, {len(data) / 1e6:.1f} MB"
+        raise UsageError(
+            f"{out}: this cannot be written ({error.strerror or error}). Choose another place."
+        ) from error
+    summary = f"{out}: {plural(len(chosen), 'thing')}, {len(data) / 1e6:.1f} MB"
     if not damaged:
-        return said
+        return summary
     which = ", ".join(key[:12] for key in damaged)
-    were = f"{plural(len(damaged), 'result')} ({which}) {'was' if len(damaged) == 1 else 'were'} damaged"
-    return f"{said}\n{were}: only the numbers are left, here and in the file. Run again to have the rest."
+    were = (
+        f"{plural(len(damaged), 'result')} ({which}) {'was' if len(damaged) == 1 else 'were'}"
+        " damaged"
+    )
+    return (
+        f"{summary}\n{were}: only the numbers are left, here and in the file. Run again to have the"
+        " rest."
+    )
 
 
 def _import(store: Store, words: list[str], args: argparse.Namespace) -> str:
@@ -157,19 +234,32 @@ def _import(store: Store, words: list[str], args: argparse.Namespace) -> str:
 def _taken(store: Store, path: Path) -> str:
     try:
         if path.stat().st_size > archive.MOST_MB * 1e6:
-            raise UsageError(f"{path}: this file has more than {archive.MOST_MB:.0f} MB. Export fewer things at once.")
+            raise UsageError(
+                f"{path}: this file has more than {archive.MOST_MB:.0f} MB. Export fewer things at"
+                " once."
+            )
         data = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path}: this cannot be read ({error.strerror or error}). Check the path and the rights.") from error
+        raise UsageError(
+            f"{path}: this cannot be read ({error.strerror or error}). Check the path and the"
+            " rights."
+        ) from error
     made = archive.unpack(store, HERE, data, path.name, results=True)
-    return "\n".join([f"{path}: {', '.join(one[:12] for one in made.ids) or 'nothing'} taken over", *([made.told] if made.told else [])])
+    return "\n".join(
+        [
+            f"{path}: {', '.join(one[:12] for one in made.ids) or 'nothing'} taken over",
+            *([made.summary] if made.summary else []),
+        ]
+    )
 
 
 def _remove(store: Store, words: list[str], args: argparse.Namespace) -> str:
     del args
     chosen = dict.fromkeys(library.item(store, HERE, mark).id for mark in words)
     gone = sum(library.remove(store, HERE, one) for one in chosen)
-    return f"{plural(len(chosen), 'thing')} removed, and {plural(gone, 'run')} that nothing else needs"
+    return (
+        f"{plural(len(chosen), 'thing')} removed, and {plural(gone, 'run')} that nothing else needs"
+    )
 
 
 def _name(store: Store, words: list[str], args: argparse.Namespace) -> str:
@@ -189,7 +279,8 @@ def _tag(store: Store, words: list[str], args: argparse.Namespace) -> str:
 
 
 def command_compare(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard compare``: what differs between two things in the library, and their numbers beside each other.
+    """Execute ``python -m trainyard compare``: what differs between two things in the library, and
+    their numbers beside each other.
 
     Raises
     ------
@@ -199,8 +290,19 @@ def command_compare(args: argparse.Namespace) -> None:
     store = Store()
     both = (library.item(store, HERE, args.first), library.item(store, HERE, args.second))
     found = library.beside(store, *both)
-    lines = [(f"{name}: {line[0]}", *line[1:]) for name, runs in (("A", found.first), ("B", found.second)) for line in _lines(runs)]
-    heads = [f"{name} = {one.name or one.title} (id {one.id[:12]})" for name, one in zip("AB", both, strict=True)]
-    told_changes = f"From A to B: {'; '.join(found.changes)}." if found.changes else "Both have the same settings."
+    lines = [
+        (f"{name}: {line[0]}", *line[1:])
+        for name, runs in (("A", found.first), ("B", found.second))
+        for line in _lines(runs)
+    ]
+    heads = [
+        f"{name} = {one.name or one.title} (id {one.id[:12]})"
+        for name, one in zip("AB", both, strict=True)
+    ]
+    told_changes = (
+        f"From A to B: {'; '.join(found.changes)}."
+        if found.changes
+        else "Both have the same settings."
+    )
     table = columns([("run", *(metric.title for metric in _SHOWN)), *lines])
     sys.stdout.write("\n".join([*heads, told_changes, "", *table]) + "\n")

@@ -1,11 +1,13 @@
-"""A cluster as the tables a page edits: node groups and GPU types, with totals, presets and the jobs that fit nowhere."""
+"""A cluster as the tables a page edits: node groups and GPU types, with totals, presets and the
+jobs that fit nowhere.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
 from sim.demand import GANG, SERVERS, TOGETHER, WORKERS, Demands, narrowed, pools_of
-from sim.errors import ClusterError
+from sim.errors import ClusterError, ParameterError
 from sim.metrics import node_table
 from sim.metrics.usage import absences, node_gpus, up_s
 from sim.perf import PerfSpec
@@ -24,21 +26,48 @@ from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.readers.capacity import cluster_from_trace, cluster_from_vc_config
 from sim.trace import Trace
-from trainyard.clusters.node_lists import Imported, from_table
-from trainyard.clusters.slurm_nodes import from_slurm, from_slurm_json, is_slurm
+from trainyard.clusters.node_lists import (
+    Imported,
+    from_slurm,
+    from_slurm_json,
+    from_table,
+    is_slurm,
+)
+from trainyard.study import gpu_types
 from trainyard.study.document import parse_json
 from trainyard.study.scenario import TraceSpec
 from trainyard.text import counted, plural
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import load_source
 
-GROUP_COLUMNS: Final = ("name", "nodes", "gpus_per_node", "gpu_type", "cores", "memory_gb", "rack_size", "partitions", "price_per_node_hour")
+GROUP_COLUMNS: Final = (
+    "name",
+    "nodes",
+    "gpus_per_node",
+    "gpu_type",
+    "cores",
+    "memory_gb",
+    "rack_size",
+    "partitions",
+    "price_per_node_hour",
+)
 _SHOWN_JOBS: Final = 500
-_ASKED: Final = ("cpus", "mem_gb", "workers", "worker_cpus", "worker_mem_gb", "servers", "server_cpus", "server_mem_gb")
+_MOST_BYTES: Final = 50_000_000
+"""Of a cluster's file."""
+_ASKED: Final = (
+    "cpus",
+    "mem_gb",
+    "workers",
+    "worker_cpus",
+    "worker_mem_gb",
+    "servers",
+    "server_cpus",
+    "server_mem_gb",
+)
 
 
 @dataclass(frozen=True)
-class Preset:
+class ClusterPreset:
     """A cluster to start from.
 
     Parameters
@@ -47,11 +76,14 @@ class Preset:
         What a list shows.
     cluster : Cluster
         The machines.
+    unknown : tuple of str
+        GPU types of which no speed is known; the cluster has placeholders for their figures.
     """
 
     name: str
     help: str
     cluster: Cluster
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,7 +110,9 @@ class Totals:
 
 
 def group_table(cluster: Cluster) -> pd.DataFrame:
-    """Return one row per node group with the columns of `GROUP_COLUMNS`; what is not modelled is empty."""
+    """Return one row per node group with the columns of `GROUP_COLUMNS`; what is not modelled is
+    empty.
+    """
     rows = [
         {
             "name": group.name,
@@ -94,13 +128,18 @@ def group_table(cluster: Cluster) -> pd.DataFrame:
         for group in cluster.groups
     ]
     table = pd.DataFrame(rows, columns=list(GROUP_COLUMNS))
-    numbers = dict.fromkeys(("cores", "memory_gb", "price_per_node_hour"), "float64") | dict.fromkeys(("nodes", "gpus_per_node", "rack_size"), "Int64")
+    numbers = dict.fromkeys(
+        ("cores", "memory_gb", "price_per_node_hour"), "float64"
+    ) | dict.fromkeys(("nodes", "gpus_per_node", "rack_size"), "Int64")
     return table.astype(numbers)
 
 
 def type_table(cluster: Cluster) -> pd.DataFrame:
-    """Return one row per GPU type: gpu_type, speed, price_per_gpu_hour."""
-    rows = [(kind.name, float(kind.speed), float(kind.price_per_gpu_hour)) for kind in cluster.types]
+    """Return one row per GPU type: gpu_type, speed, price_per_gpu_hour (empty = none)."""
+    rows = [
+        (kind.name, float(kind.speed), float(kind.price_per_gpu_hour) or math.nan)
+        for kind in cluster.types
+    ]
     return pd.DataFrame(rows, columns=["gpu_type", "speed", "price_per_gpu_hour"])
 
 
@@ -110,57 +149,155 @@ def cluster_from_tables(groups: pd.DataFrame, types: pd.DataFrame, before: Clust
     Parameters
     ----------
     groups, types : DataFrame
-        As `group_table` and `type_table` made them, edited; rows without a number of nodes are not there yet and are left out.
+        As `group_table` and `type_table` made them, edited; rows without a number of nodes are not
+        there yet and are left out.
     before : Cluster
-        Where the name, and the dated changes if the nodes are the same, come from. Equal tables return this very object.
+        Where the name, and the dated changes if the nodes are the same, come from. Equal tables
+        return this very object.
 
     Raises
     ------
     ClusterError
         If a cell cannot be used; names the row.
     """
-    made = tuple(_group(row, at) for at, row in enumerate(_records(groups), 1) if not _missing(row["nodes"]))
+    made = tuple(
+        _group(row, at) for at, row in enumerate(_records(groups), 1) if not _missing(row["nodes"])
+    )
     used = {group.gpu_type for group in made}
     kinds = tuple(
-        GpuType(str(row["gpu_type"]), _number(row["speed"], f"GPU type {row['gpu_type']}: the speed"), _number(row["price_per_gpu_hour"], "the price"))
+        GpuType(
+            str(row["gpu_type"]),
+            _number(row["speed"], f"GPU type {row['gpu_type']}: the speed"),
+            0.0
+            if _missing(row["price_per_gpu_hour"])
+            else _number(row["price_per_gpu_hour"], "the price"),
+        )
         for row in _records(types)
         if row["gpu_type"] in used
     )
-    kept = before.changes if [group.count for group in made] == [group.count for group in before.groups] else ()
-    cluster = Cluster(made, kinds, kept, before.name)
+    kept = (
+        before.changes
+        if [group.count for group in made] == [group.count for group in before.groups]
+        else ()
+    )
+    cluster = gpu_types.checked(
+        Cluster(made, kinds, kept, before.name), [kind.name for kind in kinds]
+    )
     if cluster.to_json() == before.to_json():
         return before
-    return replace(cluster, name=before.name if before.name.endswith("(edited)") else f"{before.name} (edited)")
+    return replace(
+        cluster, name=before.name if before.name.endswith("(edited)") else f"{before.name} (edited)"
+    )
 
 
-def presets(trace: Trace | None = None) -> tuple[Preset, ...]:
-    """Return the clusters to start from: those of the samples, one built from the trace, and a large uniform one."""
+def presets(trace: Trace | None = None) -> tuple[ClusterPreset, ...]:
+    """Return the clusters to start from: those of the samples, one built from the trace, and a
+    large uniform one.
+    """
     found = []
     for name, sample in SAMPLES.items():
         cluster = load_source(TraceSpec(f"sample:{name}")).cluster
         assert cluster is not None, "every sample comes with a cluster"
-        found.append(Preset(sample.cluster_name, f"The cluster of the sample “{sample.title}”.", cluster))
+        found.append(
+            ClusterPreset(
+                sample.cluster_name, f"The cluster of the sample “{sample.title}”.", cluster
+            )
+        )
     if trace is not None:
-        column = "virtual clusters" if trace.has("vc") else "partitions" if trace.has("partition") else "peak use"
-        # A trace that asks for more than any cluster has leads to none to start from.
-        with suppress(ClusterError):
-            found.insert(0, Preset("From the trace", f"Sized from the trace's {column}, with 8 GPUs per node.", _from_trace(trace)))
+        column = (
+            "virtual clusters"
+            if trace.has("vc")
+            else "partitions"
+            if trace.has("partition")
+            else "peak use"
+        )
+        about = f"Sized from the trace's {column}, with 8 GPUs per node."
+        try:
+            found.insert(0, ClusterPreset("From the trace", about, fitted(trace)))
+        except gpu_types.UnknownGpuTypeError as error:
+            found.insert(0, ClusterPreset("From the trace", about, error.cluster, error.names))
+        except ClusterError:
+            pass  # a trace that asks for more than any cluster has leads to none to start from
     uniform = Cluster((NodeGroup(16, 8, "h100", rack_size=4),), name="128 x H100")
-    return (*found, Preset(uniform.name, "16 nodes of 8 H100 in racks of 4.", uniform))
+    return (*found, ClusterPreset(uniform.name, "16 nodes of 8 H100 in racks of 4.", uniform))
+
+
+def fitted(trace: Trace, load: float | None = None) -> Cluster:
+    """Return a cluster for the jobs of a trace, of nodes with 8 GPUs of the type they name most.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs.
+    load : float or None
+        GPU time asked for, over GPU time there is, up to 1; None = sized by what the trace used.
+
+    Raises
+    ------
+    ParameterError
+        If the load is not above 0 and up to 1.
+    ClusterError
+        If the trace asks for more than any cluster has.
+    """
+    counts = pd.Series(trace.texts("gpu_type")).value_counts()
+    kind = next((str(name).lower() for name in counts.index if name), "v100")
+    if load is None:
+        return gpu_types.checked(cluster_from_trace(trace, gpu_type=kind))
+    if not 0 < load <= 1:
+        raise ParameterError(f"load = {load:g} is not above 0 and up to 1. Try 0.7.")
+    # Of few jobs submitted at once the longest run is the span.
+    span_s = max(trace.span_s, float(trace.numbers("duration_s").max()))
+    needed = max(trace.gpu_seconds / span_s / load, float(trace.numbers("num_gpus").max()))
+    return gpu_types.parsed(f"{max(math.ceil(needed / 8), 1)}x8:{kind}")
+
+
+def read_cluster(path: Path, epoch: str = "") -> Imported:
+    """Read a cluster from a file on the disk; otherwise as `import_cluster`.
+
+    Raises
+    ------
+    TrainyardError
+        If it cannot be read.
+    """
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ParameterError(
+                f"{path}: this file is too large to be a cluster description. Check the path."
+            )
+        content = path.read_bytes()
+    except OSError as error:
+        raise ParameterError(
+            f"{path}: a cluster description cannot be read ({error.strerror or error}). Check the"
+            " path and the rights."
+        ) from error
+    try:
+        content.decode("utf-8-sig")
+    except ValueError as error:
+        raise ParameterError(
+            f"{path}: this is not a cluster description, but something that is no text. Check the"
+            " path."
+        ) from error
+    found = import_cluster(path.name, content, epoch)
+    if found.unknown:
+        raise gpu_types.UnknownGpuTypeError(found.cluster, found.unknown)
+    return found
 
 
 def import_cluster(name: str, content: bytes, epoch: str = "") -> Imported:
-    """Read a cluster file of any kind that is known; its content decides, but that the suffix ``.json`` tells JSON from text.
+    """Read a cluster file of any kind that is known; its content decides, but that the suffix
+    ``.json`` tells JSON from text.
 
     Parameters
     ----------
     name : str
         Of the file.
     content : bytes
-        A description of ours, alone or within a scenario; Slurm's slurm.conf, or what ``scontrol show node`` prints, as text or JSON; or a table: of nodes
-        one by one or of kinds of nodes, or of virtual clusters and their sizes.
+        A description of ours, alone or within a scenario; Slurm's slurm.conf, or what ``scontrol
+        show node`` prints, as text or JSON; or a table: of nodes one by one or of kinds of nodes,
+        or of virtual clusters and their sizes.
     epoch : str
-        Instant of second 0 of the trace, for a table of daily sizes; "" = midnight of its first day.
+        Instant of second 0 of the trace, for a table of daily sizes; "" = midnight of its first
+        day.
 
     Raises
     ------
@@ -172,17 +309,34 @@ def import_cluster(name: str, content: bytes, epoch: str = "") -> Imported:
         data = parse_json(text, name)
         if isinstance(data.get("nodes"), list):
             return from_slurm_json(data, name)
-        return Imported(Cluster.from_json(data["cluster"] if "groups" not in data and isinstance(data.get("cluster"), dict) else data))
+        return Imported(
+            gpu_types.from_json(
+                data["cluster"]
+                if "groups" not in data and isinstance(data.get("cluster"), dict)
+                else data
+            )
+        )
     if is_slurm(text):
         return from_slurm(text, name)
-    return from_table(content, name) or Imported(cluster_from_vc_config(content, epoch=epoch, name=name))
+    return from_table(content, name) or Imported(
+        cluster_from_vc_config(content, epoch=epoch, name=name)
+    )
 
 
 def totals(cluster: Cluster) -> Totals:
     """Return what a cluster amounts to."""
     speeds = {kind.name: kind.speed for kind in cluster.types}
-    weighted = sum(group.count * group.gpus * speeds.get(group.gpu_type, 1.0) for group in cluster.groups)
-    shapes = tuple(f"{group.count} × {group.gpus} {group.gpu_type}" if group.gpus else plural(group.count, "CPU node") for group in cluster.groups)
+    weighted = sum(
+        group.count * group.gpus * speeds.get(group.gpu_type, 1.0) for group in cluster.groups
+    )
+    shapes = tuple(
+        (
+            f"{group.count} × {group.gpus} {group.gpu_type}"
+            if group.gpus
+            else plural(group.count, "CPU node")
+        )
+        for group in cluster.groups
+    )
     return Totals(len(cluster.nodes), cluster.gpus, weighted, cluster.price_per_hour, shapes)
 
 
@@ -225,18 +379,30 @@ class Hopeless(NamedTuple):
 
     def sentences(self) -> tuple[str, ...]:
         """Return it in words, for before a run."""
-        said = [f"{plural(jobs, 'job')} can never start: even the empty cluster has no room for {_LACKS[why]}." for why, jobs in self.causes.items()]
-        if said:
-            said[-1] += " They are counted as impossible and stop nobody; add nodes, or leave them."
+        sentences = [
+            f"{plural(jobs, 'job')} can never start: even the empty cluster has no room for"
+            f" {_LACKS[why]}."
+            for why, jobs in self.causes.items()
+        ]
+        if sentences:
+            sentences[-1] += (
+                " They count as impossible and delay no other job; add nodes, or keep them as"
+                " they are."
+            )
         if self.unless_mixed:
-            said.append(f"Only a policy that mixes GPU types can start {self.unless_mixed:,} of them.")
+            sentences.append(
+                f"Only a policy that mixes GPU types can start {self.unless_mixed:,} of them."
+            )
         if self.unless_resized:
             more = "more" if self.jobs else "can never start at the size asked for"
-            said.append(f"{plural(self.unless_resized, 'job')} {more}: only a policy that resizes jobs can start them, on fewer GPUs.")
-        return (*said, *self.types)
+            sentences.append(
+                f"{plural(self.unless_resized, 'job')} {more}: only a policy that resizes jobs can"
+                " start them, on fewer GPUs."
+            )
+        return (*sentences, *self.types)
 
 
-def impossible(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> Hopeless:
+def unschedulable(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> Hopeless:
     """Return which jobs even the empty cluster cannot hold.
 
     Parameters
@@ -244,7 +410,8 @@ def impossible(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> 
     trace, cluster : Trace, Cluster
         Jobs and machines.
     perf : PerfSpec or None
-        A model under which some jobs do not fit on some GPU types narrows where they may run; one that scales says how small they may be.
+        A model under which some jobs do not fit on some GPU types narrows where they may run; one
+        that scales says how small they may be.
 
     Raises
     ------
@@ -253,31 +420,64 @@ def impossible(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> 
 
     Notes
     -----
-    A gang is held by nodes of one GPU type; a policy that mixes types may still start some of these.
+    A gang is held by nodes of one GPU type; a policy that mixes types may still start some of
+    these.
     """
     model = perf.bind(trace, cluster) if perf is not None else None
     placeable = narrowed(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace
-    demands = Demands(placeable, cluster, pools_of(cluster), roles=model.roles() if isinstance(model, Staffed) else None)
-    asked = demands.impossible(mixed=False)
+    demands = Demands(
+        placeable,
+        cluster,
+        pools_of(cluster),
+        roles=model.roles() if isinstance(model, Staffed) else None,
+    )
+    asked = demands.unschedulable(mixed=False)
     smallest = None if model is None else model.limits().min_gpus
     why = demands.obstacles(smallest, mixed=False)
-    columns = [name for name in ("job_id", "num_gpus", "gpu_types_allowed", *_ASKED, "user") if name in trace.frame]
+    columns = [
+        name
+        for name in ("job_id", "num_gpus", "gpu_types_allowed", *_ASKED, "user")
+        if name in trace.frame
+    ]
     causes = {cause: jobs for cause in _LACKS if (jobs := int(np.count_nonzero(why == cause)))}
     never = why != ""
     count = int(np.count_nonzero(never))
-    types = absent_types(trace, cluster) if isinstance(perf, Profiled) else (*absent_types(trace, cluster), *_types_without_speed(trace, cluster))
+    types = (
+        absent_types(trace, cluster)
+        if isinstance(perf, Profiled)
+        else (*absent_types(trace, cluster), *_types_without_speed(trace, cluster))
+    )
     mixing = count - int(np.count_nonzero(demands.obstacles(smallest, mixed=True)))
-    return Hopeless(count, int(np.count_nonzero(asked)) - count, trace.frame.loc[asked, columns].head(_SHOWN_JOBS), causes, never, types, mixing)
+    return Hopeless(
+        count,
+        int(np.count_nonzero(asked)) - count,
+        trace.frame.loc[asked, columns].head(_SHOWN_JOBS),
+        causes,
+        never,
+        types,
+        mixing,
+    )
 
 
 def absent_types(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
-    """Name the GPU types that jobs insist on and that a cluster does not have, with their jobs; one sentence, or none."""
+    """Name the GPU types that jobs insist on and that a cluster does not have, with their jobs; one
+    sentence, or none.
+    """
     wanted, there = trace.texts("gpu_types_allowed"), set(used_types(cluster))
-    absent = {str(text): int((wanted.codes == at).sum()) for at, text in enumerate(wanted.categories) if text and not there & set(str(text).split("|"))}
-    told = {text.replace("|", " or "): jobs for text, jobs in absent.items() if jobs}
-    if not told:
+    absent = {
+        str(text): int((wanted.codes == at).sum())
+        for at, text in enumerate(wanted.categories)
+        if text and not there & set(str(text).split("|"))
+    }
+    counts = {text.replace("|", " or "): jobs for text, jobs in absent.items() if jobs}
+    if not counts:
         return ()
-    return (f"The cluster has no GPU of the types that jobs ask for: {counted(told)}. They count as impossible; add nodes of such a type, or leave them.",)
+    return (
+        (
+            f"The cluster has no GPU of the types that jobs ask for: {counted(counts)}. They count"
+            " as impossible; add nodes of such a type, or keep them as they are."
+        ),
+    )
 
 
 def _types_without_speed(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
@@ -287,14 +487,20 @@ def _types_without_speed(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
         for at, kind in enumerate(recorded.categories)
         if kind and kind not in KNOWN_TYPES and kind not in cluster.type_index
     }
-    told = {kind: jobs for kind, jobs in strange.items() if jobs}
-    if not told:
+    counts = {kind: jobs for kind, jobs in strange.items() if jobs}
+    if not counts:
         return ()
-    way = "Their durations count as if measured on the reference type; correct the column gpu_type if that is wrong."
-    return (f"Jobs were recorded on GPU types of which no speed is known: {counted(told)}. {way}",)
+    way = (
+        "Their durations count as if measured on the reference type; correct the column gpu_type if"
+        " that is wrong."
+    )
+    unknown = f"Jobs were recorded on GPU types of which no speed is known: {counted(counts)}."
+    return (f"{unknown} {way}",)
 
 
-def offered_load(trace: Trace, cluster: Cluster, among: NDArray[np.bool_] | None = None, reference: str = "") -> float:
+def offered_load(
+    trace: Trace, cluster: Cluster, among: NDArray[np.bool_] | None = None, reference: str = ""
+) -> float:
     """Return how much jobs ask of a cluster while they come.
 
     Parameters
@@ -328,13 +534,6 @@ def nodes(cluster: Cluster) -> pd.DataFrame:
     return node_table(cluster)
 
 
-def _from_trace(trace: Trace) -> Cluster:
-    kinds = trace.texts("gpu_type")
-    known = pd.Series(kinds).value_counts()
-    kind = next((str(name) for name in known.index if name), "v100")
-    return cluster_from_trace(trace, gpu_type=kind.lower())
-
-
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
@@ -344,7 +543,12 @@ def _open(value: float) -> float | None:
 
 
 def _missing(value: Any) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)) or value == ""
+    return (
+        value is None
+        or value is pd.NA
+        or (isinstance(value, float) and math.isnan(value))
+        or value == ""
+    )
 
 
 def _group(row: Mapping[str, Any], at: int) -> NodeGroup:
@@ -357,7 +561,11 @@ def _group(row: Mapping[str, Any], at: int) -> NodeGroup:
     def limit(column: str, what: str) -> float:
         return math.inf if _missing(row[column]) else _number(row[column], f"Row {at}: {what}")
 
-    price = None if _missing(row["price_per_node_hour"]) else _number(row["price_per_node_hour"], f"Row {at}: the price")
+    price = (
+        None
+        if _missing(row["price_per_node_hour"])
+        else _number(row["price_per_node_hour"], f"Row {at}: the price")
+    )
     kind = "" if _missing(row["gpu_type"]) else str(row["gpu_type"]).strip().lower()
     name = "" if _missing(row["name"]) else str(row["name"]).strip()
     return NodeGroup(
@@ -382,7 +590,11 @@ def _number(value: Any, what: str) -> float:
     try:
         made = math.nan if _missing(value) else float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ClusterError(f"{what} is {value}, which is not a number. Correct the cell.") from error
+        raise ClusterError(
+            f"{what} is {value}, which is not a number. Correct the cell."
+        ) from error
     if not 0 <= made < math.inf:
-        raise ClusterError(f"{what} is {value}; it must be a number that is not negative. Correct the cell.")
+        raise ClusterError(
+            f"{what} is {value}; it must be a number that is not negative. Correct the cell."
+        )
     return made

@@ -1,1 +1,3 @@
-"""Lessons as data, with the numbers that decide them; classes, glossary, and texts of the documentation."""
+"""Lessons as data, with the numbers that decide them; classes, glossary, and texts of the
+documentation.
+"""

@@ -1,4 +1,6 @@
-"""How many of a class have run a lesson: one empty file per seat, named by a random number, so that nobody is known and two at once are two."""
+"""How many of a class have run a lesson: one empty file per seat, named by a random number, so that
+nobody is known and two at once are two.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _SEAT: Final = re.compile(r"[0-9a-f]{12}")
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Group(NamedTuple):
+class Classroom(NamedTuple):
     """A class in one lesson: what the link of the teacher fixes.
 
     Parameters
@@ -39,17 +41,18 @@ class Group(NamedTuple):
     of: int = 0
 
 
-def arrive(store: Store, group: Group, seat: str) -> None:
+def arrive(store: Store, group: Classroom, seat: str) -> None:
     """Note that a seat has run the lesson; twice is once.
 
     Parameters
     ----------
     store : Store
         Beside whose results it is noted, for as long as those are kept.
-    group : Group
+    group : Classroom
         The class.
     seat : str
-        Twelve hexadecimal digits, drawn at random; anything else is ignored, and so is who comes when `MOST_SEATS` are there.
+        Twelve hexadecimal digits, drawn at random; anything else is ignored, and so is who comes
+        when `MOST_SEATS` are there.
     """
     folder = _folder(store, group)
     if not _SEAT.fullmatch(seat) or count(store, group) >= MOST_SEATS:
@@ -62,7 +65,7 @@ def arrive(store: Store, group: Group, seat: str) -> None:
     _expire(folder.parent, store.keep_days)
 
 
-def count(store: Store, group: Group) -> int:
+def count(store: Store, group: Classroom) -> int:
     """Return how many seats have run the lesson."""
     try:
         return sum(1 for _ in _folder(store, group).iterdir())
@@ -70,9 +73,13 @@ def count(store: Store, group: Group) -> int:
         return 0
 
 
-def _folder(store: Store, group: Group) -> Path:
-    told = "\n".join([group.name, str(group.lesson), str(group.seed), str(group.jobs)])
-    return store.root / "classes" / hashlib.blake2b(told.encode("utf-8", "replace"), digest_size=16).hexdigest()
+def _folder(store: Store, group: Classroom) -> Path:
+    text = "\n".join([group.name, str(group.lesson), str(group.seed), str(group.jobs)])
+    return (
+        store.root
+        / "classes"
+        / hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+    )
 
 
 def _expire(root: Path, keep_days: float) -> None:

@@ -1,4 +1,6 @@
-"""How an allocator decides, as a picture: six jobs on two nodes, the same for all, run under its defaults and laid out on GPUs and cores."""
+"""How an allocator decides, as a picture: six jobs on two nodes, the same for all, run under its
+defaults and laid out on GPUs and cores.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from numpy.typing import NDArray
 
 import allocators
 from sim.cluster import Cluster, GpuType, NodeGroup
+from sim.engine.simulator import Conditions, Simulator
 from sim.overheads import Overheads
 from sim.params import Spec
 from sim.perf import PERF
 from sim.result import RunResult
-from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
 from trainyard.store import Entry
 from trainyard.study import catalog
@@ -38,7 +40,12 @@ _JOBS: Final[dict[str, Any]] = {
     "partition": list("abbaba"),
     "model": ["ResNet-50"] * 6,
 }
-_GPUS: Final = {"num_gpus": [2, 4, 4, 1, 2, 4], "min_gpus": 1, "max_gpus": [4, 8, 8, 2, 4, 8], "scaling_exponent": [0.9, 0.7, 0.8, 0.9, 0.5, 0.8]}
+_GPUS: Final = {
+    "num_gpus": [2, 4, 4, 1, 2, 4],
+    "min_gpus": 1,
+    "max_gpus": [4, 8, 8, 2, 4, 8],
+    "scaling_exponent": [0.9, 0.7, 0.8, 0.9, 0.5, 0.8],
+}
 _ROLES: Final = {
     "num_gpus": [2, 4, 4, 1, 0, 0],
     "workers": [2, 4, 4, 1, 2, 2],
@@ -51,31 +58,37 @@ _ROLES: Final = {
     "asynchronous": [0, 0, 0, 0, 1, 1],
 }
 _TYPES: Final = (GpuType("fast", 2.0, 1.0), GpuType("slow", 1.0, 1.0))
-_NODES: Final = (NodeGroup(1, 4, "fast", 4.0, 64.0, partitions=("a",)), NodeGroup(1, 4, "slow", 4.0, 64.0, partitions=("b",)))
+_NODES: Final = (
+    NodeGroup(1, 4, "fast", 4.0, 64.0, partitions=("a",)),
+    NodeGroup(1, 4, "slow", 4.0, 64.0, partitions=("b",)),
+)
 _CORES: Final = NodeGroup(1, 0, "", 32.0, 256.0)
 _UNTIL_S: Final = 210 * _MIN
 _STAFFED_S: Final = 120 * _MIN
 _RESTART: Final = Overheads(restart_s=_MIN)
 SAID: Final = (
-    "Six jobs, A to F, on 4 fast and 4 slow GPUs, which take twice as long; a job uses GPUs of one type unless the policy mixes them. A mark above stands "
-    "where a job is submitted. A restart takes a minute. The same jobs for every policy"
+    "Six jobs, A to F, on 4 fast and 4 slow GPUs, which take twice as long; a job uses GPUs of one"
+    " type unless the policy mixes them. A mark above stands where a job is submitted. A restart"
+    " takes a minute. The same jobs for every policy"
 )
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class DecisionPicture:
     """What came of the example.
 
     Parameters
     ----------
     bars : DataFrame
-        One row per unbroken piece: `job` (its letter), `lane` (lowest, from 0), `lanes` (height), `t0_s`, `t1_s`, `what` ("2 GPUs, fast").
+        One row per unbroken piece: `job` (its letter), `lane` (lowest, from 0), `lanes` (height),
+        `t0_s`, `t1_s`, `what` ("2 GPUs, fast").
     jobs : DataFrame
         `job`, `submit_s`, `finish_s`; NaN = it never ended.
     rows : tuple of (str, float)
         Name and number of lanes of each node, from below.
     until_s : float, seconds
-        Where the time axis ends: the same for all that run under the same conditions and do not take longer.
+        Where the time axis ends: the same for all that run under the same conditions and do not
+        take longer.
     sentence : str
         Mean completion time and stops, in words.
     about : str
@@ -93,12 +106,15 @@ class Picture:
     def pieces(self) -> pd.DataFrame:
         """The bars as a reader wants them, in order of time."""
         names = {"job": "Job", "what": "Has", "t0_s": "From (s)", "t1_s": "To (s)"}
-        return self.bars.sort_values(["t0_s", "job"], kind="stable")[list(names)].rename(columns=names)
+        return self.bars.sort_values(["t0_s", "job"], kind="stable")[list(names)].rename(
+            columns=names
+        )
 
 
 @lru_cache(maxsize=64)
-def picture(name: str) -> Picture:
-    """Run the example under an allocator with its defaults; it takes some milliseconds and is remembered.
+def picture(name: str) -> DecisionPicture:
+    """Run the example under an allocator with its defaults; it takes some milliseconds and is
+    remembered.
 
     Parameters
     ----------
@@ -112,20 +128,38 @@ def picture(name: str) -> Picture:
 
     Notes
     -----
-    What an allocator needs decides on the conditions: jobs that scale where it resizes them, jobs with parameter servers, two of them on cores alone, where
-    it knows servers; else every job runs at the size that it asks for. So an allocator that is new in the registry has its picture at once.
+    What an allocator needs decides on the conditions: jobs that scale where it resizes them, jobs
+    with parameter servers, two of them on cores alone, where it knows servers; else every job runs
+    at the size that it asks for. So an allocator that is new in the registry has its picture at
+    once.
     """
-    needs = catalog.allocator(Spec(name)).needs
+    needs = catalog.allocator(Spec(name)).needs.requires
     staffed = "servers" in needs
     trace = Trace.of(pd.DataFrame({**_JOBS, **(_ROLES if staffed else _GPUS)}), name="example")
     cluster = Cluster((*_NODES, _CORES) if staffed else _NODES, _TYPES)
-    perf = catalog.with_servers() if staffed else next(Spec(key) for key, cls in PERF.items() if cls.scales) if "scaling" in needs else RIGID
+    perf = (
+        catalog.with_servers()
+        if staffed
+        else (
+            next(Spec(key) for key, cls in PERF.items() if cls.scales)
+            if "scaling" in needs
+            else RIGID
+        )
+    )
     conditions = Conditions(catalog.instance("perf", perf), overheads=_RESTART)
     result = Simulator(trace, cluster, allocators.make(Spec(name)), conditions).run()
-    rows = tuple((f"4 {node.gpu_type}" if node.gpus else f"{node.cpus:g} cores", node.gpus or node.cpus / CORES_PER_LANE) for node in cluster.nodes)
+    rows = tuple(
+        (
+            f"4 {node.gpu_type}" if node.gpus else f"{node.cpus:g} cores",
+            node.gpus or node.cpus / CORES_PER_LANE,
+        )
+        for node in cluster.nodes
+    )
     until_s = max(float(result.end_s), _STAFFED_S if staffed else _UNTIL_S)
     about = f"{SAID}{_STAFFED if staffed else _SCALING if 'scaling' in needs else ''}."
-    return Picture(bars(result, cluster), _jobs(result), rows, until_s, _sentence(result), about)
+    return DecisionPicture(
+        bars(result, cluster), _jobs(result), rows, until_s, _sentence(result), about
+    )
 
 
 _SCALING: Final = ", which here may run on fewer or more GPUs than they ask for"
@@ -133,7 +167,8 @@ _STAFFED: Final = ", which here are made of workers and parameter servers; E and
 
 
 def bars(result: RunResult, cluster: Cluster) -> pd.DataFrame:
-    """Lay the pieces of a run out on the GPUs of their nodes, and on the cores of nodes without GPUs.
+    """Lay the pieces of a run out on the GPUs of their nodes, and on the cores of nodes without
+    GPUs.
 
     Parameters
     ----------
@@ -143,9 +178,12 @@ def bars(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        As in `Picture`. A job that goes on, on as many GPUs, keeps them; others take the lowest that are free.
+        As in `DecisionPicture`. A job that goes on, on as many GPUs, keeps them; others take the
+        lowest that are free.
     """
-    held = result.placements.merge(result.segments[["job", "t0", "t1"]], left_on="segment", right_index=True).sort_values(["t0", "segment"], kind="stable")
+    held = result.placements.merge(
+        result.segments[["job", "t0", "t1"]], left_on="segment", right_index=True
+    ).sort_values(["t0", "segment"], kind="stable")
     starts = np.cumsum([0, *(node.gpus or node.cpus / CORES_PER_LANE for node in cluster.nodes)])
     made: list[tuple[str, float, float, float, float, str]] = []
     for at, node in enumerate(cluster.nodes):
@@ -154,11 +192,27 @@ def bars(result: RunResult, cluster: Cluster) -> pd.DataFrame:
         column = "gpus" if node.gpus else "cpus"
         mine = held[held["node"] == at]
         amounts = (mine["count"] * mine[column]).groupby(mine["segment"], sort=False).sum()
-        spans = result.segments.loc[amounts.index, ["job", "t0", "t1"]].to_numpy(np.float64).tolist()
-        for (job, t0, t1), amount in zip(spans, np.ceil(amounts.to_numpy()).astype(int).tolist(), strict=True):
-            what = f"{plural(amount, 'GPU')}, {node.gpu_type}" if node.gpus else plural(amount, "core")
+        spans = (
+            result.segments.loc[amounts.index, ["job", "t0", "t1"]].to_numpy(np.float64).tolist()
+        )
+        for (job, t0, t1), amount in zip(
+            spans, np.ceil(amounts.to_numpy()).astype(int).tolist(), strict=True
+        ):
+            what = (
+                f"{plural(amount, 'GPU')}, {node.gpu_type}" if node.gpus else plural(amount, "core")
+            )
             runs = cells.take(int(job), amount, (t0, t1))
-            made += [(str(_JOBS["job_id"][int(job)]), float(starts[at]) + low * each, size * each, t0, t1, what) for low, size in runs]
+            made += [
+                (
+                    str(_JOBS["job_id"][int(job)]),
+                    float(starts[at]) + low * each,
+                    size * each,
+                    t0,
+                    t1,
+                    what,
+                )
+                for low, size in runs
+            ]
     return pd.DataFrame(made, columns=["job", "lane", "lanes", "t0_s", "t1_s", "what"])
 
 
@@ -170,7 +224,9 @@ class _Cells:
         self._last = np.full(count, -1)
 
     def take(self, job: int, count: int, span_s: tuple[float, float]) -> list[tuple[int, int]]:
-        """Give a job cells for a time, its own where they are free, and return them as (first, how many)."""
+        """Give a job cells for a time, its own where they are free, and return them as (first, how
+        many).
+        """
         free = self._until_s <= span_s[0] + _SOON
         order = np.lexsort((np.arange(len(free)), self._last != job, ~free))
         taken = np.sort(order[: min(count, int(free.sum()))])
@@ -180,7 +236,13 @@ class _Cells:
 
 
 def _jobs(result: RunResult) -> pd.DataFrame:
-    return pd.DataFrame({"job": list(_JOBS["job_id"]), "submit_s": result.jobs["submit_s"].to_numpy(), "finish_s": result.jobs["finish_s"].to_numpy()})
+    return pd.DataFrame(
+        {
+            "job": list(_JOBS["job_id"]),
+            "submit_s": result.jobs["submit_s"].to_numpy(),
+            "finish_s": result.jobs["finish_s"].to_numpy(),
+        }
+    )
 
 
 def _sentence(result: RunResult) -> str:
@@ -188,20 +250,39 @@ def _sentence(result: RunResult) -> str:
     done = jobs[jobs["outcome"] == "completed"]
     mean_s = float((done["finish_s"] - done["submit_s"]).mean())
     stopped = int(jobs["preemptions"].sum())
-    held_up = "nobody is stopped or moved" if not stopped else f"jobs are stopped, moved or resized {stopped} time{'' if stopped == 1 else 's'}"
-    missing = f"; {plural(len(jobs) - len(done), 'job')} never ends" if len(done) < len(jobs) else ""
-    return f"Jobs are done after {time(mean_s)} on average, the last after {time(float(done['finish_s'].max()))}; {held_up}{missing}."
+    held_up = (
+        "nobody is stopped or moved"
+        if not stopped
+        else f"jobs are stopped, moved or resized {stopped} time{'' if stopped == 1 else 's'}"
+    )
+    missing = (
+        f"; {plural(len(jobs) - len(done), 'job')} never ends" if len(done) < len(jobs) else ""
+    )
+    return (
+        f"Jobs are done after {time(mean_s)} on average, the last after"
+        f" {time(float(done['finish_s'].max()))}; {held_up}{missing}."
+    )
 
 
 def solve_time(entries: Iterable[Entry]) -> str:
-    """Return in words how long decisions took in stored results; "" = there are none, or they tell nothing."""
-    times = [(entry.summary.get("decision_ms_mean"), entry.summary.get("decision_ms_max")) for entry in entries]
+    """Return in words how long decisions took in stored results; "" = there are none, or they tell
+    nothing.
+    """
+    times = [
+        (entry.summary.get("decision_ms_mean"), entry.summary.get("decision_ms_max"))
+        for entry in entries
+    ]
     known = [(mean, longest) for mean, longest in times if mean is not None and longest is not None]
     if not known:
         return ""
-    mean, longest = float(np.mean([mean for mean, _ in known])), max(longest for _, longest in known)
-    return f"Decisions took {_ms(mean)} on average, {_ms(longest)} at most, in the stored {'run' if len(known) == 1 else 'runs'} of this server."
+    mean, longest = (
+        float(np.mean([mean for mean, _ in known])),
+        max(longest for _, longest in known),
+    )
+    return f"Decision time {_ms(mean)} (max {_ms(longest)})."
 
 
 def _ms(value: float) -> str:
-    return f"{value:,.0f} ms" if value >= 10 else f"{value:.1f} ms" if value >= 0.1 else "less than 0.1 ms"
+    return (
+        f"{value:,.0f} ms" if value >= 10 else f"{value:.1f} ms" if value >= 0.1 else "under 0.1 ms"
+    )

@@ -1,22 +1,28 @@
-"""Words of the field as this project uses them, one or two sentences each: the glossary of the app and of the documentation."""
+"""The glossary of the app and of the documentation, and the sections of docs/ that pages of the app
+show: there is one text for both.
+"""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from sim.errors import TrainyardError
 
-class Entry(NamedTuple):
-    """One word.
+
+class GlossaryEntry(NamedTuple):
+    """One term.
 
     Parameters
     ----------
     term, also : str
-        The word, and others for the same; `also` may be "".
+        The term and its synonyms; `also` may be "".
     text : str
-        What it means here.
+        Its meaning.
     page : str
-        Page of the documentation that says more, relative to docs/.
+        Page of the documentation with details, relative to docs/.
     """
 
     term: str
@@ -27,7 +33,6 @@ class Entry(NamedTuple):
 
 _METRICS: Final = "reference/metrics.md"
 _MODEL: Final = "background/model.md"
-_MODELS: Final = "reference/models.md"
 _SCHEMA: Final = "reference/native-schema.md"
 _CLUSTER: Final = "reference/cluster-spec.md"
 _ELASTIC: Final = "how-to/let-jobs-scale.md"
@@ -35,102 +40,346 @@ _HETERO: Final = "background/heterogeneous.md"
 _TRUST: Final = "background/trust.md"
 _REPLAYS: Final = "reference/replays.md"
 
-ENTRIES: Final[tuple[Entry, ...]] = (
-    Entry("Backfill", "", "Letting a later job start in a gap that does not delay the first of the queue. It needs to know how long jobs take.", _MODEL),
-    Entry("Baseline", "", "The policy that the others are compared with. Every difference on a page is to it.", _METRICS),
-    Entry(
-        "Belief",
-        "prediction",
-        "What a policy is told of run times. It can be exact, wrong by a chosen amount, learned, or nothing; the run itself uses the truth.",
-        _MODELS,
+ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
+    GlossaryEntry(
+        "Backfill",
+        "",
+        "Starting a later job in a gap where it does not delay the first job of the queue."
+        " This requires run-time estimates.",
+        _MODEL,
     ),
-    Entry("Checkpoint", "", "A saved state of a job. What was done since the last one is done again after a failure.", _MODEL),
-    Entry("Cluster", "", "The machines: groups of nodes with GPUs of one type each, cores, memory, racks and prices.", _CLUSTER),
-    Entry(
+    GlossaryEntry(
+        "Baseline",
+        "",
+        "The policy with which the others are compared. Every difference on a page refers to it.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Checkpoint",
+        "",
+        "A saved state of a job. After a failure the work since the last checkpoint is lost"
+        " and repeated.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Cluster",
+        "",
+        "The machines: groups of nodes with GPUs of one type each, cores, memory, racks and"
+        " prices.",
+        _CLUSTER,
+    ),
+    GlossaryEntry(
         "Completion time",
         "JCT",
-        "From submission to finish, waiting and pauses included. A mean counts completed jobs only, the others stand beside it.",
+        "Time from submission to finish, including waiting and pauses. A mean covers completed"
+        " jobs only; the number of others is shown beside it.",
         _METRICS,
     ),
-    Entry("Elastic job", "malleable job", "A job that can run on more or fewer GPUs than it asked for, and be resized while it runs.", _ELASTIC),
-    Entry(
+    GlossaryEntry(
+        "Elastic job",
+        "malleable job",
+        "A job that can run on more or fewer GPUs than it asked for, and be resized while it runs.",
+        _ELASTIC,
+    ),
+    GlossaryEntry(
         "Fairness, finish-time",
         "rho",
-        "JCT over that in isolation with an equal part of the cluster; above 1 the job would have been better off alone.",
+        "JCT divided by the JCT in isolation on an equal part of the cluster. Above 1 the job"
+        " would have finished sooner in isolation.",
         _METRICS,
     ),
-    Entry("Fragmentation", "", "GPUs that are free but lie in pieces on several nodes, so that a gang that needs them together cannot start.", _MODEL),
-    Entry("Gang", "", "The GPUs of one job, which it needs all at once. Half a gang is of no use.", _MODEL),
-    Entry(
+    GlossaryEntry(
+        "Fragmentation",
+        "",
+        "Free GPUs scattered over several nodes, so that a gang that needs them together"
+        " cannot start.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Gang",
+        "",
+        "The GPUs of one job, which it needs all at once. A part of a gang is of no use.",
+        _MODEL,
+    ),
+    GlossaryEntry(
         "Goodput",
         "",
-        "Useful progress per time: what is left of throughput without pauses, lost work and steps that teach the model nothing.",
-        "background/elastic.md",
-    ),
-    Entry("GPU-hour", "GPU-second", "One GPU held for an hour. Eight GPUs for half an hour are four.", _METRICS),
-    Entry("Head-of-line blocking", "", "The first job of the queue has no room, and nobody may pass it although others would fit.", _MODEL),
-    Entry("Heterogeneous cluster", "mixed GPUs", "A cluster with several types of GPU, on which the same job runs at different speeds.", _HETERO),
-    Entry(
-        "Interval", "95 % interval", "Where a difference lies in 95 % of resamples of the repeats. One run on one trace has none, and none is shown.", _METRICS
-    ),
-    Entry("Job", "", "One submission: so many GPUs, from when, for how long. Jobs of one user or name are told apart by their id.", _SCHEMA),
-    Entry(
-        "Load",
-        "",
-        "GPU-hours asked for, at the speed of the fastest type there, over those of the cluster while jobs arrive. "
-        "Queues form well below 1; above it they grow.",
-        "background/trust.md",
-    ),
-    Entry("Makespan", "", "From the first submission to the last finish. One long job can set it alone.", _METRICS),
-    Entry("Node", "server, machine", "One machine with its GPUs, cores and memory. A gang on one node needs no network.", _CLUSTER),
-    Entry("Our reading", "", "Where a paper leaves a choice open, or was not read in full, the choice is ours and is marked so.", _TRUST),
-    Entry("Overflow", "", "GPUs that a recorded schedule held and the described cluster does not have. They count in no capacity.", _TRUST),
-    Entry("Paired comparison", "", "Two policies compared job by job on the same trace and seed, over the jobs that both completed.", _METRICS),
-    Entry(
-        "Parameter server",
-        "",
-        "A replica that holds the model while workers compute. Jobs with such servers scale with the number of both.",
-        "background/cpu-and-gpu.md",
-    ),
-    Entry("Placement", "", "Which GPUs on which nodes a job gets, as opposed to when.", _MODEL),
-    Entry("Policy", "scheduler, allocator", "What decides at each instant which job holds which GPUs.", "how-to/add-an-allocator.md"),
-    Entry("Preemption", "", "Stopping a running job for another one. What it costs is an assumption, which stands beside the result.", _MODEL),
-    Entry("Profile", "", "Measured speeds of a model on GPU types and sizes, instead of assumed ones.", "how-to/measured-profiles.md"),
-    Entry("Queueing delay", "", "From submission to the first start. Time in the queue after a preemption is not in it; see wait.", _METRICS),
-    Entry("Replay", "", "The repetition of a published comparison: its figures beside the simulated ones.", _REPLAYS),
-    Entry("Restart cost", "overhead", "The pause when a job stops and starts again, during which it holds its GPUs without progress.", _MODELS),
-    Entry(
-        "Scenario",
-        "",
-        "Everything a result depends on: jobs, cluster, policies, models, seed. Its hash is the id under which results are kept.",
-        "reference/command-line.md",
-    ),
-    Entry("Seed", "", "The number from which everything random is drawn. The same seed gives the same run, to the byte.", _MODELS),
-    Entry("Speed-up", "scaling", "How many times faster a job runs on more GPUs. Twice the GPUs are mostly less than twice as fast.", _ELASTIC),
-    Entry("Straggler", "", "A slow replica that holds up the others of its job.", "background/cpu-and-gpu.md"),
-    Entry("Throughput", "", "Steps or samples per second of one job, or finished jobs per hour of a cluster; the page says which.", _MODELS),
-    Entry("Trace", "", "The record of the jobs of a cluster: when each came, what it asked for, how long it ran.", _SCHEMA),
-    Entry(
-        "Utilisation",
-        "GPUs busy",
-        "GPU time held over GPU time there is, from the first to the last submission. Busy GPUs are not always useful ones.",
+        "Useful progress per time: throughput without pauses, lost work and steps that do not"
+        " improve the model.",
         _METRICS,
     ),
-    Entry("Wait", "", "JCT less the time holding GPUs. It counts time after a preemption too, and is what a user feels.", _METRICS),
-    Entry("What-if", "", "The same jobs under other policies or on other machines. Users' behaviour stays as recorded, which in life it would not.", _MODEL),
-    Entry("Work", "", "Recorded run time on the GPUs that were asked for. A faster GPU or more of them get through it sooner.", _MODEL),
+    GlossaryEntry(
+        "GPU-hour",
+        "GPU-second",
+        "One GPU held for one hour. Eight GPUs for half an hour are four GPU-hours.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Head-of-line blocking",
+        "",
+        "The first job of the queue has no room, and no later job may pass it, even if it fits.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Heterogeneous cluster",
+        "mixed GPUs",
+        "A cluster with several types of GPU, on which the same job runs at different speeds.",
+        _HETERO,
+    ),
+    GlossaryEntry(
+        "Interval",
+        "95 % interval",
+        "The range that contains 95 % of the resampled values of a difference. A single run"
+        " has none, and none is shown.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Job",
+        "",
+        "One submission: a number of GPUs, a submission time and a run time. Jobs of the same"
+        " user or name differ in their id.",
+        _SCHEMA,
+    ),
+    GlossaryEntry(
+        "Load",
+        "",
+        "GPU-hours asked for, at the speed of the fastest type, divided by those of the"
+        " cluster while jobs arrive. Queues form well below 1; above 1 they keep growing.",
+        "background/trust.md",
+    ),
+    GlossaryEntry(
+        "Makespan",
+        "",
+        "Time from the first submission to the last finish. A single long job can determine it.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Node",
+        "server, machine",
+        "One machine with its GPUs, cores and memory. A gang on one node needs no network.",
+        _CLUSTER,
+    ),
+    GlossaryEntry(
+        "Our reading",
+        "",
+        "Where a paper leaves a choice open, or its full text was not available, the choice is"
+        " ours and is marked.",
+        _TRUST,
+    ),
+    GlossaryEntry(
+        "Overflow",
+        "",
+        "GPUs that the recorded schedule used but the described cluster lacks. They do not"
+        " count as capacity.",
+        _TRUST,
+    ),
+    GlossaryEntry(
+        "Paired comparison",
+        "",
+        "Two policies compared job by job on the same trace and seed, over the jobs that both"
+        " completed.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Parameter server",
+        "",
+        "A replica that holds the model while workers compute. The speed of such a job depends"
+        " on the number of both.",
+        "background/cpu-and-gpu.md",
+    ),
+    GlossaryEntry(
+        "Placement", "", "Which GPUs on which nodes a job gets, as opposed to when.", _MODEL
+    ),
+    GlossaryEntry(
+        "Policy",
+        "scheduler, allocator",
+        "The rule that decides which jobs hold which GPUs at any time.",
+        "how-to/add-an-allocator.md",
+    ),
+    GlossaryEntry(
+        "Preemption",
+        "",
+        "Stopping a running job in favour of another. Its cost is an assumption, which is"
+        " shown beside the result.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Profile",
+        "",
+        "Measured speeds of a model by GPU type and number of GPUs, in place of assumed ones.",
+        "how-to/measured-profiles.md",
+    ),
+    GlossaryEntry(
+        "Queueing delay",
+        "",
+        "Time from submission to the first start. Unlike the wait it leaves out time in the"
+        " queue after a preemption.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Replay",
+        "",
+        "A repetition of a published comparison, with simulated and published figures side by"
+        " side.",
+        _REPLAYS,
+    ),
+    GlossaryEntry(
+        "Restart cost",
+        "overhead",
+        "The pause when a job is stopped and started again. During the pause it holds its GPUs"
+        " without progress.",
+        "reference/models/overheads.md",
+    ),
+    GlossaryEntry(
+        "Run-time estimate",
+        "prediction, estimator",
+        "A policy's estimate of how long a job will run: exact, with a chosen error, learned,"
+        " or constant. The simulation itself uses the true run time.",
+        "reference/models/estimates.md",
+    ),
+    GlossaryEntry(
+        "Scenario",
+        "",
+        "All inputs of a result: jobs, cluster, policy, models, seed. Results are stored under"
+        " a hash of it.",
+        "reference/command-line.md",
+    ),
+    GlossaryEntry(
+        "Seed",
+        "",
+        "The number from which all random draws are derived. The same seed gives the same run,"
+        " to the byte.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Speed-up",
+        "scaling",
+        "How many times faster a job runs on more GPUs. Twice the GPUs are usually less than"
+        " twice as fast.",
+        _ELASTIC,
+    ),
+    GlossaryEntry(
+        "Straggler",
+        "",
+        "A slow replica that delays the other replicas of its job.",
+        "background/cpu-and-gpu.md",
+    ),
+    GlossaryEntry(
+        "Throughput",
+        "",
+        "Steps or samples per second of a job, or finished jobs per hour of a cluster. The"
+        " page states which.",
+        "reference/models/measured.md",
+    ),
+    GlossaryEntry(
+        "Trace",
+        "",
+        "The record of a cluster's jobs: submission time, GPUs asked for and run time of each.",
+        _SCHEMA,
+    ),
+    GlossaryEntry(
+        "Utilisation",
+        "GPUs busy",
+        "GPU time held divided by GPU time available, from the first to the last submission."
+        " GPUs in use do not always make progress.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "Wait",
+        "",
+        "JCT minus the time holding GPUs, including time after a preemption.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "What-if",
+        "",
+        "The same jobs under another policy or on other machines. Users' behaviour stays as"
+        " recorded, although in reality it would change.",
+        _MODEL,
+    ),
+    GlossaryEntry(
+        "Work",
+        "",
+        "The recorded run time on the GPUs asked for. On faster or more GPUs the same work"
+        " takes less time.",
+        _MODEL,
+    ),
 )
 
 
-def find(wanted: str) -> tuple[Entry, ...]:
-    """Return the words that contain a text, those first whose name begins with it; "" = all, in order of the alphabet."""
+def find(wanted: str) -> tuple[GlossaryEntry, ...]:
+    """Return the terms that contain a text in alphabetical order, those whose name begins with it
+    first; "" = all.
+    """
     text = " ".join(wanted.lower().split())
     found = [one for one in ENTRIES if text in f"{one.term} {one.also} {one.text}".lower()]
-    return tuple(sorted(found, key=lambda one: (not re.search(rf"\b{re.escape(text)}", f"{one.term}, {one.also}".lower()), one.term.lower())))
+    return tuple(
+        sorted(
+            found,
+            key=lambda one: (
+                not re.search(rf"\b{re.escape(text)}", f"{one.term}, {one.also}".lower()),
+                one.term.lower(),
+            ),
+        )
+    )
 
 
 def markdown() -> str:
     """Return the page docs/reference/glossary.md."""
-    rows = [f"| **{one.term}**{f' ({one.also})' if one.also else ''} | {one.text} [More](../{one.page}) |" for one in find("")]
-    head = "# Glossary\n\nWords as this project uses them. The Learn page has the same list, with a search.\n\n| word | meaning |\n|---|---|\n"
-    return head + "\n".join(rows) + "\n"
+    rows = [
+        f"| **{one.term}**{f' ({one.also})' if one.also else ''} | {one.text}"
+        f" [More](../{one.page}) |"
+        for one in find("")
+    ]
+    head = "# Glossary\n\nThe Learn page has the same list, with a search.\n\n"
+    return head + "| term | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"
+
+
+FOLDER: Final = Path(__file__).resolve().parents[2] / "docs"
+_RELATIVE: Final = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)[^)]*\)")
+
+
+@lru_cache(maxsize=32)
+def section(page: str, heading: str) -> str:
+    """Return what stands under a heading of second level, as Markdown; links within the
+    documentation become plain text.
+
+    Parameters
+    ----------
+    page : str
+        Relative to docs/, e.g. ``background/model.md``.
+    heading : str
+        Without its marks.
+
+    Raises
+    ------
+    TrainyardError
+        If the page or the heading is missing.
+    """
+    for part in re.split(r"^## ", _read(page), flags=re.MULTILINE)[1:]:
+        title, _, body = part.partition("\n")
+        if title.strip() == heading:
+            return _RELATIVE.sub(r"\1", body).strip()
+    raise TrainyardError(f"docs/{page} has no section '{heading}'.")
+
+
+@lru_cache(maxsize=32)
+def whole(page: str) -> tuple[str, str]:
+    """Return title and text of a page of the documentation, as `section` does.
+
+    Raises
+    ------
+    TrainyardError
+        If the page is missing.
+    """
+    title, _, body = _read(page).partition("\n")
+    return title.removeprefix("# ").strip(), _RELATIVE.sub(r"\1", body).strip()
+
+
+def _read(page: str) -> str:
+    try:
+        return (FOLDER / page).read_text(encoding="utf-8")
+    except OSError as error:
+        raise TrainyardError(
+            f"docs/{page} cannot be read ({error.strerror}). Restore the folder docs."
+        ) from error

@@ -1,4 +1,6 @@
-"""What a lesson says of its result: named numbers, computed from stored runs and from one another, in words; and the frames of its figures."""
+"""What a lesson says of its result: named numbers, computed from stored runs and from one another,
+in words; and the frames of its figures.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,12 @@ IDLE: Final = "idle_waiting"
 """Share of the GPU time that is free, of the time in which a job waits to start."""
 MEASURES: Final = (*NUMBERS, SLOWER, IDLE)
 BY: Final[Mapping[str, str]] = {"length": "run time", "gpus": "GPUs asked for"}
-LENGTHS: Final = ((0.0, "shorter half"), (0.5, "next 30 %"), (0.8, "next 10 %"), (0.9, "longest tenth"))
+LENGTHS: Final = (
+    (0.0, "shorter half"),
+    (0.5, "next 30 %"),
+    (0.8, "next 10 %"),
+    (0.9, "longest tenth"),
+)
 """Where in the order of run times a group begins, and what it is called."""
 TIMES: Final[Mapping[str, str]] = {"jct_mean_s": "finish_s", "queue_mean_s": "first_start_s"}
 """Metric that can be had of some of the jobs -> column from which the submission is taken."""
@@ -80,7 +87,17 @@ class Number:
         """Key of `UNITS`."""
         if self.unit:
             return self.unit
-        return "count" if not self.metric or self.how == REACHES[0] else "s" if self.metric.endswith("_s") else "share" if self.metric in _SHARES else "count"
+        return (
+            "count"
+            if not self.metric or self.how == REACHES[0]
+            else (
+                "s"
+                if self.metric.endswith("_s")
+                else "share"
+                if self.metric in _SHARES
+                else "count"
+            )
+        )
 
 
 def _over(part: float, whole: float) -> float:
@@ -88,7 +105,9 @@ def _over(part: float, whole: float) -> float:
 
 
 REACHES: Final = ("reaches", "reached")
-"""Where on the axis a metric first is at most `share` of what it is at the beginning; and how much it is there."""
+"""Where on the axis a metric first is at most `share` of what it is at the beginning; and how much
+it is there.
+"""
 WAYS: Final[Mapping[str, tuple[int, Callable[..., float]]]] = {
     "ratio": (2, _over),
     "difference": (2, lambda first, second: first - second),
@@ -108,7 +127,9 @@ UNITS: Final[Mapping[str, Callable[[float], str]]] = {
 """How a number is written."""
 
 
-def compute(numbers: Sequence[Number], values: Sequence[float], shown: Sequence[Shown]) -> dict[str, float]:
+def compute(
+    numbers: Sequence[Number], values: Sequence[float], shown: Sequence[Shown]
+) -> dict[str, float]:
     """Return the numbers of a lesson.
 
     Parameters
@@ -133,18 +154,31 @@ def compute(numbers: Sequence[Number], values: Sequence[float], shown: Sequence[
             along = [_value(one, place) for place in shown]
             found[one.name] = _reached(values if one.how == REACHES[0] else along, along, one.share)
         else:
-            found[one.name] = _value(one, shown[values.index(one.at) if one.at is not None else len(values) - 1])
+            found[one.name] = _value(
+                one, shown[values.index(one.at) if one.at is not None else len(values) - 1]
+            )
     return found
 
 
-def told(numbers: Sequence[Number], found: Mapping[str, float]) -> dict[str, str]:
+def formatted(numbers: Sequence[Number], found: Mapping[str, float]) -> dict[str, str]:
     """Return the numbers as texts quote them."""
-    return {one.name: UNITS[one.measured_in](found[one.name]) if math.isfinite(found[one.name]) else "an unknown amount" for one in numbers}
+    return {
+        one.name: (
+            UNITS[one.measured_in](found[one.name])
+            if math.isfinite(found[one.name])
+            else "an unknown amount"
+        )
+        for one in numbers
+    }
 
 
 def curve(shown: Sequence[Shown], values: Sequence[float], metric: str) -> pd.DataFrame:
     """Return one metric along the axis: `value`, `policy`, `number` (NaN = not to be had)."""
-    rows = [(value, title, _number(place.entries[at][0], metric)) for value, place in zip(values, shown, strict=True) for at, title in enumerate(place.titles)]
+    rows = [
+        (value, title, _number(place.entries[at][0], metric))
+        for value, place in zip(values, shown, strict=True)
+        for at, title in enumerate(place.titles)
+    ]
     return pd.DataFrame(rows, columns=["value", "policy", "number"])
 
 
@@ -163,20 +197,34 @@ def groups(shown: Shown, metric: str, by: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `group`, `label` (title of the policy), `value` in seconds, `low` and `high` (NaN: one run has no interval).
+        `group`, `label` (title of the policy), `value` in seconds, `low` and `high` (NaN: one run
+        has no interval).
     """
     parts = []
     for title, entries in zip(shown.titles, shown.entries, strict=True):
         jobs = entries[0].jobs()
-        labels = pd.Series(metrics.size_class(jobs["gpus"].to_numpy())) if by == "gpus" else _lengths(jobs["ideal_s"].to_numpy(np.float64))
+        labels = (
+            pd.Series(metrics.size_class(jobs["gpus"].to_numpy()))
+            if by == "gpus"
+            else _lengths(jobs["ideal_s"].to_numpy(np.float64))
+        )
         done = np.asarray(jobs["outcome"] == "completed")
-        frame = pd.DataFrame({"group": labels[done].reset_index(drop=True), "value": _times(jobs, metric)[done]})
-        parts.append(frame.groupby("group", observed=True, sort=True)["value"].mean().reset_index().assign(label=title))
+        frame = pd.DataFrame(
+            {"group": labels[done].reset_index(drop=True), "value": _times(jobs, metric)[done]}
+        )
+        parts.append(
+            frame.groupby("group", observed=True, sort=True)["value"]
+            .mean()
+            .reset_index()
+            .assign(label=title)
+        )
     made = pd.concat(parts, ignore_index=True)
     names = made["group"].astype(str)
-    return made.assign(group=[size_text(name) for name in names] if by == "gpus" else names, low=math.nan, high=math.nan)[
-        ["group", "label", "value", "low", "high"]
-    ]
+    return made.assign(
+        group=[size_text(name) for name in names] if by == "gpus" else names,
+        low=math.nan,
+        high=math.nan,
+    )[["group", "label", "value", "low", "high"]]
 
 
 def _value(one: Number, place: Shown) -> float:
@@ -210,11 +258,14 @@ def _entry(place: Shown, title: str) -> Entry:
 
 
 def _times(jobs: pd.DataFrame, metric: str) -> Floats:
-    return np.asarray(jobs[TIMES[metric]].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64))
+    return np.asarray(
+        jobs[TIMES[metric]].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64)
+    )
 
 
 def idle_while_waiting(entry: Entry, cluster: Cluster) -> float:
-    """Return the share of the GPU time that is free while at least one job waits, from the first to the last submission; NaN = no job ever waits.
+    """Return the share of the GPU time that is free while at least one job waits, from the first to
+    the last submission; NaN = no job ever waits.
 
     Raises
     ------
@@ -222,11 +273,20 @@ def idle_while_waiting(entry: Entry, cluster: Cluster) -> float:
         If the stored run is gone.
     """
     result = entry.result()
-    lines = [metrics.queue_series(result), metrics.utilisation_series(result, cluster), metrics.capacity_series(result, cluster)]
+    lines = [
+        metrics.queue_series(result),
+        metrics.utilisation_series(result, cluster),
+        metrics.capacity_series(result, cluster),
+    ]
     end = float(result.jobs["submit_s"].max())
-    times = np.unique(np.concatenate([frame["t_s"].to_numpy(np.float64) for frame in lines] + [np.array([end])]))
+    times = np.unique(
+        np.concatenate([frame["t_s"].to_numpy(np.float64) for frame in lines] + [np.array([end])])
+    )
     times = times[times <= end]
-    waiting, busy, there = (_held(frame, column, times[:-1]) for frame, column in zip(lines, ("waiting", "total", "total"), strict=True))
+    waiting, busy, there = (
+        _held(frame, column, times[:-1])
+        for frame, column in zip(lines, ("waiting", "total", "total"), strict=True)
+    )
     weight = np.diff(times) * (waiting > 0)
     return _over(float(((there - busy) * weight).sum()), float((there * weight).sum()))
 
@@ -244,5 +304,8 @@ def _lengths(alone_s: Floats) -> pd.Series:
     return pd.Series(np.array(names)[at]).astype(pd.CategoricalDtype(names, ordered=True))
 
 
-def _reached(told: Sequence[float], along: Sequence[float], share: float) -> float:
-    return next((value for value, one in zip(told, along, strict=True) if one <= share * along[0]), math.nan)
+def _reached(values: Sequence[float], along: Sequence[float], share: float) -> float:
+    return next(
+        (value for value, one in zip(values, along, strict=True) if one <= share * along[0]),
+        math.nan,
+    )

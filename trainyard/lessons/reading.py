@@ -1,4 +1,6 @@
-"""Lessons as data: TOML files that ask a question, say what is run and which computed number decides the answer; read and fully checked."""
+"""Lessons as data: TOML files that ask a question, say what is run and which computed number
+decides the answer; read and fully checked.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,22 @@ from typing import Any, Final, Literal, NamedTuple
 from sim.errors import ParameterError
 from sim.metrics.summary import NUMBERS
 from sim.params import Spec
-from trainyard.lessons.numbers import BY, GROUPS, MEASURES, REACHES, SLOWER, TIMES, UNITS, WAYS, Number
-from trainyard.replays.types import seeded
+from trainyard.lessons.numbers import (
+    BY,
+    GROUPS,
+    MEASURES,
+    REACHES,
+    SLOWER,
+    TIMES,
+    UNITS,
+    WAYS,
+    Number,
+)
 from trainyard.results import outcomes
 from trainyard.study import parsing
 from trainyard.study.document import number, whole
 from trainyard.study.scenario import MADE, NO_OVERHEADS, Scenario, as_spec
-from trainyard.study.settings import with_settings
+from trainyard.study.settings import seeded, with_settings
 from trainyard.study.study import Study
 from trainyard.traces import start
 
@@ -57,7 +68,7 @@ class Setup(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Axis:
+class LessonAxis:
     """What is varied within a lesson; `sets` are the changes of the scenario at each value."""
 
     title: str
@@ -72,8 +83,10 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Change:
-    """The one thing that a student may change; `first` is the place of the option that the lesson begins with."""
+class LessonChange:
+    """The one thing that a student may change; `first` is the place of the option that the lesson
+    begins with.
+    """
 
     title: str
     options: tuple[str, ...]
@@ -87,8 +100,10 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One answer: right where the number that decides is below `below` and no earlier answer is right; `why` may quote numbers."""
+class LessonAnswer:
+    """One answer: right where the number that decides is below `below` and no earlier answer is
+    right; `why` may quote numbers.
+    """
 
     text: str
     below: float
@@ -96,7 +111,9 @@ class Answer:
 
 
 class Picture(NamedTuple):
-    """A figure: its kind, its question, of which metric, and at which value of the axis (None = the last)."""
+    """A figure: its kind, its question, of which metric, and at which value of the axis (None = the
+    last).
+    """
 
     kind: Literal["curve", "timeline", "cdf", "parts", "groups"]
     title: str
@@ -106,7 +123,7 @@ class Picture(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Step:
+class LessonStep:
     """One part of the Compare page, explained."""
 
     title: str
@@ -123,19 +140,21 @@ class Lesson:
     name, number, title : str, int, str
         Of the file; for the address; for the page.
     intro, question, notice : str
-        Two sentences before; what is to be predicted; what to see afterwards, with numbers of the result in braces.
+        Two sentences before; what is to be predicted; what to see afterwards, with numbers of the
+        result in braces.
     base : Study
         The jobs, machines and policies.
-    axis : Axis or None
+    axis : LessonAxis or None
         What is varied in every run of the lesson.
-    change : Change or None
+    change : LessonChange or None
         What the student may vary afterwards.
     numbers : tuple of Number
         Computed from the result.
     decides : str
         Name of the number that decides which answer is right.
-    answers : tuple of Answer
-        In the order of the number that decides; the last has no upper end, so that exactly one is right.
+    answers : tuple of LessonAnswer
+        In the order of the number that decides; the last has no upper end, so that exactly one is
+        right.
     pictures, steps : tuple
         Drawn after the run.
     opens : float or None
@@ -149,13 +168,13 @@ class Lesson:
     question: str
     notice: str
     base: Study
-    axis: Axis | None
-    change: Change | None
+    axis: LessonAxis | None
+    change: LessonChange | None
     numbers: tuple[Number, ...]
     decides: str
-    answers: tuple[Answer, ...]
+    answers: tuple[LessonAnswer, ...]
     pictures: tuple[Picture, ...]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[LessonStep, ...] = ()
     opens: float | None = None
 
     @property
@@ -171,12 +190,18 @@ class Lesson:
     @property
     def jobs(self) -> int:
         """Most jobs that it can have; 0 = a fixed number."""
-        return int(Spec.parse(self.base.base.trace.source.removeprefix(MADE)).values.get("jobs", 0)) if self.made else 0
+        return (
+            int(Spec.parse(self.base.base.trace.source.removeprefix(MADE)).values.get("jobs", 0))
+            if self.made
+            else 0
+        )
 
     @property
     def plans(self) -> bool:
         """Whether it varies the machines, which Plan does too."""
-        return self.axis is not None and any(one.startswith("cluster=") for sets in self.axis.sets for one in sets)
+        return self.axis is not None and any(
+            one.startswith("cluster=") for sets in self.axis.sets for one in sets
+        )
 
     def place(self, value: float | None) -> int:
         """Return the place of a value on the axis; None = the last."""
@@ -238,8 +263,8 @@ def read_lesson(path: Path) -> Lesson:
     Raises
     ------
     ParameterError
-        If the file cannot be read, a key is missing or unknown, a text names a number that there is not, or a scenario cannot be built; the sentence names
-        the file.
+        If the file cannot be read, a key is missing or unknown, a text names a number that there is
+        not, or a scenario cannot be built; the sentence names the file.
     """
     return parsing.file("lesson", path, _lesson)
 
@@ -251,8 +276,13 @@ _KEYS: Final = (
 
 
 def _lesson(data: Mapping[str, Any], name: str) -> Lesson:
-    known = parsing.table("lesson", data, _KEYS, optional=("policies", "axis", "change", "pictures", "steps", "opens"))
-    texts = {key: parsing.text(key, known[key]) for key in ("title", "intro", "question", "notice", "decides")}
+    known = parsing.table(
+        "lesson", data, _KEYS, optional=("policies", "axis", "change", "pictures", "steps", "opens")
+    )
+    texts = {
+        key: parsing.text(key, known[key])
+        for key in ("title", "intro", "question", "notice", "decides")
+    }
     axis = _axis(known["axis"]) if "axis" in known else None
     lesson = Lesson(
         name=name,
@@ -262,7 +292,9 @@ def _lesson(data: Mapping[str, Any], name: str) -> Lesson:
         change=_change(known["change"]) if "change" in known else None,
         numbers=tuple(_number(one) for one in parsing.listed("numbers", known["numbers"])),
         answers=tuple(_answer(one) for one in parsing.listed("answers", known["answers"])),
-        pictures=tuple(_picture(one, axis) for one in parsing.listed("pictures", known.get("pictures", []))),
+        pictures=tuple(
+            _picture(one, axis) for one in parsing.listed("pictures", known.get("pictures", []))
+        ),
         steps=tuple(_step(one) for one in parsing.listed("steps", known.get("steps", []))),
         opens=number("opens", known["opens"]) if "opens" in known else None,
         **texts,
@@ -282,72 +314,135 @@ def _base(data: Any, policies: Any) -> Study:
     specs = tuple(as_spec(one) for one in parsing.listed("policies", policies))
     if not specs:
         raise ParameterError("it names no policies. Add at least one.")
-    return Study(Scenario.from_json({**parsing.mapping("base", data), "allocator": specs[0]}), specs)
+    return Study(
+        Scenario.from_json({**parsing.mapping("base", data), "allocator": specs[0]}), specs
+    )
 
 
-def _axis(data: Any) -> Axis:
-    known = parsing.table("axis", data, ("title", "unit", "values", "path", "times"), optional=("unit", "times"))
-    values, times = parsing.numbers("axis: values", known["values"]), number("axis: times", known.get("times", 1.0))
+def _axis(data: Any) -> LessonAxis:
+    known = parsing.table(
+        "axis", data, ("title", "unit", "values", "path", "times"), optional=("unit", "times")
+    )
+    values, times = (
+        parsing.numbers("axis: values", known["values"]),
+        number("axis: times", known.get("times", 1.0)),
+    )
     if not values or list(values) != sorted(set(values)):
         raise ParameterError("the values of the axis must ascend.")
     path = parsing.text("axis: path", known["path"])
     # A path with a place for the number, such as cluster={}x8:v100, or one that takes it.
-    sets = tuple((path.format(f"{value * times:.12g}") if "{}" in path else f"{path}={value * times:.12g}",) for value in values)
-    return Axis(parsing.text("axis: title", known["title"]), parsing.text("axis: unit", known.get("unit", "")), values, sets)
+    sets = tuple(
+        (path.format(f"{value * times:.12g}") if "{}" in path else f"{path}={value * times:.12g}",)
+        for value in values
+    )
+    return LessonAxis(
+        parsing.text("axis: title", known["title"]),
+        parsing.text("axis: unit", known.get("unit", "")),
+        values,
+        sets,
+    )
 
 
-def _change(data: Any) -> Change:
+def _change(data: Any) -> LessonChange:
     known = parsing.table("change", data, ("title", "options", "first"))
-    pairs = [parsing.table("option", one, ("text", "set")) for one in parsing.listed("change: options", known["options"])]
+    pairs = [
+        parsing.table("option", one, ("text", "set"))
+        for one in parsing.listed("change: options", known["options"])
+    ]
     options = tuple(parsing.text("option", pair["text"]) for pair in pairs)
     parsing.distinct("options", options)
     first = whole("change: first", known["first"])
     if not 0 <= first < len(options) or len(options) < 2:
-        raise ParameterError(f"first = {first} is not a place among {len(options)} options, or there is nothing to change to.")
-    return Change(parsing.text("change: title", known["title"]), options, tuple(parsing.changes("option", pair["set"]) for pair in pairs), first)
+        raise ParameterError(
+            f"first = {first} is not a place among {len(options)} options, or there is nothing to"
+            " change to."
+        )
+    return LessonChange(
+        parsing.text("change: title", known["title"]),
+        options,
+        tuple(parsing.changes("option", pair["set"]) for pair in pairs),
+        first,
+    )
 
 
 def _number(data: Any) -> Number:
     keys = tuple(item.name for item in fields(Number))
-    known = parsing.table("number", data, keys, optional=[key for key in keys if key not in ("name", "label")])
+    known = parsing.table(
+        "number", data, keys, optional=[key for key in keys if key not in ("name", "label")]
+    )
     at = number("number: at", known.pop("at")) if "at" in known else None
-    parts = tuple(parsing.text("number: parts", one) for one in parsing.listed("number: parts", known.pop("parts", [])))
+    parts = tuple(
+        parsing.text("number: parts", one)
+        for one in parsing.listed("number: parts", known.pop("parts", []))
+    )
     share = number("number: share", known.pop("share", 0.0))
-    made = Number(**{key: parsing.text(f"number: {key}", value) for key, value in known.items()}, at=at, parts=parts, share=share)
+    made = Number(
+        **{key: parsing.text(f"number: {key}", value) for key, value in known.items()},
+        at=at,
+        parts=parts,
+        share=share,
+    )
     if made.metric and made.metric not in MEASURES:
         raise ParameterError(f"number {made.name}: there is no metric '{made.metric}'.")
     if made.of and made.of not in GROUPS:
-        raise ParameterError(f"number {made.name}: of = {made.of} is not one of {', '.join(GROUPS)}.")
+        raise ParameterError(
+            f"number {made.name}: of = {made.of} is not one of {', '.join(GROUPS)}."
+        )
     if made.of and made.metric not in (*TIMES, SLOWER):
-        raise ParameterError(f"number {made.name}: of some jobs there are {', '.join((*TIMES, SLOWER))} only.")
+        raise ParameterError(
+            f"number {made.name}: of some jobs there are {', '.join((*TIMES, SLOWER))} only."
+        )
     if bool(made.metric) == bool(made.parts):
-        raise ParameterError(f"number {made.name}: give either a metric, or the parts that it is computed from.")
-    ways = [name for name, (count, _) in WAYS.items() if count == len(made.parts)] if made.parts else ["", *REACHES]
+        raise ParameterError(
+            f"number {made.name}: give either a metric, or the parts that it is computed from."
+        )
+    ways = (
+        [name for name, (count, _) in WAYS.items() if count == len(made.parts)]
+        if made.parts
+        else ["", *REACHES]
+    )
     _one_of(f"number {made.name}: how", made.how, ways)
     _one_of(f"number {made.name}: unit", made.unit, ("", *UNITS))
     return made
 
 
-def _answer(data: Any) -> Answer:
+def _answer(data: Any) -> LessonAnswer:
     known = parsing.table("answer", data, ("text", "below", "why"), optional=("below",))
-    return Answer(parsing.text("answer", known["text"]), number("answer: below", known.get("below", math.inf)), parsing.text("answer: why", known["why"]))
+    return LessonAnswer(
+        parsing.text("answer", known["text"]),
+        number("answer: below", known.get("below", math.inf)),
+        parsing.text("answer: why", known["why"]),
+    )
 
 
-def _picture(data: Any, axis: Axis | None) -> Picture:
-    known = parsing.table("picture", data, ("kind", "title", "metric", "by", "at"), optional=("metric", "by", "at"))
+def _picture(data: Any, axis: LessonAxis | None) -> Picture:
+    known = parsing.table(
+        "picture", data, ("kind", "title", "metric", "by", "at"), optional=("metric", "by", "at")
+    )
     at = number("picture: at", known.pop("at")) if "at" in known else None
     _one_of("picture: kind", known["kind"], KINDS)
-    _one_of("picture: metric", known.get("metric", ""), (*TIMES, *NUMBERS) if known["kind"] == "curve" else ("", *TIMES))
+    _one_of(
+        "picture: metric",
+        known.get("metric", ""),
+        (*TIMES, *NUMBERS) if known["kind"] == "curve" else ("", *TIMES),
+    )
     _one_of("picture: by", known.get("by", ""), ("", *BY))
     if at is not None and (axis is None or at not in axis.values):
         raise ParameterError(f"a picture is at {at:g}, which is no value of the axis.")
-    return Picture(**{key: parsing.text(f"picture: {key}", value) for key, value in known.items()}, at=at)  # type: ignore[arg-type]
+    return Picture(
+        **{  # type: ignore[arg-type]
+            key: parsing.text(f"picture: {key}", value) for key, value in known.items()
+        },
+        at=at,
+    )
 
 
-def _step(data: Any) -> Step:
+def _step(data: Any) -> LessonStep:
     known = parsing.table("step", data, ("title", "text", "part"))
     _one_of("step: part", known["part"], PARTS)
-    return Step(parsing.text("step", known["title"]), parsing.text("step", known["text"]), known["part"])
+    return LessonStep(
+        parsing.text("step", known["title"]), parsing.text("step", known["text"]), known["part"]
+    )
 
 
 def _one_of(what: str, value: Any, known: Sequence[str]) -> None:
@@ -356,12 +451,17 @@ def _one_of(what: str, value: Any, known: Sequence[str]) -> None:
 
 
 def _check_numbers(lesson: Lesson) -> None:
-    """Refuse numbers of policies, places or numbers that there are not, and texts that quote such."""
+    """Refuse numbers of policies, places or numbers that there are not, and texts that quote
+    such.
+    """
     titles, seen = outcomes.titles(lesson.base.allocators), set[str]()
     for one in lesson.numbers:
         wanted = [*([one.policy] if one.metric else []), *([one.against] if one.against else [])]
         if strange := [title for title in wanted if title not in titles]:
-            raise ParameterError(f"number {one.name}: there is no policy '{strange[0]}'. There are: {', '.join(titles)}.")
+            raise ParameterError(
+                f"number {one.name}: there is no policy '{strange[0]}'. There are:"
+                f" {', '.join(titles)}."
+            )
         if one.at is not None and one.at not in lesson.values:
             raise ParameterError(f"number {one.name}: {one.at:g} is no value of the axis.")
         if strange := [name for name in one.parts if name not in seen]:
@@ -387,6 +487,12 @@ def _check_answers(lesson: Lesson) -> None:
 
 
 def right(lesson: Lesson, found: Mapping[str, float]) -> int | None:
-    """Return the place of the answer that the result makes right; None if the number that decides is not to be had."""
+    """Return the place of the answer that the result makes right; None if the number that decides
+    is not to be had.
+    """
     value = found[lesson.decides]
-    return next((at for at, answer in enumerate(lesson.answers) if value < answer.below), None) if not math.isnan(value) else None
+    return (
+        next((at for at, answer in enumerate(lesson.answers) if value < answer.below), None)
+        if not math.isnan(value)
+        else None
+    )

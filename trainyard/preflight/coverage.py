@@ -1,4 +1,6 @@
-"""What a measured profile lacks for the jobs of a trace: who cannot run, said before the run, and the ways out."""
+"""What a measured profile lacks for the jobs of a trace: who cannot run, said before the run, and
+the ways out.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ from sim.cluster import Cluster
 from sim.demand import Demands, narrowed, pools_of
 from sim.errors import ParameterError
 from sim.params import Spec
-from sim.perf.lookup import RELATIVE, Combination, Combinations, Finder, allowed, missing, speeds_of, used_types
+from sim.perf.lookup import (
+    RELATIVE,
+    Combination,
+    Combinations,
+    Finder,
+    allowed,
+    missing,
+    speeds_of,
+    used_types,
+)
 from sim.perf.measured import ProfileTable
 from sim.perf.profiled import Profiled, ProfiledModel
 from sim.trace import Trace
@@ -27,10 +38,19 @@ from trainyard.text import counted, plural
 from trainyard.traces.sources import Source, load_source
 
 _ZERO: Final = "the throughput is 0 on every GPU type here"
-_NO_ROOM: Final = "no GPU type on which such a job runs has room for a gang of that size, unless a policy mixes types"
-_WAY_OUT: Final = "Such jobs count as impossible and stop nobody; add nodes of a type on which they run, or leave them."
+_NO_ROOM: Final = (
+    "no GPU type on which such a job runs has room for a gang of that size, unless a policy mixes"
+    " types"
+)
+_WAY_OUT: Final = (
+    "Such jobs count as impossible and delay no other job; add nodes of a type on"
+    " which they run, or keep them as they are."
+)
 _STOPPED: Final = "No run can begin until something stands in for them or they are left out."
-_NO_WORK: Final = "No run can begin until they are left out, the trace has their iterations (total_steps), or another reference is chosen."
+_NO_WORK: Final = (
+    "No run can begin until they are left out, the trace has their iterations (total_steps), or"
+    " another reference is chosen."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +60,17 @@ class Fit:
     Parameters
     ----------
     missing : DataFrame
-        Combinations without a measurement or with throughput 0, see `sim.perf.lookup.missing`; also those for which something stands in.
+        Combinations without a measurement or with throughput 0, see `sim.perf.lookup.missing`; also
+        those for which something stands in.
     unmeasured : array of bool of shape (jobs,)
-        Jobs that stop the run: nothing is known of them on some GPU type that they may use, or not how much work they are.
+        Jobs that stop the run: nothing is known of them on some GPU type that they may use, or not
+        how much work they are.
     helped : mapping of int
-        What could stand in, `RELATIVE` or "" for a model -> how many of those jobs would run then; only what helps.
+        What could stand in, `RELATIVE` or "" for a model -> how many of those jobs would run then;
+        only what helps.
     sentences : tuple of str
-        Everything that a user must know before the run: who stops it, who can never start, what is strange.
+        Everything that a user must know before the run: who stops it, who can never start, what is
+        strange.
     """
 
     missing: pd.DataFrame
@@ -60,18 +84,30 @@ class Fit:
         count = len(self.missing)
         if not count:
             return ""
-        what, runs = ("combination", "is not in the profile, or does") if count == 1 else ("combinations", "are not in the profile, or do")
+        what, runs = (
+            ("combination", "is not in the profile, or does")
+            if count == 1
+            else ("combinations", "are not in the profile, or do")
+        )
         most = plural(int(self.missing["jobs"].max()), "job")
-        return f"{count:,} {what} of model, batch size, GPUs and GPU type {runs} not run there: up to {most} each."
+        return (
+            f"{count:,} {what} of model, batch size, GPUs and GPU type {runs} not run there: up to"
+            f" {most} each."
+        )
 
     def lines(self, most: int = 5) -> tuple[str, ...]:
         """Return the first of the missing combinations as text, one line each."""
-        rows = [{str(key): value for key, value in row.items()} for row in self.missing.head(most).to_dict("records")]
-        told = [
-            f"{Combination(row['model'], row['batch_size'], row['num_gpus'])} on {row['gpu_type']}: {row['why']} ({plural(row['jobs'], 'job')})" for row in rows
+        rows = [
+            {str(key): value for key, value in row.items()}
+            for row in self.missing.head(most).to_dict("records")
+        ]
+        lines = [
+            f"{Combination(row['model'], row['batch_size'], row['num_gpus'])} on {row['gpu_type']}:"
+            f" {row['why']} ({plural(row['jobs'], 'job')})"
+            for row in rows
         ]
         more = len(self.missing) - len(rows)
-        return (*told, f"and {plural(more, 'combination')} more") if more > 0 else tuple(told)
+        return (*lines, f"and {plural(more, 'combination')} more") if more > 0 else tuple(lines)
 
     @property
     def runs(self) -> bool:
@@ -80,7 +116,8 @@ class Fit:
 
 
 def check(perf: Spec, trace: Trace, cluster: Cluster, store: Store | None = None) -> Fit | None:
-    """Return what a profile knows of the jobs of a trace; None if the performance model has no profile.
+    """Return what a profile knows of the jobs of a trace; None if the performance model has no
+    profile.
 
     Raises
     ------
@@ -92,13 +129,23 @@ def check(perf: Spec, trace: Trace, cluster: Cluster, store: Store | None = None
         return None
     table = made.measurements()
     gaps = _gaps(made, trace, cluster)
-    said = [*_stopped_said(gaps, trace), *_never_said(gaps.nowhere, _ZERO, trace), *_never_said(gaps.too_large, _NO_ROOM, trace)]
+    sentences = [
+        *_stopped_said(gaps, trace),
+        *_never_said(gaps.nowhere, _ZERO, trace),
+        *_never_said(gaps.too_large, _NO_ROOM, trace),
+    ]
     types = (*_types_said(made, table, trace, cluster), *machines.absent_types(trace, cluster))
-    return Fit(missing(trace, cluster, table), gaps.stopped, _helped(made, trace, cluster, gaps.stopped), (*said, *types))
+    return Fit(
+        missing(trace, cluster, table),
+        gaps.stopped,
+        _helped(made, trace, cluster, gaps.stopped),
+        (*sentences, *types),
+    )
 
 
 def without_unmeasured(study: Study, store: Store) -> Study:
-    """Return the study without the jobs of which its profile knows too little; the rest is kept as a trace of its own, with its account.
+    """Return the study without the jobs of which its profile knows too little; the rest is kept as
+    a trace of its own, with its account.
 
     Raises
     ------
@@ -109,11 +156,16 @@ def without_unmeasured(study: Study, store: Store) -> Study:
     kept = measured_only(source, study.base.perf, study.base.cluster, store)
     if kept is source:
         return study
-    return on_the_rest(study, kept, _unmeasured(study.base.perf, source.trace, study.base.cluster, store), store)
+    return on_the_rest(
+        study, kept, _unmeasured(study.base.perf, source.trace, study.base.cluster, store), store
+    )
 
 
-def measured_only(source: Source, perf: Spec, cluster: Cluster, store: Store | None = None) -> Source:
-    """Return a source without the jobs of which a profile knows too little, and with their number in its account; the very source if there are none.
+def measured_only(
+    source: Source, perf: Spec, cluster: Cluster, store: Store | None = None
+) -> Source:
+    """Return a source without the jobs of which a profile knows too little, and with their number
+    in its account; the very source if there are none.
 
     Raises
     ------
@@ -126,18 +178,29 @@ def measured_only(source: Source, perf: Spec, cluster: Cluster, store: Store | N
     if not count:
         return source
     if count == len(trace):
-        raise ParameterError(f"The profile knows none of the {plural(len(trace), 'job')} of {trace.name}. Let something stand in, or bring another profile.")
+        raise ParameterError(
+            f"The profile knows none of the {plural(len(trace), 'job')} of {trace.name}. Let"
+            " something stand in, or bring another profile."
+        )
     named = {"format": "measured", "title": "only jobs whose throughput was measured"}
     return without(source, bad, "no throughput was measured of such a job", named)
 
 
-def _unmeasured(perf: Spec, trace: Trace, cluster: Cluster, store: Store | None) -> NDArray[np.bool_]:
+def _unmeasured(
+    perf: Spec, trace: Trace, cluster: Cluster, store: Store | None
+) -> NDArray[np.bool_]:
     made = resolved(perf, store)
-    return _gaps(made, trace, cluster).stopped if isinstance(made, Profiled) else np.zeros(len(trace), bool)
+    return (
+        _gaps(made, trace, cluster).stopped
+        if isinstance(made, Profiled)
+        else np.zeros(len(trace), bool)
+    )
 
 
 class _Gaps(NamedTuple):
-    """Which jobs `Profiled.bind` refuses, and why; of the others, which have throughput 0 wherever they may run, and which gangs fit nowhere else."""
+    """Which jobs `Profiled.bind` refuses, and why; of the others, which have throughput 0 wherever
+    they may run, and which gangs fit nowhere else.
+    """
 
     unmeasured: NDArray[np.bool_]
     workless: NDArray[np.bool_]
@@ -160,28 +223,57 @@ def _gaps(spec: Profiled, trace: Trace, cluster: Cluster) -> _Gaps:
     workless = np.asarray(np.isnan(model.work()) & ~unmeasured, bool)
     admitted = may.any(axis=1) & ~unmeasured & ~workless
     nowhere = admitted & ~((np.nan_to_num(rates) > 0) & may).any(axis=1)
-    held = ~Demands(narrowed(trace, cluster, model.fits()), cluster, pools_of(cluster)).impossible(mixed=False)
-    return _Gaps(unmeasured, workless, np.asarray(nowhere, bool), np.asarray(admitted & ~nowhere & ~held, bool))
+    held = ~Demands(
+        narrowed(trace, cluster, model.fits()), cluster, pools_of(cluster)
+    ).unschedulable(mixed=False)
+    return _Gaps(
+        unmeasured,
+        workless,
+        np.asarray(nowhere, bool),
+        np.asarray(admitted & ~nowhere & ~held, bool),
+    )
 
 
-def _helped(spec: Profiled, trace: Trace, cluster: Cluster, stopped: NDArray[np.bool_]) -> dict[str, int]:
+def _helped(
+    spec: Profiled, trace: Trace, cluster: Cluster, stopped: NDArray[np.bool_]
+) -> dict[str, int]:
     if not stopped.any():
         return {}
-    # Which model stands in does not matter for whom it helps: those whose own model the table lacks.
+    # Which model stands in does not matter for whom it helps: those whose own model the table
+    # lacks.
     tried = {RELATIVE: RELATIVE, "": next(iter(sorted(spec.measurements().models.values())))}
-    found = {way: int((stopped & ~_gaps(replace(spec, stand_in=value), trace, cluster).stopped).sum()) for way, value in tried.items()}
-    return {way: jobs for way, jobs in found.items() if jobs and jobs > (found[RELATIVE] if not way else 0)}
+    found = {
+        way: int((stopped & ~_gaps(replace(spec, stand_in=value), trace, cluster).stopped).sum())
+        for way, value in tried.items()
+    }
+    return {
+        way: jobs
+        for way, jobs in found.items()
+        if jobs and jobs > (found[RELATIVE] if not way else 0)
+    }
 
 
 def _stopped_said(gaps: _Gaps, trace: Trace) -> list[str]:
-    unmeasured, workless = (f"{int(bad.sum()):,} of {plural(len(trace), 'job')}" for bad in (gaps.unmeasured, gaps.workless))
-    said = []
+    unmeasured, workless = (
+        f"{int(bad.sum()):,} of {plural(len(trace), 'job')}"
+        for bad in (gaps.unmeasured, gaps.workless)
+    )
+    sentences = []
     if gaps.unmeasured.any():
-        said.append(f"Nothing was measured of {unmeasured} on some GPU type that they may use; the first is job {_first(gaps.unmeasured, trace)}. {_STOPPED}")
+        sentences.append(
+            f"Nothing was measured of {unmeasured} on some GPU type that they may use; the first is"
+            f" job {_first(gaps.unmeasured, trace)}. {_STOPPED}"
+        )
     if gaps.workless.any():
-        where = "the profile has no throughput above 0 on the GPU type on which their duration was measured"
-        said.append(f"The work of {workless} is not known, because {where}; the first is job {_first(gaps.workless, trace)}. {_NO_WORK}")
-    return said
+        where = (
+            "the profile has no throughput above 0 on the GPU type on which their duration was"
+            " measured"
+        )
+        sentences.append(
+            f"The work of {workless} is not known, because {where}; the first is job"
+            f" {_first(gaps.workless, trace)}. {_NO_WORK}"
+        )
+    return sentences
 
 
 def _first(bad: NDArray[np.bool_], trace: Trace) -> str:
@@ -191,18 +283,34 @@ def _first(bad: NDArray[np.bool_], trace: Trace) -> str:
 def _never_said(never: NDArray[np.bool_], why: str, trace: Trace) -> list[str]:
     if not never.any():
         return []
-    return [f"{plural(int(never.sum()), 'job')} can never start, because {why}; the first is job {_first(never, trace)}. {_WAY_OUT}"]
+    return [
+        f"{plural(int(never.sum()), 'job')} can never start, because {why}; the first is job"
+        f" {_first(never, trace)}. {_WAY_OUT}"
+    ]
 
 
 def _types_said(spec: Profiled, table: ProfileTable, trace: Trace, cluster: Cluster) -> list[str]:
-    said = []
+    sentences = []
     recorded = trace.texts("gpu_type")
-    strange = {str(kind): int((recorded.codes == at).sum()) for at, kind in enumerate(recorded.categories) if kind and kind not in table.types}
+    strange = {
+        str(kind): int((recorded.codes == at).sum())
+        for at, kind in enumerate(recorded.categories)
+        if kind and kind not in table.types
+    }
     strange = {kind: jobs for kind, jobs in strange.items() if jobs}
     if strange:
-        said.append(f"The profile does not know GPU types on which jobs were recorded: {counted(strange)}.")
+        sentences.append(
+            f"The profile does not know GPU types on which jobs were recorded: {counted(strange)}."
+        )
     lacking = [kind for kind in used_types(cluster) if kind not in table.types]
     if lacking:
-        instead = " Those of other types stand in, times the relative speed on the Cluster page." if spec.stand_in else ""
-        said.append(f"The profile has no measurement on {', '.join(lacking)}, of which this cluster has nodes.{instead}")
-    return said
+        instead = (
+            " Those of other types stand in, times the relative speed on the Cluster page."
+            if spec.stand_in
+            else ""
+        )
+        sentences.append(
+            f"The profile has no measurement on {', '.join(lacking)}, of which this cluster has"
+            f" nodes.{instead}"
+        )
+    return sentences

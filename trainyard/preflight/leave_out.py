@@ -1,4 +1,6 @@
-"""Jobs left out of a trace for a reason that is counted: the rest is kept as a trace of its own, with its account."""
+"""Jobs left out of a trace for a reason that is counted: the rest is kept as a trace of its own,
+with its account.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ Jobs = NDArray[np.bool_]
 
 
 def without(source: Source, bad: Jobs, reason: str, named: Mapping[str, Any]) -> Source:
-    """Return a source without some of its jobs, and with their number in its account: used + left out = read.
+    """Return a source without some of its jobs, and with their number in its account: used + left
+    out = read.
 
     Parameters
     ----------
@@ -39,13 +42,17 @@ def without(source: Source, bad: Jobs, reason: str, named: Mapping[str, Any]) ->
     counts = {
         "used": len(left),
         "dropped": account.get("dropped", 0) + count,
-        "reasons": [*account.get("reasons", ()), {"action": "dropped", "reason": reason, "rows": count}],
+        "reasons": [
+            *account.get("reasons", ()),
+            {"action": "dropped", "reason": reason, "rows": count},
+        ],
     }
     return Source(left, {**account, **counts, **named, "file": account.get("file", trace.name)})
 
 
 def on_the_rest(study: Study, kept: Source, bad: Jobs, store: Store) -> Study:
-    """Return the study on the jobs that are kept, which are put into the store; its window shows the same time as before.
+    """Return the study on the jobs that are kept, which are put into the store; its window shows
+    the same time as before.
 
     Parameters
     ----------
@@ -68,15 +75,27 @@ def on_the_rest(study: Study, kept: Source, bad: Jobs, store: Store) -> Study:
     # Whoever deletes one of the two wants both to go.
     family = [*kept.account.get("of", ()), *([origin] if kind == "store" else [])]
     # They stay the jobs of whoever uploaded them.
-    digest = store.put_trace(kept.trace, {**kept.account, "of": family}, store.index.owners(origin) if kind == "store" else ())
+    digest = store.put_trace(
+        kept.trace,
+        {**kept.account, "of": family},
+        store.index.owners(origin) if kind == "store" else (),
+    )
     # Seconds count from the first submission, which may be another one now.
     moved_s = float(load_source(spec, store).trace.numbers("submit_time_s")[~bad][0])
-    trace = replace(spec, source=f"store:{digest}", fmt="", read=(), from_s=max(spec.from_s - moved_s, 0.0), to_s=spec.to_s - moved_s)
+    trace = replace(
+        spec,
+        source=f"store:{digest}",
+        fmt="",
+        read=(),
+        from_s=max(spec.from_s - moved_s, 0.0),
+        to_s=spec.to_s - moved_s,
+    )
     return replace(study, base=replace(study.base, trace=trace))
 
 
-def without_impossible(study: Study, store: Store) -> Study:
-    """Return the study without the jobs that can never start on its cluster, at any size; the very study if there are none.
+def without_unschedulable(study: Study, store: Store) -> Study:
+    """Return the study without the jobs that can never start on its cluster, at any size; the very
+    study if there are none.
 
     Raises
     ------
@@ -85,11 +104,17 @@ def without_impossible(study: Study, store: Store) -> Study:
     """
     base = study.base
     source = load_source(base.trace, store)
-    bad = machines.impossible(source.trace, base.cluster, resolved(base.perf, store)).never
+    bad = machines.unschedulable(source.trace, base.cluster, resolved(base.perf, store)).never
     if not bad.any():
         return study
     if bad.all():
-        raise ParameterError(f"None of the jobs of {source.trace.name} can ever start on {base.cluster.name}. Change the cluster.")
-    named = {"format": "left_out", "title": f"without jobs that can never start on {base.cluster.name}"}
+        raise ParameterError(
+            f"None of the jobs of {source.trace.name} can ever start on {base.cluster.name}. Change"
+            " the cluster."
+        )
+    named = {
+        "format": "left_out",
+        "title": f"without jobs that can never start on {base.cluster.name}",
+    }
     kept = without(source, bad, f"can never start on {base.cluster.name}", named)
     return on_the_rest(study, kept, bad, store)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from sim.errors import ParameterError
-from trainyard.replays.types import BASE, Claim, Kind, Measure, Point
+from trainyard.replays.types import BASE, Claim, Kind, ReplayMeasure, ReplayPoint
 from trainyard.text import BY_UNIT, plural
 
 FIGURE: Final = re.compile(
@@ -75,12 +75,16 @@ def figures(text: str) -> dict[str, Claim]:
         form, kind = match["form"], _KINDS[match["sign"]]
         if kind != ("value" if form == "value" else FORMS.get(form, ("",))[0]):
             known = ", ".join(["value", *FORMS])
-            raise ParameterError(f"explain: {match[0]}: '{form}' is not one of {known}, or not of a {kind}.")
-        measure = Measure(match["metric"], match["arm"], match["against"] or "", kind)
-        at = Point(match["axis"], float(match["value"])) if match["axis"] else BASE
+            raise ParameterError(
+                f"explain: {match[0]}: '{form}' is not one of {known}, or not of a {kind}."
+            )
+        measure = ReplayMeasure(match["metric"], match["arm"], match["against"] or "", kind)
+        at = ReplayPoint(match["axis"], float(match["value"])) if match["axis"] else BASE
         found[match[0]] = Claim(measure, at, None, "", None, "our reading")
     if rest := re.search(r"[{}].{0,40}", FIGURE.sub("", text)):
-        raise ParameterError(f"explain: '{rest[0]}' is not {{FORM METRIC ARM/AGAINST at AXIS=VALUE}}.")
+        raise ParameterError(
+            f"explain: '{rest[0]}' is not {{FORM METRIC ARM/AGAINST at AXIS=VALUE}}."
+        )
     return found
 
 
@@ -110,5 +114,7 @@ def explained(text: str, value_of: Mapping[str, float], unit_of: Callable[[str],
     sentences = _SENTENCE.split(" ".join(text.split()))
     known = [one for one in sentences if all(m[0] in value_of for m in FIGURE.finditer(one))]
     missing = len(sentences) - len(known)
-    left_out = f" {plural(missing, 'sentence')} on points that were not run left out." if missing else ""
+    left_out = (
+        f" {plural(missing, 'sentence')} on points that were not run left out." if missing else ""
+    )
     return FIGURE.sub(written, " ".join(known)) + left_out

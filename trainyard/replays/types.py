@@ -1,19 +1,33 @@
-"""What a replay of a paper is made of: the paper, arms, measures, claims and axes, and the scenario of each arm at each point."""
+"""What a replay of a paper is made of: the paper, arms, measures, claims and axes, and the scenario
+of each arm at each point.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
-from sim.generate import workload
-from trainyard.study.scenario import MADE, Scenario
-from trainyard.study.settings import with_settings
+from trainyard.study.scenario import Scenario
+from trainyard.study.settings import seeded, with_settings
 
 Kind = Literal["ratio", "difference", "value"]
 
 KINDS: Final = ("ratio", "difference", "value")
-CERTAINTIES: Final = ("read in the abstract", "read in code or notebooks", "from memory", "our reading", "expected (prototype)")
-BANDS: Final = ("published ± 20 %", "published ± 5 %", "around published", "authors' code", "prototype", "direction")
+CERTAINTIES: Final = (
+    "read in the abstract",
+    "read in code or notebooks",
+    "from memory",
+    "our reading",
+    "expected (prototype)",
+)
+BANDS: Final = (
+    "published ± 20 %",
+    "published ± 5 %",
+    "around published",
+    "authors' code",
+    "prototype",
+    "direction",
+)
 """Where a band comes from; docs/reference/replays.md says what each means."""
 MARGINS: Final = {"published ± 20 %": 0.2, "published ± 5 %": 0.05}
 BY_CONSTRUCTION: Final = "by construction"
@@ -52,7 +66,8 @@ class Arm:
 
 @dataclass(frozen=True)
 class Bound(Arm):
-    """What stands in the place of an arm without being one: figures that a function computes from the scenario of an arm.
+    """What stands in the place of an arm without being one: figures that a function computes from
+    the scenario of an arm.
 
     Parameters
     ----------
@@ -67,7 +82,7 @@ class Bound(Arm):
 
 
 @dataclass(frozen=True)
-class Measure:
+class ReplayMeasure:
     """What is compared: a number of the summary of an arm, alone or against that of another arm.
 
     Parameters
@@ -105,7 +120,7 @@ class Measure:
         return (self.arm, self.against) if self.against else (self.arm,)
 
 
-class Point(NamedTuple):
+class ReplayPoint(NamedTuple):
     """A place on an axis; without an axis the base scenario."""
 
     axis: str = ""
@@ -115,43 +130,46 @@ class Point(NamedTuple):
         return f"{self.axis}={self.value:g}" if self.axis else ""
 
 
-BASE: Final = Point()
+BASE: Final = ReplayPoint()
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A measure at a point, with what was published of it and where the simulated figure should lie.
+    """A measure at a point, with what was published of it and where the simulated figure should
+    lie.
 
     Parameters
     ----------
-    measure : Measure
+    measure : ReplayMeasure
         What is compared.
-    at : Point
+    at : ReplayPoint
         Where.
     published : float or None
         The published figure in the form of the measure; None = there is none.
     published_text : str
         The same in words, with its "up to".
     band : (float, float) or None
-        Where the simulated figure is expected, the high end perhaps inf; None = it is shown for information.
+        Where the simulated figure is expected, the high end perhaps inf; None = it is shown for
+        information.
     certainty : str
         One of `CERTAINTIES`: how well the claim is known.
     band_from : str
         One of `BANDS`; "" without a band.
-    since : Point or None
-        Another place: then the claim is about how the measure changes from there, as a ratio, or a difference of differences.
+    since : ReplayPoint or None
+        Another place: then the claim is about how the measure changes from there, as a ratio, or a
+        difference of differences.
     by_construction : bool
         Whether a setting of the replay was chosen so that the figure is met.
     """
 
-    measure: Measure
-    at: Point
+    measure: ReplayMeasure
+    at: ReplayPoint
     published: float | None
     published_text: str
     band: tuple[float, float] | None
     certainty: str
     band_from: str = ""
-    since: Point | None = None
+    since: ReplayPoint | None = None
     by_construction: bool = False
 
     @property
@@ -168,24 +186,30 @@ class Claim:
 
     @property
     def text(self) -> str:
-        """A name that tells all claims of a replay apart, e.g. ``queue_mean_s mip/sticky at per_h=10``."""
+        """A name that tells all claims of a replay apart, e.g. ``queue_mean_s mip/sticky at
+        per_h=10``.
+        """
         if self.since is not None:
             return f"{self.measure.text} from {self.since} to {self.at}"
         return f"{self.measure.text} at {self.at}" if self.at.axis else self.measure.text
 
     @property
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[ReplayPoint, ...]:
         """The places that it needs."""
         return (self.at,) if self.since is None else (self.at, self.since)
 
     @property
-    def figure(self) -> Measure:
+    def figure(self) -> ReplayMeasure:
         """The measure in the form of the figure: the change of a value is a ratio."""
-        return replace(self.measure, kind="ratio") if self.since is not None and self.measure.kind == "value" else self.measure
+        return (
+            replace(self.measure, kind="ratio")
+            if self.since is not None and self.measure.kind == "value"
+            else self.measure
+        )
 
 
 @dataclass(frozen=True)
-class Axis:
+class ReplayAxis:
     """A quantity that is varied: each measure becomes a curve over it.
 
     Parameters
@@ -204,7 +228,7 @@ class Axis:
         The arms and bounds to which `sets` apply; for the others it makes no difference.
     claimed : tuple of float
         The values for which something was published, or is expected.
-    measures : tuple of Measure
+    measures : tuple of ReplayMeasure
         The curves.
     seeds : int
         Runs per point and arm, at the points that no claim is about.
@@ -220,7 +244,7 @@ class Axis:
     sets: tuple[tuple[str, ...], ...]
     only: tuple[str, ...]
     claimed: tuple[float, ...]
-    measures: tuple[Measure, ...]
+    measures: tuple[ReplayMeasure, ...]
     seeds: int
     where: str = ""
 
@@ -235,15 +259,23 @@ class Axis:
         return f"{self.label}, {self.where}" if self.where else self.label
 
     def spot(self, *values: float) -> str:
-        """Return where values lie, as in the label of a row: with unit or title, and what is fixed along the axis."""
+        """Return where values lie, as in the label of a row: with unit or title, and what is fixed
+        along the axis.
+        """
         ends = " to ".join(f"{value:g}" for value in values)
-        noun = self.unit or (self.title.lower().removesuffix("s") if values[-1] == 1 else self.title.lower())
+        noun = self.unit or (
+            self.title.lower().removesuffix("s") if values[-1] == 1 else self.title.lower()
+        )
         of = f" ({self.title.lower()})" if self.unit in ("s", "h") else ""
-        return f"{'at' if len(values) == 1 else 'from'} {ends} {noun}{of}" + (f", {self.where}" if self.where else "")
+        return f"{'at' if len(values) == 1 else 'from'} {ends} {noun}{of}" + (
+            f", {self.where}" if self.where else ""
+        )
 
     def place(self, value: float) -> str:
         """Return a value with its unit, and what is fixed along the axis."""
-        return f"{self.title} {value:g} {self.unit}".rstrip() + (f", {self.where}" if self.where else "")
+        return f"{self.title} {value:g} {self.unit}".rstrip() + (
+            f", {self.where}" if self.where else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -258,7 +290,8 @@ class Replay:
         Where it was published.
     claim, known, reading, explain, budget : str
         What is published; what is known of the paper; what is our reading; what to notice (with
-        numbers of the run in braces, see `trainyard.replays.explained`); how much is run, and why so much.
+        numbers of the run in braces, see `trainyard.replays.explained`); how much is run, and why
+        so much.
     base : Scenario
         What all arms share.
     arms, axes, claims : tuple
@@ -266,7 +299,8 @@ class Replay:
     seeds : int
         Runs per arm for the claims, with seeds 0, 1, ...
     run_s : float, seconds
-        Processor time of a run, on average, as measured when the replay was written: what a front end says before it runs; 0 = not known.
+        Processor time of a run, on average, as measured when the replay was written: what a front
+        end says before it runs; 0 = not known.
     bounds : tuple of Bound
         What is computed beside the arms.
     """
@@ -281,7 +315,7 @@ class Replay:
     budget: str
     base: Scenario
     arms: tuple[Arm, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[ReplayAxis, ...]
     claims: tuple[Claim, ...]
     seeds: int
     run_s: float = 0.0
@@ -295,11 +329,13 @@ class Replay:
         """Return a bound by its name, None if that is the name of an arm."""
         return next((bound for bound in self.bounds if bound.name == name), None)
 
-    def is_line(self, measure: Measure) -> bool:
-        """Tell whether a measure is about a bound, so that it is drawn as a line and not as a result."""
+    def is_line(self, measure: ReplayMeasure) -> bool:
+        """Tell whether a measure is about a bound, so that it is drawn as a line and not as a
+        result.
+        """
         return self.bound(measure.arm) is not None
 
-    def axis(self, name: str) -> Axis:
+    def axis(self, name: str) -> ReplayAxis:
         """Return an axis by its name."""
         return next(axis for axis in self.axes if axis.name == name)
 
@@ -308,9 +344,12 @@ class Replay:
         if not claim.at.axis:
             return claim.measure.label
         axis = self.axis(claim.at.axis)
-        return f"{claim.measure.label}, {axis.spot(*(point.value for point in reversed(claim.points)))}"
+        return (
+            f"{claim.measure.label},"
+            f" {axis.spot(*(point.value for point in reversed(claim.points)))}"
+        )
 
-    def scenario(self, arm: str, at: Point = BASE, seed: int = 0) -> Scenario:
+    def scenario(self, arm: str, at: ReplayPoint = BASE, seed: int = 0) -> Scenario:
         """Return what is run for an arm at a point with a seed, or what a bound is computed from.
 
         Raises
@@ -320,8 +359,8 @@ class Replay:
 
         Notes
         -----
-        First the changes of the arm, then those of the axis, then the seed: of the scenario, and of the jobs if they are made. So all arms meet the same
-        jobs in the same run.
+        First the changes of the arm, then those of the axis, then the seed: of the scenario, and of
+        the jobs if they are made. So all arms meet the same jobs in the same run.
         """
         changes = list(self.arm(arm).set)
         if at.axis:
@@ -329,11 +368,3 @@ class Replay:
             changes += axis.fixed
             changes += axis.sets[axis.values.index(at.value)] if arm in axis.only else ()
         return seeded(Scenario.from_json(with_settings(self.base.to_json(), changes)), seed)
-
-
-def seeded(scenario: Scenario, seed: int) -> Scenario:
-    """Return a scenario with another seed, of its jobs too if they are made with one."""
-    source = scenario.trace.source
-    made = source.startswith(MADE) and hasattr(workload(source.removeprefix(MADE)), "seed")
-    jobs = [f"trace.source.seed={seed}"] if made else []
-    return Scenario.from_json(with_settings(scenario.to_json(), [f"seed={seed}", *jobs]))

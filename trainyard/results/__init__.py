@@ -1,1 +1,3 @@
-"""What stored runs say: compared, grouped, windowed, beside what happened, and taken away as tables."""
+"""What stored runs say: compared, grouped, windowed, beside what happened, and taken away as
+tables.
+"""

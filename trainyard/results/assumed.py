@@ -1,4 +1,6 @@
-"""What a comparison assumes and its results hang on: which jobs can be resized, what stops and copies cost. Said beside every result."""
+"""What a comparison assumes and its results hang on: which jobs can be resized, what stops and
+copies cost. Said beside every result.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,14 @@ from trainyard.study import catalog
 from trainyard.study.study import Study
 
 
-def assumed(study: Study, trace: Trace, summaries: Sequence[Mapping[str, Any]] | None = None, store: Store | None = None) -> tuple[str, ...]:
-    """Return what is assumed of these policies on these jobs, as sentences; only what moves a result of theirs.
+def assumed(
+    study: Study,
+    trace: Trace,
+    summaries: Sequence[Mapping[str, Any]] | None = None,
+    store: Store | None = None,
+) -> tuple[str, ...]:
+    """Return what is assumed of these policies on these jobs, as sentences; only what moves a
+    result of theirs.
 
     Parameters
     ----------
@@ -27,7 +35,8 @@ def assumed(study: Study, trace: Trace, summaries: Sequence[Mapping[str, Any]] |
     trace : Trace
         The jobs.
     summaries : sequence of mapping or None
-        `sim.metrics.summary` of the runs, as far as they are there: where none of them restarted a job, nothing is said of restarts. None = before the runs.
+        `sim.metrics.summary` of the runs, as far as they are there: where none of them restarted a
+        job, nothing is said of restarts. None = before the runs.
     store : Store or None
         Where profiles of the user are kept.
 
@@ -37,13 +46,24 @@ def assumed(study: Study, trace: Trace, summaries: Sequence[Mapping[str, Any]] |
         If the profile of the performance model is not kept any more.
     """
     perf = profiles.resolved(study.base.perf, store)
-    ready = [choice for choice in (catalog.allocator(spec, trace, study.base.perf) for spec in study.allocators) if not choice.reason]
-    needs = frozenset[str]().union(*(choice.needs for choice in ready))
-    said = [plainest.about(study.allocators, trace, study.base.perf), _staffing(trace)] if perf.staffed else []
+    ready = [
+        choice
+        for choice in (catalog.allocator(spec, trace, study.base.perf) for spec in study.allocators)
+        if not choice.reason
+    ]
+    needs = frozenset[str]().union(*(choice.needs.requires for choice in ready))
+    said = (
+        [plainest.about(study.allocators, trace, study.base.perf), _staffing(trace)]
+        if perf.staffed
+        else []
+    )
     said += [_resizing(perf, trace)] if "scaling" in needs else []
     if summaries is None or any(one["restarts"] for one in summaries):
         said.append(restarts(catalog.instance("overheads", study.base.overheads)))
-    if "forks" in needs and sum(group.count for group in study.base.cluster.groups if group.gpus) > 1:  # a copy has a node of its own
+    if (
+        "forks" in needs
+        and sum(group.count for group in study.base.cluster.groups if group.gpus) > 1
+    ):  # a copy has a node of its own
         price = perf.price()
         said.append(f"{price[:1].upper()}{price[1:]}.")
     return tuple(filter(None, said))
@@ -61,22 +81,36 @@ def restarts(costs: Overheads) -> str:
 
 
 def _staffing(trace: Trace) -> str:
-    """Return how many jobs are assumed to have parameter servers; "" = all say what they are made of."""
+    """Return how many jobs are assumed to have parameter servers; "" = all say what they are made
+    of.
+    """
     silent = np.isnan(trace.numbers("servers"))
     if not silent.any():
         return ""
-    return f"{int(silent.sum()):,} of {len(trace):,} jobs do not state parameter servers and are assumed to train with them, with step times that are computed."
+    return (
+        f"{int(silent.sum()):,} of {len(trace):,} jobs do not state parameter servers and are"
+        " assumed to train with them, with step times that are computed."
+    )
 
 
 def _resizing(perf: PerfSpec, trace: Trace) -> str:
-    """Return which jobs are assumed to be resizable, over which range, and by what curve; "" = the trace says all that."""
+    """Return which jobs are assumed to be resizable, over which range, and by what curve; "" = the
+    trace says all that.
+    """
     if not isinstance(perf, Sizing):
         return ""
     on_gpus = trace.numbers("num_gpus") > 0
     silent = on_gpus & (np.isnan(trace.numbers("min_gpus")) | np.isnan(trace.numbers("max_gpus")))
     curve = perf.curve(trace)
     if not silent.any():
-        return f"The jobs state between which sizes they can run; assumed: {curve}." if curve and on_gpus.any() else ""
+        return (
+            f"The jobs state between which sizes they can run; assumed: {curve}."
+            if curve and on_gpus.any()
+            else ""
+        )
     low = f"{perf.shrink:g}" if perf.shrink else "the fewest possible"
-    sizes = f"{counted(silent, on_gpus)} are assumed to be resizable, from {low} to {perf.grow:g} times the GPUs they asked for"
+    sizes = (
+        f"{counted(silent, on_gpus)} are assumed to be resizable, from {low} to {perf.grow:g} times"
+        " the GPUs they asked for"
+    )
     return f"{sizes}{f', with {curve}' if curve else ''}."

@@ -1,4 +1,6 @@
-"""How sure a mean, or a ratio of two means, is: the percentile bootstrap over repeats, in pairs where there are two."""
+"""How sure a mean, or a ratio of two means, is: the percentile bootstrap over repeats, in pairs
+where there are two.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,14 @@ def interval(values: Floats, base: Floats | None = None) -> tuple[float, float] 
     values : array
         One of each repeat.
     base : array or None
-        None = the interval is that of the mean; else one of each repeat too, with the same luck, and the interval is that of mean(values) / mean(base) - 1,
-        both of the same resampled repeats (Efron & Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
+        None = the interval is that of the mean; else one of each repeat too, with the same luck,
+        and the interval is that of mean(values) / mean(base) - 1, both of the same resampled
+        repeats (Efron & Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
 
     Notes
     -----
-    2,000 resamples from a fixed stream, so that equal runs have equal intervals. Resamples in which the base is 0 do not count.
+    2,000 resamples from a fixed stream, so that equal runs have equal intervals. Resamples in which
+    the base is 0 do not count.
     """
     if len(values) < FEWEST:
         return None

@@ -1,4 +1,6 @@
-"""Results side by side: differences against a baseline, paired job by job, with intervals only where runs were repeated."""
+"""Results side by side: differences against a baseline, paired job by job, with intervals only
+where runs were repeated.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,15 @@ from sim.errors import ParameterError
 from sim.metrics import change_histogram, distribution
 from trainyard import text
 from trainyard.results.bootstrap import FEWEST, interval
-from trainyard.results.metrics_shown import METRICS, Goal, Metric
+from trainyard.study.metrics_shown import METRICS, Goal, Metric
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 SAME_S: Final = 0.001
 """Completion times that differ by less count as equal."""
+SLOWER_BY: Final = 0.02
+"""A job is slower or faster if its completion time differs by more than this share."""
 _ALIKE: Final = 5e-4
 """A relative difference of two values that a table tells as ±0 %."""
 CLEAR: Final = 0.01
@@ -39,7 +43,9 @@ _PER_JOB: Final[Mapping[str, tuple[str, float | None]]] = {
     "wait_mean_s": ("wait", None),
     "cost_held_per_job_usd": ("cost", None),
 }
-"""Metric that is an average or percentile over jobs -> what is taken of each job, and the percentile; None = the mean."""
+"""Metric that is an average or percentile over jobs -> what is taken of each job, and the
+percentile; None = the mean.
+"""
 COUNTS: Final = ("jobs", "completed", "failed", "impossible", "refused", "unfinished")
 
 
@@ -56,13 +62,16 @@ class Outcome:
     jobs : tuple of DataFrame
         The `jobs` frame of each repeat; rows are the jobs of the trace.
     replays : bool
-        Whether it repeats the recorded schedule (it needs "recorded_start") instead of simulating one.
+        Whether it repeats the recorded schedule (it needs "recorded_start") instead of simulating
+        one.
     overflow : bool
-        Whether that schedule held GPUs that the cluster does not have: then its numbers are those of a larger cluster.
+        Whether that schedule held GPUs that the cluster does not have: then its numbers are those
+        of a larger cluster.
     measured : tuple of bool array
         Of each repeat, the rows of `jobs` that count; empty = all.
     costs_usd : callable or None
-        Repeat -> cost of every job; asked for only where two policies completed different jobs. None = not known.
+        Repeat -> cost of every job; asked for only where two policies completed different jobs.
+        None = not known.
     """
 
     label: str
@@ -86,7 +95,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with the bounds within which 95 % of resamples over the repeats lie; no bounds without enough differing repeats."""
+    """A value with the bounds within which 95 % of resamples over the repeats lie; no bounds
+    without enough differing repeats.
+    """
 
     value: float
     low: float | None = None
@@ -94,7 +105,9 @@ class Interval:
 
     @property
     def clear(self) -> bool:
-        """Whether it differs from 0 clearly: bounds on one side, or without bounds at least `CLEAR`."""
+        """Whether it differs from 0 clearly: bounds on one side, or without bounds at least
+        `CLEAR`.
+        """
         if self.low is None or self.high is None:
             return bool(abs(self.value) >= CLEAR)
         return self.low > 0 or self.high < 0
@@ -113,7 +126,7 @@ class Paired:
     change : Interval
         Relative change of the mean JCT.
     slower, faster : float
-        Share of the compared jobs, 0 to 1.
+        Share of the compared jobs, 0 to 1, see `SLOWER_BY`.
     before_s, after_s : array, seconds
         JCT of the compared jobs.
     """
@@ -129,7 +142,7 @@ class Paired:
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class MetricChange:
     """How completion times changed job by job, of one policy against the baseline.
 
     Parameters
@@ -137,7 +150,7 @@ class Change:
     jobs : int
         Jobs completed under both, over all repeats.
     slower, faster : float
-        Share of them, 0 to 1; the rest takes as long as before.
+        Share of them, 0 to 1, see `SLOWER_BY`; the rest takes about as long as before.
     histogram : DataFrame
         Of the jobs that did change, see `sim.metrics.change_histogram`.
     """
@@ -149,7 +162,7 @@ class Change:
 
     @property
     def same(self) -> float:
-        """Share of jobs whose completion time is the same."""
+        """Share of jobs whose completion time is about the same."""
         return max(1.0 - self.slower - self.faster, 0.0)
 
 
@@ -163,7 +176,8 @@ def paired(base: Outcome, other: Outcome) -> Paired:
 
     Notes
     -----
-    change = sum of JCT under `other` / sum of JCT under `base` - 1, over jobs completed under both; a ratio of pooled means.
+    change = sum of JCT under `other` / sum of JCT under `base` - 1, over jobs completed under both;
+    a ratio of pooled means.
     """
     before, after, only = [], [], np.zeros(2, np.int64)
     for turn, both in enumerate(_common(base, other)):
@@ -173,7 +187,10 @@ def paired(base: Outcome, other: Outcome) -> Paired:
     change = ratio([float(x.sum()) for x in before], [float(x.sum()) for x in after])
     old, new = np.concatenate(before), np.concatenate(after)
     count = max(len(old), 1)
-    slower, faster = float((new > old + SAME_S).sum() / count), float((new < old - SAME_S).sum() / count)
+    slower, faster = (
+        float((new > old * (1 + SLOWER_BY) + SAME_S).sum() / count),
+        float((new < old * (1 - SLOWER_BY) - SAME_S).sum() / count),
+    )
     return Paired(len(old), int(only[0]), int(only[1]), change, slower, faster, old, new)
 
 
@@ -190,31 +207,39 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        label, baseline (bool), metric, value (mean over repeats, over the policy's own completed jobs), change (relative to the baseline; NaN for itself
-        and where it is 0), low, high (its interval; NaN without one), best (bool; of no metric where all are equal), barred (bool; its
-        values are never best), verdict ("better", "worse" or "").
-        `slower` is a metric too: the share of jobs that take longer than under the baseline. Metrics that say nothing are left out, see `Metric.silent`.
+        label, baseline (bool), metric, value (mean over repeats, over the policy's own completed
+        jobs), change (relative to the baseline; NaN for itself and where it is 0), low, high (its
+        interval; NaN without one), best (bool; of no metric where all are equal), barred (bool; its
+        values are never best), verdict ("better", "worse" or ""). `slower` is a metric too: the
+        share of jobs that take longer than under the baseline. Metrics that say nothing are left
+        out, see `Metric.silent`.
 
     Notes
     -----
-    Changes of means and percentiles over jobs, the cost per job among them, use the jobs completed under both, so that no policy looks better by dropping
-    some. A policy that completes fewer jobs than another is best in nothing, and one that completes fewer than the baseline gets no "better" for totals
-    over the whole run, such as the makespan. Nor is a recorded schedule ever best; where it held GPUs that the cluster does not have, no verdict is in its
-    favour.
+    Changes of means and percentiles over jobs, the cost per job among them, use the jobs completed
+    under both, so that no policy looks better by dropping some. A policy that completes fewer jobs
+    than another is best in nothing, and one that completes fewer than the baseline gets no "better"
+    for totals over the whole run, such as the makespan. Nor is a recorded schedule ever best; where
+    it held GPUs that the cluster does not have, no verdict is in its favour.
     """
     rows = [_row(outcome, outcomes[baseline], metric) for outcome in outcomes for metric in METRICS]
     rows += [_slower_row(outcome, outcomes[baseline]) for outcome in outcomes]
     frame = pd.DataFrame(rows)
     if len(outcomes) == 1:
         frame = frame[frame["metric"] != "slower"]
-    told = frame["value"].notna() & (frame["value"] != frame["metric"].map({metric.name: metric.silent for metric in METRICS}))
-    silent = {metric.name for metric in METRICS if metric.silent is not None} - set(frame.loc[told, "metric"])
+    present = frame["value"].notna() & (
+        frame["value"] != frame["metric"].map({metric.name: metric.silent for metric in METRICS})
+    )
+    silent = {metric.name for metric in METRICS if metric.silent is not None} - set(
+        frame.loc[present, "metric"]
+    )
     frame = frame[~frame["metric"].isin(silent)].reset_index(drop=True)
     frame.insert(1, "baseline", frame["label"] == outcomes[baseline].label)
     frame["best"] = False
     directions: dict[str, Goal] = {metric.name: metric.better for metric in METRICS}
     most = max(outcome.completed for outcome in outcomes)
-    # A recorded schedule had GPUs that nobody prices here and was nobody's decision: it is compared, but wins nothing.
+    # A recorded schedule had GPUs that nobody prices here and was nobody's decision: it is
+    # compared, but wins nothing.
     barred = {outcome.label for outcome in outcomes if outcome.replays or outcome.completed < most}
     frame["barred"] = frame["label"].isin(barred)
     for name, group in frame[~frame["barred"]].groupby("metric", sort=False):
@@ -222,24 +247,43 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
     return frame
 
 
-def changes(outcomes: Sequence[Outcome], baseline: int = 0) -> dict[str, Change]:
-    """Return who wins and who loses under every policy but the baseline, job by job; policies that completed none of the same jobs are left out."""
-    found = {other.label: paired(outcomes[baseline], other) for at, other in enumerate(outcomes) if at != baseline}
+def changes(outcomes: Sequence[Outcome], baseline: int = 0) -> dict[str, MetricChange]:
+    """Return who wins and who loses under every policy but the baseline, job by job; policies that
+    completed none of the same jobs are left out.
+    """
+    found = {
+        other.label: paired(outcomes[baseline], other)
+        for at, other in enumerate(outcomes)
+        if at != baseline
+    }
     return {label: _change(pair) for label, pair in found.items() if pair.both}
 
 
-def _change(pair: Paired) -> Change:
+def _change(pair: Paired) -> MetricChange:
     differ = np.abs(pair.after_s - pair.before_s) > SAME_S
-    return Change(pair.both, pair.slower, pair.faster, change_histogram(np.maximum(pair.before_s[differ], SAME_S), np.maximum(pair.after_s[differ], SAME_S)))
+    return MetricChange(
+        pair.both,
+        pair.slower,
+        pair.faster,
+        change_histogram(
+            np.maximum(pair.before_s[differ], SAME_S), np.maximum(pair.after_s[differ], SAME_S)
+        ),
+    )
 
 
 def cdf(outcome: Outcome) -> pd.DataFrame:
     """Return the distribution of completion times over all repeats, as `sim.metrics.jct_cdf`."""
-    return distribution(np.concatenate([of_jobs(outcome, turn, "jct")[outcome.done(turn)] for turn in range(len(outcome.jobs))]))
+    return distribution(
+        np.concatenate(
+            [of_jobs(outcome, turn, "jct")[outcome.done(turn)] for turn in range(len(outcome.jobs))]
+        )
+    )
 
 
 def counts(outcomes: Sequence[Outcome]) -> pd.DataFrame:
-    """Return how many jobs ended how, one row per policy, summed over `repeats`, and `why` those failed that did: what stands beside every mean."""
+    """Return how many jobs ended how, one row per policy, summed over `repeats`, and `why` those
+    failed that did: what stands beside every mean.
+    """
     rows = []
     for outcome in outcomes:
         failed_by: Counter[str] = Counter()
@@ -257,20 +301,38 @@ def counts(outcomes: Sequence[Outcome]) -> pd.DataFrame:
 
 
 def not_common(outcomes: Sequence[Outcome], baseline: int = 0) -> str:
-    """Return what stands below the table where policies did not complete the same jobs as the baseline; "" = all did."""
-    base, told = outcomes[baseline], []
+    """Return what stands below the table where policies did not complete the same jobs as the
+    baseline; "" = all did.
+    """
+    base, findings = outcomes[baseline], []
     for outcome in outcomes:
         pair = paired(base, outcome)
-        parts = [f"{jobs_text(pair.only_base)} not completed under {outcome.label}"] if pair.only_base else []
-        parts += [f"{jobs_text(pair.only_other)} not completed under {base.label} but under {outcome.label}"] if pair.only_other else []
-        told += parts
-    if not told:
+        parts = (
+            [f"{jobs_text(pair.only_base)} not completed under {outcome.label}"]
+            if pair.only_base
+            else []
+        )
+        parts += (
+            [
+                f"{jobs_text(pair.only_other)} not completed under {base.label} but under"
+                f" {outcome.label}"
+            ]
+            if pair.only_other
+            else []
+        )
+        findings += parts
+    if not findings:
         return ""
-    return f"{'; '.join(told)}; differences use the jobs that both completed. Who completes fewer jobs than another is not underlined."
+    return (
+        f"{'; '.join(findings)}; differences use the jobs that both completed. Who completes fewer"
+        " jobs than another is not underlined."
+    )
 
 
 def together(counts: pd.DataFrame) -> str:
-    """Return what stands behind a number of jobs that is of several repeats, from `counts`; "" = of one run."""
+    """Return what stands behind a number of jobs that is of several repeats, from `counts`; "" = of
+    one run.
+    """
     repeats = int(counts["repeats"].iloc[0])
     return f" ({repeats} repeats together)" if repeats > 1 else ""
 
@@ -287,13 +349,20 @@ def jobs_text(number: int) -> str:
 
 def _common(base: Outcome, other: Outcome) -> list[Mask]:
     """Return which jobs were completed under both, per repeat."""
-    if len(base.jobs) != len(other.jobs) or any(len(a) != len(b) for a, b in zip(base.jobs, other.jobs, strict=False)):
-        raise ParameterError(f"{other.label} and {base.label} were not run on the same jobs and seeds. Run both again.")
+    if len(base.jobs) != len(other.jobs) or any(
+        len(a) != len(b) for a, b in zip(base.jobs, other.jobs, strict=False)
+    ):
+        raise ParameterError(
+            f"{other.label} and {base.label} were not run on the same jobs and seeds. Run both"
+            " again."
+        )
     return [base.done(turn) & other.done(turn) for turn in range(len(base.jobs))]
 
 
 def of_jobs(outcome: Outcome, turn: int, kind: str) -> Floats:
-    """Return "jct", "queue", "wait" (in seconds) or "cost" of every job of a repeat; meaningless for jobs that were not completed."""
+    """Return "jct", "queue", "wait" (in seconds) or "cost" of every job of a repeat; meaningless
+    for jobs that were not completed.
+    """
     jobs = outcome.jobs[turn]
     if kind == "cost":
         return np.full(len(jobs), np.nan) if outcome.costs_usd is None else outcome.costs_usd(turn)
@@ -301,23 +370,60 @@ def of_jobs(outcome: Outcome, turn: int, kind: str) -> Floats:
     if kind == "queue":
         return np.asarray(jobs["first_start_s"].to_numpy(np.float64) - submit)
     jct = np.asarray(jobs["finish_s"].to_numpy(np.float64) - submit)
-    return jct if kind == "jct" else np.asarray(np.maximum(jct - jobs["held_s"].to_numpy(np.float64), 0.0))
+    return (
+        jct
+        if kind == "jct"
+        else np.asarray(np.maximum(jct - jobs["held_s"].to_numpy(np.float64), 0.0))
+    )
 
 
 def _paired_change(base: Outcome, other: Outcome, metric: str) -> Interval:
-    """Return the change of a metric over jobs, on the jobs completed under both; means are pooled over repeats, percentiles are taken in each."""
+    """Return the change of a metric over jobs, on the jobs completed under both; means are pooled
+    over repeats, percentiles are taken in each.
+    """
     kind, percentile = _PER_JOB[metric]
     common = _common(base, other)
-    same = all((base.done(turn) == both).all() and (other.done(turn) == both).all() for turn, both in enumerate(common))
+    same = all(
+        (base.done(turn) == both).all() and (other.done(turn) == both).all()
+        for turn, both in enumerate(common)
+    )
     sides: list[list[float]] = []
     for outcome in (base, other):
         if kind == "cost" and same:
-            # The means are over the same jobs already; the cost of single jobs would have to be derived from all segments.
-            sides.append([mean * both.sum() for mean, both in zip(_numbers(outcome, metric), common, strict=True)])
+            # The means are over the same jobs already; the cost of single jobs would have to be
+            # derived from all segments.
+            sides.append(
+                [
+                    mean * both.sum()
+                    for mean, both in zip(_numbers(outcome, metric), common, strict=True)
+                ]
+            )
             continue
         values = [of_jobs(outcome, turn, kind)[both] for turn, both in enumerate(common)]
         sides.append([_statistic(one, percentile) for one in values])
     return ratio(*sides)
+
+
+def common_values(base: Outcome, other: Outcome, metric: str) -> tuple[float, float] | None:
+    """Return an average or percentile over the jobs that both completed, under both; None = the
+    metric is of the whole run, or both completed the same jobs, so that their own values do.
+    """
+    kind, percentile = _PER_JOB.get(metric, ("", None))
+    common = _common(base, other)
+    jobs = sum(int(both.sum()) for both in common)
+    if not kind or not jobs or jobs == base.completed == other.completed:
+        return None
+    sides = [
+        [of_jobs(one, turn, kind)[both] for turn, both in enumerate(common)]
+        for one in (base, other)
+    ]
+    if percentile is None:
+        before, after = (float(np.concatenate(values).mean()) for values in sides)
+    else:
+        before, after = (
+            float(np.mean([_statistic(one, percentile) for one in values])) for values in sides
+        )
+    return before, after
 
 
 def _statistic(values: Floats, percentile: float | None) -> float:
@@ -327,7 +433,9 @@ def _statistic(values: Floats, percentile: float | None) -> float:
 
 
 def ratio(base: Sequence[float], other: Sequence[float]) -> Interval:
-    """Return pooled other / pooled base - 1, with an interval from resampling the repeats in pairs."""
+    """Return pooled other / pooled base - 1, with an interval from resampling the repeats in
+    pairs.
+    """
     old, new = np.asarray(base, np.float64), np.asarray(other, np.float64)
     if not np.isfinite(old).all() or not np.isfinite(new).all() or old.sum() == 0:
         return Interval(float("nan"))
@@ -339,7 +447,9 @@ def ratio(base: Sequence[float], other: Sequence[float]) -> Interval:
 
 
 def _numbers(outcome: Outcome, name: str) -> list[float]:
-    return [float("nan") if one.get(name) is None else float(one[name]) for one in outcome.summaries]
+    return [
+        float("nan") if one.get(name) is None else float(one[name]) for one in outcome.summaries
+    ]
 
 
 def _row(outcome: Outcome, base: Outcome, metric: Metric) -> dict[str, object]:
@@ -352,7 +462,9 @@ def _row(outcome: Outcome, base: Outcome, metric: Metric) -> dict[str, object]:
         change = ratio(_numbers(base, metric.name), values)
     line = _line(outcome.label, metric.name, float(np.mean(values)), change, metric.better)
     dropped = metric.name not in _PER_JOB and outcome.completed < base.completed
-    if (line["verdict"] == "better" and (outcome.overflow or dropped)) or (line["verdict"] == "worse" and base.overflow):
+    if (line["verdict"] == "better" and (outcome.overflow or dropped)) or (
+        line["verdict"] == "worse" and base.overflow
+    ):
         line["verdict"] = ""
     return line
 
@@ -362,13 +474,23 @@ def _slower_row(outcome: Outcome, base: Outcome) -> dict[str, object]:
     return _line(outcome.label, "slower", value, Interval(float("nan")), "")
 
 
-def _line(label: str, metric: str, value: float, change: Interval, better: Goal) -> dict[str, object]:
+def _line(
+    label: str, metric: str, value: float, change: Interval, better: Goal
+) -> dict[str, object]:
     verdict = ""
     if better and np.isfinite(change.value) and change.clear:
         verdict = "better" if (change.value < 0) == (better == "lower") else "worse"
     low = float("nan") if change.low is None else change.low
     high = float("nan") if change.high is None else change.high
-    return {"label": label, "metric": metric, "value": value, "change": change.value, "low": low, "high": high, "verdict": verdict}
+    return {
+        "label": label,
+        "metric": metric,
+        "value": value,
+        "change": change.value,
+        "low": low,
+        "high": high,
+        "verdict": verdict,
+    }
 
 
 def _best(values: pd.Series, better: Goal) -> pd.Index[Any]:
@@ -376,5 +498,7 @@ def _best(values: pd.Series, better: Goal) -> pd.Index[Any]:
     # What differs by rounding errors only does not differ.
     if not better or len(known) < 2 or np.isclose(known.min(), known.max(), rtol=_ALIKE, atol=0.0):
         return known.index[:0]
-    best: pd.Index[Any] = known.index[np.isclose(known, known.min() if better == "lower" else known.max(), rtol=_ALIKE, atol=0.0)]
+    best: pd.Index[Any] = known.index[
+        np.isclose(known, known.min() if better == "lower" else known.max(), rtol=_ALIKE, atol=0.0)
+    ]
     return best

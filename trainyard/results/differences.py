@@ -3,15 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from sim.cluster import Cluster
 from sim.params import Spec
-from trainyard.results.outcomes import titles
 from trainyard.store import Store
+from trainyard.study import catalog
+from trainyard.study.branch import Branch, FromHere, rows_of
 from trainyard.study.scenario import MADE
-from trainyard.study.study import Study
+from trainyard.study.study import Study, titles
+from trainyard.text import RunClock, within
 from trainyard.traces.samples import SAMPLES
+
+_SHORT_S: Final = 2 * 3600.0
+"""Instants before it are written with their seconds."""
+_MOST_NAMES: Final = 4
+_SCALING: Final = "perf.name"
+"""Where a scenario names its performance model."""
+
+
+def branch_title(recipe: FromHere) -> str:
+    """Return what changes from which instant on, as a part of a sentence."""
+    clock = RunClock(seconds=recipe.turn.at_s < _SHORT_S)
+    return f"from {clock.at(recipe.turn.at_s)} on {branch_changes(recipe.branch, clock)}"
+
+
+def branch_changes(branch: Branch, clock: RunClock) -> str:
+    """Return what changes, as a part of a sentence: "with SRTF, 2 more nodes (v100-1) and without
+    rack v100-1/r2 until day 4 02:00".
+    """
+    turn, cluster = branch.turn, branch.was.cluster
+    named = rows_of(cluster)
+    with_ = [] if turn.policy is None else [catalog.allocator(turn.policy).title]
+    with_ += [
+        f"{count:,} more {'node' if count == 1 else 'nodes'} like {named[row]}"
+        for row, count in turn.added
+    ]
+    parts = [f"with {' and '.join(with_)}"] if with_ else []
+    if turn.lost:
+        back = f" until {clock.after(turn.until_s, turn.at_s)}" if isfinite(turn.until_s) else ""
+        parts.append(f"without {_names(cluster, turn.lost)}{back}")
+    return " and ".join(parts)
+
+
+def _names(cluster: Cluster, lost: tuple[str, ...]) -> str:
+    """Return names of what is lost, without nodes whose rack is, and not all of many."""
+    within = {node.name for node in cluster.nodes if node.rack in lost}
+    names = [name for name in lost if name not in within]
+    listed = names[: _MOST_NAMES if len(names) > _MOST_NAMES + 1 else len(names)]
+    return ", ".join(listed) + (
+        f" and {len(names) - len(listed)} more" if len(listed) < len(names) else ""
+    )
 
 
 def differences(old: Study, new: Study, store: Store | None = None) -> list[str]:
@@ -20,14 +64,31 @@ def differences(old: Study, new: Study, store: Store | None = None) -> list[str]
     found = _sources_differ(str(before.pop("trace.source")), str(after.pop("trace.source")), store)
     if old.base.cluster != new.base.cluster:
         gpus_before, gpus_after = old.base.cluster.gpus, new.base.cluster.gpus
-        found.append(f"cluster: {gpus_before:,} → {gpus_after:,} GPU{'' if gpus_after == 1 else 's'}" if gpus_before != gpus_after else "cluster")
-    keys = [key for key in dict.fromkeys([*before, *after]) if key.split(".")[0] not in ("cluster", "name", "allocator")]
-    found += [f"{_words(key)} {_text(before.get(key))} → {_text(after.get(key))}" for key in keys if before.get(key) != after.get(key)]
-    names_before, names_after = titles(old.allocators), titles(new.allocators)
-    found += [f"+ {title}" for title in names_after if title not in names_before]
-    found += [f"− {title}" for title in names_before if title not in names_after]
-    if names_before[old.baseline] != names_after[new.baseline]:
-        found.append(f"baseline {names_after[new.baseline]}")
+        found.append(
+            f"cluster: {gpus_before:,} → {gpus_after:,} GPU{'' if gpus_after == 1 else 's'}"
+            if gpus_before != gpus_after
+            else "cluster"
+        )
+    keys = [
+        key
+        for key in dict.fromkeys([*before, *after])
+        if key.split(".")[0] not in ("cluster", "name", "allocator")
+    ]
+    models = {"perf": new.base.perf.name, "estimator": new.base.estimator.name}
+    found += [
+        f"{catalog.setting(key, models)} {_text(before.get(key))} → {_text(after.get(key))}"
+        for key in keys
+        if before.get(key) != after.get(key) and key != _SCALING
+    ]
+    if before[_SCALING] != after[_SCALING]:
+        was_model, model = (catalog.model_title(study.base.perf) for study in (old, new))
+        found.append(f"how jobs scale: {was_model} → {model}")
+    # A policy that is only called otherwise is the same one.
+    was, now = titles(old.allocators), titles(new.allocators)
+    found += [f"+ {name}" for name, by in zip(new.titles, now, strict=True) if by not in was]
+    found += [f"− {name}" for name, by in zip(old.titles, was, strict=True) if by not in now]
+    if was[old.baseline] != now[new.baseline]:
+        found.append(f"baseline {new.titles[new.baseline]}")
     if old.repeats != new.repeats:
         found.append(f"repeats {old.repeats} → {new.repeats}")
     return found
@@ -36,12 +97,29 @@ def differences(old: Study, new: Study, store: Store | None = None) -> list[str]
 def _sources_differ(old: str, new: str, store: Store | None) -> list[str]:
     if old == new:
         return []
-    before, after = (Spec.parse(source.removeprefix(MADE)) if source.startswith(MADE) else None for source in (old, new))
+    before, after = (
+        Spec.parse(source.removeprefix(MADE)) if source.startswith(MADE) else None
+        for source in (old, new)
+    )
     if before is not None and after is not None and before.name == after.name:
-        values = [(key, before.values.get(key), after.values.get(key)) for key in dict.fromkeys([*before.values, *after.values])]
-        return [f"trace {_words(key)} {_text(was)} → {_text(now)}" for key, was, now in values if was != now]
+        titles_of = {info.name: info.title for info in catalog.choice_params(f"made:{after.name}")}
+        values = [
+            (key, before.values.get(key), after.values.get(key))
+            for key in dict.fromkeys([*before.values, *after.values])
+        ]
+        return [
+            f"trace: {within(titles_of[key])} {_text(was)} → {_text(now)}"
+            for key, was, now in values
+            if was != now
+        ]
     names = [source_name(source, store) for source in (old, new)]
-    return [f"trace {names[0]} → {names[1]}" if names[0] != names[1] else f"another version of the trace {names[1]}"]
+    return [
+        (
+            f"trace {names[0]} → {names[1]}"
+            if names[0] != names[1]
+            else f"another version of the trace {names[1]}"
+        )
+    ]
 
 
 def source_name(source: str, store: Store | None) -> str:
@@ -52,18 +130,19 @@ def source_name(source: str, store: Store | None) -> str:
     if kind == "made":
         return name.partition(":")[0]
     about = store.trace_info(name) if kind == "store" and store is not None else None
-    return about.name if about is not None else "an upload" if kind == "store" else Path(source).name
+    return (
+        about.name if about is not None else "an upload" if kind == "store" else Path(source).name
+    )
 
 
 def _flat(data: Any, path: str = "") -> dict[str, Any]:
     if isinstance(data, Mapping):
-        return {key: value for name, item in data.items() for key, value in _flat(item, f"{path}.{name}" if path else str(name)).items()}
+        return {
+            key: value
+            for name, item in data.items()
+            for key, value in _flat(item, f"{path}.{name}" if path else str(name)).items()
+        }
     return {path: data}
-
-
-def _words(key: str) -> str:
-    kept = [part for part in key.split(".") if part not in ("params", "name")]
-    return " ".join(kept).replace("_", " ")
 
 
 def _text(value: Any) -> str:

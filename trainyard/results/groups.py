@@ -1,10 +1,12 @@
-"""Groups of jobs: what a policy means for those of one size, type, user or length, and the comparison over one such group alone."""
+"""Groups of jobs: what a policy means for those of one size, type, user or length, and the
+comparison over one such group alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,22 +16,41 @@ from sim.metrics import SIZE_CLASSES, size_class
 from sim.result import OUTCOMES
 from sim.trace import Trace
 from trainyard.results import compare, meaning, outcomes
-from trainyard.results.compare import Change, Floats, Mask, Outcome, of_jobs, percent, ratio
+from trainyard.results.compare import Floats, Mask, MetricChange, Outcome, of_jobs, percent, ratio
+from trainyard.results.headline import GOALS, Headline, Headlines, headlines
 from trainyard.results.outcomes import Shown
 from trainyard.text import change, numbers, plural
 
-WHATS: Final[Mapping[str, str]] = {"jct": "mean JCT", "wait": "mean wait"}
-"""What is averaged over a group -> what it is called; the wait is JCT minus the time that a job holds something."""
+WHATS: Final[Mapping[str, str]] = {"jct": "average time to finish", "wait": "average wait"}
+"""What is averaged over a group -> what it is called; the wait is JCT minus the time that a job
+holds something.
+"""
 MOST_GROUPS: Final = 12
-_COLUMNS: Final = {"user": "User", "vc": "Virtual cluster", "model": "Model", "partition": "Partition"}
+_COLUMNS: Final = {
+    "user": "User",
+    "vc": "Virtual cluster",
+    "model": "Model",
+    "partition": "Partition",
+}
+_IDLE: Final = "These jobs hardly wait under any policy."
 _TYPE_COLUMNS: Final = ("gpu_types_allowed", "gpu_type")
 _LENGTHS: Final = ("under 10 min", "10 min to 1 h", "1 to 8 h", "over 8 h")
 _LENGTH_EDGES_S: Final = np.array([600.0, 3600.0, 28_800.0])
 _METRICS: Final = (
-    *("jct_mean_s", "jct_p50_s", "jct_p95_s", "jct_p99_s", "queue_mean_s", "queue_p95_s", "wait_mean_s"),
+    *(
+        "jct_mean_s",
+        "jct_p50_s",
+        "jct_p95_s",
+        "jct_p99_s",
+        "queue_mean_s",
+        "queue_p95_s",
+        "wait_mean_s",
+    ),
     *("completion_rate", "preemptions", "evictions", "relaunches", "slower"),
 )
-"""Those of `trainyard.results.metrics_shown.METRICS` that are known of every job by itself; the others are totals of a whole run."""
+"""Those of `trainyard.study.metrics_shown.METRICS` that are known of every job by itself; the
+others are totals of a whole run.
+"""
 Codes = NDArray[np.int64]
 
 
@@ -42,7 +63,8 @@ class Grouping:
     title : str
         What the groups are of, for a choice.
     names : tuple of str
-        From top to bottom: classes in their order, others by their GPU-hours, most first; at last, if there are more than `MOST_GROUPS`, all the rest.
+        From top to bottom: classes in their order, others by their GPU-hours, most first; at last,
+        if there are more than `MOST_GROUPS`, all the rest.
     codes : array of int
         Row of the trace -> place in `names`.
     """
@@ -59,7 +81,8 @@ class Grouped:
     Parameters
     ----------
     table : DataFrame
-        `group`, `label`, `jobs` (compared, over all repeats), `value` in seconds with `low` and `high`, and `change` against the baseline.
+        `group`, `label`, `jobs` (compared, over all repeats), `value` in seconds with `low` and
+        `high`, and `change` against the baseline.
     left_out : int
         Jobs that not every policy completed, over all repeats.
     few : bool
@@ -71,27 +94,48 @@ class Grouped:
     few: bool = False
 
     def finding(self, baseline: str, what: str) -> str:
-        """Return the largest gain and the largest loss of a group against the baseline, of `what` (a value of `WHATS`)."""
+        """Return the largest gain and the largest loss of a group against the baseline, of `what`
+        (a value of `WHATS`).
+        """
         known = self.table.dropna(subset=["change"]).sort_values("change").to_dict("records")
         if self.few and not known:
             return "Too few jobs in each group for percentages."
-        told = []
+        findings = []
         for word, row in (("falls", known[0]), ("rises", known[-1])) if known else ():
             size = float(row["change"])
             if size and (size < 0) == (word == "falls"):
-                told.append(f"{word} most under {row['label']} for {row['group']}: {change(size)}")
-        return f"Against {baseline}, {what} {'; it '.join(told)}." if told else f"No group's {what} differs from that under {baseline}."
+                findings.append(
+                    f"{word} most under {row['label']} for {row['group']}: {change(size)}"
+                )
+        return (
+            f"Against {baseline}, {what} {'; it '.join(findings)}."
+            if findings
+            else f"No group's {what} differs from that under {baseline}."
+        )
 
     def note(self, baseline: str, together: str) -> str:
         """Return what stands below its figure; for `together` see `compare.together`."""
         are = "is" if self.left_out == 1 else "are"
-        lacking = f" {plural(self.left_out, 'job')} that not every policy completed {are} left out." if self.left_out else ""
-        few = f" Groups of fewer than {meaning.FEWEST_IN_GROUP} jobs, or of fewer than {meaning.FEWEST_JOBS} in all, have no percentages." if self.few else ""
-        return f"Open mark: {baseline}, joined to the others. Jobs completed under all of these policies{together}.{lacking}{few}"
+        lacking = (
+            f" {plural(self.left_out, 'job')} that not every policy completed {are} left out."
+            if self.left_out
+            else ""
+        )
+        few = (
+            f" Groups of fewer than {meaning.FEWEST_IN_GROUP} jobs, or of fewer than"
+            f" {meaning.FEWEST_JOBS} in all, have no percentages."
+            if self.few
+            else ""
+        )
+        return (
+            f"Open mark: {baseline}, joined to the others. Jobs completed under all of these"
+            f" policies{together}.{lacking}{few}"
+        )
 
 
 def groupings(trace: Trace, jobs: pd.DataFrame) -> dict[str, Grouping]:
-    """Return the ways in which the jobs of a trace can be grouped; those that would put all jobs into one group are left out.
+    """Return the ways in which the jobs of a trace can be grouped; those that would put all jobs
+    into one group are left out.
 
     Parameters
     ----------
@@ -105,15 +149,22 @@ def groupings(trace: Trace, jobs: pd.DataFrame) -> dict[str, Grouping]:
     found = {"size": _classes("Size of job", sizes, np.asarray(size_class(gpus).codes, np.int64))}
     hours = np.maximum(gpus, 1) * np.nan_to_num(ideal) / 3600
     kinds = [name for name in _TYPE_COLUMNS if trace.has(name)]
-    for by, column, title in [("gpu_type", name, "GPU type") for name in kinds[:1]] + [(name, name, title) for name, title in _COLUMNS.items()]:
+    for by, column, title in [("gpu_type", name, "GPU type") for name in kinds[:1]] + [
+        (name, name, title) for name, title in _COLUMNS.items()
+    ]:
         if trace.has(column):
             found[by] = _heaviest(title, trace, column, hours)
-    found["length"] = _classes("Short or long", _LENGTHS, np.searchsorted(_LENGTH_EDGES_S, ideal, "right"))
+    found["length"] = _classes(
+        "Short or long", _LENGTHS, np.searchsorted(_LENGTH_EDGES_S, ideal, "right")
+    )
     return {by: grouping for by, grouping in found.items() if len(grouping.names) > 1}
 
 
-def by_group(shown: Shown, grouping: Grouping, titles: Collection[str], what: str = "jct") -> Grouped | None:
-    """Return the mean of every group under the baseline and other complete policies; None without the baseline.
+def by_group(
+    shown: Shown, grouping: Grouping, titles: Collection[str], what: str = "jct"
+) -> Grouped | None:
+    """Return the mean of every group under the baseline and other complete policies; None without
+    the baseline.
 
     Parameters
     ----------
@@ -133,8 +184,9 @@ def by_group(shown: Shown, grouping: Grouping, titles: Collection[str], what: st
 
     Notes
     -----
-    Over jobs that all of these policies completed, so that none looks better by dropping some. Intervals are those of `compare.ratio`, of the change
-    against the baseline, laid around the baseline's mean: only repeats give them.
+    Over jobs that all of these policies completed, so that none looks better by dropping some.
+    Intervals are those of `compare.ratio`, of the change against the baseline, laid around the
+    baseline's mean: only repeats give them.
     """
     if shown.baseline not in shown.places:
         return None
@@ -142,22 +194,65 @@ def by_group(shown: Shown, grouping: Grouping, titles: Collection[str], what: st
     made = [outcomes.outcome(shown, at) for at in (shown.baseline, *others)]
     base, turns = made[0], range(len(made[0].jobs))
     common = [np.logical_and.reduce([one.done(turn) for one in made]) for turn in turns]
-    counts = np.array([np.bincount(grouping.codes[both], minlength=len(grouping.names)) for both in common])
-    sums = {one.label: np.array([_sums(one, turn, what, grouping, common[turn]) for turn in turns]) for one in made}
+    counts = np.array(
+        [np.bincount(grouping.codes[both], minlength=len(grouping.names)) for both in common]
+    )
+    sums = {
+        one.label: np.array([_sums(one, turn, what, grouping, common[turn]) for turn in turns])
+        for one in made
+    }
     rows = []
     # Of each repeat: the same few jobs again are no more jobs.
-    few = (counts.max(axis=0) < meaning.FEWEST_IN_GROUP) | (counts.sum(axis=1).max() < meaning.FEWEST_JOBS)
+    few = (counts.max(axis=0) < meaning.FEWEST_IN_GROUP) | (
+        counts.sum(axis=1).max() < meaning.FEWEST_JOBS
+    )
     for at in np.flatnonzero(counts.sum(axis=0)):
         jobs = int(counts[:, at].sum())
         for one in made:
-            mean = _mean(sums[base.label][:, at], sums[one.label][:, at], jobs, compared=one is not base)
-            rows.append({"group": grouping.names[at], "label": one.label, "jobs": jobs, **mean} | ({"change": np.nan} if few[at] else {}))
+            mean = _mean(
+                sums[base.label][:, at], sums[one.label][:, at], jobs, compared=one is not base
+            )
+            rows.append(
+                {"group": grouping.names[at], "label": one.label, "jobs": jobs, **mean}
+                | ({"change": np.nan} if few[at] else {})
+            )
     measured = sum(int(one.sum()) for one in base.measured)
     table = pd.DataFrame(rows, columns=["group", "label", "jobs", "value", "low", "high", "change"])
     return Grouped(table, measured - int(counts.sum()), bool(few[counts.any(axis=0)].any()))
 
 
-def only(shown: Shown, members: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
+class GroupComparison(NamedTuple):
+    """The comparison over some jobs alone.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `compare.table`, of metrics that are known of single jobs: totals of a run, such as the
+        makespan, use and costs, belong to no group.
+    counts : DataFrame
+        As `trainyard.results.compare.counts`, without reasons.
+    headlines : Headlines
+        On the goals among these metrics.
+    curves : mapping of DataFrame
+        Title of a policy -> its completion times, as `compare.cdf`.
+    """
+
+    table: pd.DataFrame
+    counts: pd.DataFrame
+    headlines: Headlines
+    curves: Mapping[str, pd.DataFrame]
+
+    def headline_of(self, title: str, goal: str) -> Headline | None:
+        """Return the headline about a policy on a goal; None = the goal is of whole runs only."""
+        found = self.headlines.about.get((title, goal), self.headlines.first.get(goal))
+        if found is None:
+            return None
+        # Loads and sizes of clusters are no matter of one group.
+        text = _IDLE if found.verdict == "idle" else found.text
+        return replace(found, text=text, advice=())
+
+
+def only(shown: Shown, members: Mask, trace: Trace) -> GroupComparison:
     """Return the comparison over some jobs alone.
 
     Parameters
@@ -166,12 +261,8 @@ def only(shown: Shown, members: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
         The runs; the baseline must be among the complete ones.
     members : bool array
         Which rows of the trace.
-
-    Returns
-    -------
-    (DataFrame, DataFrame)
-        As `compare.table`, of metrics that are known of single jobs: totals of a run, such as the makespan, use and costs, belong to no group. And as
-        `trainyard.results.compare.counts`, without reasons.
+    trace : Trace
+        All of its jobs.
 
     Raises
     ------
@@ -179,12 +270,20 @@ def only(shown: Shown, members: Mask) -> tuple[pd.DataFrame, pd.DataFrame]:
         If a stored result was removed meanwhile.
     """
     made = [_restricted(outcomes.outcome(shown, at), members) for at in shown.places]
-    table = compare.table(made, shown.places.index(shown.baseline))
-    return table[table["metric"].isin(_METRICS)].reset_index(drop=True), compare.counts(made)
+    base = shown.places.index(shown.baseline)
+    table = compare.table(made, base)
+    table = table[table["metric"].isin(_METRICS)].reset_index(drop=True)
+    known = set(table.loc[table["value"].notna(), "metric"])
+    setting = meaning.setting(shown.study, trace, dict(zip(shown.places, made, strict=True)))
+    said = headlines(made, base, [goal for goal in GOALS if goal in known], table, 0, setting)
+    curves = {one.label: compare.cdf(one) for one in made}
+    return GroupComparison(table, compare.counts(made), said, curves)
 
 
-def told_parts(change: Change, repeats: int) -> tuple[str, str, str]:
-    """Return how many jobs are faster, as before and slower, as shares; of too few jobs for percentages their numbers."""
+def told_parts(change: MetricChange, repeats: int) -> tuple[str, str, str]:
+    """Return how many jobs are faster, as before and slower, as shares; of too few jobs for
+    percentages their numbers.
+    """
     shares = (change.faster, change.same, change.slower)
     if change.jobs >= meaning.FEWEST_JOBS * repeats:
         faster, same, slower = (percent(share) for share in shares)
@@ -214,12 +313,16 @@ def _heaviest(title: str, trace: Trace, column: str, hours: Floats) -> Grouping:
     place[kept] = np.arange(len(kept))
     names = tuple(str(texts.categories[at]).replace("|", " or ") for at in kept)
     noun = title if title.startswith("GPU") else title.lower()
-    return Grouping(title, (*names, f"other ({plural(len(rest), noun)})") if len(rest) else names, place[codes])
+    return Grouping(
+        title, (*names, f"other ({plural(len(rest), noun)})") if len(rest) else names, place[codes]
+    )
 
 
 def _sums(outcome: Outcome, turn: int, what: str, grouping: Grouping, mask: Mask) -> Floats:
     values = of_jobs(outcome, turn, what)[mask]
-    return np.asarray(np.bincount(grouping.codes[mask], values, minlength=len(grouping.names)), np.float64)
+    return np.asarray(
+        np.bincount(grouping.codes[mask], values, minlength=len(grouping.names)), np.float64
+    )
 
 
 def _mean(base: Floats, own: Floats, jobs: int, *, compared: bool) -> dict[str, float]:
@@ -227,7 +330,9 @@ def _mean(base: Floats, own: Floats, jobs: int, *, compared: bool) -> dict[str, 
     if not compared:
         return {"value": value, "low": np.nan, "high": np.nan, "change": np.nan}
     found = ratio(list(base), list(own))
-    low, high = (np.nan if bound is None else start * (1.0 + bound) for bound in (found.low, found.high))
+    low, high = (
+        np.nan if bound is None else start * (1.0 + bound) for bound in (found.low, found.high)
+    )
     return {"value": value, "low": low, "high": high, "change": found.value}
 
 
@@ -242,10 +347,18 @@ def _summary(outcome: Outcome, turn: int, mask: Mask) -> dict[str, Any]:
     jobs = outcome.jobs[turn]
     done = outcome.done(turn) & mask
     ended = jobs["outcome"][mask].value_counts()
-    found: dict[str, Any] = {"jobs": int(mask.sum()), **{name: int(ended.get(name, 0)) for name in OUTCOMES}}
+    found: dict[str, Any] = {
+        "jobs": int(mask.sum()),
+        **{name: int(ended.get(name, 0)) for name in OUTCOMES},
+    }
     found["completion_rate"] = found["completed"] / found["jobs"] if found["jobs"] else np.nan
     for kind in ("jct", "queue", "wait"):
         values = of_jobs(outcome, turn, kind)[done]
         found[f"{kind}_mean_s"] = float(values.mean()) if len(values) else np.nan
-        found |= {f"{kind}_p{at}_s": float(np.percentile(values, at)) if len(values) else np.nan for at in (50, 95, 99)}
-    return found | {name: int(jobs[name][mask].sum()) for name in ("preemptions", "evictions", "relaunches")}
+        found |= {
+            f"{kind}_p{at}_s": float(np.percentile(values, at)) if len(values) else np.nan
+            for at in (50, 95, 99)
+        }
+    return found | {
+        name: int(jobs[name][mask].sum()) for name in ("preemptions", "evictions", "relaunches")
+    }

@@ -1,4 +1,6 @@
-"""Whether a comparison means anything: the cases in which no policy, or no difference, may be judged, each a pure function over runs that says why."""
+"""Whether a comparison means anything: the cases in which no policy, or no difference, may be
+judged, each a pure function over runs that says why.
+"""
 
 from __future__ import annotations
 
@@ -37,18 +39,24 @@ Verdict = Literal[
     "cut",
     "clear",
 ]
-WITHHELD: Final[frozenset[Verdict]] = frozenset({"overload", "idle", "unexplained", "untested", "few"})
+WITHHELD: Final[frozenset[Verdict]] = frozenset(
+    {"overload", "idle", "unexplained", "untested", "few"}
+)
 """Verdicts under which no difference is shown at all, in no table either."""
 
 OVERLOAD: Final = 1.2
 FULL: Final = 1.0
 """Load above which no policy can be judged, and above which queues grow as long as jobs come."""
 WAITING: Final = 0.25
-"""Share of all jobs that have not started when the last one comes, from which on no policy can be judged."""
+"""Share of all jobs that have not started when the last one comes, from which on no policy can be
+judged.
+"""
 IDLE_S: Final = 60.0
 """Mean wait below which there is nothing to schedule."""
 SERVED: Final = 0.05
-"""Relative difference of the mean times that jobs hold something, from which on policies differ although no job waits."""
+"""Relative difference of the mean times that jobs hold something, from which on policies differ
+although no job waits.
+"""
 FEWEST_JOBS: Final = 30
 FEWEST_IN_GROUP: Final = 10
 """Completed jobs below which nothing is told in per cent."""
@@ -58,7 +66,9 @@ FEWEST_DRAWS: Final = 3
 CARRIED: Final = 0.4
 CARRIERS: Final = 0.02
 MOST_CARRIERS: Final = 10
-"""A mean is carried by few jobs if so large a part of it is of at most so many of them, as a share and in number."""
+"""A mean is carried by few jobs if so large a part of it is of at most so many of them, as a share
+and in number.
+"""
 
 
 WIDE: Final = 0.5
@@ -85,11 +95,13 @@ class Setting:
     scale : float
         `TraceSpec.load` of the study.
     random : bool
-        Whether something is drawn at random that decisions depend on: failures, errors of beliefs.
+        Whether something is drawn at random that decisions depend on: failures, errors of
+        estimators.
     references : mapping of int
         Label of a policy that should explain a recording -> its place in the study.
     asked : str
-        Label of the baseline that was asked for, where it cannot run and another one stands in; "" = it is there.
+        Label of the baseline that was asked for, where it cannot run and another one stands in; ""
+        = it is there.
     """
 
     trace: Trace | None = None
@@ -126,7 +138,9 @@ def setting(study: Study, trace: Trace, outcomes: Mapping[int, Outcome]) -> Sett
         load=offered_load(trace, base.cluster, fits, reference),
         scale=base.trace.load,
         random=_random(study),
-        references={one.label: at for at, one in outcomes.items() if is_reference(study.allocators[at])},
+        references={
+            one.label: at for at, one in outcomes.items() if is_reference(study.allocators[at])
+        },
     )
 
 
@@ -146,18 +160,30 @@ def overload(outcomes: Sequence[Outcome], load: float) -> str:
     to come; or under every policy `WAITING` of all jobs came before the last one and have not
     started when that comes.
     Drained is from the last submission to the last finish, less the longest time that a single job
-    ran (ours: a long job at the end is no queue). Jobs that fit nowhere or were refused do not count.
+    ran (ours: a long job at the end is no queue). Jobs that fit nowhere or were refused do not
+    count.
     """
     if OVERLOAD < load < math.inf:
         return f"the jobs ask for {_times(load)} times what the cluster can do"
-    found = [_backlog(jobs, float(one.summaries[turn].get("end_s", math.inf))) for one in outcomes if not one.replays for turn, jobs in enumerate(one.jobs)]
+    found = [
+        _backlog(jobs, float(one.summaries[turn].get("end_s", math.inf)))
+        for one in outcomes
+        if not one.replays
+        for turn, jobs in enumerate(one.jobs)
+    ]
     if not found or any(one.span_s <= 0 for one in found):
         return ""
     drain_s, waiting = min(one.drain_s for one in found), min(one.waiting for one in found)
     if all(one.drain_s > one.span_s for one in found):
-        return f"jobs come for {duration(found[0].span_s)}, and then the queue takes {duration(drain_s)} or more to drain under every policy"
+        return (
+            f"jobs come for {duration(found[0].span_s)}, and then the queue takes"
+            f" {duration(drain_s)} or more to drain under every policy"
+        )
     if waiting >= WAITING:
-        return f"when the last job comes, {percent(waiting)} of all jobs have not started under any policy"
+        return (
+            f"when the last job comes, {percent(waiting)} of all jobs have not started under any"
+            " policy"
+        )
     return ""
 
 
@@ -168,16 +194,23 @@ class _Backlog(NamedTuple):
 
 
 def _backlog(jobs: pd.DataFrame, end_s: float) -> _Backlog:
-    """Return how long jobs come, how long the queue then drains, and the share of jobs that waits when the last one comes."""
+    """Return how long jobs come, how long the queue then drains, and the share of jobs that waits
+    when the last one comes.
+    """
     submit = jobs["submit_s"].to_numpy(np.float64)
     there = ~np.asarray(jobs["outcome"].isin(["impossible", "refused"])) & (submit <= end_s)
     if not there.any():
         return _Backlog(0.0, 0.0, 0.0)
-    submit, start, finish, held = (jobs[name].to_numpy(np.float64)[there] for name in ("submit_s", "first_start_s", "finish_s", "held_s"))
+    submit, start, finish, held = (
+        jobs[name].to_numpy(np.float64)[there]
+        for name in ("submit_s", "first_start_s", "finish_s", "held_s")
+    )
     last = submit.max()
     ended = np.isfinite(finish)
     drain_s = max(finish[ended].max() - last - held[ended].max(), 0.0) if ended.any() else 0.0
-    return _Backlog(last - submit.min(), drain_s, float(((submit < last) & ~(start <= last)).mean()))
+    return _Backlog(
+        last - submit.min(), drain_s, float(((submit < last) & ~(start <= last)).mean())
+    )
 
 
 def idle(outcomes: Sequence[Outcome]) -> Limit | None:
@@ -191,19 +224,34 @@ def idle(outcomes: Sequence[Outcome]) -> Limit | None:
     then it is no verdict (`Limit.verdict` is "clear") but a remark.
     """
     simulated = [one for one in outcomes if not one.replays]
-    waits, served = zip(*(_means(one, simulated) for one in simulated), strict=True) if simulated else ((), ())
+    waits, served = (
+        zip(*(_means(one, simulated) for one in simulated), strict=True) if simulated else ((), ())
+    )
     done = [one.completed for one in simulated]
     if not waits or not max(waits) < IDLE_S or max(done) - min(done) > CUT * max(done):
         return None
     if min(served) > 0 and max(served) / min(served) - 1 >= SERVED:
-        return Limit("clear", "Jobs hardly wait under any policy: what differs is how fast they run.")
-    recorded = [wait for one in outcomes if one.replays and (wait := _means(one, [one])[0]) >= IDLE_S]
-    besides = f" In the recording they wait {duration(recorded[0])} on average, for reasons that this scenario does not hold." if recorded else ""
-    return Limit("idle", f"There is nothing to schedule: jobs hardly wait under any policy.{besides}")
+        return Limit(
+            "clear", "Jobs hardly wait under any policy: what differs is how fast they run."
+        )
+    recorded = [
+        wait for one in outcomes if one.replays and (wait := _means(one, [one])[0]) >= IDLE_S
+    ]
+    besides = (
+        f" In the recording they wait {duration(recorded[0])} on average, for reasons that this"
+        " scenario does not hold."
+        if recorded
+        else ""
+    )
+    return Limit(
+        "idle", f"There is nothing to schedule: jobs hardly wait under any policy.{besides}"
+    )
 
 
 def _means(one: Outcome, others: Sequence[Outcome]) -> tuple[float, float]:
-    """Return the means of waiting and of holding something, over the jobs that several policies completed; NaN = none."""
+    """Return the means of waiting and of holding something, over the jobs that several policies
+    completed; NaN = none.
+    """
     waits, held = [], []
     for turn in range(len(one.jobs)):
         done = np.logical_and.reduce([other.done(turn) for other in others])
@@ -215,25 +263,31 @@ def _means(one: Outcome, others: Sequence[Outcome]) -> tuple[float, float]:
 
 
 def against_recording(base: Outcome, found: Explained | None) -> Limit | None:
-    """Return why nothing can be credited against a recorded schedule; None = it can, or the baseline is none."""
+    """Return why nothing can be credited against a recorded schedule; None = it can, or the
+    baseline is none.
+    """
     if not base.replays:
         return None
     if found is None:
         names = " or ".join(catalog.allocator(spec).title for spec in references())
         return Limit(
             "untested",
-            f"Nothing can be credited against {base.label}: without {names} nothing shows that the model explains the recording.",
+            f"No gain over {base.label} can be claimed: without {names} nothing shows that the"
+            " model explains the recording.",
         )
     if found.holds:
         return None
     return Limit(
         "unexplained",
-        f"Nothing can be credited against {base.label}: the model does not explain the recording. {found.sentence()}",
+        f"No gain over {base.label} can be claimed: the model does not explain the recording."
+        f" {found.sentence()}",
     )
 
 
 def explanation(setting: Setting, base: Outcome, outcomes: Sequence[Outcome]) -> Explained | None:
-    """Return how well the nearest of the reference policies explains the recording; None = unknown."""
+    """Return how well the nearest of the reference policies explains the recording; None =
+    unknown.
+    """
     if setting.trace is None or not base.replays:
         return None
     return explained(setting.trace, [one for one in outcomes if one.label in setting.references])
@@ -243,7 +297,10 @@ def full(load: float) -> Limit | None:
     """Return what is to be said of a load above `FULL` and up to `OVERLOAD`."""
     if not FULL < load <= OVERLOAD:
         return None
-    told = f"The cluster is overloaded: the jobs ask for {load:.2f} times what it can do, so waits grow as long as jobs come."
+    told = (
+        f"The cluster is overloaded: the jobs ask for {load:.2f} times what it can do, so waits"
+        " grow as long as jobs come."
+    )
     return Limit("loaded", told)
 
 
@@ -257,11 +314,15 @@ def few(outcomes: Sequence[Outcome]) -> Limit | None:
 
 
 def one_draw(outcomes: Sequence[Outcome], *, random: bool) -> Limit | None:
-    """Return what is to be said where fewer than `FEWEST_DRAWS` repeats were run and something is random."""
+    """Return what is to be said where fewer than `FEWEST_DRAWS` repeats were run and something is
+    random.
+    """
     draws = len(outcomes[0].jobs)
     if not random or draws >= FEWEST_DRAWS:
         return None
-    return Limit("one_draw", f"{'One draw' if draws == 1 else f'{draws} draws'}: may differ by chance.")
+    return Limit(
+        "one_draw", f"{'One draw' if draws == 1 else f'{draws} draws'}: may differ by chance."
+    )
 
 
 def turns(outcomes: Sequence[Outcome], goal: str, name: str) -> Limit | None:
@@ -270,7 +331,8 @@ def turns(outcomes: Sequence[Outcome], goal: str, name: str) -> Limit | None:
     Parameters
     ----------
     outcomes : sequence of Outcome
-        All of the comparison; recorded schedules, and policies that complete fewer jobs than another, do not count.
+        All of the comparison; recorded schedules, and policies that complete fewer jobs than
+        another, do not count.
     goal, name : str
         Key of the metric in summaries, and what it is called.
 
@@ -280,15 +342,24 @@ def turns(outcomes: Sequence[Outcome], goal: str, name: str) -> Limit | None:
     """
     most = max(one.completed for one in outcomes)
     rivals = [one for one in outcomes if not one.replays and one.completed == most]
-    values = np.array([[one.summaries[turn].get(goal) for one in rivals] for turn in range(len(outcomes[0].summaries))], np.float64)
+    values = np.array(
+        [
+            [one.summaries[turn].get(goal) for one in rivals]
+            for turn in range(len(outcomes[0].summaries))
+        ],
+        np.float64,
+    )
     if len(rivals) < 2 or len(values) < 2 or not np.isfinite(values).all():
         return None
     lowest = values.min(axis=1, keepdims=True)
     if (values <= lowest * (1 + CLEAR)).all(axis=0).any():
         return None
     firsts = Counter(rivals[at].label for at in values.argmin(axis=1)).most_common()
-    told = [f"{label} in {count}{f' of {len(values)} repeats' if not at else ''}" for at, (label, count) in enumerate(firsts)]
-    return Limit("turns", f"The order turns with the seed: lowest {name} has {', '.join(told)}.")
+    told = [
+        f"with {label} in {count}{f' of {len(values)} repeats' if not at else ''}"
+        for at, (label, count) in enumerate(firsts)
+    ]
+    return Limit("turns", f"The order changes with the seed: lowest {name} {', '.join(told)}.")
 
 
 def carried(base: Outcome, other: Outcome) -> Limit | None:
@@ -306,16 +377,22 @@ def carried(base: Outcome, other: Outcome) -> Limit | None:
     few = max(min(MOST_CARRIERS, int(CARRIERS * len(before))), 1)
     if len(before) < 2 or not before.sum() or not after.sum():
         return None
-    found = [(*_heaviest(values, few), one.label) for values, one in ((before, base), (after, other))]
+    found = [
+        (*_heaviest(values, few), one.label) for values, one in ((before, base), (after, other))
+    ]
     number, share, label = min(found, key=lambda one: (one[0], -one[1]))
     if number <= few:
-        told = f"{_of(number, len(before))} {percent(share)} of all JCT under {label}: the mean is {'its' if number == 1 else 'theirs'}."
+        told = (
+            f"{_of(number, len(before))} {percent(share)} of all JCT under {label}: the mean is"
+            f" {'its' if number == 1 else 'theirs'}."
+        )
         return Limit("carried", told)
     return _leaning(before, after, few)
 
 
 def blocked(base: Outcome, other: Outcome, gpus: int) -> Limit | None:
-    """Return what is to be said of a difference that hangs on few jobs on `WIDE` of the cluster, which the others wait for.
+    """Return what is to be said of a difference that hangs on few jobs on `WIDE` of the cluster,
+    which the others wait for.
 
     Notes
     -----
@@ -330,22 +407,36 @@ def blocked(base: Outcome, other: Outcome, gpus: int) -> Limit | None:
         return None
     slower = max(zip(totals, (base, other), strict=True), key=lambda pair: pair[0])[1]
     jobs = slower.jobs[0][both]
-    submit, start, held = (jobs[name].to_numpy(np.float64) for name in ("submit_s", "first_start_s", "held_s"))
+    submit, start, held = (
+        jobs[name].to_numpy(np.float64) for name in ("submit_s", "first_start_s", "held_s")
+    )
     wide = np.flatnonzero(jobs["gpus"].to_numpy(np.float64) >= WIDE * gpus)
-    wide = wide[np.argsort(-held[wide], kind="stable")][: max(min(MOST_CARRIERS, int(CARRIERS * len(jobs))), 1)]
+    wide = wide[np.argsort(-held[wide], kind="stable")][
+        : max(min(MOST_CARRIERS, int(CARRIERS * len(jobs))), 1)
+    ]
     waits, during = start - submit, np.zeros(len(jobs))
     for number, at in enumerate(wide, start=1):
-        during += np.maximum(np.minimum(start, start[at] + held[at]) - np.maximum(submit, start[at]), 0.0)
+        during += np.maximum(
+            np.minimum(start, start[at] + held[at]) - np.maximum(submit, start[at]), 0.0
+        )
         share = float(np.minimum(during, waits).sum() / waits.sum()) if waits.any() else 0.0
         if share >= CARRIED:
             run, them = ("runs", "it") if number == 1 else ("run", "them")
-            told = f"{number:,} of {plural(len(jobs), 'job')}, on half of the GPUs or more, {run} during {percent(share)}"
-            return Limit("blocked", f"{told} of all waiting under {slower.label}: the difference hangs on {them}.")
+            told = (
+                f"{number:,} of {plural(len(jobs), 'job')}, on half of the GPUs or more, {run}"
+                f" during {percent(share)}"
+            )
+            return Limit(
+                "blocked",
+                f"{told} of all waiting under {slower.label}: the difference hangs on {them}.",
+            )
     return None
 
 
 def _heaviest(values: Floats, few: int) -> tuple[int, float]:
-    """Return the fewest jobs that make `CARRIED` of a sum, and the share they make; more than `few` are not counted."""
+    """Return the fewest jobs that make `CARRIED` of a sum, and the share they make; more than `few`
+    are not counted.
+    """
     shares = np.sort(values)[::-1][:few].cumsum() / values.sum()
     number = int(np.searchsorted(shares, CARRIED)) + 1
     return (number, float(shares[number - 1])) if number <= few else (number, 0.0)
@@ -357,12 +448,18 @@ def _leaning(before: Floats, after: Floats, few: int) -> Limit | None:
         return None
     order = np.argsort((after - before) * np.sign(change))[::-1][:few]
     for number in range(1, len(order) + 1):
-        old, new = before.sum() - before[order[:number]].sum(), after.sum() - after[order[:number]].sum()
+        old, new = (
+            before.sum() - before[order[:number]].sum(),
+            after.sum() - after[order[:number]].sum(),
+        )
         rest = new / old - 1 if old > 0 else 0.0
         if abs(rest) < CLEAR or rest * change < 0:
             left = "no clear difference is left" if abs(rest) < CLEAR else "the order is reversed"
             them = "it" if number == 1 else "them"
-            return Limit("carried", f"{_of(number, len(before))} the difference of the means: without {them} {left}.")
+            return Limit(
+                "carried",
+                f"{_of(number, len(before))} the difference of the means: without {them} {left}.",
+            )
     return None
 
 
@@ -371,7 +468,9 @@ def _of(number: int, jobs: int) -> str:
 
 
 def cut(outcomes: Sequence[Outcome]) -> list[Limit]:
-    """Return what is to be said of the policies that left more than `CUT` of the jobs that fit undone."""
+    """Return what is to be said of the policies that left more than `CUT` of the jobs that fit
+    undone.
+    """
     said = []
     for one in outcomes:
         fit = sum(int(numbers["jobs"]) - int(numbers["impossible"]) for numbers in one.summaries)
@@ -379,7 +478,13 @@ def cut(outcomes: Sequence[Outcome]) -> list[Limit]:
         if fit and missing / fit > CUT:
             many = f" ({len(one.jobs)} repeats together)" if len(one.jobs) > 1 else ""
             were = "was" if missing == 1 else "were"
-            said.append(Limit("cut", f"{missing:,} of {plural(fit, 'job')}{many} {were} not completed under {one.label}."))
+            said.append(
+                Limit(
+                    "cut",
+                    f"{missing:,} of {plural(fit, 'job')}{many} {were} not completed under"
+                    f" {one.label}.",
+                )
+            )
     return said
 
 
@@ -387,8 +492,12 @@ def _random(study: Study) -> bool:
     faults = catalog.instance("faults", study.base.faults)
     if faults.mtbf_h > 0 or faults.interruptions_per_node_h > 0:
         return True
-    asked = any("remaining_work" in catalog.allocator(spec).needs for spec in study.allocators)
-    return asked and bool(getattr(catalog.instance("belief", study.base.belief), "chance", False))
+    asked = any(
+        "remaining_work" in catalog.allocator(spec).needs.reads for spec in study.allocators
+    )
+    return asked and bool(
+        getattr(catalog.instance("estimator", study.base.estimator), "chance", False)
+    )
 
 
 def _times(load: float) -> str:

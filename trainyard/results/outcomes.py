@@ -1,4 +1,6 @@
-"""From a study to what its results say: which runs are there, the comparison over them, and the frames of its figures."""
+"""From a study to what its results say: which runs are there, the comparison over them, and the
+frames of its figures.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +13,40 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from sim.cluster import Cluster
 from sim.errors import TrainyardError
-from sim.metrics import Usage, measured
-from sim.params import Spec
+from sim.metrics import UsageArrays, measured
 from sim.result import RunResult
 from sim.trace import Trace
+from trainyard.clusters import prices
 from trainyard.results import compare
 from trainyard.results.assumed import assumed
-from trainyard.results.compare import Change, Floats, Mask, Outcome
-from trainyard.results.headline import GOALS, Headline, headlines
+from trainyard.results.compare import Floats, Mask, MetricChange, Outcome
+from trainyard.results.headline import GOALS, Headline, Headlines, headlines
 from trainyard.results.meaning import setting
 from trainyard.results.trust import Trust, recorded_overflow, trust, untold
 from trainyard.runs.frames import MOST_SHOWN
 from trainyard.runs.run import key_of
 from trainyard.store import FRAMES, Entry, Store, profiles
 from trainyard.study import catalog
-from trainyard.study.study import Study, unusual
+from trainyard.study.study import Study, titles
 from trainyard.text import plural
 from trainyard.traces import start
 from trainyard.traces.sources import load_trace
 
-__all__ = ["MOST_SHOWN", "Report", "Shown", "gather", "job_ids", "keys", "measured_jobs", "outcome", "report", "safe_csv", "titles"]
+__all__ = [
+    "MOST_SHOWN",
+    "ComparisonReport",
+    "Shown",
+    "gather",
+    "job_ids",
+    "keys",
+    "measured_jobs",
+    "outcome",
+    "report",
+    "safe_csv",
+    "titles",
+]
 BEYOND: Final = "used GPUs this cluster does not have"
 """Remark beside a recorded schedule that does not fit on the cluster."""
 _KINDS: Final = ("queue", "utilisation", "capacity", "states", "allocation")
@@ -55,7 +70,8 @@ class Shown:
     entries : tuple of tuple of Entry
         Those that are stored.
     instead : int or None
-        Place of the policy that the others are compared with because the baseline cannot run here; None = with the baseline.
+        Place of the policy that the others are compared with because the baseline cannot run here;
+        None = with the baseline.
     """
 
     study: Study
@@ -80,12 +96,21 @@ class Shown:
 
     @property
     def mark(self) -> str:
-        """A text that changes when more runs are complete: the key of whatever is derived from them."""
-        return "|".join([str(self.baseline), *self.titles, *(key for at in self.places for key in self.keys[at])])
+        """A text that changes when more runs are complete: the key of whatever is derived from
+        them.
+        """
+        return "|".join(
+            [
+                str(self.baseline),
+                *map(str, self.study.slots),
+                *self.titles,
+                *(key for at in self.places for key in self.keys[at]),
+            ]
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class ComparisonReport:
     """Everything the Compare page says of the complete runs.
 
     Parameters
@@ -97,7 +122,10 @@ class Report:
     baseline : str
         Title of the baseline, "" while it is not complete: then nothing is said about differences.
     headlines : mapping of str
-        Key of `trainyard.results.headline.GOALS` -> what stands on top; goals of which nothing is known are not there.
+        Key of `trainyard.results.headline.GOALS` -> what stands on top; goals of which nothing is
+        known are not there.
+    about : mapping of (str, str)
+        Title of a policy and goal -> the headline about it; see `headline_of`.
     table : DataFrame
         See `trainyard.results.compare.table`.
     changes : mapping
@@ -111,7 +139,8 @@ class Report:
     overflow : str
         One sentence on recorded GPUs that the cluster does not have; "" = none.
     remarks : mapping of str
-        Title -> what must be known of that row, among it what the allocator itself had to say of its run.
+        Title -> what must be known of that row, among it what the allocator itself had to say of
+        its run.
     assumptions : tuple of str
         What the performance model assumes because the trace does not say it.
     assumed : str
@@ -119,11 +148,14 @@ class Report:
     skipped : mapping of str
         Title -> why a policy of the study cannot run here.
     not_common : str
-        Which policies did not complete the same jobs as the baseline, see `trainyard.results.compare.not_common`; "" = all did.
+        Which policies did not complete the same jobs as the baseline, see
+        `trainyard.results.compare.not_common`; "" = all did.
     frames : mapping
-        Kind ("queue", "utilisation", "capacity", "states", "cdf", "allocation") -> title -> reduced frame of the first repeat; "cdf" of all.
+        Kind ("queue", "utilisation", "capacity", "states", "cdf", "allocation") -> title -> reduced
+        frame of the first repeat; "cdf" of all.
     parts : DataFrame
-        What the mean completion time of each policy consists of, see `sim.metrics.jct_parts`: one row per policy, means over its repeats; `policy` first.
+        What the mean completion time of each policy consists of, see `sim.metrics.jct_parts`: one
+        row per policy, means over its repeats; `policy` first.
     job_ids : mapping of str
         Column of an "allocation" frame -> id of the job in the trace.
     left_out : mapping of int
@@ -140,8 +172,9 @@ class Report:
     labels: tuple[str, ...]
     baseline: str
     headlines: Mapping[str, Headline]
+    about: Mapping[tuple[str, str], Headline]
     table: pd.DataFrame
-    changes: Mapping[str, Change]
+    changes: Mapping[str, MetricChange]
     certainty: str
     counts: pd.DataFrame
     trust: Trust | None
@@ -161,30 +194,28 @@ class Report:
     facts: str
 
     @property
-    def told(self) -> Headline:
+    def first_headline(self) -> Headline:
         """The headline on the first goal."""
         return next(iter(self.headlines.values()))
 
     @property
     def headline(self) -> str:
         """Its text."""
-        return self.told.text
+        return self.first_headline.text
 
+    def headline_of(self, title: str = "", goal: str = "") -> Headline:
+        """Return the headline about a policy on a goal.
 
-def titles(specs: Sequence[Spec]) -> tuple[str, ...]:
-    """Name policies by the titles of their cards and the parameters that are not as usual; exact repetitions get a number."""
-    return _titles(tuple(specs))
-
-
-@lru_cache(maxsize=256)
-def _titles(specs: tuple[Spec, ...]) -> tuple[str, ...]:
-    made: list[str] = []
-    for spec in specs:
-        told = [f"{key.replace('_', ' ')} {str(Spec.of('x', v=value))[4:]}" for key, value in unusual(spec, specs)]
-        title = " · ".join([catalog.allocator(spec).title, *told])
-        count = sum(known == title or known.startswith(f"{title} #") for known in made) + 1
-        made.append(title if count == 1 else f"{title} #{count}")
-    return tuple(made)
+        Parameters
+        ----------
+        title : str
+            One of `labels`; "" or the baseline = the policy with the largest clear effect. Where no
+            policy can be judged, the headline says so whatever the policy.
+        goal : str
+            A key of `headlines`; any other = the first.
+        """
+        goal = goal if goal in self.headlines else next(iter(self.headlines))
+        return self.about.get((title, goal), self.headlines[goal])
 
 
 def keys(study: Study, store: Store) -> tuple[tuple[str, ...], ...]:
@@ -195,7 +226,10 @@ def keys(study: Study, store: Store) -> tuple[tuple[str, ...], ...]:
     TrainyardError
         If the trace cannot be found.
     """
-    return tuple(tuple(key_of(scenario, store) for scenario in study.repeated(at)) for at in range(len(study.allocators)))
+    return tuple(
+        tuple(key_of(scenario, store) for scenario in study.repeated(at))
+        for at in range(len(study.allocators))
+    )
 
 
 def gather(study: Study, store: Store) -> Shown:
@@ -208,11 +242,13 @@ def gather(study: Study, store: Store) -> Shown:
     """
     made = keys(study, store)
     entries = tuple(tuple(entry for key in own if (entry := store.get(key))) for own in made)
-    return Shown(study, titles(study.allocators), made, entries, stand_in(study, entries, store))
+    return Shown(study, study.titles, made, entries, stand_in(study, entries, store))
 
 
 def stand_in(study: Study, entries: Sequence[Sequence[Entry]], store: Store) -> int | None:
-    """Return the place of the first policy that can run on the trace if the baseline cannot; None = it can, or nothing is there to compare."""
+    """Return the place of the first policy that can run on the trace if the baseline cannot; None =
+    it can, or nothing is there to compare.
+    """
     if entries[study.baseline] or not any(entries):
         return None
     with suppress(TrainyardError):
@@ -221,7 +257,7 @@ def stand_in(study: Study, entries: Sequence[Sequence[Entry]], store: Store) -> 
     return None
 
 
-def report(shown: Shown, store: Store) -> Report | None:
+def report(shown: Shown, store: Store) -> ComparisonReport | None:
     """Compare the complete runs; None while there is none.
 
     Raises
@@ -237,7 +273,7 @@ def report(shown: Shown, store: Store) -> Report | None:
     table = compare.table(outcomes, base)
     trace = load_trace(shown.study.base.trace, store)
     said = _headlines(shown, outcomes, base, table, trace)
-    told = next(iter(said.values()))
+    told = next(iter(said.first.values()))
     differ = based and not told.withheld
     if not differ:
         table = table.assign(change=float("nan"), low=float("nan"), high=float("nan"), verdict="")
@@ -246,13 +282,16 @@ def report(shown: Shown, store: Store) -> Report | None:
         table = table.assign(baseline=False)
     firsts = {shown.titles[at]: shown.entries[at][0] for at in places}
     counts = compare.counts(outcomes)
-    frames = {kind: {title: entry.chart(kind) for title, entry in firsts.items()} for kind in _KINDS}
+    frames = {
+        kind: {title: entry.chart(kind) for title, entry in firsts.items()} for kind in _KINDS
+    }
     frames["cdf"] = {one.label: compare.cdf(one) for one in outcomes}
-    return Report(
+    return ComparisonReport(
         mark=shown.mark,
         labels=tuple(firsts),
         baseline=shown.titles[shown.baseline] if based else "",
-        headlines=said,
+        headlines=said.first,
+        about=said.about,
         table=table,
         changes=compare.changes(outcomes, base) if based and told.verdict not in _UNTOLD else {},
         certainty=_certainty(shown.study.repeats, table) if len(outcomes) > 1 and based else "",
@@ -261,14 +300,30 @@ def report(shown: Shown, store: Store) -> Report | None:
         untold=untold(trace),
         remarks=_remarks(outcomes, firsts),
         assumptions=profiles.assumptions(shown.study.base.perf, trace, store),
-        assumed=" ".join(assumed(shown.study, trace, [one for outcome in outcomes for one in outcome.summaries], store)),
+        assumed=" ".join(
+            assumed(
+                shown.study,
+                trace,
+                [one for outcome in outcomes for one in outcome.summaries],
+                store,
+            )
+        ),
         skipped=_skipped(shown, trace),
         not_common=compare.not_common(outcomes, base) if based else "",
-        overflow=_overflow([entry for outcome, entry in zip(outcomes, firsts.values(), strict=True) if outcome.replays]),
+        overflow=_overflow(
+            [
+                entry
+                for outcome, entry in zip(outcomes, firsts.values(), strict=True)
+                if outcome.replays
+            ]
+        ),
         frames=frames,
         parts=_parts(shown),
         job_ids=job_ids(frames["allocation"].values(), trace),
-        left_out={str(row["label"]): int(row["jobs"] - row["completed"]) for row in counts.to_dict("records")},
+        left_out={
+            str(row["label"]): int(row["jobs"] - row["completed"])
+            for row in counts.to_dict("records")
+        },
         end_s=max(float(entry.summary["end_s"]) for entry in firsts.values()),
         epoch=trace.epoch,
         facts=_facts(shown.study, len(trace), table, compared=differ and len(outcomes) > 1),
@@ -276,7 +331,10 @@ def report(shown: Shown, store: Store) -> Report | None:
 
 
 def _skipped(shown: Shown, trace: Trace) -> dict[str, str]:
-    reasons = [catalog.allocator(spec, trace, shown.study.base.perf).reason for spec in shown.study.allocators]
+    reasons = [
+        catalog.allocator(spec, trace, shown.study.base.perf).reason
+        for spec in shown.study.allocators
+    ]
     return {title: why for title, why in zip(shown.titles, reasons, strict=True) if why}
 
 
@@ -287,12 +345,16 @@ def measured_jobs(jobs: pd.DataFrame, study: Study) -> Mask:
 
 
 def safe_csv(table: pd.DataFrame) -> str:
-    """Return CSV in which no spreadsheet takes a cell for a formula: text that begins with = + - @ gets an apostrophe in front."""
+    """Return CSV in which no spreadsheet takes a cell for a formula: text that begins with = + - @
+    gets an apostrophe in front.
+    """
     made = table.copy()
     for name in made.columns:
         if not pd.api.types.is_numeric_dtype(made[name]):
             text = made[name].astype("str")
-            made[name] = text.where(~text.str.match(_FORMULA), "'" + text).where(made[name].notna(), "")
+            made[name] = text.where(~text.str.match(_FORMULA), "'" + text).where(
+                made[name].notna(), ""
+            )
     return str(made.to_csv(index=False))
 
 
@@ -305,11 +367,11 @@ def outcome(shown: Shown, at: int) -> Outcome:
         If a stored result was removed meanwhile.
     """
     entries = shown.entries[at]
-    replays = "recorded_start" in catalog.allocator(shown.study.allocators[at]).needs
+    replays = "recorded_start" in catalog.allocator(shown.study.allocators[at]).needs.reads
     jobs = tuple(entry.jobs() for entry in entries)
     return Outcome(
         label=shown.titles[at],
-        summaries=tuple(entry.summary for entry in entries),
+        summaries=tuple(_priced(entry.summary, shown.study.base.cluster) for entry in entries),
         jobs=jobs,
         replays=replays,
         overflow=replays and any(entry.summary.get("overflow_gpu_s") for entry in entries),
@@ -318,50 +380,75 @@ def outcome(shown: Shown, at: int) -> Outcome:
     )
 
 
-def _headlines(shown: Shown, outcomes: Sequence[Outcome], base: int, table: pd.DataFrame, trace: Trace) -> dict[str, Headline]:
+def _priced(summary: Mapping[str, Any], cluster: Cluster) -> Mapping[str, Any]:
+    """Return a summary without costs where they would count a GPU type without a price as free."""
+    if not prices.not_own(cluster)[1]:
+        return summary
+    return {**summary, "cost_held_per_job_usd": np.nan, "cost_cluster_usd": np.nan}
+
+
+def _headlines(
+    shown: Shown, outcomes: Sequence[Outcome], base: int, table: pd.DataFrame, trace: Trace
+) -> Headlines:
     known = set(table.loc[table["value"].notna(), "metric"])
     goals = [goal for goal in GOALS if goal in known] or [next(iter(GOALS))]
     known_of = setting(shown.study, trace, dict(zip(shown.places, outcomes, strict=True)))
-    known_of = replace(known_of, asked="" if shown.instead is None else shown.titles[shown.study.baseline])
+    known_of = replace(
+        known_of, asked="" if shown.instead is None else shown.titles[shown.study.baseline]
+    )
     said = headlines(outcomes, base, goals, table, len(shown.titles) - len(outcomes), known_of)
-    first = next(iter(said.values()))
+    first = next(iter(said.first.values()))
     if shown.baseline in shown.places or first.verdict == "overload":
         return said
     waits = f"{shown.titles[shown.baseline]} is not complete, so nothing is compared yet."
-    return {goals[0]: Headline("nothing", waits, load=first.load)}
+    return Headlines({goals[0]: Headline("nothing", waits, load=first.load)}, {})
 
 
 def _certainty(repeats: int, table: pd.DataFrame) -> str:
     if repeats == 1:
         return (
-            "One run each: no intervals. On fixed jobs, a policy that leaves nothing to chance has none; "
-            "where sizes, failures or decisions are drawn at random, three repeats or more show how much that matters."
+            "One run each: no intervals. On fixed jobs, a policy that leaves nothing to chance has"
+            " none; where sizes, failures or decisions are drawn at random, three repeats or more"
+            " show how much that matters."
         )
     if table["low"].notna().any():
         return f"± is half of the 95 % interval, from {repeats} repeats with other seeds."
     if repeats < compare.FEWEST_REPEATS:
         return f"{repeats} repeats are too few for intervals; {compare.FEWEST_REPEATS} give them."
-    return "All repeats gave the same numbers, because nothing here is drawn at random: so there are no intervals."
+    return (
+        "All repeats gave the same numbers, because nothing here is drawn at random: so there are"
+        " no intervals."
+    )
 
 
 def _parts(shown: Shown) -> pd.DataFrame:
-    """Return the parts of the mean completion times; NaN where a repeat completed no job, as the table says."""
+    """Return the parts of the mean completion times; NaN where a repeat completed no job, as the
+    table says.
+    """
     rows = []
     for at in shown.places:
         repeats = pd.concat([entry.chart("parts") for entry in shown.entries[at]])
-        rows.append({"policy": shown.titles[at], **repeats.mean(skipna=False), "jobs": int(repeats["jobs"].sum())})
+        rows.append(
+            {
+                "policy": shown.titles[at],
+                **repeats.mean(skipna=False),
+                "jobs": int(repeats["jobs"].sum()),
+            }
+        )
     return pd.DataFrame(rows)
 
 
 def job_ids(frames: Iterable[pd.DataFrame], trace: Trace) -> dict[str, str]:
-    """Return the ids of the jobs that have a column of their own in "allocation" frames: column -> id."""
+    """Return the ids of the jobs that have a column of their own in "allocation" frames: column ->
+    id.
+    """
     rows = {name for frame in frames for name in frame.columns if name.isdigit()}
     ids = trace.frame["job_id"]
     return {row: str(ids.iloc[int(row)]) for row in rows}
 
 
 def _costs(entry: Entry, study: Study) -> Floats:
-    return np.asarray(Usage(entry.result(), study.base.cluster).cost_held_usd())
+    return np.asarray(UsageArrays(entry.result(), study.base.cluster).cost_held_usd())
 
 
 def _overflow(entries: Sequence[Entry]) -> str:
@@ -372,20 +459,28 @@ def _overflow(entries: Sequence[Entry]) -> str:
     times = "once" if len(spells) == 1 else f"{len(spells):,} times"
     most = f"{spells['gpus'].max():,.0f}"
     return (
-        f"The recording held more GPUs than this cluster has: {times}, at most {most} GPU{'' if most == '1' else 's'} more, "
-        f"{spells['gpu_s'].sum() / 3600:,.0f} GPU-hours in all. The described cluster may be smaller than the real one was."
+        f"The recording held more GPUs than this cluster has: {times}, at most {most}"
+        f" GPU{'' if most == '1' else 's'} more, {spells['gpu_s'].sum() / 3600:,.0f} GPU-hours in"
+        " all. The described cluster may be smaller than the real one was."
     )
 
 
 def _remarks(outcomes: Sequence[Outcome], entries: Mapping[str, Entry]) -> dict[str, str]:
-    said = {outcome.label: [*([BEYOND] if outcome.overflow else []), *entries[outcome.label].remarks] for outcome in outcomes}
+    said = {
+        outcome.label: [*([BEYOND] if outcome.overflow else []), *entries[outcome.label].remarks]
+        for outcome in outcomes
+    }
     return {label: " ".join(sentences) for label, sentences in said.items() if sentences}
 
 
 def _facts(study: Study, jobs: int, table: pd.DataFrame, *, compared: bool) -> str:
-    runs = "one run each" if study.repeats == 1 else f"{study.repeats} repeats"
-    told = [f"same trace and seed{'' if study.repeats == 1 else 's'}, compared job by job"] if compared else []
+    runs = "one run of each policy" if study.repeats == 1 else f"{study.repeats} repeats"
+    told = ["the same jobs and random draws under every policy"] if compared else []
     told += ["95 % intervals"] if table["low"].notna().any() else []
     cluster = study.base.cluster
-    machines = plural(cluster.gpus, "GPU") if cluster.gpus else f"{plural(len(cluster.nodes), 'node')} without GPUs"
+    machines = (
+        plural(cluster.gpus, "GPU")
+        if cluster.gpus
+        else f"{plural(len(cluster.nodes), 'node')} without GPUs"
+    )
     return " · ".join([plural(jobs, "job"), machines, runs, *told])

@@ -1,4 +1,6 @@
-"""How far to believe the simulator on this trace: its waits against the recorded ones, and where the described cluster was too small for the recording."""
+"""How far to believe the simulator on this trace: its waits against the recorded ones, and where
+the described cluster was too small for the recording.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from trainyard.results.compare import Outcome
 from trainyard.text import duration, numbers
 
 EXPLAINED: Final = 0.2
-"""Error of a simulated wait, relative to the recorded mean wait, up to which a policy explains a recording."""
+"""Error of a simulated wait, relative to the recorded mean wait, up to which a policy explains a
+recording.
+"""
 _MINUTE_S: Final = 60.0
 Floats = NDArray[np.float64]
 
@@ -47,13 +51,15 @@ class Trust:
     def sentence(self) -> str:
         """Return it in words."""
         return (
-            f"Closest to the recording is {self.label}: its waits are off by {duration(self.median_s)} in the median "
-            f"and {duration(self.p95_s)} at the 95th percentile of {self.jobs:,} job{'' if self.jobs == 1 else 's'}."
+            f"Closest to the recording is {self.label}: its waits are off by"
+            f" {duration(self.median_s)} in the median and {duration(self.p95_s)} at the 95th"
+            f" percentile of {self.jobs:,} job{'' if self.jobs == 1 else 's'}."
         )
 
 
 def trust(trace: Trace, outcomes: Sequence[Outcome]) -> Trust | None:
-    """Compare waits (first start - submission) with those of the trace; None if it holds no starts or nothing was simulated.
+    """Compare waits (first start - submission) with those of the trace; None if it holds no starts
+    or nothing was simulated.
 
     Parameters
     ----------
@@ -64,7 +70,8 @@ def trust(trace: Trace, outcomes: Sequence[Outcome]) -> Trust | None:
 
     Notes
     -----
-    Closest = smallest median of the absolute error, then smallest 95th percentile. Jobs that never start in the simulation have no wait and are not compared.
+    Closest = smallest median of the absolute error, then smallest 95th percentile. Jobs that never
+    start in the simulation have no wait and are not compared.
     """
     if not trace.has("start_time_s"):
         return None
@@ -95,20 +102,24 @@ class Explained:
 
     @property
     def holds(self) -> bool:
-        """Whether both errors are within `EXPLAINED` of the recorded mean wait, or below a minute; the thresholds are ours."""
+        """Whether both errors are within `EXPLAINED` of the recorded mean wait, or below a minute;
+        the thresholds are ours.
+        """
         allowed_s = max(EXPLAINED * self.recorded_s, _MINUTE_S)
         return max(abs(self.simulated_s - self.recorded_s), self.median_s) <= allowed_s
 
     def sentence(self) -> str:
         """Return it in words."""
         return (
-            f"Simulated {self.label}, the nearest, waits {duration(self.simulated_s)} on average and the recording "
-            f"{duration(self.recorded_s)}; half of the waits are off by {duration(self.median_s)} or more."
+            f"Simulated {self.label}, the nearest, waits {duration(self.simulated_s)} on average"
+            f" and the recording {duration(self.recorded_s)}; half of the waits are off by"
+            f" {duration(self.median_s)} or more."
         )
 
 
 def explained(trace: Trace, outcomes: Sequence[Outcome]) -> Explained | None:
-    """Compare mean waits with those of the trace; None if it holds no starts, or none of these started a job.
+    """Compare mean waits with those of the trace; None if it holds no starts, or none of these
+    started a job.
 
     Parameters
     ----------
@@ -126,15 +137,30 @@ def explained(trace: Trace, outcomes: Sequence[Outcome]) -> Explained | None:
         known = np.isfinite(recorded) & np.isfinite(waits)
         if known.any():
             real, made = recorded[known], waits[known]
-            found.append(Explained(outcome.label, float(made.mean()), float(real.mean()), float(np.median(np.abs(made - real)))))
+            found.append(
+                Explained(
+                    outcome.label,
+                    float(made.mean()),
+                    float(real.mean()),
+                    float(np.median(np.abs(made - real))),
+                )
+            )
     return min(found, key=lambda one: abs(one.simulated_s - one.recorded_s), default=None)
 
 
 def untold(trace: Trace) -> str:
-    """Return why there is no `trust`: without recorded starts, or without a policy that was simulated."""
+    """Return why there is no `trust`: without recorded starts, or without a policy that was
+    simulated.
+    """
     if not trace.has("start_time_s"):
-        return "This trace holds no recorded start times, so nothing can be said about how close the simulator comes to what happened."
-    return "Nothing is compared with the recorded start times: that takes a policy that is simulated and starts the jobs that have one."
+        return (
+            "This trace holds no recorded start times, so nothing can be said about how close the"
+            " simulator comes to what happened."
+        )
+    return (
+        "Nothing is compared with the recorded start times: that takes a policy that is simulated"
+        " and starts the jobs that have one."
+    )
 
 
 def recorded_overflow(result: RunResult) -> pd.DataFrame:
@@ -148,14 +174,25 @@ def recorded_overflow(result: RunResult) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        from_s, to_s, gpus (most at once), gpu_s, jobs; one row per unbroken interval, none if the cluster sufficed.
+        from_s, to_s, gpus (most at once), gpu_s, jobs; one row per unbroken interval, none if the
+        cluster sufficed.
     """
     columns = ["from_s", "to_s", "gpus", "gpu_s", "jobs"]
-    there = result.placements[result.placements["node"] == result.overflow] if result.overflow is not None else result.placements.iloc[:0]
+    there = (
+        result.placements[result.placements["node"] == result.overflow]
+        if result.overflow is not None
+        else result.placements.iloc[:0]
+    )
     if there.empty:
         return pd.DataFrame({name: pd.Series(dtype=np.float64) for name in columns})
     segments = result.segments.iloc[there["segment"].to_numpy()]
-    held = pd.DataFrame({"job": segments["job"].to_numpy(), "t0": segments["t0"].to_numpy(), "t1": segments["t1"].to_numpy()})
+    held = pd.DataFrame(
+        {
+            "job": segments["job"].to_numpy(),
+            "t0": segments["t0"].to_numpy(),
+            "t1": segments["t1"].to_numpy(),
+        }
+    )
     held["gpus"] = there["count"].to_numpy() * there["gpus"].to_numpy()
     held = held[held["gpus"] > 0].sort_values("t0", ignore_index=True)
     # An interval ends where everything that began before has ended by then.
@@ -167,7 +204,9 @@ def recorded_overflow(result: RunResult) -> pd.DataFrame:
 
 def _waits(outcome: Outcome) -> Floats:
     jobs = outcome.jobs[0]
-    return np.asarray(jobs["first_start_s"].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64))
+    return np.asarray(
+        jobs["first_start_s"].to_numpy(np.float64) - jobs["submit_s"].to_numpy(np.float64)
+    )
 
 
 def _against(recorded: Floats, outcome: Outcome) -> Trust | None:
@@ -188,7 +227,9 @@ def _against(recorded: Floats, outcome: Outcome) -> Trust | None:
         }
     ).reset_index()
     by_size["size"] = by_size["size"].astype(str).map(numbers)
-    return Trust(outcome.label, len(error), float(np.median(error)), float(np.percentile(error, 95)), by_size)
+    return Trust(
+        outcome.label, len(error), float(np.median(error)), float(np.percentile(error, 95)), by_size
+    )
 
 
 def _spell(held: pd.DataFrame) -> tuple[float, float, float, float, int]:
@@ -196,4 +237,10 @@ def _spell(held: pd.DataFrame) -> tuple[float, float, float, float, int]:
     times, changes = np.concatenate((t0, t1)), np.concatenate((gpus, -gpus))
     # Releases before starts at one instant, so that a hand-over is not counted twice.
     level = np.cumsum(changes[np.lexsort((changes, times))])
-    return float(t0.min()), float(t1.max()), float(level.max()), float((gpus * (t1 - t0)).sum()), int(held["job"].nunique())
+    return (
+        float(t0.min()),
+        float(t1.max()),
+        float(level.max()),
+        float((gpus * (t1 - t0)).sum()),
+        int(held["job"].nunique()),
+    )

@@ -1,4 +1,6 @@
-"""What can be done where a comparison has no clear verdict: structured ways out, and the study to which each of them leads."""
+"""What can be done where a comparison has no clear verdict: structured ways out, and the study to
+which each of them leads.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from trainyard.study.study import Study
 from trainyard.traces import start
 
 TARGET: Final = 0.85
-"""Load to go to: high enough that jobs wait, low enough that queues drain; also that of the samples."""
+"""Load to go to: high enough that jobs wait, low enough that queues drain; also that of the
+samples.
+"""
 _LOADS: Final = (0.001, 1000.0)
 """Bounds of `trainyard.study.scenario.TraceSpec.load`."""
 _REFERENCES: Final = ("fifo", "easy")
@@ -70,7 +74,9 @@ COMPARE_ANYWAY: Final = WayOut("compare_anyway", "Compare all the same")
 
 
 def is_reference(spec: Spec) -> bool:
-    """Tell whether a policy simulates how clusters usually run, so that it should explain a recording."""
+    """Tell whether a policy simulates how clusters usually run, so that it should explain a
+    recording.
+    """
     return spec.name in _REFERENCES
 
 
@@ -92,7 +98,11 @@ def for_overload(load: float, scale: float) -> tuple[WayOut, ...]:
     # Below 1 the queue has other reasons, such as gangs that do not fit beside each other.
     target = TARGET if not load <= 1.0 else round(load / 2, 2)
     lower = _load("lower_load", f"Lower the load to {target:g}", scale * target / load)
-    return (*lower, WayOut("enough_gpus", "Find enough GPUs", "python -m trainyard plan"), COMPARE_ANYWAY)
+    return (
+        *lower,
+        WayOut("enough_gpus", "Find enough GPUs", "python -m trainyard plan"),
+        COMPARE_ANYWAY,
+    )
 
 
 def for_idle(load: float, scale: float, cluster: Cluster | None) -> tuple[WayOut, ...]:
@@ -113,14 +123,18 @@ def for_idle(load: float, scale: float, cluster: Cluster | None) -> tuple[WayOut
 def more_repeats(repeats: int) -> tuple[WayOut, ...]:
     """Return the way to see how much is chance, as long as there is more to see."""
     more = next((number for number in _REPEATS if number > repeats), 0)
-    return (WayOut("repeats", f"Run {more} repeats", f"--set repeats={more}", more),) if more else ()
+    return (
+        (WayOut("repeats", f"Run {more} repeats", f"--set repeats={more}", more),) if more else ()
+    )
 
 
 def add_references() -> WayOut:
     """Return the way to find out whether the model explains a recording."""
     specs = references()
     names = " and ".join(catalog.allocator(spec).title for spec in specs)
-    return WayOut("add_references", f"Add {names}", " ".join(f"--allocator {spec.name}" for spec in specs))
+    return WayOut(
+        "add_references", f"Add {names}", " ".join(f"--allocator {spec.name}" for spec in specs)
+    )
 
 
 def change_baseline(label: str, place: int) -> WayOut:
@@ -148,12 +162,14 @@ def apply(study: Study, way: WayOut, trace: Trace) -> Study:
         spec = replace(study.base.trace, load=way.value)
         return _simulated(replace(study, base=replace(study.base, trace=spec)))
     if way.name == "fewer_nodes":
-        return start.with_cluster(study, _smaller(study.base.cluster, way.value, int(trace.frame["num_gpus"].max())))
+        return start.with_cluster(
+            study, _smaller(study.base.cluster, way.value, int(trace.frame["num_gpus"].max()))
+        )
     if way.name == "repeats":
         return replace(study, repeats=int(way.value))
     if way.name == "add_references":
         missing = tuple(spec for spec in references() if spec not in study.allocators)
-        return replace(study, allocators=(*study.allocators, *missing))
+        return study.choosing((*study.allocators, *missing), study.baseline)
     return replace(study, baseline=int(way.value)) if way.name == "change_baseline" else study
 
 
@@ -167,12 +183,22 @@ def _load(name: Name, text: str, scale: float) -> tuple[WayOut, ...]:
 def _simulated(study: Study) -> Study:
     """Leave out recorded schedules: at another load there is no history."""
     baseline = study.allocators[study.baseline]
-    kept = tuple(spec for spec in study.allocators if "recorded_start" not in catalog.allocator(spec).needs)
-    return start.with_policies(study, kept, kept.index(baseline) if baseline in kept else 0) if kept else study
+    kept = tuple(
+        spec
+        for spec in study.allocators
+        if "recorded_start" not in catalog.allocator(spec).needs.reads
+    )
+    return (
+        start.with_policies(study, kept, kept.index(baseline) if baseline in kept else 0)
+        if kept
+        else study
+    )
 
 
 def _kept(cluster: Cluster, share: float, largest: int) -> list[tuple[NodeGroup, int]]:
-    """Return how many nodes of each group are left; a gang of the largest size still fits where it did."""
+    """Return how many nodes of each group are left; a gang of the largest size still fits where it
+    did.
+    """
     kept = []
     for group in cluster.groups:
         fewest = math.ceil(largest / group.gpus) if group.gpus else group.count
@@ -183,7 +209,9 @@ def _kept(cluster: Cluster, share: float, largest: int) -> list[tuple[NodeGroup,
 def _smaller(cluster: Cluster, share: float, largest: int) -> Cluster:
     groups = tuple(replace(group, count=count) for group, count in _kept(cluster, share, largest))
     gpus = sum(group.count * group.gpus for group in groups)
-    return replace(cluster, groups=groups, name=f"{cluster.name}, {gpus:,} of {cluster.gpus:,} GPUs")
+    return replace(
+        cluster, groups=groups, name=f"{cluster.name}, {gpus:,} of {cluster.gpus:,} GPUs"
+    )
 
 
 TEXTS: Final[Mapping[str, str]] = {
@@ -191,7 +219,10 @@ TEXTS: Final[Mapping[str, str]] = {
     "blocked": "Take a longer trace, or one without such jobs.",
     "few": "Take a trace with more jobs, or a longer part of it.",
     "cut": "Let the runs go on until all jobs are done: no horizon, and retries without an end.",
-    "unexplained": ("Look for what the description lacks: nodes that were not there, quotas, partitions, jobs of others."),
+    "unexplained": (
+        "Look for what the description lacks: nodes that were not there, quotas, partitions, jobs"
+        " of others."
+    ),
 }
 """Verdict of a headline -> what to do about it, where no button can."""
 

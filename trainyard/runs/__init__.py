@@ -1,1 +1,3 @@
-"""Runs under way: in this process, in workers of this machine, or on Dask; queued, watched and cancelled."""
+"""Runs under way: in this process, in workers of this machine, or on Dask; queued, watched and
+cancelled.
+"""

@@ -1,4 +1,6 @@
-"""Sessions that have gone: what they watch ends after a while, unless they come back before, because a tab was reloaded or a network blinked."""
+"""The grace period of sessions that have gone: what they wait for ends after a while, unless they
+come back before, because a tab was reloaded or a network blinked.
+"""
 
 from __future__ import annotations
 
@@ -12,61 +14,64 @@ from typing import Final
 
 import pyarrow as pa
 
-LEAVE_AFTER_S: Final = 60.0
+GRACE_S: Final = 60.0
 _LARGE: Final = 10_000_000
 """Bytes of a file whose memory is worth giving back to the system at once."""
 
 
-class Leaving:
-    """Watchers that have gone and may still come back."""
+class GracePeriod:
+    """Sessions that have gone and may still come back."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._timers: dict[str, threading.Timer] = {}
-        self._then: list[Callable[[str], None]] = []
+        self._callbacks: list[Callable[[str], None]] = []
 
-    def then(self, left: Callable[[str], None]) -> None:
-        """Call a function with the name of every watcher that has not come back in time."""
-        self._then.append(left)
+    def on_expiry(self, callback: Callable[[str], None]) -> None:
+        """Call a function with the name of every session that has not come back in time."""
+        self._callbacks.append(callback)
 
-    def leave(self, watcher: str, after_s: float = LEAVE_AFTER_S) -> None:
-        """Let a watcher be gone after a while, unless it comes `back` before."""
-        timer = threading.Timer(after_s, self._left, (watcher,))
+    def begin(self, watcher: str, after_s: float = GRACE_S) -> None:
+        """Treat a session as gone after a while, unless it comes back before."""
+        timer = threading.Timer(after_s, self._expired, (watcher,))
         timer.daemon = True
-        self.back(watcher)
+        self.end(watcher)
         with self._lock:
             self._timers[watcher] = timer
         timer.start()
 
-    def back(self, watcher: str) -> None:
-        """Take a `leave` back."""
+    def end(self, watcher: str) -> None:
+        """Note that a session is back."""
         with self._lock:
             timer = self._timers.pop(watcher, None)
         if timer is not None:
             timer.cancel()
 
-    def only(self, watchers: Iterable[str]) -> bool:
-        """Tell whether all of these are leaving; so it is where there are none."""
+    def all_gone(self, watchers: Iterable[str]) -> bool:
+        """Tell whether none of these sessions is here; so it is where there are none."""
         with self._lock:
             return all(watcher in self._timers for watcher in watchers)
 
     def close(self) -> None:
-        """Wait for nobody any more; nothing is called."""
+        """Wait for no session any more; nothing is called."""
         with self._lock:
             for timer in self._timers.values():
                 timer.cancel()
             self._timers.clear()
 
-    def _left(self, watcher: str) -> None:
+    def _expired(self, watcher: str) -> None:
         with self._lock:
             if self._timers.pop(watcher, None) is None:
-                return  # it came back, or everything was closed, in the moment in which the time was over
-        for left in self._then:
-            left(watcher)
+                # it came back, or everything was closed, in the moment in which the time was over
+                return
+        for callback in self._callbacks:
+            callback(watcher)
 
 
 def tidy(size: int = _LARGE) -> None:
-    """Give memory that is free back to the system, after a file of so many bytes was read or its jobs were let go of."""
+    """Give memory that is free back to the system, after a file of so many bytes was read or its
+    jobs were let go of.
+    """
     if size < _LARGE:
         return
     gc.collect()

@@ -1,4 +1,6 @@
-"""How long runs will take and how much memory: from what runs of the same policies have taken here, said before anything is started."""
+"""How long runs will take and how much memory: from what runs of the same policies have taken here,
+said before anything is started.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trainyard.store import Entry, Store
+from trainyard.study.branch import BranchPoint
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_trace
 
 USUAL_S: Final = 1e-4
-"""Seconds per job of a policy that has not been run here. Measured: 0.02 to 0.09 ms (FIFO, SRTF; 100,000 jobs of the profile "philly"); solvers take more."""
+"""Seconds per job of a policy that has not been run here. Measured: 0.02 to 0.09 ms (FIFO, SRTF;
+100,000 jobs of the profile "philly"); solvers take more.
+"""
 JOB_GB: Final = 2.5e-6
 BASE_GB: Final = 0.15
 """Memory of a worker process: for each job of its run, measured likewise, and without any."""
@@ -39,7 +44,8 @@ class Estimate:
     memory_gb : float, GB
         Of all worker processes at once.
     known : bool
-        Whether all of its policies have been run here; else a usual one was taken for those that have not, and solvers take longer.
+        Whether all of its policies have been run here; else a usual one was taken for those that
+        have not, and solvers take longer.
     """
 
     jobs: int
@@ -104,6 +110,14 @@ def estimate(study: Study, store: Store, costs: Costs, workers: int) -> Estimate
     return Estimate(jobs, runs, seconds, busy * (BASE_GB + jobs * JOB_GB), None not in each_s)
 
 
+def branch_seconds(turn: BranchPoint, took_s: float, jobs: int, costs: Costs) -> float:
+    """Return how long the changed run will take, in seconds: as the first one took, or as many jobs
+    take the policy that takes over, if that is longer.
+    """
+    each_s = None if turn.policy is None else costs.per_job_s(turn.policy.name)
+    return max(took_s, jobs * (each_s or 0.0))
+
+
 def smaller(spec: TraceSpec, jobs: int, span_s: float) -> dict[str, TraceSpec]:
     """Return what may be run instead, in words -> trace: as far as it is much less.
 
@@ -118,12 +132,16 @@ def smaller(spec: TraceSpec, jobs: int, span_s: float) -> dict[str, TraceSpec]:
     if jobs > 1.5 * SAMPLE:
         found[f"a random {SAMPLE:,}"] = replace(spec, sample=SAMPLE)
     if span_s > 1.5 * WEEK_S:
-        found["the first week"] = replace(spec, to_s=spec.from_s + WEEK_S * (spec.load if spec.load_by == "pace" else 1.0))
+        found["the first week"] = replace(
+            spec, to_s=spec.from_s + WEEK_S * (spec.load if spec.load_by == "pace" else 1.0)
+        )
     return found
 
 
 def seconds_left(began: tuple[float, float], now: tuple[float, float]) -> float | None:
-    """Return the seconds until a run is over, from its share that is done at two instants (seconds, share); None = too early to tell."""
+    """Return the seconds until a run is over, from its share that is done at two instants (seconds,
+    share); None = too early to tell.
+    """
     passed_s, done = now[0] - began[0], now[1] - began[1]
     if passed_s < TELLING_S or done <= 0:
         return None

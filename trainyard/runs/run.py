@@ -1,4 +1,6 @@
-"""Runs a scenario: pure, in this process; or in a worker process, with the result and its charts written to the store."""
+"""Runs a scenario: pure, in this process; or in a worker process, with the result and its charts
+written to the store.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from sim import metrics
+from sim.engine.simulator import Conditions, Progress, Simulator
 from sim.errors import ParameterError
 from sim.params import Spec
 from sim.result import RESULTS_VERSION, RunResult
-from sim.simulator import Conditions, Progress, Simulator
 from sim.trace import Trace
 from trainyard.runs.frames import chart_frames, type_frames
 from trainyard.store import Store, StoreError, profiles
@@ -24,7 +26,13 @@ from trainyard.traces.sources import check_measure, load_trace, source_digest
 _PACKAGES: Final = ("numpy", "pandas", "simpy", "pulp", "pyarrow")
 
 
-def run(scenario: Scenario, *, trace: Trace | None = None, store: Store | None = None, progress: Callable[[Progress], None] | None = None) -> RunResult:
+def run(
+    scenario: Scenario,
+    *,
+    trace: Trace | None = None,
+    store: Store | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> RunResult:
     """Run a scenario in this process.
 
     Parameters
@@ -41,18 +49,26 @@ def run(scenario: Scenario, *, trace: Trace | None = None, store: Store | None =
     Raises
     ------
     TrainyardError
-        If the trace cannot be loaded, the allocator cannot run on it, or the run was stopped by a fault of the allocator.
+        If the trace cannot be loaded, the allocator cannot run on it, or the run was stopped by a
+        fault of the allocator.
     """
     jobs = load_trace(scenario.trace, store) if trace is None else trace
     check_measure(jobs, scenario.measure)
     reason = catalog.allocator(scenario.allocator, jobs, scenario.perf).reason
     if reason:
         raise ParameterError(f"{scenario.allocator.name} cannot run here: {reason}")
-    return Simulator(jobs, scenario.cluster, catalog.instance("allocator", scenario.allocator), conditions(scenario, store), progress=progress).run()
+    return Simulator(
+        jobs,
+        scenario.cluster,
+        catalog.instance("allocator", scenario.allocator),
+        conditions(scenario, store),
+        progress=progress,
+    ).run()
 
 
 def conditions(scenario: Scenario, store: Store | None = None) -> Conditions:
-    """Return everything of a scenario but jobs, machines and allocator, as the simulator takes it; `store` is where profiles of the user lie.
+    """Return everything of a scenario but jobs, machines and allocator, as the simulator takes it;
+    `store` is where profiles of the user lie.
 
     Raises
     ------
@@ -61,7 +77,7 @@ def conditions(scenario: Scenario, store: Store | None = None) -> Conditions:
     """
     return Conditions(
         perf=profiles.resolved(scenario.perf, store),
-        belief=catalog.instance("belief", scenario.belief),
+        estimator=catalog.instance("estimator", scenario.estimator),
         overheads=catalog.instance("overheads", scenario.overheads),
         faults=catalog.instance("faults", scenario.faults),
         seed=scenario.seed,
@@ -87,8 +103,11 @@ def summarise(scenario: Scenario, result: RunResult, trace: Trace) -> dict[str, 
     return metrics.summary(result, trace, scenario.cluster, scenario.measure)
 
 
-def run_to_store(document: Mapping[str, Any], root: str, progress: Callable[[Progress], None] | None = None) -> str:
-    """Run a scenario and keep the result, unless it is kept already; the function that worker processes execute.
+def run_to_store(
+    document: Mapping[str, Any], root: str, progress: Callable[[Progress], None] | None = None
+) -> str:
+    """Run a scenario and keep the result, unless it is kept already; the function that worker
+    processes execute.
 
     Parameters
     ----------
@@ -118,8 +137,11 @@ def run_to_store(document: Mapping[str, Any], root: str, progress: Callable[[Pro
     return key
 
 
-def rerun_to_store(document: Mapping[str, Any], root: str, progress: Callable[[Progress], None] | None = None) -> str:
-    """Run a scenario again although its result is kept: an equal one changes nothing; parameters and errors as for `run_to_store`.
+def rerun_to_store(
+    document: Mapping[str, Any], root: str, progress: Callable[[Progress], None] | None = None
+) -> str:
+    """Run a scenario again although its result is kept: an equal one changes nothing; parameters
+    and errors as for `run_to_store`.
 
     Raises
     ------
@@ -135,7 +157,10 @@ def rerun_to_store(document: Mapping[str, Any], root: str, progress: Callable[[P
         store.delete(key)
     keep(store, key, scenario, result, trace)
     if changed:
-        raise StoreError("The run came out otherwise than the stored result, which is replaced. Report it with the scenario file: equal runs must be equal.")
+        raise StoreError(
+            "The run came out otherwise than the stored result, which is replaced. Report it with"
+            " the scenario file: equal runs must be equal."
+        )
     return key
 
 
@@ -148,15 +173,21 @@ def keep(store: Store, key: str, scenario: Scenario, result: RunResult, trace: T
         If the store cannot be written.
     """
     charts = chart_frames(result, scenario.cluster, scenario.measure)
-    charts |= type_frames(result, trace, scenario.cluster, scenario.measure, profiles.resolved(scenario.perf, store))
+    charts |= type_frames(
+        result, trace, scenario.cluster, scenario.measure, profiles.resolved(scenario.perf, store)
+    )
     about = {"scenario": scenario.to_json(), "versions": versions()}
     store.put(key, result, summarise(scenario, result, trace), charts, about)
 
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Return what a result depends on beyond its scenario: versions of Python, the packages and the results."""
-    return {"results": str(RESULTS_VERSION), "python": platform.python_version()} | {name: version(name) for name in _PACKAGES}
+    """Return what a result depends on beyond its scenario: versions of Python, the packages and the
+    results.
+    """
+    return {"results": str(RESULTS_VERSION), "python": platform.python_version()} | {
+        name: version(name) for name in _PACKAGES
+    }
 
 
 def complete(
@@ -187,7 +218,11 @@ def complete(
     """
     trace, perf = load_trace(study.base.trace, store), study.base.perf
     profiles.resolved(perf, store)
-    skipped = {spec: reason for spec in study.allocators if (reason := catalog.allocator(spec, trace, perf).reason)}
+    skipped = {
+        spec: reason
+        for spec in study.allocators
+        if (reason := catalog.allocator(spec, trace, perf).reason)
+    }
     if len(skipped) == len(set(study.allocators)):
         name, reason = study.labels[0], skipped[study.allocators[0]]
         raise ParameterError(f"{name} cannot run here: {reason}")

@@ -1,11 +1,13 @@
-"""What a worker of a sweep does: one run, of which the numbers come back; with the jobs in its luggage where it cannot reach the store."""
+"""What a worker of a sweep does: one run, of which the numbers come back; with the jobs in its
+luggage where it cannot reach the store.
+"""
 
 from __future__ import annotations
 
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import pandas as pd
 
+from sim.engine.simulator import Progress
 from sim.perf.profiled import STORED
 from sim.trace import Trace
 from trainyard.runs.run import run, run_to_store, summarise
@@ -35,7 +38,12 @@ class Numbers(NamedTuple):
     remarks: tuple[str, ...]
 
 
-def run_numbers(document: Mapping[str, Any], address: str, baggage: Baggage) -> Numbers:
+def run_numbers(
+    document: Mapping[str, Any],
+    address: str,
+    baggage: Baggage,
+    progress: Callable[[Progress], None] | None = None,
+) -> Numbers:
     """Run a scenario.
 
     Parameters
@@ -46,6 +54,8 @@ def run_numbers(document: Mapping[str, Any], address: str, baggage: Baggage) -> 
         Of the store with its trace; "" = what is needed is in the baggage.
     baggage : mapping
         What `packed` returned.
+    progress : callable or None
+        As for `trainyard.runs.run.run`.
 
     Raises
     ------
@@ -53,22 +63,36 @@ def run_numbers(document: Mapping[str, Any], address: str, baggage: Baggage) -> 
         As `trainyard.runs.run.run`.
     """
     began_s = time.process_time()
-    scenario, store = Scenario.from_json(document), Store.at(address) if address else _unpacked(baggage)
+    scenario, store = (
+        Scenario.from_json(document),
+        (Store.at(address) if address else _unpacked(baggage)),
+    )
     trace = load_trace(scenario.trace, store)
-    result = run(scenario, trace=trace, store=store)
+    result = run(scenario, trace=trace, store=store, progress=progress)
     numbers = plain(summarise(scenario, result, trace))
     return Numbers(numbers | {"cell_cpu_s": time.process_time() - began_s}, result.remarks)
 
 
-def run_whole(document: Mapping[str, Any], address: str, baggage: Baggage) -> Numbers:
-    """Run a scenario and keep all of its result in the store at `address`; otherwise as `run_numbers`."""
+def run_whole(
+    document: Mapping[str, Any],
+    address: str,
+    baggage: Baggage,
+    progress: Callable[[Progress], None] | None = None,
+) -> Numbers:
+    """Run a scenario and keep all of its result in the store at `address`; otherwise as
+    `run_numbers`.
+    """
     del baggage
     began_s = time.process_time()
-    key = run_to_store(document, address)
+    key = run_to_store(document, address, progress)
     entry = Store.at(address).get(key)
     if entry is None:
-        raise StoreError(f"The result {key[:12]} was kept, but is gone or damaged already. Run again.")
-    return Numbers(dict(entry.summary) | {"cell_cpu_s": time.process_time() - began_s}, entry.remarks)
+        raise StoreError(
+            f"The result {key[:12]} was kept, but is gone or damaged already. Run again."
+        )
+    return Numbers(
+        dict(entry.summary) | {"cell_cpu_s": time.process_time() - began_s}, entry.remarks
+    )
 
 
 def packed(scenario: Scenario, store: Store) -> tuple[dict[str, Any], Baggage]:
@@ -83,10 +107,17 @@ def packed(scenario: Scenario, store: Store) -> tuple[dict[str, Any], Baggage]:
     if not scenario.trace.source.startswith(_SELF_MADE):
         trace = load_source(scenario.trace, store).trace
         # The key of a result is made of the jobs, not of where they lie.
-        document["trace"] = document["trace"] | {"source": f"store:{trace.digest}", "fmt": "", "read": {}}
+        document["trace"] = document["trace"] | {
+            "source": f"store:{trace.digest}",
+            "fmt": "",
+            "read": {},
+        }
         baggage[trace.digest] = _file(trace), trace.about
     table = str(scenario.perf.values.get("table", ""))
-    if table.startswith(STORED) and (found := store.get_profile(table.removeprefix(STORED))) is not None:
+    if (
+        table.startswith(STORED)
+        and (found := store.get_profile(table.removeprefix(STORED))) is not None
+    ):
         baggage[table.removeprefix(STORED)] = found
     return document, baggage
 
@@ -106,7 +137,9 @@ def _unpacked(baggage: Baggage) -> Store:
         if mark not in _STORES:
             folder = tempfile.TemporaryDirectory(prefix="trainyard-", ignore_cleanup_errors=True)
             # Not the database that the environment may name: nobody else reaches these files.
-            store = Store(Path(folder.name), database=f"sqlite:///{Path(folder.name) / 'worker.db'}")
+            store = Store(
+                Path(folder.name), database=f"sqlite:///{Path(folder.name) / 'worker.db'}"
+            )
             for digest, (data, about) in baggage.items():
                 if "epoch" in about:
                     store.put_trace(Trace.of(pd.read_parquet(BytesIO(data)), **about))

@@ -1,4 +1,6 @@
-"""What happens inside a worker process: warming up, reporting progress on a shared board, and ending when the parent ends."""
+"""What happens inside a worker process: warming up, reporting progress on a shared board, and
+ending when the parent ends.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +9,61 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, MutableSequence
+from collections.abc import Callable, MutableSequence
 from typing import Any, Final
 
+import psutil
 import pyarrow.parquet  # noqa: F401 - loaded here, or it would be at the first trace
 
 import allocators
+from sim.engine.simulator import Progress
 from sim.errors import TrainyardError
 from sim.params import Spec
-from sim.simulator import Progress
 from trainyard.runs.run import run
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.traces.samples import load_sample
 
-Work = Callable[[Mapping[str, Any], str, Callable[[Progress], None]], str]
-"""What a pool runs: (scenario as JSON, folder of the store, progress) -> key of the result."""
-
 FIELDS: Final = 5
 """Numbers per row of the board: ticket, jobs settled, jobs, simulated clock, last submission."""
 EVERY_S: Final = 0.2
+MEMORY_EXIT: Final = 75
+"""How a process ends that holds more memory than it may."""
+_GB: Final = 1e9
 _LOG: Final = logging.getLogger(__name__)
 _WARM_SAMPLE: Final = "tiny"
 
 
 class _Here:
-    """The board of this process, set once when the worker starts."""
+    """The board of this process, set once when the worker starts, and whether it runs something."""
 
     board: MutableSequence[float] | None = None
+    busy = False
 
 
-def start(board: MutableSequence[float]) -> None:
-    """Prepare a worker: watch the parent, remember the board, run a tiny scenario so that the first click finds everything loaded."""
+def start(board: MutableSequence[float], memory_gb: float | None = None) -> None:
+    """Prepare a worker: watch the parent and the memory, remember the board, run a tiny scenario so
+    that the first click finds everything loaded.
+    """
     threading.Thread(target=_end_with_parent, name="watch-parent", daemon=True).start()
+    if memory_gb is not None:
+        threading.Thread(
+            target=_end_above, args=(memory_gb * _GB,), name="watch-memory", daemon=True
+        ).start()
     _Here.board = board
     try:
         trace, cluster = load_sample(_WARM_SAMPLE)
-        run(Scenario(TraceSpec(f"sample:{_WARM_SAMPLE}"), cluster, Spec(next(iter(allocators.REGISTRY)))), trace=trace)
-    except Exception as error:  # the border of a process: a fault while warming up must not take the pool down; a run will show it to the user
-        _LOG.warning("A worker starts cold: %s", error, exc_info=not isinstance(error, TrainyardError))
+        run(
+            Scenario(
+                TraceSpec(f"sample:{_WARM_SAMPLE}"), cluster, Spec(next(iter(allocators.REGISTRY)))
+            ),
+            trace=trace,
+        )
+    # the border of a process: a fault while warming up must not take the pool down; a run will show
+    # it to the user
+    except Exception as error:
+        _LOG.warning(
+            "A worker starts cold: %s", error, exc_info=not isinstance(error, TrainyardError)
+        )
 
 
 def ready() -> int:
@@ -52,9 +71,13 @@ def ready() -> int:
     return os.getpid()
 
 
-def execute(work: Work, document: Mapping[str, Any], root: str, row: int, ticket: int) -> str:
-    """Run one scenario and report on a row of the board at most five times a second."""
-    return work(document, root, _Reporter(row, ticket))
+def execute(row: int, ticket: int, work: Callable[..., Any], *args: Any) -> Any:
+    """Run something that reports on a row of the board, at most five times a second."""
+    _Here.busy = True
+    try:
+        return work(*args, progress=_Reporter(row, ticket))
+    finally:
+        _Here.busy = False
 
 
 class _Reporter:
@@ -74,8 +97,8 @@ class _Reporter:
 
 def read_board(board: MutableSequence[float], row: int, ticket: int) -> Progress | None:
     """Return the last report of a run, or None before its first."""
-    found, done, jobs, now_s, span_s = board[row * FIELDS : (row + 1) * FIELDS]
-    return Progress(int(done), int(jobs), now_s, span_s) if found == ticket else None
+    owner, done, jobs, now_s, span_s = board[row * FIELDS : (row + 1) * FIELDS]
+    return Progress(int(done), int(jobs), now_s, span_s) if owner == ticket else None
 
 
 def _end_with_parent() -> None:
@@ -83,3 +106,11 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+def _end_above(most_bytes: float) -> None:
+    process = psutil.Process()
+    # A worker that runs nothing would only be replaced by its like.
+    while not _Here.busy or process.memory_info().rss <= most_bytes:
+        time.sleep(EVERY_S)
+    os._exit(MEMORY_EXIT)

@@ -1,4 +1,6 @@
-"""Where results, uploaded traces and profiles are kept: files here or far away, and the database that lists them."""
+"""Where results, uploaded traces and profiles are kept: files here or far away, and the database
+that lists them.
+"""
 
 from __future__ import annotations
 
@@ -7,4 +9,13 @@ from trainyard.store.files import StoreError, default_root
 from trainyard.store.store import KEEP_DAYS, Store, StoredTrace
 from trainyard.study.document import plain
 
-__all__ = ["FRAMES", "KEEP_DAYS", "Entry", "Store", "StoreError", "StoredTrace", "default_root", "plain"]
+__all__ = [
+    "FRAMES",
+    "KEEP_DAYS",
+    "Entry",
+    "Store",
+    "StoreError",
+    "StoredTrace",
+    "default_root",
+    "plain",
+]

@@ -13,7 +13,16 @@ import pyarrow.parquet as pq
 from sim.result import RunResult, Timing
 from trainyard.store.files import Files, StoreError
 
-FRAMES: Final = ("jobs", "segments", "placements", "decisions", "notes", "outages", "failures", "usage")
+FRAMES: Final = (
+    "jobs",
+    "segments",
+    "placements",
+    "decisions",
+    "notes",
+    "outages",
+    "failures",
+    "usage",
+)
 
 _WRONG: Final = (ValueError, LookupError, TypeError, AttributeError)
 """What reading raises where tables, or what is known of them, are not as they were written."""
@@ -80,8 +89,14 @@ class Entry:
             If a frame is missing or damaged.
         """
         try:
-            facts: dict[str, Any] = {name: self._frame(name) for name in FRAMES} | dict(self.provenance["result"])
-            facts |= {"end_s": float(facts["end_s"]), "remarks": self.remarks, "timing": Timing(**self.provenance["timing"])}
+            facts: dict[str, Any] = {name: self._frame(name) for name in FRAMES} | dict(
+                self.provenance["result"]
+            )
+            facts |= {
+                "end_s": float(facts["end_s"]),
+                "remarks": self.remarks,
+                "timing": Timing(**self.provenance["timing"]),
+            }
             result = RunResult(**facts)
             same = result.digest() == self.provenance["digest"]
         except _WRONG as error:
@@ -107,26 +122,40 @@ class Entry:
             frame = pd.read_parquet(BytesIO(self.files.read(self.key, f"{name}.parquet")))
             # An empty table comes back without the categories of its columns.
             for column, categories in self.provenance["categories"].get(name, {}).items():
-                if not isinstance(frame[column].dtype, pd.CategoricalDtype) or list(frame[column].cat.categories) != categories:
+                if (
+                    not isinstance(frame[column].dtype, pd.CategoricalDtype)
+                    or list(frame[column].cat.categories) != categories
+                ):
                     frame[column] = pd.Categorical(frame[column], categories=categories)
         except FileNotFoundError as error:
-            raise StoreError(f"The stored result {self.key[:12]} was removed, or has no frame '{name}'. Run the scenario again.") from error
+            raise StoreError(
+                f"The stored result {self.key[:12]} was removed, or has no frame '{name}'. Run the"
+                " scenario again."
+            ) from error
         except (OSError, *_WRONG) as error:
             raise self._damaged(name) from error
         return frame
 
     def _damaged(self, what: str) -> StoreError:
         self.files.remove(self.key)
-        return StoreError(f"The stored result {self.key[:12]} was damaged ({what}) and is removed. Run the scenario again.")
+        return StoreError(
+            f"The stored result {self.key[:12]} was damaged ({what}) and is removed. Run the"
+            " scenario again."
+        )
 
 
 def categories(frame: pd.DataFrame) -> dict[str, list[str]]:
     """Return column -> categories, of those that have some."""
-    return {str(name): list(map(str, values.cat.categories)) for name, values in frame.items() if isinstance(values.dtype, pd.CategoricalDtype)}
+    return {
+        str(name): list(map(str, values.cat.categories))
+        for name, values in frame.items()
+        if isinstance(values.dtype, pd.CategoricalDtype)
+    }
 
 
 def extent(data: bytes) -> tuple[int, int]:
-    """Return rows and least bytes in memory (8 for each value) of a Parquet file, without reading more than what it says of itself.
+    """Return rows and least bytes in memory (8 for each value) of a Parquet file, without reading
+    more than what it says of itself.
 
     Raises
     ------
@@ -135,7 +164,11 @@ def extent(data: bytes) -> tuple[int, int]:
     """
     about = pq.read_metadata(BytesIO(data))
     parts = [about.row_group(at) for at in range(about.num_row_groups)]
-    values = sum(max(part.num_rows, part.column(at).num_values) for part in parts for at in range(part.num_columns))
+    values = sum(
+        max(part.num_rows, part.column(at).num_values)
+        for part in parts
+        for at in range(part.num_columns)
+    )
     return max(about.num_rows, sum(part.num_rows for part in parts)), 8 * values
 
 

@@ -1,4 +1,6 @@
-"""The files of results: a folder for each, on this machine or wherever fsspec reaches; a result is there when its manifest is."""
+"""The files of results: a folder for each, on this machine or wherever fsspec reaches; a result is
+there when its manifest is.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,15 @@ class Files(Protocol):
         ...
 
     def write(self, key: str, files: Mapping[str, bytes]) -> None:
-        """Write the files of a result, all or none; what is there already stays. Raises `StoreError`."""
+        """Write the files of a result, all or none; what is there already stays. Raises
+        `StoreError`.
+        """
         ...
 
     def read(self, key: str, name: str) -> bytes:
-        """Return one file. Raises `FileNotFoundError` if it is not there, and `StoreError` if it cannot be read."""
+        """Return one file. Raises `FileNotFoundError` if it is not there, and `StoreError` if it
+        cannot be read.
+        """
         ...
 
     def sizes(self, key: str) -> dict[str, int]:
@@ -78,7 +84,7 @@ class Folder:
 
     def write(self, key: str, files: Mapping[str, bytes]) -> None:
         """Write the files beside, and put them in place at once."""
-        with Draft(self.root.parent, self._of(key)) as draft:
+        with FolderDraft(self.root.parent, self._of(key)) as draft:
             for name, data in files.items():
                 (draft / name).write_bytes(data)
 
@@ -89,7 +95,10 @@ class Folder:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise StoreError(f"The stored result {key[:12]} cannot be read ({error.strerror}). Check the folder's rights.") from error
+            raise StoreError(
+                f"The stored result {key[:12]} cannot be read ({error.strerror}). Check the"
+                " folder's rights."
+            ) from error
 
     def sizes(self, key: str) -> dict[str, int]:
         """Return name -> bytes."""
@@ -112,7 +121,8 @@ class Folder:
 
 
 class Remote:
-    """Files behind a URL, e.g. ``s3://bucket/trainyard``; needs fsspec and what it needs for that kind of URL.
+    """Files behind a URL, e.g. ``s3://bucket/trainyard``; needs fsspec and what it needs for that
+    kind of URL.
 
     Parameters
     ----------
@@ -133,7 +143,10 @@ class Remote:
 
             self._system, self._root = url_to_fs(self.address)
         except (ImportError, ValueError, OSError) as error:
-            raise UnwritableError(f"Results cannot be kept at {self.address} ({error}). Install requirements-scale.txt, and check the address.") from error
+            raise UnwritableError(
+                f"Results cannot be kept at {self.address} ({error}). Install"
+                " requirements-scale.txt, and check the address."
+            ) from error
 
     @property
     def shared(self) -> bool:
@@ -150,7 +163,10 @@ class Remote:
             for name in sorted(files, key=lambda name: name == MANIFEST):
                 self._system.pipe_file(f"{place}/{name}", files[name])
         except OSError as error:
-            raise UnwritableError(f"Results cannot be kept at {self.address} ({error}). Check the address and your rights.") from error
+            raise UnwritableError(
+                f"Results cannot be kept at {self.address} ({error}). Check the address and your"
+                " rights."
+            ) from error
 
     def read(self, key: str, name: str) -> bytes:
         """Return one file."""
@@ -159,7 +175,10 @@ class Remote:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise StoreError(f"The stored result {key[:12]} cannot be read from {self.address} ({error}). Try again, or run the scenario again.") from error
+            raise StoreError(
+                f"The stored result {key[:12]} cannot be read from {self.address} ({error}). Try"
+                " again, or run the scenario again."
+            ) from error
         return data
 
     def sizes(self, key: str) -> dict[str, int]:
@@ -186,7 +205,9 @@ class Remote:
 
 
 def default_root() -> Path:
-    """Return the folder for results: ``TRAINYARD_STORE``, or the user's data folder of this system."""
+    """Return the folder for results: ``TRAINYARD_STORE``, or the user's data folder of this
+    system.
+    """
     given = os.environ.get("TRAINYARD_STORE", "")
     if given and "://" not in given:
         return Path(given).expanduser()
@@ -204,7 +225,10 @@ def made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UnwritableError(f"Results cannot be kept in {error.filename} ({error.strerror}). Set TRAINYARD_STORE to a folder you may write to.") from error
+        raise UnwritableError(
+            f"Results cannot be kept in {error.filename} ({error.strerror}). Set TRAINYARD_STORE to"
+            " a folder you may write to."
+        ) from error
     return folder
 
 
@@ -220,7 +244,9 @@ def files_at(address: str) -> Files:
 
 
 def place_of(file: str) -> tuple[int, int]:
-    """Return what tells a file from another one that has its name later; zeros = it is not there."""
+    """Return what tells a file from another one that has its name later; zeros = it is not
+    there.
+    """
     try:
         found = os.stat(file)
     except OSError:
@@ -228,7 +254,7 @@ def place_of(file: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-class Draft:
+class FolderDraft:
     """A folder that appears under its final name when everything in it is written, or not at all.
 
     Parameters
@@ -248,27 +274,42 @@ class Draft:
             self._final.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UnwritableError(
-                f"Results cannot be kept in {error.filename} ({error.strerror}). Set TRAINYARD_STORE to a folder you may write to."
+                f"Results cannot be kept in {error.filename} ({error.strerror}). Set"
+                " TRAINYARD_STORE to a folder you may write to."
             ) from error
         return self._folder
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         try:
             if error is None:
                 self._folder.rename(self._final)
         except OSError as problem:
             if not self._final.is_dir():
-                raise UnwritableError(f"Results cannot be kept in {self._final} ({problem.strerror}). Check the folder's rights.") from problem
+                raise UnwritableError(
+                    f"Results cannot be kept in {self._final} ({problem.strerror}). Check the"
+                    " folder's rights."
+                ) from problem
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         if isinstance(error, OSError):
-            raise UnwritableError(f"Results cannot be kept in {self._final.parent} ({error.strerror}). Free some space or set TRAINYARD_STORE.") from error
+            raise UnwritableError(
+                f"Results cannot be kept in {self._final.parent} ({error.strerror}). Free some"
+                " space or set TRAINYARD_STORE."
+            ) from error
 
 
 def clear_drafts(root: Path, before_s: float) -> None:
-    """Remove what killed processes left half written, if it is older than an instant (seconds since the epoch)."""
+    """Remove what killed processes left half written, if it is older than an instant (seconds since
+    the epoch).
+    """
     try:
-        old = [Path(item.path) for item in os.scandir(root / "drafts") if item.stat().st_mtime < before_s]
+        old = [
+            Path(item.path)
+            for item in os.scandir(root / "drafts")
+            if item.stat().st_mtime < before_s
+        ]
     except OSError:
         return
     for folder in old:

@@ -1,4 +1,6 @@
-"""The database of the library: what is known of every run, and which comparisons and sweeps use it; SQLite, or any address that SQLAlchemy understands."""
+"""The database of the library: what is known of every run, and which comparisons and sweeps use it;
+SQLite, or any address that SQLAlchemy understands.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,102 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from sim.errors import TrainyardError
 from trainyard.store.files import place_of
-from trainyard.store.tables import MIGRATIONS, OWNERS, SHELF, STUDIES, THINGS, USES, VERSIONS
+
+_META: Final = sa.MetaData()
+VERSIONS: Final = sa.Table(
+    "versions",
+    _META,
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("since_s", sa.Float, nullable=False),
+)
+THINGS: Final = sa.Table(
+    "things",
+    _META,
+    sa.Column("kind", sa.String(16), primary_key=True),
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("created_s", sa.Float, nullable=False),
+    sa.Column("complete", sa.Boolean, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("manifest", sa.Text, nullable=False),
+)
+STUDIES: Final = sa.Table(
+    "studies",
+    _META,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("document", sa.Text, nullable=False),
+    sa.Column("title", sa.Text, nullable=False),
+)
+USES: Final = sa.Table(
+    "uses",
+    _META,
+    sa.Column(
+        "study", sa.String(64), sa.ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True
+    ),
+    sa.Column("run", sa.String(64), primary_key=True, index=True),
+)
+SHELF: Final = sa.Table(
+    "shelf",
+    _META,
+    sa.Column("owner", sa.String(64), primary_key=True),
+    sa.Column(
+        "study", sa.String(64), sa.ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True
+    ),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("tags", sa.Text, nullable=False),
+    sa.Column("used_s", sa.Float, nullable=False),
+)
+
+OWNERS: Final = sa.Table(
+    "owners",
+    _META,
+    sa.Column("owner", sa.String(64), primary_key=True),
+    sa.Column("trace", sa.String(64), primary_key=True, index=True),
+)
+"""Who may delete a trace: the browsers that uploaded it."""
+
+
+def _first(connection: sa.Connection) -> None:
+    _META.create_all(connection, [THINGS, STUDIES, USES, SHELF])
+
+
+def _second(connection: sa.Connection) -> None:
+    _META.create_all(connection, [OWNERS])
+
+
+MIGRATIONS: Final[tuple[Callable[[sa.Connection], None], ...]] = (_first, _second)
+"""What brings a database from version n to n + 1, in order; version 0 is an empty one."""
+
 
 _BUSY_S: Final = 30.0
 """How long a writer waits for another one."""
 _CONNECT_S: Final = 10
-_INSERT: Final[Mapping[str, Callable[[sa.Table], Any]]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+_INSERT: Final[Mapping[str, Callable[[sa.Table], Any]]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
 """Kind of database -> an insertion that says what to do where something is there already."""
 _FAULTS: Final[Mapping[tuple[str, ...], str]] = {
-    ("malformed", "not a database"): "is damaged. Move the file away: whole results are listed again; names, sweeps and numbers are lost, unless repaired.",
-    ("disk is full", "disk full", "no space left"): "cannot be written, because the disk is full. Free some space, then run again.",
-    ("disk i/o error", "input/output error"): "cannot be read or written (disk I/O error): its disk is full or fails. Free some space, or check the disk.",
-    ("readonly", "read-only", "unable to open"): "cannot be written. Check the rights to its folder, or set TRAINYARD_STORE to another folder.",
-    ("locked",): f"has been held by another process for {_BUSY_S:.0f} s. Wait until that is done, then run again.",
+    ("malformed", "not a database"): (
+        "is damaged. Move the file away: whole results are listed again; names, sweeps and numbers"
+        " are lost, unless repaired."
+    ),
+    (
+        "disk is full",
+        "disk full",
+        "no space left",
+    ): "cannot be written, because the disk is full. Free some space, then run again.",
+    ("disk i/o error", "input/output error"): (
+        "cannot be read or written (disk I/O error): its disk is full or fails. Free some space, or"
+        " check the disk."
+    ),
+    ("readonly", "read-only", "unable to open"): (
+        "cannot be written. Check the rights to its folder, or set TRAINYARD_STORE to another"
+        " folder."
+    ),
+    ("locked",): (
+        f"has been held by another process for {_BUSY_S:.0f} s. Wait until that is done, then run"
+        " again."
+    ),
 }
 """Signs in what a database says -> what to tell."""
 _MOST_AT_ONCE: Final = 500
@@ -44,7 +129,7 @@ RUN, TRACE, PROFILE = "run", "trace", "profile"
 
 
 @dataclass(frozen=True)
-class Row:
+class IndexRow:
     """What the database knows of a run, an uploaded trace or a profile.
 
     Parameters
@@ -72,7 +157,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Kept:
+class ShelvedRecipe:
     """A comparison or a sweep on somebody's shelf.
 
     Parameters
@@ -112,7 +197,8 @@ class Index:
     Parameters
     ----------
     address : str
-        As SQLAlchemy takes it, e.g. ``sqlite:////folder/library.db`` or ``postgresql+psycopg://user@host/name``.
+        As SQLAlchemy takes it, e.g. ``sqlite:////folder/library.db`` or
+        ``postgresql+psycopg://user@host/name``.
 
     Attributes
     ----------
@@ -130,14 +216,23 @@ class Index:
         try:
             url = sa.make_url(address)
             # A machine that does not answer would otherwise be waited for, for minutes.
-            timeout = {"connect_timeout": _CONNECT_S} if url.get_backend_name() == "postgresql" else {}
+            timeout = (
+                {"connect_timeout": _CONNECT_S} if url.get_backend_name() == "postgresql" else {}
+            )
             self._engine = sa.create_engine(url, pool_pre_ping=bool(timeout), connect_args=timeout)
         except (SQLAlchemyError, ImportError, ValueError) as error:
             # A port that is no number may be a part of the password.
             why = "its port is no number" if isinstance(error, ValueError) else _reason(error)
-            raise LibraryError(f"The address {self._place} of the library cannot be used ({why}). Write it as kind://user@host:port/name.") from error
-        if self._engine.dialect.name not in _INSERT or (self._engine.dialect.name == "sqlite" and url.database in (None, "", ":memory:")):
-            raise LibraryError(f"A library cannot be kept at {self._place}. Use a file of SQLite, or PostgreSQL.")
+            raise LibraryError(
+                f"The address {self._place} of the library cannot be used ({why}). Write it as"
+                " kind://user@host:port/name."
+            ) from error
+        if self._engine.dialect.name not in _INSERT or (
+            self._engine.dialect.name == "sqlite" and url.database in (None, "", ":memory:")
+        ):
+            raise LibraryError(
+                f"A library cannot be kept at {self._place}. Use a file of SQLite, or PostgreSQL."
+            )
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _as_several_use_it)
             sa.event.listen(self._engine, "begin", _begin)
@@ -148,7 +243,9 @@ class Index:
 
     @property
     def lost(self) -> bool:
-        """Whether its file was removed, or replaced by another, since it was opened; what is written then would go nowhere."""
+        """Whether its file was removed, or replaced by another, since it was opened; what is
+        written then would go nowhere.
+        """
         return bool(self._file) and place_of(self._file) != self._mark
 
     def _migrate(self) -> bool:
@@ -158,8 +255,9 @@ class Index:
             known = connection.scalar(sa.select(sa.func.max(VERSIONS.c.version))) or 0
             if known > len(MIGRATIONS):
                 raise LibraryError(
-                    f"The library {self._place} was made by a later version of Trainyard (its tables have version {known}, this one knows "
-                    f"{len(MIGRATIONS)}). Install the later version, or use another library."
+                    f"The library {self._place} was made by a later version of Trainyard (its"
+                    f" tables have version {known}, this one knows {len(MIGRATIONS)}). Install the"
+                    " later version, or use another library."
                 )
             for at, step in enumerate(MIGRATIONS[known:], known + 1):
                 step(connection)
@@ -189,21 +287,36 @@ class Index:
 
     def _check(self) -> None:
         if self.lost:
-            raise LibraryError(f"The library's database {self._place} was removed while it was in use. Start again: a new one lists whole results.")
+            raise LibraryError(
+                f"The library's database {self._place} was removed while it was in use. Start"
+                " again: a new one lists whole results."
+            )
 
     def _fault(self, error: SQLAlchemyError) -> LibraryError:
         reason = _reason(error)
         for signs, told in _FAULTS.items():
             if any(sign in reason.casefold() for sign in signs):
                 return LibraryError(f"The library's database {self._place} {told}")
-        return LibraryError(f"The library's database {self._place} cannot be used ({reason}). Check that it is there and its address is right.")
+        return LibraryError(
+            f"The library's database {self._place} cannot be used ({reason}). Check that it is"
+            " there and its address is right."
+        )
 
-    def put(self, row: Row) -> None:
-        """Enter a thing; what is there already stays, but numbers alone give way to a complete run."""
-        body = {"created_s": row.created_s, "complete": row.complete, "bytes": row.size, "manifest": json.dumps(row.manifest, allow_nan=False)}
+    def put(self, row: IndexRow) -> None:
+        """Enter a thing; what is there already stays, but numbers alone give way to a complete
+        run.
+        """
+        body = {
+            "created_s": row.created_s,
+            "complete": row.complete,
+            "bytes": row.size,
+            "manifest": json.dumps(row.manifest, allow_nan=False),
+        }
         statement = self._insert(THINGS).values(kind=row.kind, key=row.key, **body)
         if row.complete:
-            statement = statement.on_conflict_do_update(index_elements=["kind", "key"], set_=body, where=~THINGS.c.complete)
+            statement = statement.on_conflict_do_update(
+                index_elements=["kind", "key"], set_=body, where=~THINGS.c.complete
+            )
         else:
             statement = statement.on_conflict_do_nothing()
         with self._changing() as connection:
@@ -212,12 +325,18 @@ class Index:
     def renew(self, kind: str, key: str) -> None:
         """Count the age of a thing from now."""
         with self._changing() as connection:
-            connection.execute(THINGS.update().where(THINGS.c.kind == kind, THINGS.c.key == key).values(created_s=time.time()))
+            connection.execute(
+                THINGS.update()
+                .where(THINGS.c.kind == kind, THINGS.c.key == key)
+                .values(created_s=time.time())
+            )
 
     def own(self, owner: str, trace: str) -> None:
         """Let a browser be one of those that may delete a trace."""
         with self._changing() as connection:
-            connection.execute(self._insert(OWNERS).values(owner=owner, trace=trace).on_conflict_do_nothing())
+            connection.execute(
+                self._insert(OWNERS).values(owner=owner, trace=trace).on_conflict_do_nothing()
+            )
 
     def owners(self, trace: str) -> set[str]:
         """Return who may delete a trace."""
@@ -227,38 +346,64 @@ class Index:
     def disown(self, owner: str, trace: str) -> None:
         """Take that right back."""
         with self._changing() as connection:
-            connection.execute(OWNERS.delete().where(OWNERS.c.owner == owner, OWNERS.c.trace == trace))
+            connection.execute(
+                OWNERS.delete().where(OWNERS.c.owner == owner, OWNERS.c.trace == trace)
+            )
 
     def _insert(self, table: sa.Table) -> Any:
         return _INSERT[self._engine.dialect.name](table)
 
-    def get(self, kind: str, key: str) -> Row | None:
+    def get(self, kind: str, key: str) -> IndexRow | None:
         """Return what is known of a thing."""
         with self._reading() as connection:
-            found = connection.execute(sa.select(THINGS).where(THINGS.c.kind == kind, THINGS.c.key == key)).first()
+            found = connection.execute(
+                sa.select(THINGS).where(THINGS.c.kind == kind, THINGS.c.key == key)
+            ).first()
         return _row(found) if found is not None else None
 
-    def among(self, kind: str, keys: Iterable[str]) -> dict[str, Row]:
+    def among(self, kind: str, keys: Iterable[str]) -> dict[str, IndexRow]:
         """Return what is known of these, as far as they are there."""
-        wanted, found = list(dict.fromkeys(keys)), dict[str, Row]()
+        wanted, found = list(dict.fromkeys(keys)), dict[str, IndexRow]()
         with self._reading() as connection:
             for at in range(0, len(wanted), _MOST_AT_ONCE):
                 some = THINGS.c.key.in_(wanted[at : at + _MOST_AT_ONCE])
-                found |= {row.key: _row(row) for row in connection.execute(sa.select(THINGS).where(THINGS.c.kind == kind, some))}
+                found |= {
+                    row.key: _row(row)
+                    for row in connection.execute(
+                        sa.select(THINGS).where(THINGS.c.kind == kind, some)
+                    )
+                }
         return found
 
-    def rows(self, kind: str, *, complete: bool = False) -> list[Row]:
-        """Return what is known of all things of a kind, the newest first; `complete` = only of those whose files are kept."""
-        wanted = sa.select(THINGS).where(THINGS.c.kind == kind, *([THINGS.c.complete] if complete else []))
+    def rows(self, kind: str, *, complete: bool = False) -> list[IndexRow]:
+        """Return what is known of all things of a kind, the newest first; `complete` = only of
+        those whose files are kept.
+        """
+        wanted = sa.select(THINGS).where(
+            THINGS.c.kind == kind, *([THINGS.c.complete] if complete else [])
+        )
         with self._reading() as connection:
-            return [_row(row) for row in connection.execute(wanted.order_by(THINGS.c.created_s.desc(), THINGS.c.key))]
+            return [
+                _row(row)
+                for row in connection.execute(
+                    wanted.order_by(THINGS.c.created_s.desc(), THINGS.c.key)
+                )
+            ]
 
     def older(self, limit_s: float) -> list[tuple[str, str]]:
-        """Return (kind, key) of what was kept before an instant, but for runs of comparisons that somebody has named or tagged."""
-        named = sa.select(USES.c.run).join_from(USES, SHELF, USES.c.study == SHELF.c.study).where((SHELF.c.name != "") | (SHELF.c.tags != ""))
+        """Return (kind, key) of what was kept before an instant, but for runs of comparisons that
+        somebody has named or tagged.
+        """
+        named = (
+            sa.select(USES.c.run)
+            .join_from(USES, SHELF, USES.c.study == SHELF.c.study)
+            .where((SHELF.c.name != "") | (SHELF.c.tags != ""))
+        )
         kept = (THINGS.c.kind == RUN) & THINGS.c.key.in_(named)
         with self._reading() as connection:
-            found = connection.execute(sa.select(THINGS.c.kind, THINGS.c.key).where(THINGS.c.created_s < limit_s, ~kept))
+            found = connection.execute(
+                sa.select(THINGS.c.kind, THINGS.c.key).where(THINGS.c.created_s < limit_s, ~kept)
+            )
             return [(row.kind, row.key) for row in found]
 
     def drop(self, kind: str, keys: Iterable[str]) -> None:
@@ -269,54 +414,129 @@ class Index:
     def hollow(self, key: str) -> None:
         """Of a run whose files are lost, know the numbers only."""
         with self._changing() as connection:
-            connection.execute(THINGS.update().where(THINGS.c.kind == RUN, THINGS.c.key == key).values(complete=False, bytes=0))
+            connection.execute(
+                THINGS.update()
+                .where(THINGS.c.kind == RUN, THINGS.c.key == key)
+                .values(complete=False, bytes=0)
+            )
 
-    def shelve(self, owner: str, study: str, document: Mapping[str, Any], title: str, keys: Sequence[str], name: str = "") -> None:
-        """Put a comparison or sweep on somebody's shelf under a name, or to its front if it stands there, under the name that it has."""
+    def shelve(
+        self,
+        owner: str,
+        study: str,
+        document: Mapping[str, Any],
+        title: str,
+        keys: Sequence[str],
+        name: str = "",
+    ) -> None:
+        """Put a comparison or sweep on somebody's shelf under a name, or to its front if it stands
+        there, under the name that it has.
+        """
         with self._changing() as connection:
-            body = {"id": study, "document": json.dumps(document, sort_keys=True, allow_nan=False), "title": title}
+            body = {
+                "id": study,
+                "document": json.dumps(document, sort_keys=True, allow_nan=False),
+                "title": title,
+            }
             connection.execute(self._insert(STUDIES).values(body).on_conflict_do_nothing())
             if keys:
-                # Row by row: one statement for a hundred thousand has more values than a database takes.
-                connection.execute(self._insert(USES).on_conflict_do_nothing(), [{"study": study, "run": key} for key in dict.fromkeys(keys)])
-            place = {"owner": owner, "study": study, "name": name, "tags": "", "used_s": time.time()}
-            connection.execute(self._insert(SHELF).values(place).on_conflict_do_update(index_elements=["owner", "study"], set_={"used_s": place["used_s"]}))
+                # Row by row: one statement for a hundred thousand has more values than a database
+                # takes.
+                connection.execute(
+                    self._insert(USES).on_conflict_do_nothing(),
+                    [{"study": study, "run": key} for key in dict.fromkeys(keys)],
+                )
+            place = {
+                "owner": owner,
+                "study": study,
+                "name": name,
+                "tags": "",
+                "used_s": time.time(),
+            }
+            connection.execute(
+                self._insert(SHELF)
+                .values(place)
+                .on_conflict_do_update(
+                    index_elements=["owner", "study"], set_={"used_s": place["used_s"]}
+                )
+            )
 
-    def shelf(self, owner: str) -> list[Kept]:
+    def shelf(self, owner: str) -> list[ShelvedRecipe]:
         """Return what stands on a shelf, the last used first."""
-        counts = (sa.func.count().label("runs"), sa.func.count(THINGS.c.key).label("there"), sa.func.sum(THINGS.c.bytes).label("bytes"))
+        counts = (
+            sa.func.count().label("runs"),
+            sa.func.count(THINGS.c.key).label("there"),
+            sa.func.sum(THINGS.c.bytes).label("bytes"),
+        )
         runs = sa.select(USES.c.study, *counts)
         # Of this shelf only, because a server has many.
         own = USES.c.study.in_(sa.select(SHELF.c.study).where(SHELF.c.owner == owner))
-        joined = runs.join_from(USES, THINGS, (USES.c.run == THINGS.c.key) & (THINGS.c.kind == RUN), isouter=True)
+        joined = runs.join_from(
+            USES, THINGS, (USES.c.run == THINGS.c.key) & (THINGS.c.kind == RUN), isouter=True
+        )
         counted = joined.where(own).group_by(USES.c.study).subquery()
-        wanted = sa.select(STUDIES, SHELF.c.name, SHELF.c.tags, SHELF.c.used_s, counted.c.runs, counted.c.there, counted.c.bytes)
-        whole = wanted.join_from(SHELF, STUDIES, SHELF.c.study == STUDIES.c.id).join(counted, counted.c.study == STUDIES.c.id, isouter=True)
+        wanted = sa.select(
+            STUDIES,
+            SHELF.c.name,
+            SHELF.c.tags,
+            SHELF.c.used_s,
+            counted.c.runs,
+            counted.c.there,
+            counted.c.bytes,
+        )
+        whole = wanted.join_from(SHELF, STUDIES, SHELF.c.study == STUDIES.c.id).join(
+            counted, counted.c.study == STUDIES.c.id, isouter=True
+        )
         with self._reading() as connection:
-            found = connection.execute(whole.where(SHELF.c.owner == owner).order_by(SHELF.c.used_s.desc(), STUDIES.c.id)).all()
+            found = connection.execute(
+                whole.where(SHELF.c.owner == owner).order_by(SHELF.c.used_s.desc(), STUDIES.c.id)
+            ).all()
         return [_kept(row) for row in found]
 
     def uses(self, study: str) -> list[str]:
         """Return the runs of something."""
         with self._reading() as connection:
-            return list(connection.scalars(sa.select(USES.c.run).where(USES.c.study == study).order_by(USES.c.run)))
+            return list(
+                connection.scalars(
+                    sa.select(USES.c.run).where(USES.c.study == study).order_by(USES.c.run)
+                )
+            )
 
-    def label(self, owner: str, study: str, *, name: str | None = None, tags: Sequence[str] | None = None) -> bool:
+    def label(
+        self, owner: str, study: str, *, name: str | None = None, tags: Sequence[str] | None = None
+    ) -> bool:
         """Name or tag what stands on a shelf; tell whether it does."""
-        given = {"name": name, "tags": None if tags is None else json.dumps(list(tags)) if tags else ""}
-        values = {"owner": owner} | {key: value for key, value in given.items() if value is not None}
+        given = {
+            "name": name,
+            "tags": None if tags is None else json.dumps(list(tags)) if tags else "",
+        }
+        values = {"owner": owner} | {
+            key: value for key, value in given.items() if value is not None
+        }
         with self._changing() as connection:
-            return bool(connection.execute(SHELF.update().where(SHELF.c.owner == owner, SHELF.c.study == study).values(values)).rowcount)
+            return bool(
+                connection.execute(
+                    SHELF.update()
+                    .where(SHELF.c.owner == owner, SHELF.c.study == study)
+                    .values(values)
+                ).rowcount
+            )
 
     def unshelve(self, owner: str, study: str) -> list[str]:
-        """Take something off a shelf, and off the list the runs that nothing on any shelf uses any more; return these."""
+        """Take something off a shelf, and off the list the runs that nothing on any shelf uses any
+        more; return these.
+        """
         with self._changing() as connection:
             connection.execute(SHELF.delete().where(SHELF.c.owner == owner, SHELF.c.study == study))
             if connection.scalar(sa.select(sa.func.count()).where(SHELF.c.study == study)):
                 return []
             others = USES.alias()
             shared = sa.exists().where(others.c.run == USES.c.run, others.c.study != study)
-            gone = list(connection.scalars(sa.select(USES.c.run).where(USES.c.study == study, ~shared).order_by(USES.c.run)))
+            gone = list(
+                connection.scalars(
+                    sa.select(USES.c.run).where(USES.c.study == study, ~shared).order_by(USES.c.run)
+                )
+            )
             connection.execute(USES.delete().where(USES.c.study == study))
             connection.execute(STUDIES.delete().where(STUDIES.c.id == study))
             # At once: who shelves one of them next finds that it is to be run again.
@@ -341,25 +561,48 @@ def _forget(connection: sa.Connection, kind: str, keys: Sequence[str]) -> None:
             connection.execute(OWNERS.delete().where(OWNERS.c.trace.in_(some)))
 
 
-def _row(found: Any) -> Row:
-    return Row(found.kind, found.key, float(found.created_s), bool(found.complete), int(found.bytes), json.loads(found.manifest))
+def _row(found: Any) -> IndexRow:
+    return IndexRow(
+        found.kind,
+        found.key,
+        float(found.created_s),
+        bool(found.complete),
+        int(found.bytes),
+        json.loads(found.manifest),
+    )
 
 
-def _kept(found: Any) -> Kept:
+def _kept(found: Any) -> ShelvedRecipe:
     tags = tuple(json.loads(found.tags)) if found.tags else ()
     counts = (int(found.runs or 0), int(found.there or 0), int(found.bytes or 0))
-    return Kept(found.id, json.loads(found.document), found.title, found.name, tags, float(found.used_s), *counts)
+    return ShelvedRecipe(
+        found.id,
+        json.loads(found.document),
+        found.title,
+        found.name,
+        tags,
+        float(found.used_s),
+        *counts,
+    )
 
 
 def _begin(connection: sa.Connection) -> None:
-    # A transaction that reads first and writes then would fail, not wait, if another one has written in between.
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("writes") else "BEGIN")
+    # A transaction that reads first and writes then would fail, not wait, if another one has
+    # written in between.
+    connection.exec_driver_sql(
+        "BEGIN IMMEDIATE" if connection.get_execution_options().get("writes") else "BEGIN"
+    )
 
 
 def _as_several_use_it(connection: Any, _: Any) -> None:
     # Readers are not held up by a writer, and writers wait for each other instead of failing.
     connection.isolation_level = None
-    for setting in (f"busy_timeout={_BUSY_S * 1000:.0f}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+    for setting in (
+        f"busy_timeout={_BUSY_S * 1000:.0f}",
+        "journal_mode=WAL",
+        "synchronous=NORMAL",
+        "foreign_keys=ON",
+    ):
         connection.execute(f"PRAGMA {setting}")
 
 

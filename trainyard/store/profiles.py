@@ -1,4 +1,6 @@
-"""Measured profiles of the user: kept under their content hash, and found again where a scenario names one."""
+"""Measured profiles of the user: kept under their content hash, and found again where a scenario
+names one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from trainyard.study import catalog
 __all__ = [
     "PROFILE_MB",
     "RELATIVE",
-    "Kept",
+    "StoredProfile",
     "assumptions",
     "from_file",
     "is_profiled",
@@ -40,14 +42,16 @@ _AT_HAND: Final[dict[str, ProfileTable]] = {}
 """Digest -> profile that the command line read from a file of this machine; these are not kept."""
 
 
-class Kept(NamedTuple):
-    """A profile of the user: what `table` of the performance model is set to, and the measurements."""
+class StoredProfile(NamedTuple):
+    """A profile of the user: what `table` of the performance model is set to, and the
+    measurements.
+    """
 
     source: str
     table: ProfileTable
 
 
-def take(data: bytes, name: str, store: Store) -> Kept:
+def take(data: bytes, name: str, store: Store) -> StoredProfile:
     """Read a CSV file and keep its measurements.
 
     Raises
@@ -59,15 +63,19 @@ def take(data: bytes, name: str, store: Store) -> Kept:
     content = _content(table)
     digest = _digest(content)
     store.put_profile(digest, content, {"name": name, "notes": list(table.notes)})
-    return Kept(STORED + digest, table)
+    return StoredProfile(STORED + digest, table)
 
 
-def with_table(perf: Spec, kept: Kept, cluster: Cluster) -> Spec:
-    """Return a performance model that uses a profile of the user; a reference type and a stand-in that the profile lacks are replaced or taken away."""
+def with_table(perf: Spec, kept: StoredProfile, cluster: Cluster) -> Spec:
+    """Return a performance model that uses a profile of the user; a reference type and a stand-in
+    that the profile lacks are replaced or taken away.
+    """
     values = dict(perf.values) | {"table": kept.source}
     types = kept.table.types
     if values.get("reference", Profiled.reference) not in types:
-        values["reference"] = next((kind for kind in used_types(cluster) if kind in types), types[0])
+        values["reference"] = next(
+            (kind for kind in used_types(cluster) if kind in types), types[0]
+        )
     if values.get("stand_in", "") not in ("", RELATIVE, *kept.table.models.values()):
         del values["stand_in"]
     return Spec.of(perf.name, **values)
@@ -82,15 +90,21 @@ def models_of(perf: Spec, store: Store | None = None) -> tuple[str, ...]:
         As `resolved`.
     """
     made = resolved(perf, store)
-    return tuple(sorted(made.measurements().models.values(), key=str.lower)) if isinstance(made, Profiled) else ()
+    return (
+        tuple(sorted(made.measurements().models.values(), key=str.lower))
+        if isinstance(made, Profiled)
+        else ()
+    )
 
 
 def from_file(perf: Spec) -> Spec:
-    """Return a performance model whose table is the path of a file with the content hash in its place; other models as they are.
+    """Return a performance model whose table is the path of a file with the content hash in its
+    place; other models as they are.
 
     Notes
     -----
-    For the command line only. The measurements stay in this process and are not kept, so a scenario with the hash runs elsewhere where the file was uploaded.
+    For the command line only. The measurements stay in this process and are not kept, so a scenario
+    with the hash runs elsewhere where the file was uploaded.
 
     Raises
     ------
@@ -102,18 +116,25 @@ def from_file(perf: Spec) -> Spec:
         return perf
     try:
         if Path(path).stat().st_size > MOST_BYTES:
-            raise ParameterError(f"{path}: the file is larger than the {PROFILE_MB} MB that a profile may have. Cut rows out.")
+            raise ParameterError(
+                f"{path}: the file is larger than the {PROFILE_MB} MB that a profile may have. Cut"
+                " rows out."
+            )
         table = read_profile(Path(path).read_bytes(), Path(path).name)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise ParameterError(f"{path}: the profile cannot be opened ({why}). Check the path, or choose one of {', '.join(BUILT_IN)}.") from error
+        raise ParameterError(
+            f"{path}: the profile cannot be opened ({why}). Check the path, or choose one of"
+            f" {', '.join(BUILT_IN)}."
+        ) from error
     digest = _digest(_content(table))
     _AT_HAND[digest] = table
     return Spec.of(perf.name, **(perf.values | {"table": STORED + digest}))
 
 
 def localised(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a scenario or study as JSON in which a profile that is named by its path is named by its content; see `from_file`.
+    """Return a scenario or study as JSON in which a profile that is named by its path is named by
+    its content; see `from_file`.
 
     Raises
     ------
@@ -124,8 +145,12 @@ def localised(document: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(made.get("base"), Mapping):
         return made | {"base": localised(made["base"])}
     perf = made.get("perf")
-    if isinstance(perf, str) or (isinstance(perf, Mapping) and "name" in perf and isinstance(perf.get("params", {}), Mapping)):
-        made["perf"] = from_file(Spec.parse(perf) if isinstance(perf, str) else Spec.from_json(perf)).to_json()
+    if isinstance(perf, str) or (
+        isinstance(perf, Mapping) and "name" in perf and isinstance(perf.get("params", {}), Mapping)
+    ):
+        made["perf"] = from_file(
+            Spec.parse(perf) if isinstance(perf, str) else Spec.from_json(perf)
+        ).to_json()
     return made
 
 
@@ -168,7 +193,8 @@ def table_of(source: str, store: Store | None = None) -> ProfileTable:
 
 
 def assumptions(perf: Spec, trace: Trace, store: Store | None = None) -> tuple[str, ...]:
-    """Return what a performance model assumes because a trace does not say it, as sentences for the user.
+    """Return what a performance model assumes because a trace does not say it, as sentences for the
+    user.
 
     Raises
     ------
@@ -191,10 +217,13 @@ def _kept(digest: str, root: str) -> ProfileTable:
     found = Store.at(root).get_profile(digest)
     if found is None:
         raise ParameterError(
-            f"The profile {digest[:12]} is not kept on this machine (any more). Upload its file again, or choose one of {', '.join(BUILT_IN)}."
+            f"The profile {digest[:12]} is not kept on this machine (any more). Upload its file"
+            f" again, or choose one of {', '.join(BUILT_IN)}."
         )
     content, about = found
     if _digest(content) != digest:
-        raise ParameterError(f"The kept profile {digest[:12]} was changed on the disk. Load its file again.")
+        raise ParameterError(
+            f"The kept profile {digest[:12]} was changed on the disk. Load its file again."
+        )
     table = read_profile(content, str(about.get("name", "profile")))
     return replace(table, notes=tuple(map(str, about.get("notes", ()))))

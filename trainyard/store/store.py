@@ -1,4 +1,6 @@
-"""Results, uploaded traces and profiles by content hash: files in a folder or behind a URL, and a database that lists them; damaged things count as absent."""
+"""Results, uploaded traces and profiles by content hash: files in a folder or behind a URL, and a
+database that lists them; damaged things count as absent.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from sim.result import RunResult
 from sim.trace import Trace
 from trainyard.store.entry import FRAMES, Entry, categories, parquet
 from trainyard.store.files import MANIFEST, StoreError, clear_drafts, default_root, files_at, made
-from trainyard.store.index import PROFILE, RUN, TRACE, Index, Row, beside
+from trainyard.store.index import PROFILE, RUN, TRACE, Index, IndexRow, beside
 from trainyard.study.document import plain
 
 KEEP_DAYS: Final = 30.0
@@ -43,16 +45,19 @@ class StoredTrace:
 
 
 class Store:
-    """Where results, uploaded traces and profiles are kept; several processes, and with a shared database several machines, may use it at once.
+    """Where results, uploaded traces and profiles are kept; several processes, and with a shared
+    database several machines, may use it at once.
 
     Parameters
     ----------
     root : Path, str or None
         A folder, or a URL that fsspec understands; None = `default_root()`.
     keep_days : float, days
-        Uploads and results older than this are removed by `expire`, but for those of comparisons with a name.
+        Uploads and results older than this are removed by `expire`, but for those of comparisons
+        with a name.
     database : str
-        Address of the database as SQLAlchemy takes it; "" = ``TRAINYARD_DATABASE``, or a file in the folder.
+        Address of the database as SQLAlchemy takes it; "" = ``TRAINYARD_DATABASE``, or a file in
+        the folder.
 
     Raises
     ------
@@ -61,18 +66,26 @@ class Store:
 
     Notes
     -----
-    Files are written first and then entered, so what the database lists is there. The files of a result hold all that the database knows of it, so that a new
-    database lists whole results again; shelves, names and numbers alone are in the database only.
+    Files are written first and then entered, so what the database lists is there. The files of a
+    result hold all that the database knows of it, so that a new database lists whole results again;
+    shelves, names and numbers alone are in the database only.
     """
 
-    def __init__(self, root: Path | str | None = None, keep_days: float = KEEP_DAYS, database: str = "") -> None:
-        place = str(root if root is not None else os.environ.get("TRAINYARD_STORE") or default_root())
+    def __init__(
+        self, root: Path | str | None = None, keep_days: float = KEEP_DAYS, database: str = ""
+    ) -> None:
+        place = str(
+            root if root is not None else os.environ.get("TRAINYARD_STORE") or default_root()
+        )
         self.keep_days = keep_days
         self.root = default_root() if "://" in place else Path(place).expanduser()
         self._place = place if "://" in place else str(self.root)
         self._database = database or os.environ.get("TRAINYARD_DATABASE", "")
         if not self._database and "://" in place:
-            raise StoreError(f"Results at {place} need a database to list them. Set TRAINYARD_DATABASE to its address.")
+            raise StoreError(
+                f"Results at {place} need a database to list them. Set TRAINYARD_DATABASE to its"
+                " address."
+            )
         self._files = {kind: files_at(f"{self._place}/{kind}s") for kind in (RUN, TRACE, PROFILE)}
         self.index = Index(self._database or beside(made(self.root)))
         if self.index.is_new:
@@ -80,7 +93,9 @@ class Store:
 
     @classmethod
     def at(cls, address: str) -> Store:
-        """Return the store that another process calls by this `address`; in each process it is opened once."""
+        """Return the store that another process calls by this `address`; in each process it is
+        opened once.
+        """
         store = _opened(address)
         if store.index.lost:
             _opened.cache_clear()
@@ -100,37 +115,75 @@ class Store:
     @property
     def shared(self) -> bool:
         """Whether other machines reach both files and database under this address."""
-        return bool(self._database) and not self._database.startswith("sqlite") and self._files[RUN].shared
+        return (
+            bool(self._database)
+            and not self._database.startswith("sqlite")
+            and self._files[RUN].shared
+        )
 
     def has(self, key: str) -> bool:
         """Tell whether a complete result is there."""
         return self.get(key) is not None
 
     def get(self, key: str) -> Entry | None:
-        """Return a result, or None if it is absent; of a damaged one the numbers are left, with a sentence in the log."""
+        """Return a result, or None if it is absent; of a damaged one the numbers are left, with a
+        sentence in the log.
+        """
         row = self._row(RUN, key)
         return self._entry(row) if row is not None and self._is_whole(row) else None
 
-    def _is_whole(self, row: Row) -> bool:
-        """Tell whether all files of a result are there in their sizes; of one that is damaged the numbers are left."""
+    def get_all(self, keys: Iterable[str]) -> dict[str, Entry]:
+        """Return those of these results that are there, as `get` does, in one look-up."""
+        rows = self.index.among(RUN, map(_checked, keys))
+        return {key: self._entry(row) for key, row in rows.items() if self._is_whole(row)}
+
+    def _is_whole(self, row: IndexRow) -> bool:
+        """Tell whether all files of a result are there in their sizes; of one that is damaged the
+        numbers are left.
+        """
         if not row.complete:
             return False
         sizes = self._files[RUN].sizes(row.key)
         wrong = [name for name, size in row.manifest["sizes"].items() if sizes.get(name) != size]
         if wrong:
             what = "its files are gone" if not sizes else ", ".join(wrong)
-            _LOG.warning("The stored result %s is damaged (%s); its numbers are kept, the rest can be computed again.", row.key[:12], what)
+            _LOG.warning(
+                "The stored result %s is damaged (%s); its numbers are kept, the rest can be"
+                " computed again.",
+                row.key[:12],
+                what,
+            )
             self.spoiled(row.key)
         return not wrong
 
-    def _entry(self, row: Row) -> Entry:
-        return Entry(row.key, self._files[RUN], row.manifest["rows"], row.manifest["summary"], row.manifest["scenario"], row.manifest["provenance"])
+    def _entry(self, row: IndexRow) -> Entry:
+        return Entry(
+            row.key,
+            self._files[RUN],
+            row.manifest["rows"],
+            row.manifest["summary"],
+            row.manifest["scenario"],
+            row.manifest["provenance"],
+        )
 
     def numbers(self, keys: Iterable[str], *, whole: bool = False) -> dict[str, Mapping[str, Any]]:
-        """Return the summaries of these runs, as far as they are known; `whole` = only of those whose frames are kept, and there."""
-        return {key: row.manifest["summary"] for key, row in self.index.among(RUN, map(_checked, keys)).items() if not whole or self._is_whole(row)}
+        """Return the summaries of these runs, as far as they are known; `whole` = only of those
+        whose frames are kept, and there.
+        """
+        return {
+            key: row.manifest["summary"]
+            for key, row in self.index.among(RUN, map(_checked, keys)).items()
+            if not whole or self._is_whole(row)
+        }
 
-    def put(self, key: str, result: RunResult, summary: Mapping[str, Any], charts: Mapping[str, pd.DataFrame], about: Mapping[str, Any]) -> None:
+    def put(
+        self,
+        key: str,
+        result: RunResult,
+        summary: Mapping[str, Any],
+        charts: Mapping[str, pd.DataFrame],
+        about: Mapping[str, Any],
+    ) -> None:
         """Keep a result; if another process was faster, its equal result stays.
 
         Parameters
@@ -151,7 +204,9 @@ class Store:
         TrainyardError
             If it cannot be written.
         """
-        frames = {name: getattr(result, name) for name in FRAMES} | {f"chart-{name}": frame for name, frame in charts.items()}
+        frames = {name: getattr(result, name) for name in FRAMES} | {
+            f"chart-{name}": frame for name, frame in charts.items()
+        }
         files = {f"{name}.parquet": parquet(frame) for name, frame in frames.items()}
         provenance = {
             "created_s": time.time(),
@@ -159,14 +214,25 @@ class Store:
             "versions": dict(about["versions"]),
             "timing": asdict(result.timing),
             "categories": {name: categories(frame) for name, frame in frames.items()},
-            "result": {name: plain(getattr(result, name)) for name in ("end_s", "reason", "voided", "overflow", "remarks")},
+            "result": {
+                name: plain(getattr(result, name))
+                for name in ("end_s", "reason", "voided", "overflow", "remarks")
+            },
         }
         sizes = {name: len(data) for name, data in files.items()}
         rows = {name: len(frame) for name, frame in frames.items()}
-        body = {"sizes": sizes, "rows": rows, "summary": plain(summary), "scenario": about["scenario"], "provenance": plain(provenance)}
+        body = {
+            "sizes": sizes,
+            "rows": rows,
+            "summary": plain(summary),
+            "scenario": about["scenario"],
+            "provenance": plain(provenance),
+        }
         self._keep(RUN, key, files, body)
 
-    def put_numbers(self, key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]) -> None:
+    def put_numbers(
+        self, key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]
+    ) -> None:
         """Keep the numbers of a run without its frames: what a sweep of thousands of runs needs.
 
         Raises
@@ -174,8 +240,13 @@ class Store:
         TrainyardError
             If they cannot be written.
         """
-        body = {"sizes": {}, "summary": plain(summary), "scenario": dict(scenario), "provenance": {"created_s": time.time()}}
-        self.index.put(Row(RUN, _checked(key), time.time(), False, 0, body))
+        body = {
+            "sizes": {},
+            "summary": plain(summary),
+            "scenario": dict(scenario),
+            "provenance": {"created_s": time.time()},
+        }
+        self.index.put(IndexRow(RUN, _checked(key), time.time(), False, 0, body))
 
     def scenario(self, key: str) -> Mapping[str, Any] | None:
         """Return the scenario of a run that is kept whole or as numbers, or None."""
@@ -187,8 +258,14 @@ class Store:
         return [self._entry(row) for row in self.index.rows(RUN, complete=True)]
 
     def runs_of(self, source: str) -> list[str]:
-        """Return the keys of everything that is kept of runs of a trace, given by its source, whole or numbers only."""
-        return [row.key for row in self.index.rows(RUN) if row.manifest["scenario"].get("trace", {}).get("source") == source]
+        """Return the keys of everything that is kept of runs of a trace, given by its source, whole
+        or numbers only.
+        """
+        return [
+            row.key
+            for row in self.index.rows(RUN)
+            if row.manifest["scenario"].get("trace", {}).get("source") == source
+        ]
 
     def delete(self, *keys: str) -> None:
         """Remove results, as far as they are there."""
@@ -200,7 +277,9 @@ class Store:
         self._files[RUN].remove(key)
 
     def unshelve(self, owner: str, study: str) -> list[str]:
-        """Take something off a shelf; return the runs that are deleted with it, because nothing on any shelf needs them any more."""
+        """Take something off a shelf; return the runs that are deleted with it, because nothing on
+        any shelf needs them any more.
+        """
         gone = self.index.unshelve(owner, study)
         # Somebody may have run one again in between.
         again = self.index.among(RUN, map(_checked, gone))
@@ -209,7 +288,9 @@ class Store:
                 self._files[RUN].remove(key)
         return gone
 
-    def put_trace(self, trace: Trace, account: Mapping[str, Any] | None = None, owners: Iterable[str] = ()) -> str:
+    def put_trace(
+        self, trace: Trace, account: Mapping[str, Any] | None = None, owners: Iterable[str] = ()
+    ) -> str:
         """Keep a trace for `keep_days`, counted from its last upload.
 
         Parameters
@@ -254,7 +335,9 @@ class Store:
             If it is not here any more, or damaged.
         """
         row = self._row(TRACE, digest)
-        gone = f"The trace {digest[:12]} is not kept on this machine (any more). Load its file again."
+        gone = (
+            f"The trace {digest[:12]} is not kept on this machine (any more). Load its file again."
+        )
         if row is None:
             raise TraceError(gone)
         try:
@@ -266,9 +349,13 @@ class Store:
             self.index.drop(TRACE, [digest])
             raise TraceError(gone) from error
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise TraceError(f"The kept trace {digest[:12]} is damaged ({error}). Load its file again.") from error
+            raise TraceError(
+                f"The kept trace {digest[:12]} is damaged ({error}). Load its file again."
+            ) from error
         if trace.digest != digest:
-            raise TraceError(f"The kept trace {digest[:12]} was changed on the disk. Load its file again.")
+            raise TraceError(
+                f"The kept trace {digest[:12]} was changed on the disk. Load its file again."
+            )
         return trace
 
     def traces(self) -> list[StoredTrace]:
@@ -280,7 +367,9 @@ class Store:
         self._remove(TRACE, [digest])
 
     def put_profile(self, digest: str, data: bytes, about: Mapping[str, Any]) -> None:
-        """Keep a measured profile for `keep_days`, counted from its last upload; raises `TrainyardError` if it cannot be written."""
+        """Keep a measured profile for `keep_days`, counted from its last upload; raises
+        `TrainyardError` if it cannot be written.
+        """
         if self._row(PROFILE, digest) is not None:
             self.index.renew(PROFILE, digest)
         else:
@@ -290,7 +379,11 @@ class Store:
         """Return a kept profile with what is known of it, or None."""
         row = self._row(PROFILE, digest)
         try:
-            return None if row is None else (self._files[PROFILE].read(digest, "profile.csv"), row.manifest)
+            return (
+                None
+                if row is None
+                else (self._files[PROFILE].read(digest, "profile.csv"), row.manifest)
+            )
         except FileNotFoundError:
             self.index.drop(PROFILE, [digest])
             return None
@@ -305,7 +398,8 @@ class Store:
         return len(old)
 
     def packed(self, key: str) -> dict[str, bytes]:
-        """Return the files of a complete result, its manifest among them: what `unpack` takes, here or elsewhere.
+        """Return the files of a complete result, its manifest among them: what `unpack` takes, here
+        or elsewhere.
 
         Raises
         ------
@@ -313,9 +407,14 @@ class Store:
             If it is missing or damaged.
         """
         try:
-            return {name: self._files[RUN].read(key, name) for name in self._files[RUN].sizes(_checked(key))}
+            return {
+                name: self._files[RUN].read(key, name)
+                for name in self._files[RUN].sizes(_checked(key))
+            }
         except FileNotFoundError as error:
-            raise StoreError(f"The stored result {key[:12]} was removed. Run the scenario again.") from error
+            raise StoreError(
+                f"The stored result {key[:12]} was removed. Run the scenario again."
+            ) from error
 
     def unpack(self, key: str, files: Mapping[str, bytes]) -> None:
         """Keep a result that `packed` gave.
@@ -327,7 +426,10 @@ class Store:
         """
         if self.has(key):
             return
-        wrong = StoreError(f"The result {key[:12]} in this file is damaged or made by hand, so it is not taken over. Export it again.")
+        wrong = StoreError(
+            f"The result {key[:12]} in this file is damaged or made by hand, so it is not taken"
+            " over. Export it again."
+        )
         try:
             about = json.loads(files[MANIFEST])
             given = {name: len(files[name]) for name in about["sizes"] if _FRAME.fullmatch(name)}
@@ -350,13 +452,15 @@ class Store:
             self.delete(key)
             raise wrong from error
 
-    def _row(self, kind: str, key: str) -> Row | None:
+    def _row(self, kind: str, key: str) -> IndexRow | None:
         return self.index.get(kind, _checked(key))
 
-    def _keep(self, kind: str, key: str, files: Mapping[str, bytes], about: Mapping[str, Any]) -> None:
+    def _keep(
+        self, kind: str, key: str, files: Mapping[str, bytes], about: Mapping[str, Any]
+    ) -> None:
         manifest = json.dumps(about, allow_nan=False).encode()
         self._files[kind].write(_checked(key), {**files, MANIFEST: manifest})
-        self.index.put(Row(kind, key, time.time(), True, sum(map(len, files.values())), about))
+        self.index.put(IndexRow(kind, key, time.time(), True, sum(map(len, files.values())), about))
 
     def _remove(self, kind: str, keys: Iterable[str]) -> None:
         gone = [_checked(key) for key in keys]
@@ -375,10 +479,20 @@ class Store:
         try:
             about = json.loads(self._files[kind].read(_checked(key), MANIFEST))
             # A result without numbers of rows was kept by an earlier version, in other files.
-            created_s = float(about["provenance"]["created_s"]) if kind == RUN and about["rows"] else time.time()
-            self.index.put(Row(kind, key, created_s, True, sum(self._files[kind].sizes(key).values()), about))
+            created_s = (
+                float(about["provenance"]["created_s"])
+                if kind == RUN and about["rows"]
+                else time.time()
+            )
+            self.index.put(
+                IndexRow(
+                    kind, key, created_s, True, sum(self._files[kind].sizes(key).values()), about
+                )
+            )
         except (OSError, ValueError, KeyError, TypeError, StoreError) as error:
-            _LOG.warning("The stored %s %s cannot be read (%s) and is not listed.", kind, key, error)
+            _LOG.warning(
+                "The stored %s %s cannot be read (%s) and is not listed.", kind, key, error
+            )
             return False
         return True
 
@@ -389,9 +503,11 @@ def _opened(address: str) -> Store:
     return Store(place, database=database)
 
 
-def _trace_info(row: Row) -> StoredTrace:
+def _trace_info(row: IndexRow) -> StoredTrace:
     about = row.manifest
-    return StoredTrace(row.key, str(about["name"]), int(about["jobs"]), row.created_s, about["account"])
+    return StoredTrace(
+        row.key, str(about["name"]), int(about["jobs"]), row.created_s, about["account"]
+    )
 
 
 def _checked(name: str) -> str:

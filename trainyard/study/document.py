@@ -1,4 +1,6 @@
-"""Plain documents: canonical JSON, the short form for addresses, and values read from them with a sentence for each mistake."""
+"""Plain documents: canonical JSON, the short form for addresses, and values read from them with a
+sentence for each mistake.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from dataclasses import fields
 from typing import Any, Final, Self
 
 from sim.errors import ParameterError
+from trainyard.study.catalog import first_written
 
 MAX_BYTES: Final = 2_000_000
 DEEPEST: Final = 50
@@ -21,7 +24,9 @@ DEEPEST: Final = 50
 
 def canonical_json(data: Mapping[str, Any]) -> str:
     """Return JSON with sorted keys and nothing superfluous."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(
+        data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
 
 
 def parse_json(text: str, name: str) -> dict[str, Any]:
@@ -32,35 +37,57 @@ def parse_json(text: str, name: str) -> dict[str, Any]:
     ParameterError
         If the text is no JSON, no table, nested too deeply, or holds what no text can hold.
     """
-    deep = f"{name}: this JSON holds more than {DEEPEST} tables or lists inside one another. Use a file that Save wrote."
+    deep = (
+        f"{name}: this JSON holds more than {DEEPEST} tables or lists inside one another. Use a"
+        " file that Save wrote."
+    )
     try:
         data = json.loads(text)
     except RecursionError as error:
         raise ParameterError(deep) from error
     except ValueError as error:
-        raise ParameterError(f"{name}: this is not JSON ({error}). Use a file that Save wrote.") from error
+        raise ParameterError(
+            f"{name}: this is not JSON ({error}). Use a file that Save wrote."
+        ) from error
     if not isinstance(data, dict):
-        raise ParameterError(f"{name}: this JSON holds no table of settings. Use a file that Save wrote.")
+        raise ParameterError(
+            f"{name}: this JSON holds no table of settings. Use a file that Save wrote."
+        )
     if _too_deep(data):
         raise ParameterError(deep)
     try:
         json.dumps(data, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise ParameterError(f"{name}: a text in this JSON holds half of a character, which cannot be shown. Use a file that Save wrote.") from error
+        raise ParameterError(
+            f"{name}: a text in this JSON holds half of a character, which cannot be shown. Use a"
+            " file that Save wrote."
+        ) from error
     return data
 
 
 def _too_deep(data: Any) -> bool:
     level = [data]
     for _ in range(DEEPEST):
-        inner = [tuple(item.values()) if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))]
+        inner = [
+            tuple(item.values()) if isinstance(item, dict) else item
+            for item in level
+            if isinstance(item, (dict, list))
+        ]
         level = [item for items in inner for item in items]
     return any(isinstance(item, (dict, list)) for item in level)
 
 
-def _without_format(data: Mapping[str, Any]) -> dict[str, Any]:
+_NOT_HASHED: Final = ("format", "slots", "names")
+"""What documents hold that changes no result: how they are written, colours and names."""
+
+
+def _without_looks(data: Mapping[str, Any]) -> dict[str, Any]:
     inner = ("study", "base")
-    return {key: _without_format(value) if key in inner else value for key, value in data.items() if key != "format"}
+    return {
+        key: _without_looks(value) if key in inner else value
+        for key, value in data.items()
+        if key not in _NOT_HASHED
+    }
 
 
 def pack_document(data: Mapping[str, Any]) -> str:
@@ -90,7 +117,9 @@ def unpack_document(text: str) -> dict[str, Any]:
 
 
 class Document(ABC):
-    """What says completely what is to be run: written as plain values, so that it can be compared, hashed, saved and put into an address."""
+    """What says completely what is to be run: written as plain values, so that it can be compared,
+    hashed, saved and put into an address.
+    """
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -102,8 +131,10 @@ class Document(ABC):
         """Read what `to_json` wrote; raises a `TrainyardError` if it cannot be used."""
 
     def canonical(self) -> str:
-        """Return the JSON text that is the same for equal ones, byte for byte, whatever the format that they were read from."""
-        return canonical_json(_without_format(self.to_json()))
+        """Return the JSON text that is the same for equal ones, byte for byte, whatever their
+        colours and the format that they were read from.
+        """
+        return canonical_json(first_written(_without_looks(self.to_json())))
 
     def pack(self) -> str:
         """Return a short form for an address: URL-safe text of some hundred characters."""

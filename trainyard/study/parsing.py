@@ -1,4 +1,6 @@
-"""TOML files that ship, and values out of one, each with a sentence for what it is instead: what replays and lessons are read with."""
+"""TOML files that ship, and values out of one, each with a sentence for what it is instead: what
+replays and lessons are read with.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def stems(folder: Path) -> tuple[str, ...]:
 
 
 def one_of(what: str, name: str, folder: Path) -> Path:
-    """Return the TOML file of a folder with this name, or raise a ParameterError that names those there are."""
+    """Return the TOML file of a folder with this name, or raise a ParameterError that names those
+    there are.
+    """
     if name not in (known := stems(folder)):
         raise ParameterError(f"There is no {what} '{name}'. There are: {', '.join(known)}.")
     return folder / f"{name}.toml"
@@ -38,10 +42,14 @@ def file(what: str, path: Path, build: Callable[[Mapping[str, Any], str], T]) ->
     except (TrainyardError, ValueError) as error:
         raise ParameterError(f"{path.name}: {str(error).rstrip('.')}.") from error
     except OSError as error:
-        raise ParameterError(f"{path.name}: this {what} cannot be read ({error.strerror or error}).") from error
+        raise ParameterError(
+            f"{path.name}: this {what} cannot be read ({error.strerror or error})."
+        ) from error
 
 
-def table(what: str, data: Any, keys: Sequence[str], optional: Collection[str] = ()) -> dict[str, Any]:
+def table(
+    what: str, data: Any, keys: Sequence[str], optional: Collection[str] = ()
+) -> dict[str, Any]:
     """Return a table that has these keys and no others.
 
     Raises

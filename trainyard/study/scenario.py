@@ -1,4 +1,6 @@
-"""The recipe of a run: jobs, machines, allocator, models and seed; frozen, checked, written as canonical JSON, hashed."""
+"""The recipe of a run: jobs, machines, allocator, models and seed; frozen, checked, written as
+canonical JSON, hashed.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from sim.cluster import Cluster, NodeGroup
+from sim.engine.simulator import Measure
 from sim.errors import ParameterError
 from sim.generate import canonical
 from sim.params import Spec
 from sim.perf.copies import FREE
 from sim.perf.profiled import Profiled
 from sim.result import RESULTS_VERSION
-from sim.simulator import Measure
-from trainyard.study import catalog
+from trainyard.study import catalog, gpu_types
 from trainyard.study.document import canonical_json, finite, number, settings, whole
 
 RIGID: Final = Spec("rigid")
@@ -27,15 +29,29 @@ MADE: Final = "made:"
 READY: Final = ("sample:", "store:", MADE)
 """Beginnings of sources that are no file, so that there is nothing to read."""
 NEW_COSTS: Final = Spec.of("overheads", restart_s=60.0)
-"""What a comparison begins with that is made anew: 60 s to come back from a checkpoint, our assumption. Documents that name no cost mean none."""
+"""What a comparison begins with that is made anew: 60 s to come back from a checkpoint, our
+assumption. Documents that name no cost mean none.
+"""
 STOPS: Final = ("drained", "horizon", "measured")
-_READ: Final = {"zone": None, "cpu_jobs": "drop", "unfinished": "drop", "since": "submit", "mapping": (), "time_unit": "s", "duration_unit": "s"}
+_READ: Final = {
+    "zone": None,
+    "cpu_jobs": "drop",
+    "unfinished": "drop",
+    "since": "submit",
+    "mapping": (),
+    "time_unit": "s",
+    "duration_unit": "s",
+}
 LOADS_BY: Final = ("pace", "jobs")
 """How a load is reached: the same jobs at another pace, or fewer or more jobs in the same time."""
 FORMAT: Final = 2
-"""Of the documents that are written. Before format 2, which the documents do not name, copies of a job cost nothing unless the profiled model said so."""
+"""Of the documents that are written. Before format 2, which the documents do not name, copies of a
+job cost nothing unless the profiled model said so.
+"""
 _LATER: Final = ("load_by", "every_user", "sample", "sample_seed", "anonymise")
-"""Changes of a trace that are written only where they are made, so that the keys of all other scenarios stay what they are."""
+"""Changes of a trace that are written only where they are made, so that the keys of all other
+scenarios stay what they are.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,21 +61,25 @@ class TraceSpec:
     Parameters
     ----------
     source : str
-        ``sample:NAME``, ``store:DIGEST`` (an upload kept by the store), ``made:NAME:key=value,...`` (a workload of `sim.generate.WORKLOADS`, defaults left
-        out on construction) or the path of a file.
+        ``sample:NAME``, ``store:DIGEST`` (an upload kept by the store), ``made:NAME:key=value,...``
+        (a workload of `sim.generate.WORKLOADS`, defaults left out on construction) or the path of a
+        file.
     fmt : str
         Key of `sim.readers.FORMATS`; "" = recognised by content.
     read : tuple of (str, value)
-        Choices of `sim.readers.ReadOptions` that differ from the defaults, sorted; `TraceSpec.of` takes a mapping.
+        Choices of `sim.readers.ReadOptions` that differ from the defaults, sorted; `TraceSpec.of`
+        takes a mapping.
     from_s, to_s : float, seconds
         Jobs submitted in [from_s, to_s), counted from the first submission of the source.
     load : float, relative
         1 = as recorded.
     load_by : {"pace", "jobs"}
-        "pace": arrivals are compressed in time by the load. "jobs": as many times the jobs in the same time: below 1 some are left out, above 1 copies of all
-        of them are laid over each other; see `trainyard.traces.thinning`.
+        "pace": arrivals are compressed in time by the load. "jobs": as many times the jobs in the
+        same time: below 1 some are left out, above 1 copies of all of them are laid over each
+        other; see `trainyard.traces.thinning`.
     every_user : int
-        Of the users with jobs in the window, one in so many is kept, with all jobs; 1 = all of them.
+        Of the users with jobs in the window, one in so many is kept, with all jobs; 1 = all of
+        them.
     sample : int
         So many jobs are drawn at random from those that are left; 0 = all of them.
     sample_seed : int
@@ -95,17 +115,24 @@ class TraceSpec:
         if self.source.startswith(MADE):
             object.__setattr__(self, "source", MADE + canonical(self.source.removeprefix(MADE)))
         if not self.from_s < self.to_s:
-            raise ParameterError(f"The window of the trace from {self.from_s:g} s to {self.to_s:g} s is empty. Let it end after it begins.")
+            raise ParameterError(
+                f"The window of the trace from {self.from_s:g} s to {self.to_s:g} s is empty. Let"
+                " it end after it begins."
+            )
         if not 0.001 <= self.load <= 1000:
             raise ParameterError(f"trace.load = {self.load:g} is outside 0.001 to 1000.")
 
     def _check_changes(self) -> None:
         if self.every_user < 1:
-            raise ParameterError("trace.every_user = 0 keeps nobody. Use 1 for all users, 2 for every second one.")
+            raise ParameterError(
+                "trace.every_user = 0 keeps nobody. Use 1 for all users, 2 for every second one."
+            )
         if not isinstance(self.anonymise, bool):
             raise ParameterError(f"trace.anonymise = {self.anonymise} is neither true nor false.")
         if self.load_by not in LOADS_BY:
-            raise ParameterError(f"trace.load_by = {self.load_by} is not one of {', '.join(LOADS_BY)}.")
+            raise ParameterError(
+                f"trace.load_by = {self.load_by} is not one of {', '.join(LOADS_BY)}."
+            )
 
     @classmethod
     def of(cls, source: str, *, fmt: str = "", read: Mapping[str, Any] | None = None) -> TraceSpec:
@@ -115,7 +142,13 @@ class TraceSpec:
     @property
     def unchanged(self) -> bool:
         """Whether the whole source is taken as recorded."""
-        return self.from_s <= 0 and math.isinf(self.to_s) and self.load == 1.0 and not self.thinned and not self.anonymise
+        return (
+            self.from_s <= 0
+            and math.isinf(self.to_s)
+            and self.load == 1.0
+            and not self.thinned
+            and not self.anonymise
+        )
 
     @property
     def thinned(self) -> bool:
@@ -123,8 +156,14 @@ class TraceSpec:
         return self.every_user > 1 or self.sample > 0
 
     def changes(self) -> dict[str, Any]:
-        """Return what is done to the source, as plain values: window and load, and of the rest what differs from its default."""
-        rest = {name: value for name in _LATER if (value := getattr(self, name)) != getattr(TraceSpec, name)}
+        """Return what is done to the source, as plain values: window and load, and of the rest what
+        differs from its default.
+        """
+        rest = {
+            name: value
+            for name in _LATER
+            if (value := getattr(self, name)) != getattr(TraceSpec, name)
+        }
         return {"from_s": self.from_s, "to_s": finite(self.to_s), "load": self.load, **rest}
 
     def matters(self) -> dict[str, Any]:
@@ -133,12 +172,13 @@ class TraceSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; an open end is null."""
-        read = {key: (dict(value) if key == "mapping" else value) for key, value in self.read}
+        read = {key: dict(value) if key == "mapping" else value for key, value in self.read}
         return {"source": self.source, "fmt": self.fmt, "read": read, **self.changes()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> TraceSpec:
-        """Read what `to_json` wrote, or the source alone; a made source may be a table of name and params.
+        """Read what `to_json` wrote, or the source alone; a made source may be a table of name and
+        params.
 
         Raises
         ------
@@ -155,7 +195,9 @@ class TraceSpec:
             known["to_s"] = math.inf
         if isinstance(known.get("source"), Mapping):
             known["source"] = MADE + canonical(Spec.from_json(known["source"]))
-        given: dict[str, Any] = {key: str(value) if key in ("source", "fmt") else value for key, value in known.items()}
+        given: dict[str, Any] = {
+            key: str(value) if key in ("source", "fmt") else value for key, value in known.items()
+        }
         return cls(**given, read=tuple(read.items()))
 
 
@@ -169,7 +211,7 @@ class Scenario:
         The jobs.
     cluster : Cluster
         The machines, written out in full.
-    allocator, perf, belief : Spec
+    allocator, perf, estimator : Spec
         Names and parameters; parameters equal to their defaults are left out on construction.
     overheads, faults : Spec
         Parameters of `Overheads` and `Faults`; the name carries no meaning.
@@ -194,7 +236,7 @@ class Scenario:
     cluster: Cluster
     allocator: Spec
     perf: Spec = RIGID
-    belief: Spec = EXACT
+    estimator: Spec = EXACT
     overheads: Spec = NO_OVERHEADS
     faults: Spec = NO_FAULTS
     seed: int = 0
@@ -227,12 +269,14 @@ class Scenario:
             "cluster": self.cluster.to_json(),
             "allocator": self.allocator.to_json(),
             "perf": self.perf.to_json(),
-            "belief": self.belief.to_json(),
+            "estimator": self.estimator.to_json(),
             "overheads": self.overheads.to_json()["params"],
             "faults": self.faults.to_json()["params"],
             "seed": self.seed,
             "horizon_s": finite(self.horizon_s),
-            "measure": {item.name: finite(getattr(self.measure, item.name)) for item in fields(self.measure)},
+            "measure": {
+                item.name: finite(getattr(self.measure, item.name)) for item in fields(self.measure)
+            },
             "stop": self.stop,
         }
 
@@ -245,17 +289,23 @@ class Scenario:
         TrainyardError
             If a key is missing or unknown, or a value cannot be used.
         """
-        known = settings("scenario", data, cls, "format")
+        known = settings("scenario", catalog.renamed_keys(data), cls, "format")
         for key in ("trace", "cluster", "allocator"):
             if key not in known:
-                raise ParameterError(f"The scenario has no '{key}'. Save it again from the page, or add it.")
+                raise ParameterError(
+                    f"The scenario has no '{key}'. Save it again from the page, or add it."
+                )
         known = as_meant(known, (as_spec(known["allocator"]),))
-        made: dict[str, Any] = {key: _READERS[key](value) for key, value in known.items() if key != "format"}
+        made: dict[str, Any] = {
+            key: _READERS[key](value) for key, value in known.items() if key != "format"
+        }
         return cls(**made)
 
     def canonical(self) -> str:
         """Return the JSON text that is the same for equal scenarios, byte for byte."""
-        return canonical_json({key: value for key, value in self.to_json().items() if key != "format"})
+        body = self.to_json()
+        del body["format"]
+        return canonical_json(catalog.first_written(body))
 
     def key(self, trace_digest: str) -> str:
         """Return the hash under which the result is stored.
@@ -267,16 +317,21 @@ class Scenario:
 
         Notes
         -----
-        Made of everything but names and the place of the trace, with the content hashes of trace and cluster and `RESULTS_VERSION`.
+        Made of everything but names and the place of the trace, with the content hashes of trace
+        and cluster and `RESULTS_VERSION`.
         """
         body = self.to_json() | {"cluster": self.cluster.digest, "results_version": RESULTS_VERSION}
         body["trace"] = {"digest": trace_digest} | self.trace.matters()
         del body["name"], body["format"]
-        return hashlib.blake2b(canonical_json(body).encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(
+            canonical_json(catalog.first_written(body)).encode(), digest_size=16
+        ).hexdigest()
 
 
 def _tidy(cluster: Cluster) -> Cluster:
-    """Return the cluster with whole counts and float figures, whatever a file or a table editor made of them."""
+    """Return the cluster with whole counts and float figures, whatever a file or a table editor
+    made of them.
+    """
 
     def clean(group: NodeGroup) -> NodeGroup:
         price = None if group.price_per_hour is None else float(group.price_per_hour)
@@ -291,16 +346,29 @@ def _tidy(cluster: Cluster) -> Cluster:
             price_per_hour=price,
         )
 
-    types = tuple(replace(kind, speed=float(kind.speed), price_per_gpu_hour=float(kind.price_per_gpu_hour)) for kind in cluster.types)
+    types = tuple(
+        replace(kind, speed=float(kind.speed), price_per_gpu_hour=float(kind.price_per_gpu_hour))
+        for kind in cluster.types
+    )
     tidied = replace(cluster, groups=tuple(clean(group) for group in cluster.groups), types=types)
-    return cluster if tidied.to_json() == cluster.to_json() and canonical_json(tidied.to_json()) == canonical_json(cluster.to_json()) else tidied
+    return (
+        cluster
+        if tidied.to_json() == cluster.to_json()
+        and canonical_json(tidied.to_json()) == canonical_json(cluster.to_json())
+        else tidied
+    )
 
 
 def _read_options(given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     for name in given:
         if name not in _READ:
-            raise ParameterError(f"Reading a trace has no choice '{name}'. It has: {', '.join(_READ)}.")
-    plain = {name: tuple(sorted(dict(value).items())) if name == "mapping" else value for name, value in given.items()}
+            raise ParameterError(
+                f"Reading a trace has no choice '{name}'. It has: {', '.join(_READ)}."
+            )
+    plain = {
+        name: tuple(sorted(dict(value).items())) if name == "mapping" else value
+        for name, value in given.items()
+    }
     return tuple(sorted((name, value) for name, value in plain.items() if value != _READ[name]))
 
 
@@ -314,13 +382,20 @@ def as_spec(value: Any) -> Spec:
     """
     if isinstance(value, Spec):
         return value
-    if not isinstance(value, str) and not (isinstance(value, Mapping) and "name" in value and isinstance(value.get("params", {}), Mapping)):
-        raise ParameterError(f"{value!r:.80} is neither a name nor a table with 'name' and 'params'.")
+    if not isinstance(value, str) and not (
+        isinstance(value, Mapping)
+        and "name" in value
+        and isinstance(value.get("params", {}), Mapping)
+    ):
+        raise ParameterError(
+            f"{value!r:.80} is neither a name nor a table with 'name' and 'params'."
+        )
     return Spec.from_json(value)
 
 
 def as_meant(base: Mapping[str, Any], policies: Sequence[Spec]) -> dict[str, Any]:
-    """Return a scenario as JSON with what its format left unsaid: under policies that fork, the price of copies as it was then.
+    """Return a scenario as JSON with what its format left unsaid: under policies that fork, the
+    price of copies as it was then.
 
     Raises
     ------
@@ -329,9 +404,14 @@ def as_meant(base: Mapping[str, Any], policies: Sequence[Spec]) -> dict[str, Any
     """
     written = whole("format", base.get("format", 1))
     if written > FORMAT:
-        raise ParameterError(f"The scenario has format {written}, but this version reads up to {FORMAT}. Open it with a newer version.")
-    made = dict(base)
-    if written < FORMAT and any("forks" in catalog.allocator(spec).needs for spec in policies):
+        raise ParameterError(
+            f"The scenario has format {written}, but this version reads up to {FORMAT}. Open it"
+            " with a newer version."
+        )
+    made = catalog.renamed_keys(base)
+    if written < FORMAT and any(
+        "forks" in catalog.allocator(spec).needs.requires for spec in policies
+    ):
         perf = as_spec(base.get("perf", RIGID))
         known = {"efficiency": FREE["efficiency"]} if catalog.is_model(perf, Profiled) else FREE
         made["perf"] = Spec.of(perf.name, **{**known, **perf.values}).to_json()
@@ -351,7 +431,7 @@ def _params(name: str) -> Any:
 
 
 def _cluster(value: Any) -> Cluster:
-    return Cluster.parse(value) if isinstance(value, str) else Cluster.from_json(value)
+    return gpu_types.parsed(value) if isinstance(value, str) else gpu_types.from_json(value)
 
 
 def _measure(value: Any) -> Measure:
@@ -371,7 +451,7 @@ _READERS: Final[Mapping[str, Any]] = {
     "cluster": _cluster,
     "allocator": as_spec,
     "perf": as_spec,
-    "belief": as_spec,
+    "estimator": as_spec,
     "overheads": _params("overheads"),
     "faults": _params("faults"),
     "seed": lambda value: whole("seed", value),

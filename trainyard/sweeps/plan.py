@@ -1,4 +1,6 @@
-"""How many nodes meet a target: the search under way for every policy at once, and the answer with what it rests on."""
+"""How many nodes meet a target: the search under way for every policy at once, and the answer with
+what it rests on.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,15 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import TrainyardError
-from trainyard.results.outcomes import titles
+from trainyard.runs.batch import Lost, ScenarioBatch, stored
 from trainyard.runs.executors import DEFAULT
-from trainyard.runs.progress import UnderWay
+from trainyard.runs.queue import RunQueue
 from trainyard.runs.run import key_of
 from trainyard.runs.task import Numbers
-from trainyard.runs.workers import Lost, known
 from trainyard.store import Store
+from trainyard.study.capacity import Search, Size
 from trainyard.study.scenario import Scenario
-from trainyard.sweeps.capacity import Search, Size
-from trainyard.sweeps.search import Question
+from trainyard.study.search import Question
 
 HOURS_A_MONTH: Final = 730.0
 _SAME: Final = 1e-9
@@ -71,8 +72,8 @@ class Answer:
         What the whole cluster costs then.
     nearest : Reading or None
         Where none holds: the reading that came nearest.
-    buys : float
-        By how much one more node changes the metric at the answer; NaN = not known.
+    fewer : float
+        The metric with one node fewer; NaN = not tried, or no number.
     runs : int
         Runs that it took.
     assumed : str
@@ -89,7 +90,7 @@ class Answer:
     size: Size | None
     usd_per_h: float
     nearest: Reading | None
-    buys: float
+    fewer: float
     runs: int
     assumed: str
     over: bool
@@ -97,7 +98,7 @@ class Answer:
     why: str = ""
 
 
-class PlanRun(UnderWay):
+class PlanRun(ScenarioBatch):
     """A search under way, for all policies of the study at once.
 
     Parameters
@@ -105,13 +106,15 @@ class PlanRun(UnderWay):
     question : Question
         What is asked.
     store, where
-        As for `UnderWay`.
+        As for `ScenarioBatch`.
     """
 
-    def __init__(self, question: Question, store: Store, where: str = DEFAULT) -> None:
+    def __init__(self, question: Question, store: Store, where: str | RunQueue = DEFAULT) -> None:
         super().__init__(store, where)
         self.question = question
-        self._seekers = [_Seeker(question, policy, title) for policy, title in enumerate(titles(question.study.allocators))]
+        self._seekers = [
+            _Seeker(question, policy, title) for policy, title in enumerate(question.study.titles)
+        ]
         self._asked: set[str] = set()
 
     @property
@@ -135,13 +138,13 @@ class PlanRun(UnderWay):
 
     def _wanted(self) -> Iterator[tuple[str, Scenario]]:
         self._look_up()
-        self._tell_keys()
+        self._shelve_keys()
         for key, scenario in [run for seeker in self._seekers for run in seeker.wanted()]:
             if key not in self._asked:
                 self._asked.add(key)
                 yield key, scenario
 
-    def _take(self, key: str, outcome: Numbers | Lost) -> None:
+    def _note(self, key: str, outcome: Numbers | Lost) -> None:
         for seeker in self._seekers:
             seeker.take(key, outcome)
 
@@ -155,7 +158,8 @@ class PlanRun(UnderWay):
         Returns
         -------
         DataFrame
-            `policy`, `size` (nodes; of two groups the first), `second` (nodes of the second group, or 0), `usd_per_h`, and the rest of `Reading`.
+            `policy`, `size` (nodes; of two groups the first), `second` (nodes of the second group,
+            or 0), `usd_per_h`, and the rest of `Reading`.
         """
         rows = [
             {
@@ -163,13 +167,29 @@ class PlanRun(UnderWay):
                 "size": one.size[0],
                 "second": one.size[1] if len(one.size) > 1 else 0,
                 "usd_per_h": self.question.price_per_h(one.size),
-                **{name: getattr(one, name) for name in ("value", "low", "high", "completed", "holds", "failed")},
+                **{
+                    name: getattr(one, name)
+                    for name in ("value", "low", "high", "completed", "holds", "failed")
+                },
             }
             for seeker in self._seekers
             for one in seeker.readings.copy().values()
         ]
-        columns = ["policy", "size", "second", "usd_per_h", "value", "low", "high", "completed", "holds", "failed"]
-        return pd.DataFrame(rows, columns=columns).sort_values(["policy", "size", "second"], ignore_index=True)
+        columns = [
+            "policy",
+            "size",
+            "second",
+            "usd_per_h",
+            "value",
+            "low",
+            "high",
+            "completed",
+            "holds",
+            "failed",
+        ]
+        return pd.DataFrame(rows, columns=columns).sort_values(
+            ["policy", "size", "second"], ignore_index=True
+        )
 
 
 class _Seeker:
@@ -201,7 +221,7 @@ class _Seeker:
         while fresh := [size for size in self._sizes() if size not in self._runs]:
             for size in fresh:
                 self._runs[size] = self._planned(size, store)
-            self._outcomes |= known(store, [key for size in fresh for key, _ in self._runs[size]])
+            self._outcomes |= stored(store, [key for size in fresh for key, _ in self._runs[size]])
             before = len(self.readings)
             for size in fresh:
                 self._tell(size)
@@ -210,28 +230,32 @@ class _Seeker:
 
     def _planned(self, size: Size, store: Store) -> list[tuple[str, Scenario]]:
         try:
-            planned = [(key_of(scenario, store), scenario) for scenario in self._question.at(size).repeated(self._policy)]
+            planned = [
+                (key_of(scenario, store), scenario)
+                for scenario in self._question.at(size).repeated(self._policy)
+            ]
         except TrainyardError as error:
-            # No machines at all, or none of a kind that the policy needs: such a size meets no target.
+            # No machines at all, or none of a kind that the policy needs: such a size meets no
+            # target.
             self._lost[size] = str(error)
             return []
         self.keys |= dict.fromkeys(key for key, _ in planned)
         return planned
 
     def wanted(self) -> list[tuple[str, Scenario]]:
-        """Return the runs that are to be made now, the most telling first."""
-        return [run for size in self._sizes() for run in self._runs.get(size, []) if run[0] not in self._outcomes]
+        """Return the runs that are to be made now, the decisive ones first."""
+        return [
+            run
+            for size in self._sizes()
+            for run in self._runs.get(size, [])
+            if run[0] not in self._outcomes
+        ]
 
     def _sizes(self) -> list[Size]:
-        """Return the sizes to try: the largest, those of the search, then one node more than the answer, to say what it buys."""
+        """Return the sizes to try: the first of the search, then those that it wants."""
         if first := [size for size in self._search.largest if size not in self.readings]:
             return first
-        wanted = [size for size in self._search.wanted if size not in self.readings]
-        answer = self._search.answer
-        if not wanted and answer is not None and len(answer) == 1:
-            more = (answer[0] + 1,)
-            wanted = [more] if more <= self._search.largest[0] and more not in self.readings else []
-        return wanted
+        return [size for size in self._search.wanted if size not in self.readings]
 
     def take(self, key: str, outcome: Numbers | Lost) -> None:
         """Take in what a run gave, if it is one of this search."""
@@ -250,26 +274,52 @@ class _Seeker:
         failed = self._lost.get(size, "") or (lost[0] if lost else "")
         self.readings[size] = reading = self._reading(size, numbers, failed)
         self._search.tell(size, holds=reading.holds, far=self._far(reading.value))
-        # Where a mix shows that more jobs can be completed than was known, those that complete fewer hold no longer.
-        for other in [one for one in self.readings.values() if one.holds and one.completed < self._most - _SAME]:
+        # Where a mix shows that more jobs can be completed than was known, those that complete
+        # fewer hold no longer.
+        for other in [
+            one
+            for one in self.readings.values()
+            if one.holds and one.completed < self._most - _SAME
+        ]:
             self.readings[other.size] = replace(other, holds=False)
             self._search.tell(other.size, holds=False)
 
     def _far(self, value: float) -> bool:
         """Tell whether a value misses the target by far; of a target of nothing nobody can say."""
         limit = self._question.limit
-        return limit > 0 and (value > _FAR * limit if self._question.lower else value < limit / _FAR)
+        return limit > 0 and (
+            value > _FAR * limit if self._question.lower else value < limit / _FAR
+        )
 
     def _reading(self, size: Size, numbers: Sequence[Mapping[str, Any]], failed: str) -> Reading:
         if failed or not numbers:
             return Reading(size, math.nan, math.nan, math.nan, 0.0, False, failed)
-        values = np.array([math.nan if one.get(self._question.metric) is None else float(one[self._question.metric]) for one in numbers])
-        completed = float(np.mean([float(one["completed"]) / max(float(one["jobs"]), 1.0) for one in numbers]))
-        # The largest sizes are tried first: a smaller one on which fewer jobs can ever run would only look fast.
+        values = np.array(
+            [
+                (
+                    math.nan
+                    if one.get(self._question.metric) is None
+                    else float(one[self._question.metric])
+                )
+                for one in numbers
+            ]
+        )
+        completed = float(
+            np.mean([float(one["completed"]) / max(float(one["jobs"]), 1.0) for one in numbers])
+        )
+        # The largest sizes are tried first: a smaller one on which fewer jobs can ever run would
+        # only look fast.
         self._most = max(completed, self._most) if self._most == self._most else completed
         value, limit = float(values.mean()), self._question.limit
         meets = value <= limit + _SAME if self._question.lower else value >= limit - _SAME
-        return Reading(size, value, float(values.min()), float(values.max()), completed, bool(meets and completed >= self._most - _SAME))
+        return Reading(
+            size,
+            value,
+            float(values.min()),
+            float(values.max()),
+            completed,
+            bool(meets and completed >= self._most - _SAME),
+        )
 
     def answer(self) -> Answer:
         """Return what is known."""
@@ -278,10 +328,27 @@ class _Seeker:
         nearest = None
         if size is None and known_readings:
             # More completed jobs first: a good figure of few jobs is no near miss.
-            nearest = min(known_readings, key=lambda one: (-one.completed, one.value if self._question.lower else -one.value))
-        more = self.readings.get((size[0] + 1,)) if size is not None and len(size) == 1 else None
-        buys = more.value - self.readings[size].value if size is not None and more is not None else math.nan
+            nearest = min(
+                known_readings,
+                key=lambda one: (-one.completed, one.value if self._question.lower else -one.value),
+            )
+        less = self.readings.get((size[0] - 1,)) if size is not None and len(size) == 1 else None
+        fewer = less.value if less is not None else math.nan
         usd = self._question.price_per_h(size) if size is not None else math.nan
-        failed = sorted((one for one in self.readings.copy().values() if one.failed), key=lambda one: (sum(one.size), one.size))
+        failed = sorted(
+            (one for one in self.readings.copy().values() if one.failed),
+            key=lambda one: (sum(one.size), one.size),
+        )
         why = failed[-1].failed if failed else ""
-        return Answer(self.title, size, usd, nearest, buys, self.runs, self._search.assumed, self.over, len(failed), why)
+        return Answer(
+            self.title,
+            size,
+            usd,
+            nearest,
+            fewer,
+            self.runs,
+            self._search.assumed,
+            self.over,
+            len(failed),
+            why,
+        )

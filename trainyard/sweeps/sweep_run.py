@@ -8,19 +8,18 @@ from typing import Any
 import pandas as pd
 
 from sim.errors import ParameterError, TrainyardError
-from trainyard.results.outcomes import titles
+from trainyard.runs.batch import Lost, ScenarioBatch, stored
 from trainyard.runs.executors import DEFAULT
-from trainyard.runs.progress import UnderWay
+from trainyard.runs.queue import RunQueue
 from trainyard.runs.run import key_of
 from trainyard.runs.task import Numbers
-from trainyard.runs.workers import Lost, known
 from trainyard.store import Store
 from trainyard.study.document import canonical_json
 from trainyard.study.scenario import Scenario
-from trainyard.sweeps.recipe import Cell, Sweep
+from trainyard.study.sweep import Cell, Sweep
 
 
-class SweepRun(UnderWay):
+class SweepRun(ScenarioBatch):
     """One sweep under way.
 
     Parameters
@@ -28,7 +27,7 @@ class SweepRun(UnderWay):
     sweep : Sweep
         What is run.
     store, where, whole
-        As for `UnderWay`.
+        As for `ScenarioBatch`.
 
     Attributes
     ----------
@@ -36,7 +35,9 @@ class SweepRun(UnderWay):
         Runs whose numbers were kept before.
     """
 
-    def __init__(self, sweep: Sweep, store: Store, where: str = DEFAULT, *, whole: bool = False) -> None:
+    def __init__(
+        self, sweep: Sweep, store: Store, where: str | RunQueue = DEFAULT, *, whole: bool = False
+    ) -> None:
         super().__init__(store, where, whole=whole)
         self.sweep = sweep
         self.known = 0
@@ -64,8 +65,15 @@ class SweepRun(UnderWay):
     @property
     def failed(self) -> Mapping[Cell, Lost]:
         """Runs that gave no numbers."""
-        lost = {key: outcome for key, outcome in self._outcomes.copy().items() if isinstance(outcome, Lost)}
-        return {**self._wrong, **{cell: lost[key] for cell, key in self._keys.items() if key in lost}}
+        lost = {
+            key: outcome
+            for key, outcome in self._outcomes.copy().items()
+            if isinstance(outcome, Lost)
+        }
+        return {
+            **self._wrong,
+            **{cell: lost[key] for cell, key in self._keys.items() if key in lost},
+        }
 
     @property
     def keys(self) -> Sequence[str]:
@@ -88,16 +96,20 @@ class SweepRun(UnderWay):
             except TrainyardError as error:
                 wrong[cell] = Lost(str(error))
         if not keys and wrong:
-            raise ParameterError(f"No run of this sweep can be made. {next(iter(wrong.values())).why}")
+            raise ParameterError(
+                f"No run of this sweep can be made. {next(iter(wrong.values())).why}"
+            )
         self._keys, self._wrong = keys, wrong
-        self._outcomes |= known(self.store, self.keys, whole=self._whole)
+        self._outcomes |= stored(self.store, self.keys, whole=self._whole)
         self.known, self._planned = len(self._outcomes), True
-        self._rest = iter([(key, scenario) for key, scenario in scenarios.items() if key not in self._outcomes])
+        self._rest = iter(
+            [(key, scenario) for key, scenario in scenarios.items() if key not in self._outcomes]
+        )
 
     def _wanted(self) -> Iterator[tuple[str, Scenario]]:
         return self._rest
 
-    def _take(self, key: str, outcome: Numbers | Lost) -> None:
+    def _note(self, key: str, outcome: Numbers | Lost) -> None:
         self._outcomes[key] = outcome
 
     def table(self) -> pd.DataFrame:
@@ -106,11 +118,12 @@ class SweepRun(UnderWay):
         Returns
         -------
         DataFrame
-            `point` (place), one column per axis (its path), `policy` (title), `repeat`, `key` ("" = its settings cannot be used), `error` (a sentence,
-            "" = it has numbers), and every number of `sim.metrics.summary`; of runs that failed NaN.
+            `point` (place), one column per axis (its path), `policy` (title), `repeat`, `key` ("" =
+            its settings cannot be used), `error` (a sentence, "" = it has numbers), and every
+            number of `sim.metrics.summary`; of runs that failed NaN.
         """
         outcomes = self._outcomes.copy()
-        points, names = self.sweep.points(), titles(self.sweep.study.allocators)
+        points, names = self.sweep.points(), self.sweep.study.titles
         paths = [axis.path for axis in self.sweep.axes]
         rows: list[dict[str, Any]] = []
         for cell in sorted({*self._keys, *self._wrong}):
@@ -120,14 +133,34 @@ class SweepRun(UnderWay):
                 values = zip(paths, map(_shown, points[cell.point].values), strict=True)
                 why = outcome.why if isinstance(outcome, Lost) else ""
                 numbers = _scalars(outcome.summary) if isinstance(outcome, Numbers) else {}
-                rows.append({"point": cell.point, **dict(values), "policy": names[cell.policy], "repeat": cell.repeat, "key": key, "error": why, **numbers})
-        return pd.DataFrame(rows, columns=None if rows else ["point", *paths, "policy", "repeat", "key", "error"])
+                rows.append(
+                    {
+                        "point": cell.point,
+                        **dict(values),
+                        "policy": names[cell.policy],
+                        "repeat": cell.repeat,
+                        "key": key,
+                        "error": why,
+                        **numbers,
+                    }
+                )
+        return pd.DataFrame(
+            rows, columns=None if rows else ["point", *paths, "policy", "repeat", "key", "error"]
+        )
 
 
 def _shown(value: Any) -> Any:
     """Return a value of an axis as a table can group by it."""
-    return canonical_json({"value": value})[len('{"value":') : -1] if isinstance(value, (dict, list, tuple)) else value
+    return (
+        canonical_json({"value": value})[len('{"value":') : -1]
+        if isinstance(value, (dict, list, tuple))
+        else value
+    )
 
 
 def _scalars(summary: Mapping[str, Any]) -> dict[str, float | None]:
-    return {name: value for name, value in summary.items() if value is None or isinstance(value, (int, float))}
+    return {
+        name: value
+        for name, value in summary.items()
+        if value is None or isinstance(value, (int, float))
+    }

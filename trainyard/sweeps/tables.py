@@ -1,4 +1,6 @@
-"""What the numbers of a sweep say: a curve with a band for every policy, paired differences against the baseline, and a sentence on who is ahead where."""
+"""What the numbers of a sweep say: a curve with a band for every policy, paired differences against
+the baseline, and a sentence on who is ahead where.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from trainyard import text
 from trainyard.results.bootstrap import Floats, interval
-from trainyard.results.metrics_shown import METRICS
 from trainyard.results.outcomes import titles
 from trainyard.study import catalog
-from trainyard.sweeps.recipe import Sweep
+from trainyard.study.metrics_shown import METRICS
+from trainyard.study.sweep import Sweep
 
 _SAME: Final = 1e-9
 _LOWER: Final = {metric.name: metric.better != "higher" for metric in METRICS}
@@ -33,15 +36,20 @@ def curves(table: pd.DataFrame, sweep: Sweep, metric: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `point` (place), the columns of the axes, `policy`, `value` (mean over repeats), `low`, `high` (NaN below three repeats), `runs`,
-        `failed` (runs without numbers), `completed` (share of the jobs, of those with numbers).
+        `point` (place), the columns of the axes, `policy`, `value` (mean over repeats), `low`,
+        `high` (NaN below three repeats), `runs`, `failed` (runs without numbers), `completed`
+        (share of the jobs, of those with numbers).
     """
-    rows = [place | _pooled(_numbers(group, metric)) | _counts(group) | {"completed": _completed(group)} for place, group in _groups(table, sweep)]
+    rows = [
+        place | _pooled(_numbers(group, metric)) | _counts(group) | {"completed": _completed(group)}
+        for place, group in _groups(table, sweep)
+    ]
     return pd.DataFrame(rows, columns=[*_columns(sweep), "completed"])
 
 
 def differences(table: pd.DataFrame, sweep: Sweep, metric: str, baseline: str) -> pd.DataFrame:
-    """Return the relative change of a metric against the baseline at every point, repeat by repeat: both had the same jobs and the same bad luck.
+    """Return the relative change of a metric against the baseline at every point, repeat by repeat:
+    both had the same jobs and the same bad luck.
 
     Parameters
     ----------
@@ -53,7 +61,8 @@ def differences(table: pd.DataFrame, sweep: Sweep, metric: str, baseline: str) -
     Returns
     -------
     DataFrame
-        As `curves`, without the baseline and `completed`: `value`, `low` and `high` of mean / mean of the baseline - 1, over the repeats that both have.
+        As `curves`, without the baseline and `completed`: `value`, `low` and `high` of mean / mean
+        of the baseline - 1, over the repeats that both have.
     """
     rows = []
     base = table[table["policy"] == baseline]
@@ -64,10 +73,12 @@ def differences(table: pd.DataFrame, sweep: Sweep, metric: str, baseline: str) -
 
 
 def verdict(found: pd.DataFrame, table: pd.DataFrame, sweep: Sweep, metric: str, title: str) -> str:
-    """Return who is ahead at how many points, as one sentence; ties and differences that may be chance are nobody's.
+    """Return who is ahead at how many points, as one sentence; ties and differences that may be
+    chance are nobody's.
 
-    At each point only policies count that complete as many jobs as any other there, and none that repeats a recorded schedule: dropping jobs wins nothing.
-    The first is ahead of the second if the 95 % interval of their paired difference, repeat by repeat, does not hold 0.
+    At each point only policies count that complete as many jobs as any other there, and none that
+    repeats a recorded schedule: dropping jobs wins nothing. The first is ahead of the second if the
+    95 % interval of their paired difference, repeat by repeat, does not hold 0.
 
     Parameters
     ----------
@@ -80,8 +91,12 @@ def verdict(found: pd.DataFrame, table: pd.DataFrame, sweep: Sweep, metric: str,
     """
     lower, won, unclear = _LOWER.get(metric, True), dict[str, int](), 0
     eligible = found[~found["policy"].isin(_replays(sweep))].dropna(subset=["value"])
-    eligible = eligible[~(eligible["completed"] < eligible.groupby("point")["completed"].transform("max") - _SAME)]
-    points = [(point, group) for point, group in eligible.groupby("point", sort=False) if len(group) > 1]
+    eligible = eligible[
+        ~(eligible["completed"] < eligible.groupby("point")["completed"].transform("max") - _SAME)
+    ]
+    points = [
+        (point, group) for point, group in eligible.groupby("point", sort=False) if len(group) > 1
+    ]
     runs = dict(iter(table.groupby(["point", "policy"], sort=False)))
     for point, group in points:
         first, second = group.sort_values("value", ascending=lower)["policy"].iloc[:2]
@@ -91,13 +106,20 @@ def verdict(found: pd.DataFrame, table: pd.DataFrame, sweep: Sweep, metric: str,
             unclear += 1
     if not points:
         return "Nothing to compare yet."
-    told = [f"{policy} at {count}" for policy, count in sorted(won.items(), key=lambda item: -item[1])]
+    told = [
+        f"{policy} at {count}" for policy, count in sorted(won.items(), key=lambda item: -item[1])
+    ]
     told += [f"no clear difference between the first two at {unclear}"] if unclear else []
-    return f"{'Lowest' if lower else 'Highest'} {title}, of {len(points)} point{'' if len(points) == 1 else 's'}: {', '.join(told)}."
+    return (
+        f"{'Lowest' if lower else 'Highest'} {text.within(title)}, of {len(points)}"
+        f" point{'' if len(points) == 1 else 's'}: {', '.join(told)}."
+    )
 
 
 def repeats_are_equal(table: pd.DataFrame, metric: str) -> bool:
-    """Tell whether a metric came out the same in all repeats of every point and policy, so that they say nothing of chance; False below two repeats."""
+    """Tell whether a metric came out the same in all repeats of every point and policy, so that
+    they say nothing of chance; False below two repeats.
+    """
     if metric not in table:
         return False
     numbers = table.dropna(subset=[metric]).groupby(["point", "policy"], sort=False)[metric]
@@ -105,7 +127,9 @@ def repeats_are_equal(table: pd.DataFrame, metric: str) -> bool:
 
 
 def _ahead(first: Floats, second: Floats, *, lower: bool) -> bool:
-    """Tell whether values are better than others, repeat by repeat; of fewer repeats than an interval takes, whether their mean is."""
+    """Tell whether values are better than others, repeat by repeat; of fewer repeats than an
+    interval takes, whether their mean is.
+    """
     gain = second - first if lower else first - second
     if not len(gain):
         return False
@@ -117,7 +141,9 @@ def _paired(group: pd.DataFrame, base: pd.DataFrame, metric: str) -> tuple[Float
     """Return the values of two policies in the repeats of each point that both have."""
     if metric not in group or metric not in base:
         return np.zeros(0), np.zeros(0)
-    both = group.merge(base[["point", "repeat", metric]], on=["point", "repeat"], suffixes=("", "_base"))
+    both = group.merge(
+        base[["point", "repeat", metric]], on=["point", "repeat"], suffixes=("", "_base")
+    )
     mine, other = _finite(both, metric), _finite(both, f"{metric}_base")
     kept = np.isfinite(mine) & np.isfinite(other)
     return mine[kept], other[kept]
@@ -127,11 +153,27 @@ def _groups(table: pd.DataFrame, sweep: Sweep) -> Iterator[tuple[dict[str, Any],
     """Walk (values of the axes and policy, its runs)."""
     paths = [axis.path for axis in sweep.axes]
     for (point, policy), group in table.groupby(["point", "policy"], sort=False):
-        yield {"point": point, **{path: group[path].iloc[0] for path in paths}, "policy": policy}, group
+        yield (
+            {
+                "point": point,
+                **{path: group[path].iloc[0] for path in paths},
+                "policy": policy,
+            },
+            group,
+        )
 
 
 def _columns(sweep: Sweep) -> list[str]:
-    return ["point", *(axis.path for axis in sweep.axes), "policy", "value", "low", "high", "runs", "failed"]
+    return [
+        "point",
+        *(axis.path for axis in sweep.axes),
+        "policy",
+        "value",
+        "low",
+        "high",
+        "runs",
+        "failed",
+    ]
 
 
 def _counts(group: pd.DataFrame) -> dict[str, int]:
@@ -148,7 +190,11 @@ def _completed(group: pd.DataFrame) -> float:
 def _replays(sweep: Sweep) -> list[str]:
     """Return the titles of policies that repeat a recorded schedule."""
     specs = sweep.study.allocators
-    return [title for spec, title in zip(specs, titles(specs), strict=True) if "recorded_start" in catalog.allocator(spec).needs]
+    return [
+        title
+        for spec, title in zip(specs, titles(specs), strict=True)
+        if "recorded_start" in catalog.allocator(spec).needs.reads
+    ]
 
 
 def _numbers(group: pd.DataFrame, metric: str) -> Floats:
@@ -165,4 +211,8 @@ def _pooled(values: Floats, base: Floats | None = None) -> dict[str, float]:
     if not len(values) or (base is not None and base.mean() == 0):
         return {"value": np.nan, "low": np.nan, "high": np.nan}
     low, high = interval(values, base) or (np.nan, np.nan)
-    return {"value": float(values.mean() if base is None else values.mean() / base.mean() - 1.0), "low": low, "high": high}
+    return {
+        "value": float(values.mean() if base is None else values.mean() / base.mean() - 1.0),
+        "low": low,
+        "high": high,
+    }

@@ -1,4 +1,6 @@
-"""A scenario as a file: alone, or in one archive with the jobs of its trace, so that both can be opened on another machine."""
+"""A scenario as a file: alone, or in one archive with the jobs of its trace, so that both can be
+opened on another machine.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ class Opened:
     Parameters
     ----------
     study : Study
-        The scenario; where the file held no jobs and names a trace that nobody else can read, with the trace that was there before.
+        The scenario; where the file held no jobs and names a trace that nobody else can read, with
+        the trace that was there before.
     away : str
         The trace that is missing then; "" = none.
     jobs : int
@@ -69,11 +72,15 @@ def archive(study: Study, store: Store) -> bytes:
         # Entries without dates: equal contents make equal archives.
         file.writestr(zipfile.ZipInfo(SCENARIO), text(study), zipfile.ZIP_DEFLATED)
         file.writestr(zipfile.ZipInfo(_ABOUT), json.dumps(about), zipfile.ZIP_DEFLATED)
-        file.writestr(zipfile.ZipInfo(JOBS), source.trace.frame.to_parquet(index=False, compression="zstd"))
+        file.writestr(
+            zipfile.ZipInfo(JOBS), source.trace.frame.to_parquet(index=False, compression="zstd")
+        )
     return made.getvalue()
 
 
-def opened(data: bytes, name: str, before: Study, store: Store, owners: Sequence[str] = ()) -> Opened:
+def opened(
+    data: bytes, name: str, before: Study, store: Store, owners: Sequence[str] = ()
+) -> Opened:
     """Read what `text` or `archive` wrote; jobs are kept in the store.
 
     Parameters
@@ -123,19 +130,27 @@ def _unpacked(data: bytes, name: str, store: Store, owners: Sequence[str]) -> Op
 
 
 def _member(file: zipfile.ZipFile, member: str, most: int, name: str) -> bytes:
-    """Read one file of an archive; nothing is ever written under the names that an archive holds."""
+    """Read one file of an archive; nothing is ever written under the names that an archive
+    holds.
+    """
     if member not in file.namelist():
-        raise TraceError(f"{name}: this archive holds no {member}. Use one that Save wrote, or load a trace on the Trace page.")
+        raise TraceError(
+            f"{name}: this archive holds no {member}. Use one that Save wrote, or load a trace on"
+            " the Trace page."
+        )
     if file.getinfo(member).file_size > most:
-        raise TraceError(f"{name}: {member} unfolds to more than the limit of {size_text(most)}. Cut a window out of the trace before you save it.")
+        raise TraceError(
+            f"{name}: {member} unfolds to more than the limit of {size_text(most)}. Cut a window"
+            " out of the trace before you save it."
+        )
     with file.open(member) as part:
         return part.read(most)
 
 
-def _jobs(data: bytes, told: bytes, name: str) -> tuple[Trace, dict[str, Any]]:
+def _jobs(data: bytes, description: bytes, name: str) -> tuple[Trace, dict[str, Any]]:
     options = ReadOptions(max_bytes=UNPACKED_BYTES)
     frame, _ = read_parquet(open_source(data, f"{name}, {JOBS}", options), options, set(COLUMNS))
-    about = parse_json(told.decode("utf-8", "replace"), name)
+    about = parse_json(description.decode("utf-8", "replace"), name)
     title, epoch = str(about.get("name", ""))[:200] or name, str(about.get("epoch", ""))
     trace = Trace.of(
         frame[[column for column in COLUMNS if column in frame]],
@@ -156,7 +171,9 @@ def _is_instant(text: str) -> bool:
 
 
 def _account(given: Any) -> dict[str, Any]:
-    """Return what was said of the rows when the trace was first read, if it is what `trainyard.traces.sources.account_of` writes; else nothing."""
+    """Return what was said of the rows when the trace was first read, if it is what
+    `trainyard.traces.sources.account_of` writes; else nothing.
+    """
     known = dict(given) if isinstance(given, dict) else {}
     numbers = ("read", "used", "dropped", "altered")
     texts: list[Any] = [known.get("format"), known.get("file", ""), known.get("title", "")]
@@ -165,9 +182,15 @@ def _account(given: Any) -> dict[str, Any]:
         for item in items if isinstance(items, list) else [None]:
             if key != "reasons":
                 texts.append(item)
-            elif isinstance(item, dict) and set(item) == {"action", "reason", "rows"} and isinstance(item["rows"], int):
+            elif (
+                isinstance(item, dict)
+                and set(item) == {"action", "reason", "rows"}
+                and isinstance(item["rows"], int)
+            ):
                 texts += [item["action"], item["reason"]]
             else:
                 texts.append(None)
-    sound = all(isinstance(text, str) for text in texts) and all(isinstance(known.get(key), int) for key in numbers)
+    sound = all(isinstance(text, str) for text in texts) and all(
+        isinstance(known.get(key), int) for key in numbers
+    )
     return known if sound else {}

@@ -1,4 +1,6 @@
-"""An uploaded file becomes a kept trace: read at once, stored under its content hash, with the account of every row."""
+"""An uploaded file becomes a kept trace: read at once, stored under its content hash, with the
+account of every row.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from sim import metrics
 from sim.errors import TraceError
 from sim.readers import FORMATS, Import, Peek, ReadOptions, peek, read
 from sim.readers.format import SECONDS
-from sim.readers.mapping import guess_mapping
+from sim.readers.mapping import guess_mapping, missing
 from sim.readers.sniff import plain
 from sim.trace import COLUMNS, REQUIRED, Trace
 from trainyard.store import Store
@@ -30,11 +32,20 @@ MAPPED: Final = ("native", "table", "")
 """Formats whose columns and units can be chosen; "" = nobody knows yet."""
 EXAMPLES: Final = 3
 """Values of a column that are shown beside its name."""
-WORDS: Final = {"submit_time_s": "submission", "num_gpus": "GPUs", "duration_s": "duration", "vc": "virtual cluster", "mem_gb": "memory", "cpus": "cores"}
+_USERS: Final = 7
+"""Of those who ask for most: with all others as one more row, as many as a small chart names."""
+WORDS: Final = {
+    "submit_time_s": "submission",
+    "num_gpus": "GPUs",
+    "duration_s": "duration",
+    "vc": "virtual cluster",
+    "mem_gb": "memory",
+    "cpus": "cores",
+}
 
 
 @dataclass(frozen=True, eq=False)
-class Taken:
+class TraceIntake:
     """A file that was read and kept.
 
     Parameters
@@ -55,7 +66,15 @@ class Taken:
     issues_csv: str
 
 
-def take(data: bytes, name: str, store: Store, *, fmt: str = "", choices: Mapping[str, Any] | None = None, columns: Sequence[str] = ()) -> Taken:
+def take(
+    data: bytes,
+    name: str,
+    store: Store,
+    *,
+    fmt: str = "",
+    choices: Mapping[str, Any] | None = None,
+    columns: Sequence[str] = (),
+) -> TraceIntake:
     """Read a file and keep its jobs.
 
     Parameters
@@ -77,14 +96,21 @@ def take(data: bytes, name: str, store: Store, *, fmt: str = "", choices: Mappin
         If the file cannot be used, or the store cannot be written.
     """
     if len(data) > UPLOAD_MB * 1_000_000 * 1.05:
-        raise TraceError(f"{name}: {len(data) / 1e6:,.0f} MB are more than the limit of {UPLOAD_MB} MB. Cut a window out of the file, or use the command line.")
+        raise TraceError(
+            f"{name}: {len(data) / 1e6:,.0f} MB are more than the limit of {UPLOAD_MB} MB. Cut a"
+            " window out of the file, or use the command line."
+        )
     options = ReadOptions(**{"max_bytes": UNPACKED_BYTES, **dict(choices or {})})
     imported: Import = read(data, name=name, fmt=fmt or None, options=options)
     trace = imported.trace
     account = account_of(imported) | {
         "title": imported.title,
         "file": name,
-        "columns": {native: source for native, source in _sources(imported.fmt, columns, options).items() if trace.has(native)},
+        "columns": {
+            native: source
+            for native, source in _sources(imported.fmt, columns, options).items()
+            if trace.has(native)
+        },
         "fields": [column for column in COLUMNS if trace.has(column)],
         "without_gpus": int((trace.numbers("num_gpus") == 0).sum()),
         "cpu_jobs": options.cpu_jobs,
@@ -92,28 +118,29 @@ def take(data: bytes, name: str, store: Store, *, fmt: str = "", choices: Mappin
         "duration_unit": options.duration_unit,
     }
     digest = store.put_trace(trace, account)
-    return Taken(TraceSpec(f"store:{digest}"), account, imported.issues, imported.issues_csv())
+    return TraceIntake(
+        TraceSpec(f"store:{digest}"), account, imported.issues, imported.issues_csv()
+    )
 
 
 def _sources(fmt: str, columns: Sequence[str], options: ReadOptions) -> dict[str, str]:
     """Return which column of a file, as it writes them, is read for what."""
     written = {plain(column): column for column in reversed(columns)}
     if fmt in MAPPED:
-        return {native: written.get(source, source) for native, source in guess_mapping(columns, options.mapping).items()}
-    known = {native: next((source for source in sources if source in written), "") for native, sources in FORMATS[fmt].sources.items()}
+        return {
+            native: written.get(source, source)
+            for native, source in guess_mapping(columns, options.mapping).items()
+        }
+    known = {
+        native: next((source for source in sources if source in written), "")
+        for native, sources in FORMATS[fmt].sources.items()
+    }
     return {native: written[source] for native, source in known.items() if source}
 
 
 def written(found: Peek) -> tuple[str, ...]:
     """Return the columns of a file as it writes them."""
     return tuple(found.written[column] for column in found.columns)
-
-
-def column_table(account: Mapping[str, Any], found: Peek) -> pd.DataFrame:
-    """Return a row for each fact of a job that is read: what it is, the column of the file, its first values."""
-    shown = {found.written[column]: values for column, values in examples(found).items()}
-    rows = [(words_of(native), source, shown.get(source, "")) for native, source in account.get("columns", {}).items()]
-    return pd.DataFrame(rows, columns=["fact of a job", "column", "first values"])
 
 
 def look(data: bytes, name: str) -> Peek:
@@ -128,32 +155,35 @@ def look(data: bytes, name: str) -> Peek:
 
 
 def mapping_from(choice: Mapping[str, str]) -> dict[str, str]:
-    """Return a mapping of native to source columns as a reader takes it; "" = the trace has no such column.
+    """Return a mapping of native to source columns as a reader takes it; "" = the trace has no such
+    column.
 
     Raises
     ------
     TraceError
         If a required column is left out, or one column of the file is used twice.
     """
-    for native in NEEDED_COLUMNS:
-        if not choice.get(native):
-            raise TraceError(f"Choose the column that holds {native}.")
+    for native in missing(choice):
+        other = ", or those of start and end" if native == "duration_s" else ""
+        raise TraceError(f"Choose the column that holds {native}{other}.")
     chosen = [source for source in choice.values() if source]
     twice = next((source for source in chosen if chosen.count(source) > 1), "")
     if twice:
-        raise TraceError(f"The column '{twice}' is chosen twice. Use every column for one thing only.")
+        raise TraceError(
+            f"The column '{twice}' is chosen twice. Use every column for one thing only."
+        )
     return dict(choice)
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class TraceProfile:
     """What a trace holds, ready to be drawn.
 
     Parameters
     ----------
     jobs : int
         All of them.
-    days, gpu_hours, core_hours : float
+    days, gpu_hours : float
         From first to last submission; asked for at the recorded durations.
     median_s : float, seconds
         Of the durations.
@@ -170,7 +200,6 @@ class Profile:
     jobs: int
     days: float
     gpu_hours: float
-    core_hours: float
     median_s: float
     arrivals: pd.DataFrame
     sizes: pd.DataFrame
@@ -180,18 +209,17 @@ class Profile:
     epoch: str
 
 
-def profile(trace: Trace) -> Profile:
+def profile(trace: Trace) -> TraceProfile:
     """Describe a trace."""
-    return Profile(
+    return TraceProfile(
         jobs=len(trace),
         days=trace.span_s / 86_400,
         gpu_hours=trace.gpu_seconds / 3600,
-        core_hours=float((trace.numbers("cpus", 0.0) * trace.numbers("duration_s")).sum()) / 3600,
         median_s=float(trace.frame["duration_s"].median()),
         arrivals=metrics.arrivals(trace),
         sizes=metrics.sizes(trace),
         durations=metrics.durations(trace),
-        users=metrics.heaviest(trace) if trace.has("user") else None,
+        users=metrics.heaviest(trace, most=_USERS) if trace.has("user") else None,
         span_s=trace.span_s,
         epoch=trace.epoch,
     )
@@ -222,10 +250,23 @@ def rules(account: Mapping[str, Any]) -> tuple[Rule, ...]:
     left = {reason: _rows(account, "dropped", reason) for reason in (_CPU_JOB, _RUNNING)}
     kept, cut = int(account["without_gpus"]), _rows(account, "altered", _RUNNING)
     cpu = f"{kept:,} kept" if account["cpu_jobs"] == "keep" else f"{left[_CPU_JOB]:,} left out"
-    running = f"{cut:,} cut, {left[_RUNNING]:,} left out" if account["unfinished"] == "cut" else f"{left[_RUNNING]:,} left out"
+    running = (
+        f"{cut:,} cut, {left[_RUNNING]:,} left out"
+        if account["unfinished"] == "cut"
+        else f"{left[_RUNNING]:,} left out"
+    )
     first = Rule("cpu_jobs", str(account["cpu_jobs"]), "Jobs without GPUs", cpu)
     # A plain table says nothing of jobs that still run.
-    return (first,) if account["format"] in MAPPED else (first, Rule("unfinished", str(account["unfinished"]), "Jobs still running at the end", running))
+    return (
+        (first,)
+        if account["format"] in MAPPED
+        else (
+            first,
+            Rule(
+                "unfinished", str(account["unfinished"]), "Jobs still running at the end", running
+            ),
+        )
+    )
 
 
 _CPU_JOB: Final = "no GPU: a CPU job"
@@ -233,11 +274,17 @@ _RUNNING: Final = "still running when the trace ends"
 
 
 def _rows(account: Mapping[str, Any], action: str, reason: str) -> int:
-    return sum(int(item["rows"]) for item in account["reasons"] if item["action"] == action and str(item["reason"]).startswith(reason))
+    return sum(
+        int(item["rows"])
+        for item in account["reasons"]
+        if item["action"] == action and str(item["reason"]).startswith(reason)
+    )
 
 
 def columns_read(account: Mapping[str, Any]) -> str:
-    """Return in words which column was taken for what; where the format says that, which facts of jobs are known."""
+    """Return in words which column was taken for what; where the format says that, which facts of
+    jobs are known.
+    """
     if chosen := account.get("columns"):
         return " · ".join(f"{words_of(native)} ← {source}" for native, source in chosen.items())
     return ", ".join(words_of(native) for native in account.get("fields", ()) if native != "job_id")
@@ -245,20 +292,39 @@ def columns_read(account: Mapping[str, Any]) -> str:
 
 def words_of(native: str) -> str:
     """Return what a native column is called in a sentence."""
-    return WORDS.get(native, native.removesuffix("_s").removesuffix("_time").replace("_", " ").replace("gpu", "GPU"))
+    return WORDS.get(
+        native,
+        native.removesuffix("_s").removesuffix("_time").replace("_", " ").replace("gpu", "GPU"),
+    )
 
 
 def examples(found: Peek) -> dict[str, str]:
-    """Return the first values of every column of a file, as one text each; empty cells are left out."""
-    cells = {str(name): map(str.strip, values.fillna("").astype("str")) for name, values in found.head.items()}
-    shown = {name: [text for text in texts if text and text.lower() != "nan"] for name, texts in cells.items()}
-    return {name: ", ".join(text[:30] for text in texts[:EXAMPLES]) for name, texts in shown.items()}
+    """Return the first values of every column of a file, as one text each; empty cells are left
+    out.
+    """
+    cells = {
+        str(name): map(str.strip, values.fillna("").astype("str"))
+        for name, values in found.head.items()
+    }
+    shown = {
+        name: [text for text in texts if text and text.lower() != "nan"]
+        for name, texts in cells.items()
+    }
+    return {
+        name: ", ".join(text[:30] for text in texts[:EXAMPLES]) for name, texts in shown.items()
+    }
 
 
 def median_s(found: Peek, chosen: Mapping[str, str] | None, unit: str) -> float:
-    """Return the median duration of the first rows of a file, in seconds; NaN if none is a number."""
+    """Return the median duration of the first rows of a file, in seconds; NaN if none is a
+    number.
+    """
     source = {**found.mapping, **(chosen or {})}.get("duration_s", "")
-    values = pd.to_numeric(found.head[source], errors="coerce") if source in found.head else pd.Series(dtype="float64")
+    values = (
+        pd.to_numeric(found.head[source], errors="coerce")
+        if source in found.head
+        else pd.Series(dtype="float64")
+    )
     return float(values.median()) * SECONDS[unit]
 
 
@@ -268,7 +334,9 @@ def in_units(seconds: float, unit: str) -> dict[str, float]:
 
 
 def days(trace: Trace) -> float:
-    """Return the days from the first to the last submission, rounded up to a hundredth, at least one hundredth."""
+    """Return the days from the first to the last submission, rounded up to a hundredth, at least
+    one hundredth.
+    """
     return max(math.ceil(trace.span_s / 864) / 100, 0.01)
 
 
@@ -277,8 +345,11 @@ def window_days(spec: TraceSpec, whole_days: float) -> tuple[float, float]:
     return min(max(spec.from_s / 86_400, 0.0), whole_days), min(spec.to_s / 86_400, whole_days)
 
 
-def edited(spec: TraceSpec, window: tuple[float, float], whole_days: float, **changes: Any) -> TraceSpec:
-    """Return the trace cut to a window in days and with other changes; the whole window leaves the ends open, an unmoved one stays exactly.
+def edited(
+    spec: TraceSpec, window: tuple[float, float], whole_days: float, **changes: Any
+) -> TraceSpec:
+    """Return the trace cut to a window in days and with other changes; the whole window leaves the
+    ends open, an unmoved one stays exactly.
 
     Raises
     ------
@@ -287,5 +358,12 @@ def edited(spec: TraceSpec, window: tuple[float, float], whole_days: float, **ch
     """
     first, last = window
     moved = window != window_days(spec, whole_days)
-    span: dict[str, Any] = {"from_s": first * 86_400 if first > 0 else 0.0, "to_s": math.inf if last >= whole_days else last * 86_400} if moved else {}
+    span: dict[str, Any] = (
+        {
+            "from_s": first * 86_400 if first > 0 else 0.0,
+            "to_s": math.inf if last >= whole_days else last * 86_400,
+        }
+        if moved
+        else {}
+    )
     return replace(spec, **span, **changes)

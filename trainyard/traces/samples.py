@@ -1,4 +1,6 @@
-"""The traces that ship with the project, each with its own cluster, and the recipe that makes each again."""
+"""The traces that ship with the project, each with its own cluster, and the recipe that makes each
+again.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ FOLDER: Final = Path(__file__).resolve().parents[2] / "sample_traces"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The arguments of `sim.generate.generate` and the cluster's short description; the history is made with the same seed."""
+    """The arguments of `sim.generate.generate` and the cluster's short description; the history is
+    made with the same seed.
+    """
 
     profile: str
     jobs: int
@@ -33,12 +37,21 @@ class Recipe:
     def arguments(self) -> tuple[str, ...]:
         """The same as arguments of ``python -m trainyard generate``."""
         days = () if self.days is None else ("--days", f"{self.days:g}")
-        numbers = ("--jobs", str(self.jobs), "--seed", str(self.seed), "--cluster", self.cluster, "--load", f"{self.load:g}")
+        numbers = (
+            "--jobs",
+            str(self.jobs),
+            "--seed",
+            str(self.seed),
+            "--cluster",
+            self.cluster,
+            "--load",
+            f"{self.load:g}",
+        )
         return ("--profile", self.profile, *numbers, *days, "--history")
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleInfo:
     """A trace that ships.
 
     Parameters
@@ -78,12 +91,15 @@ class Sample:
         return FOLDER / f"{self.name}.cluster.json"
 
 
-_GENERATED: Final = "Generated from published statistics; the start times are a made history (first come first served with backfilling)."
+_GENERATED: Final = (
+    "Generated from published statistics; the start times are a made history (first come first"
+    " served with backfilling)."
+)
 
-SAMPLES: Final[Mapping[str, Sample]] = {
+SAMPLES: Final[Mapping[str, SampleInfo]] = {
     sample.name: sample
     for sample in (
-        Sample(
+        SampleInfo(
             "week",
             "A week on two GPU types",
             "1,200 jobs of 24 users in 7 days on 32 A100 and 32 V100, with models named.",
@@ -91,7 +107,7 @@ SAMPLES: Final[Mapping[str, Sample]] = {
             "Mixed 64",
             recipe=Recipe("week", 1_200, 3, "4x8:a100,4x8:v100", 0.85, 7),
         ),
-        Sample(
+        SampleInfo(
             "tiny",
             "Twelve jobs by hand",
             "Twelve jobs on 8 GPUs, small enough to check every schedule with a pencil.",
@@ -99,26 +115,29 @@ SAMPLES: Final[Mapping[str, Sample]] = {
             "One node of 8",
             ".csv",
         ),
-        Sample(
+        SampleInfo(
             "philly-like",
             "Philly-like, 10,000 jobs",
-            "Nine days that look like Microsoft's Philly cluster of 2017 on 320 GPUs: mostly one-GPU jobs, most GPU time in eight-GPU jobs, violent bursts.",
+            "Nine days that look like Microsoft's Philly cluster of 2017 on 320 GPUs: mostly"
+            " one-GPU jobs, most GPU time in eight-GPU jobs, violent bursts.",
             _GENERATED,
             "Philly 320",
             recipe=Recipe("philly", 10_000, 4, "40x8:p100", 0.85),
         ),
-        Sample(
+        SampleInfo(
             "venus-like",
             "Venus-like, 10,000 jobs",
-            "Eleven days that look like SenseTime's Venus cluster of 2020 on 512 GPUs: half the jobs short, a quarter on eight GPUs, jobs of up to 128.",
+            "Eleven days that look like SenseTime's Venus cluster of 2020 on 512 GPUs: half the"
+            " jobs short, a quarter on eight GPUs, jobs of up to 128.",
             _GENERATED,
             "Venus 512",
             recipe=Recipe("venus", 10_000, 6, "64x8:v100", 0.85),
         ),
-        Sample(
+        SampleInfo(
             "pai-like",
             "PAI-like, 10,000 jobs",
-            "Five days that look like Alibaba's PAI cluster of 2020 on 384 GPUs of three types: round decimal gang sizes, many repeated submissions.",
+            "Five days that look like Alibaba's PAI cluster of 2020 on 384 GPUs of three types:"
+            " round decimal gang sizes, many repeated submissions.",
             _GENERATED,
             "PAI 384",
             recipe=Recipe("pai", 10_000, 1, "64x2:p100,32x2:t4,24x8:v100", 0.82),
@@ -137,10 +156,17 @@ def load_sample(name: str) -> tuple[Trace, Cluster]:
     """
     sample = _known(name)
     try:
-        frame = pd.read_parquet(sample.path) if sample.suffix == ".parquet" else pd.read_csv(sample.path, dtype={"job_id": "str"})
+        frame = (
+            pd.read_parquet(sample.path)
+            if sample.suffix == ".parquet"
+            else pd.read_csv(sample.path, dtype={"job_id": "str"})
+        )
         cluster = Cluster.from_json(json.loads(sample.cluster_path.read_text(encoding="utf-8")))
     except FileNotFoundError as error:
-        raise TraceError(f"Sample {name}: {error.filename} is missing. Restore the folder sample_traces or run python -m trainyard generate.") from error
+        raise TraceError(
+            f"Sample {name}: {error.filename} is missing. Restore the folder sample_traces or run"
+            " python -m trainyard generate."
+        ) from error
     return Trace.of(frame, name=sample.title, epoch=str(frame.attrs.get("epoch", ""))), cluster
 
 
@@ -155,10 +181,19 @@ def make_sample(name: str) -> tuple[Trace, Cluster]:
     sample = _known(name)
     recipe = sample.recipe
     if recipe is None:
-        raise TraceError(f"Sample {name} is made by hand and has no recipe. Copy {sample.path.name} instead.")
+        raise TraceError(
+            f"Sample {name} is made by hand and has no recipe. Copy {sample.path.name} instead."
+        )
     groups = Cluster.parse(recipe.cluster).groups
     cluster = Cluster(groups, name=sample.cluster_name)
-    trace = generate(recipe.profile, jobs=recipe.jobs, seed=recipe.seed, cluster=cluster, load=recipe.load, days=recipe.days)
+    trace = generate(
+        recipe.profile,
+        jobs=recipe.jobs,
+        seed=recipe.seed,
+        cluster=cluster,
+        load=recipe.load,
+        days=recipe.days,
+    )
     return with_history(trace, cluster, recipe.seed), cluster
 
 
@@ -201,7 +236,7 @@ def write_trace(trace: Trace, path: Path) -> None:
     frame.to_parquet(path, index=False, compression="zstd", compression_level=19)
 
 
-def _known(name: str) -> Sample:
+def _known(name: str) -> SampleInfo:
     if name not in SAMPLES:
         raise TraceError(f"There is no sample '{name}'. Choose one of {', '.join(SAMPLES)}.")
     return SAMPLES[name]

@@ -1,4 +1,6 @@
-"""From a `TraceSpec` to jobs: finds, reads and caches the source, then cuts the window and scales the load."""
+"""From a `TraceSpec` to jobs: finds, reads and caches the source, then cuts the window and scales
+the load.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ def account_of(imported: Import) -> dict[str, Any]:
         "used": imported.used,
         "dropped": imported.dropped,
         "altered": sum(rows for action, _, rows in counts if action == "altered"),
-        "reasons": [{"action": action, "reason": reason, "rows": rows} for action, reason, rows in counts],
+        "reasons": [
+            {"action": action, "reason": reason, "rows": rows} for action, reason, rows in counts
+        ],
         "guesses": list(imported.guesses),
         "warnings": list(imported.warnings),
         "load_before_gpu_s": imported.load_before_gpu_s,
@@ -97,7 +101,9 @@ def account_of(imported: Import) -> dict[str, Any]:
     }
 
 
-def load_source(spec: TraceSpec, store: Store | None = None, *, max_mb: float = FILE_LIMIT_MB) -> Source:
+def load_source(
+    spec: TraceSpec, store: Store | None = None, *, max_mb: float = FILE_LIMIT_MB
+) -> Source:
     """Find and read the jobs of a scenario; the last few are kept in memory.
 
     Parameters
@@ -148,7 +154,8 @@ def load_trace(spec: TraceSpec, store: Store | None = None) -> Trace:
 
 
 def changed(trace: Trace, spec: TraceSpec) -> Trace:
-    """Cut the window out of a trace, thin out its users and jobs, bring it to its load, and rename its users, in this order.
+    """Cut the window out of a trace, thin out its users and jobs, bring it to its load, and rename
+    its users, in this order.
 
     Raises
     ------
@@ -157,11 +164,16 @@ def changed(trace: Trace, spec: TraceSpec) -> Trace:
 
     Notes
     -----
-    Submissions are divided by the load, so the same work arrives in less time, or there are fewer or more jobs in the same time: see `TraceSpec.load_by`.
-    Deadlines keep their distance from the submission. Recorded starts and ends belong to the load at which they happened, so they are left out when it is
-    changed, and when jobs are left out.
+    Submissions are divided by the load, so the same work arrives in less time, or there are fewer
+    or more jobs in the same time: see `TraceSpec.load_by`. Deadlines keep their distance from the
+    submission. Recorded starts and ends belong to the load at which they happened, so they are left
+    out when it is changed, and when jobs are left out.
     """
-    return trace if spec.unchanged else _changed(trace, TraceSpec(**{"source": "any", **spec.changes(), "to_s": spec.to_s}))
+    return (
+        trace
+        if spec.unchanged
+        else _changed(trace, TraceSpec(**{"source": "any", **spec.changes(), "to_s": spec.to_s}))
+    )
 
 
 def check_measure(trace: Trace, measure: Measure) -> None:
@@ -174,10 +186,21 @@ def check_measure(trace: Trace, measure: Measure) -> None:
     """
     if measure.mask(trace.numbers("submit_time_s")).any():
         return
-    rows = f", rows {measure.first_job} to {'the end' if measure.last_job is None else measure.last_job}"
-    start, end = ("the start" if math.isinf(measure.from_s) else f"{measure.from_s:g} s"), ("the end" if math.isinf(measure.to_s) else f"{measure.to_s:g} s")
-    window = f"from {start} to {end}{rows if measure.first_job or measure.last_job is not None else ''}"
-    raise TraceError(f"{trace.name}: the measured window ({window}) holds none of the {len(trace):,} jobs; the last came at {trace.span_s:g} s. Widen it.")
+    rows = (
+        f", rows {measure.first_job} to"
+        f" {'the end' if measure.last_job is None else measure.last_job}"
+    )
+    start, end = (
+        ("the start" if math.isinf(measure.from_s) else f"{measure.from_s:g} s"),
+        ("the end" if math.isinf(measure.to_s) else f"{measure.to_s:g} s"),
+    )
+    window = (
+        f"from {start} to {end}{rows if measure.first_job or measure.last_job is not None else ''}"
+    )
+    raise TraceError(
+        f"{trace.name}: the measured window ({window}) holds none of the {len(trace):,} jobs; the"
+        f" last came at {trace.span_s:g} s. Widen it."
+    )
 
 
 @lru_cache(maxsize=8)
@@ -186,15 +209,25 @@ def _changed(trace: Trace, spec: TraceSpec) -> Trace:
     frame = trace.frame[(submit >= spec.from_s) & (submit < spec.to_s)]
     if frame.empty:
         end = "the end" if math.isinf(spec.to_s) else f"{spec.to_s:g} s"
-        raise TraceError(f"{trace.name}: no job was submitted between {spec.from_s:g} s and {end}; the last came at {trace.span_s:g} s. Choose another window.")
+        raise TraceError(
+            f"{trace.name}: no job was submitted between {spec.from_s:g} s and {end}; the last came"
+            f" at {trace.span_s:g} s. Choose another window."
+        )
     jobs = len(frame)
     frame = _thinned(frame, spec, trace)
     if spec.load != 1.0 or len(frame) < jobs:
         frame = frame.drop(columns=[column for column in _HISTORY if column in frame])
     if spec.load != 1.0:
-        frame = thinning.moved(frame, frame["submit_time_s"] / spec.load) if spec.load_by == "pace" else thinning.loaded(frame, spec.load, spec.sample_seed)
+        frame = (
+            thinning.moved(frame, frame["submit_time_s"] / spec.load)
+            if spec.load_by == "pace"
+            else thinning.loaded(frame, spec.load, spec.sample_seed)
+        )
         if frame.empty:
-            raise TraceError(f"{trace.name}: of {jobs:,} jobs a load of {spec.load:g} leaves none. Choose a higher one.")
+            raise TraceError(
+                f"{trace.name}: of {jobs:,} jobs a load of {spec.load:g} leaves none. Choose a"
+                " higher one."
+            )
     if spec.anonymise and "user" in frame:
         frame = frame.assign(user=thinning.renamed(frame["user"]))
     return Trace.of(frame.reset_index(drop=True), **trace.about)
@@ -204,7 +237,8 @@ def _thinned(frame: pd.DataFrame, spec: TraceSpec, trace: Trace) -> pd.DataFrame
     if spec.every_user > 1:
         if not trace.has("user"):
             raise TraceError(
-                f"{trace.name}: the trace names no users, so every {spec.every_user}. of them cannot be taken. Take a random sample of jobs instead."
+                f"{trace.name}: the trace names no users, so every {spec.every_user}. of them"
+                " cannot be taken. Take a random sample of jobs instead."
             )
         frame = frame[thinning.kept_users(frame["user"], spec.every_user, spec.sample_seed)]
     if 0 < spec.sample < len(frame):
@@ -227,7 +261,18 @@ def _made(text: str) -> Source:
 
 def _complete(fmt: str, jobs: int) -> Mapping[str, Any]:
     """Return the account of a source of which nothing was left out."""
-    return MappingProxyType({"format": fmt, "read": jobs, "used": jobs, "dropped": 0, "altered": 0, "reasons": [], "guesses": [], "warnings": []})
+    return MappingProxyType(
+        {
+            "format": fmt,
+            "read": jobs,
+            "used": jobs,
+            "dropped": 0,
+            "altered": 0,
+            "reasons": [],
+            "guesses": [],
+            "warnings": [],
+        }
+    )
 
 
 def _stored(digest: str, store: Store) -> Source:
@@ -256,18 +301,32 @@ def _file(spec: TraceSpec, max_mb: float) -> Source:
             raise TraceError(f"{path}: this is a folder, not a trace. Name one file of it.")
         facts = path.stat()
     except OSError as error:
-        raise TraceError(f"{path}: the file cannot be opened ({error.strerror or error}). Check the path and the rights.") from error
+        raise TraceError(
+            f"{path}: the file cannot be opened ({error.strerror or error}). Check the path and the"
+            " rights."
+        ) from error
     except ValueError as error:
-        raise TraceError(f"{spec.source!r:.80} is not the path of a file ({error}). Check the path.") from error
+        raise TraceError(
+            f"{spec.source!r:.80} is not the path of a file ({error}). Check the path."
+        ) from error
     if facts.st_size > max_mb * 1e6:
         size, limit = size_text(facts.st_size), size_text(max_mb * 1e6)
-        raise TraceError(f"{path.name}: {size} are more than the limit of {limit}. Cut a window out of the file, or raise the limit with --max-mb.")
+        raise TraceError(
+            f"{path.name}: {size} are more than the limit of {limit}. Cut a window out of the file,"
+            " or raise the limit with --max-mb."
+        )
     unpacked = max(UNPACKED_BYTES, int(max_mb * 1e6))
-    return _read(str(path.absolute()), (facts.st_mtime_ns, facts.st_size, unpacked), spec.fmt, spec.read)
+    return _read(
+        str(path.absolute()), (facts.st_mtime_ns, facts.st_size, unpacked), spec.fmt, spec.read
+    )
 
 
 @lru_cache(maxsize=4)
-def _read(path: str, state: tuple[int, int, int], fmt: str, choices: tuple[tuple[str, Any], ...]) -> Source:
-    given: dict[str, Any] = {name: dict(value) if name == "mapping" else value for name, value in choices}
+def _read(
+    path: str, state: tuple[int, int, int], fmt: str, choices: tuple[tuple[str, Any], ...]
+) -> Source:
+    given: dict[str, Any] = {
+        name: dict(value) if name == "mapping" else value for name, value in choices
+    }
     imported = read(Path(path), fmt=fmt or None, options=ReadOptions(**given, max_bytes=state[2]))
     return Source(imported.trace, MappingProxyType(account_of(imported)), imported=imported)

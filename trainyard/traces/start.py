@@ -1,4 +1,6 @@
-"""Where a new session begins: a sample on its own cluster under a few policies, and the study that a chosen trace leads to."""
+"""Where a new session begins: a sample on its own cluster under a few policies, and the study that
+a chosen trace leads to.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,13 @@ from trainyard.traces.sources import load_source, load_trace
 
 FIRST_SAMPLE: Final = next(iter(SAMPLES))
 FIRST_POLICIES: Final = ("fifo", "easy", "srtf", "recorded")
-"""What the first comparison shows: the usual queue, the usual improvement, the shortest-first bound, and what was recorded."""
+"""What the first comparison shows: the usual queue, the usual improvement, the shortest-first
+bound, and what was recorded.
+"""
 RETRIES: Final = 3
-"""As DLRover's job master gives up; without an end, a job that asks for too little memory would be tried for ever."""
+"""As DLRover's job master gives up; without an end, a job that asks for too little memory would be
+tried for ever.
+"""
 
 
 def sample_study(name: str = FIRST_SAMPLE) -> Study:
@@ -34,18 +40,25 @@ def sample_study(name: str = FIRST_SAMPLE) -> Study:
     source = load_source(TraceSpec(f"sample:{name}"))
     cluster = source.cluster
     assert cluster is not None, "every sample comes with a cluster"
-    specs = tuple(Spec(policy) for policy in FIRST_POLICIES if policy in REGISTRY) or (Spec(next(iter(REGISTRY))),)
+    specs = tuple(Spec(policy) for policy in FIRST_POLICIES if policy in REGISTRY) or (
+        Spec(next(iter(REGISTRY))),
+    )
     specs = tuple(spec for spec in specs if not catalog.allocator(spec, source.trace).reason)
-    return Study(Scenario(TraceSpec(f"sample:{name}"), cluster, specs[0], overheads=NEW_COSTS), specs)
+    return Study(
+        Scenario(TraceSpec(f"sample:{name}"), cluster, specs[0], overheads=NEW_COSTS), specs
+    )
 
 
 def names_a_file(study: Study) -> bool:
-    """Tell whether the trace is the path of a file, which means something on the machine where the scenario was written only."""
+    """Tell whether the trace is the path of a file, which means something on the machine where the
+    scenario was written only.
+    """
     return not study.base.trace.source.startswith(("sample:", "store:", "made:"))
 
 
 def admitted(study: Study) -> Study:
-    """Return a study that came from outside, an address or a form, if a shared server may work on it.
+    """Return a study that came from outside, an address or a form, if a shared server may work on
+    it.
 
     Raises
     ------
@@ -53,12 +66,17 @@ def admitted(study: Study) -> Study:
         If it names a file of the server.
     """
     if names_a_file(study):
-        raise ParameterError(f"The scenario names the file {study.base.trace.source}, which the app does not open by its path. Load it on the Trace page.")
+        raise ParameterError(
+            f"The scenario names the file {study.base.trace.source}, which the app does not open by"
+            " its path. Load it on the Trace page."
+        )
     return study
 
 
 def trace_is_gone(study: Study, store: Store) -> bool:
-    """Tell whether the trace is an upload that is not kept here, because its time is over, it was deleted, or it was uploaded elsewhere."""
+    """Tell whether the trace is an upload that is not kept here, because its time is over, it was
+    deleted, or it was uploaded elsewhere.
+    """
     kind, _, digest = study.base.trace.source.partition(":")
     try:
         return kind == "store" and store.trace_info(digest) is None
@@ -67,7 +85,9 @@ def trace_is_gone(study: Study, store: Store) -> bool:
 
 
 def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> Study:
-    """Return the study on other jobs; samples and made workloads bring their cluster, unless the one that is there was made by the user.
+    """Return the study on other jobs; samples and made workloads bring their cluster, unless the
+    one that is there was made by the user. A recorded schedule that the jobs do not have is left
+    out, if there is another policy.
 
     Raises
     ------
@@ -77,14 +97,28 @@ def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> St
     cluster = study.base.cluster
     if trace.source != study.base.trace.source:
         brought = load_source(trace, store).cluster
-        cluster = brought if brought is not None and _is_ready(cluster, study.base.trace, store) else cluster
-    return replace(study, base=replace(study.base, trace=trace, cluster=cluster))
+        cluster = (
+            brought
+            if brought is not None and _is_ready(cluster, study.base.trace, store)
+            else cluster
+        )
+    made = replace(study, base=replace(study.base, trace=trace, cluster=cluster))
+    if load_trace(trace, store).has("start_time_s"):
+        return made
+    able = [
+        at
+        for at, spec in enumerate(made.allocators)
+        if "recorded_start" not in catalog.allocator(spec).needs.reads
+    ]
+    return made.only(able) if able else made
 
 
 def with_fitting_conditions(study: Study, store: Store | None = None) -> Study:
-    """Return the study under conditions in which its jobs can show what they are made of, and unchanged where they can already.
+    """Return the study under conditions in which its jobs can show what they are made of, and
+    unchanged where they can already.
 
-    Jobs with parameter servers get a performance model that knows those; jobs that may ask for less memory than they need are given up after `RETRIES`.
+    Jobs with parameter servers get a performance model that knows those; jobs that may ask for less
+    memory than they need are given up after `RETRIES`.
 
     Raises
     ------
@@ -94,15 +128,24 @@ def with_fitting_conditions(study: Study, store: Store | None = None) -> Study:
     trace, faults = load_trace(study.base.trace, store), study.base.faults
     if trace.has("servers") and not catalog.instance("perf", study.base.perf).staffed:
         study = with_model(study, "perf", catalog.with_servers())
-    if (trace.has("worker_mem_need_gb") or trace.has("server_mem_need_gb")) and catalog.instance("faults", faults).retries < 0:
-        study = with_model(study, "faults", Spec.of(faults.name, **{**faults.values, "retries": RETRIES}))
+    if (trace.has("worker_mem_need_gb") or trace.has("server_mem_need_gb")) and catalog.instance(
+        "faults", faults
+    ).retries < 0:
+        study = with_model(
+            study, "faults", Spec.of(faults.name, **{**faults.values, "retries": RETRIES})
+        )
     return study
 
 
 def _is_ready(cluster: Cluster, trace: TraceSpec, store: Store | None) -> bool:
-    """Tell whether a cluster came with its trace or with a sample, so that nobody loses by another one."""
+    """Tell whether a cluster came with its trace or with a sample, so that nobody loses by another
+    one.
+    """
     # The clusters of samples too, because an upload keeps the one that was there.
-    return any(_brought(source, store) == cluster for source in (trace, *(TraceSpec(f"sample:{name}") for name in SAMPLES)))
+    return any(
+        _brought(source, store) == cluster
+        for source in (trace, *(TraceSpec(f"sample:{name}") for name in SAMPLES))
+    )
 
 
 def _brought(trace: TraceSpec, store: Store | None) -> Cluster | None:
@@ -118,7 +161,9 @@ def with_cluster(study: Study, cluster: Cluster) -> Study:
 
 
 def with_model(study: Study, kind: str, spec: Spec) -> Study:
-    """Return the study with another performance model, belief, overheads or faults; `kind` is one of `trainyard.study.catalog.KINDS`."""
+    """Return the study with another performance model, estimator, overheads or faults; `kind` is
+    one of `trainyard.study.catalog.KINDS`.
+    """
     changes: dict[str, Any] = {kind: spec}
     return replace(study, base=replace(study.base, **changes))
 
@@ -131,11 +176,12 @@ def with_policies(study: Study, specs: tuple[Spec, ...], baseline: int = 0) -> S
     ParameterError
         If none is left, or a value is out of its bounds.
     """
-    return replace(study, allocators=specs, baseline=min(baseline, max(len(specs) - 1, 0)))
+    return study.choosing(specs, min(baseline, max(len(specs) - 1, 0)))
 
 
 def reason(study: Study, at: int, store: Store | None = None) -> str:
-    """Return why a policy of the study cannot run on its trace and cluster, as one sentence; "" = it can.
+    """Return why a policy of the study cannot run on its trace and cluster, as one sentence; "" =
+    it can.
 
     Raises
     ------
@@ -143,4 +189,6 @@ def reason(study: Study, at: int, store: Store | None = None) -> str:
         If the trace cannot be loaded, or the profile of the performance model is not kept any more.
     """
     profiles.resolved(study.base.perf, store)
-    return catalog.allocator(study.allocators[at], load_trace(study.base.trace, store), study.base.perf).reason
+    return catalog.allocator(
+        study.allocators[at], load_trace(study.base.trace, store), study.base.perf
+    ).reason

@@ -1,4 +1,6 @@
-"""Fewer or more jobs than a trace has: one user in n, some of the jobs, copies of all, drawn by a hash of their names; and users under other names."""
+"""Fewer or more jobs than a trace has: one user in n, some of the jobs, copies of all, drawn by a
+hash of their names; and users under other names.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,20 @@ def kept_users(users: pd.Series, every: int, seed: int) -> NDArray[np.bool_]:
 
     Notes
     -----
-    The users are put in the order of a hash of their names, and of this order the first, the (n + 1)-th, ... are kept: heavy and light users alike.
+    The users are put in the order of a hash of their names, and of this order the first, the (n +
+    1)-th, ... are kept: heavy and light users alike.
     """
     codes, names = pd.factorize(users, use_na_sentinel=False)
-    order = np.argsort(_hashes(("" if pd.isna(name) else str(name) for name in names), seed), kind="stable")
+    order = np.argsort(
+        _hashes(("" if pd.isna(name) else str(name) for name in names), seed), kind="stable"
+    )
     kept: NDArray[np.bool_] = np.isin(codes, order[::every])
     return kept
 
 
 def kept_jobs(job_ids: Iterable[object], count: int, seed: int) -> NDArray[np.bool_]:
-    """Tell which jobs are in a random sample: those with the smallest hashes of their ids, so that a smaller sample is part of a larger one.
+    """Tell which jobs are in a random sample: those with the smallest hashes of their ids, so that
+    a smaller sample is part of a larger one.
 
     Parameters
     ----------
@@ -64,9 +70,11 @@ def loaded(frame: pd.DataFrame, load: float, seed: int) -> pd.DataFrame:
 
     Notes
     -----
-    Jobs with a `rank` below the load stay, so a smaller load is a part of a larger one. Above 1 the trace itself stays as it is; each copy is moved by a
-    random part of the span, and what passes its end goes on at its beginning, so that bursts meet other bursts and no copy adds to the span. Copies have the
-    ids of the originals with ``+1``, ``+2``, ... behind them and belong to the same users; of the last copy only the part that the load asks for is there.
+    Jobs with a `rank` below the load stay, so a smaller load is a part of a larger one. Above 1 the
+    trace itself stays as it is; each copy is moved by a random part of the span, and what passes
+    its end goes on at its beginning, so that bursts meet other bursts and no copy adds to the span.
+    Copies have the ids of the originals with ``+1``, ``+2``, ... behind them and belong to the same
+    users; of the last copy only the part that the load asks for is there.
     """
     copies, rest = int(load), load - int(load)
     mark = "+"
@@ -81,12 +89,14 @@ def loaded(frame: pd.DataFrame, load: float, seed: int) -> pd.DataFrame:
 
 
 def ranks(frame: pd.DataFrame, seed: int) -> NDArray[np.float64]:
-    """Return a number from [0, 1) for every job, such that those below any p have p of the jobs and of the GPU-seconds, as nearly as whole jobs can.
+    """Return a number from [0, 1) for every job, such that those below any p have p of the jobs and
+    of the GPU-seconds, as nearly as whole jobs can.
 
     Notes
     -----
-    The jobs are put in the order of their GPU-seconds, and of each two neighbours one, by a hash of their ids, goes to the lower half; within the halves the
-    same is done again until single jobs are left. Drawing each job on its own would let the load depend on the luck of a few large ones.
+    The jobs are put in the order of their GPU-seconds, and of each two neighbours one, by a hash of
+    their ids, goes to the lower half; within the halves the same is done again until single jobs
+    are left. Drawing each job on its own would let the load depend on the luck of a few large ones.
     """
     work = (frame["num_gpus"] * frame["duration_s"]).to_numpy(np.float64)
     drawn = _hashes(map(str, frame["job_id"]), seed)
@@ -116,17 +126,30 @@ def _copy(frame: pd.DataFrame, turn: int, mark: str, seed: int) -> pd.DataFrame:
 
 def moved(frame: pd.DataFrame, submit_s: pd.Series) -> pd.DataFrame:
     """Return jobs with other submissions, in seconds; deadlines keep their distance from them."""
-    kept = {"deadline_s": frame["deadline_s"] - frame["submit_time_s"] + submit_s} if "deadline_s" in frame else {}
+    kept = (
+        {"deadline_s": frame["deadline_s"] - frame["submit_time_s"] + submit_s}
+        if "deadline_s" in frame
+        else {}
+    )
     return frame.assign(submit_time_s=submit_s, **kept)
 
 
 def renamed(users: pd.Series) -> pd.Series:
-    """Return the users as "user 1", "user 2", ... in the order in which they first submit; who has no name keeps none."""
+    """Return the users as "user 1", "user 2", ... in the order in which they first submit; who has
+    no name keeps none.
+    """
     codes, _ = pd.factorize(users)
-    return pd.Series([None if code < 0 else f"user {code + 1}" for code in codes], index=users.index, dtype="object")
+    return pd.Series(
+        [None if code < 0 else f"user {code + 1}" for code in codes],
+        index=users.index,
+        dtype="object",
+    )
 
 
 def _hashes(names: Iterable[str], seed: int) -> NDArray[np.uint64]:
     key = str(seed).encode()
-    digests = b"".join(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest() for name in names)
+    digests = b"".join(
+        hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
+        for name in names
+    )
     return np.frombuffer(digests, dtype=">u8").astype(np.uint64)

@@ -1,4 +1,6 @@
-"""What came of it: a run that parted from another at an instant, compared with it job by job, before and since."""
+"""What came of it: a run that parted from another at an instant, compared with it job by job,
+before and since.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,34 @@ import pandas as pd
 from sim.metrics import first_difference_s
 from trainyard.results import compare
 from trainyard.results.compare import Mask, Outcome
-from trainyard.results.metrics_shown import METRICS
+from trainyard.results.differences import branch_changes
 from trainyard.results.outcomes import measured_jobs
 from trainyard.store import Entry
+from trainyard.study.branch import Branch
+from trainyard.study.metrics_shown import METRICS
 from trainyard.study.study import Study
-from trainyard.text import BY_UNIT, Clock, plural
+from trainyard.text import BY_UNIT, RunClock, plural
 from trainyard.text import change as relative
-from trainyard.what_if.branch import Branch, told
 
 WAS: Final = "As it was"
 HERE: Final = "From here on"
 TITLES: Final = (WAS, HERE)
 _KINDS: Final = ("queue", "utilisation", "capacity")
-_TITLES: Final = {"jct_mean_s": "Mean JCT", "jct_p95_s": "P95 JCT", "wait_mean_s": "Mean wait", "wait_p95_s": "P95 wait"}
-_TOTALS: Final = ("completion_rate", "makespan_s", "utilisation", "preemptions", "evictions", "cost_held_per_job_usd", "cost_cluster_usd")
+_TITLES: Final = {
+    "jct_mean_s": "Average time to finish",
+    "jct_p95_s": "95 % done within",
+    "wait_mean_s": "Average wait",
+    "wait_p95_s": "P95 wait",
+}
+_TOTALS: Final = (
+    "completion_rate",
+    "makespan_s",
+    "utilisation",
+    "preemptions",
+    "evictions",
+    "cost_held_per_job_usd",
+    "cost_cluster_usd",
+)
 _TOLD: Final = 0.0005
 """Smaller relative differences are told as none."""
 
@@ -40,8 +56,9 @@ class After:
     differs_s : float, seconds
         Where they differ first before that instant, which they never should; NaN = nowhere.
     jobs : DataFrame
-        One row per group of jobs that were not finished then: group, jobs, both (completed in both runs), and of those the mean and the 95th percentile of JCT
-        and wait: jct_mean_s_was, jct_mean_s, jct_mean_s_change, and so on for jct_p95_s, wait_mean_s, wait_p95_s.
+        One row per group of jobs that were not finished then: group, jobs, both (completed in both
+        runs), and of those the mean and the 95th percentile of JCT and wait: jct_mean_s_was,
+        jct_mean_s, jct_mean_s_change, and so on for jct_p95_s, wait_mean_s, wait_p95_s.
     totals : DataFrame
         Of the whole runs: metric, title, unit, was, here, change.
     only_was, only_here : int
@@ -58,7 +75,7 @@ class After:
     sentence: str
 
 
-def after(branch: Branch, was: Entry, here: Entry, clock: Clock) -> After:
+def after(branch: Branch, was: Entry, here: Entry, clock: RunClock) -> After:
     """Compare two stored runs of a branch, job by job.
 
     Raises
@@ -68,18 +85,31 @@ def after(branch: Branch, was: Entry, here: Entry, clock: Clock) -> After:
     """
     results = was.result(), here.result()
     masks = _groups(branch, results[0].jobs, results[1].jobs)
-    rows = [_row(name, mask, _outcomes(mask, was, here, results[0].jobs, results[1].jobs)) for name, mask in masks.items()]
+    rows = [
+        _row(name, mask, _outcomes(mask, was, here, results[0].jobs, results[1].jobs))
+        for name, mask in masks.items()
+    ]
     table = pd.DataFrame(rows)
-    pair = compare.paired(*_outcomes(next(iter(masks.values())), was, here, results[0].jobs, results[1].jobs))
+    pair = compare.paired(
+        *_outcomes(next(iter(masks.values())), was, here, results[0].jobs, results[1].jobs)
+    )
     differs_s = first_difference_s(*results, branch.turn.at_s)
-    begin = f"From {clock.at(branch.turn.at_s)} on {told(branch, clock)}"
-    before = "nothing before changed" if np.isnan(differs_s) else f"but the runs differ from {clock.at(differs_s)} on already"
-    sentence = f"{begin}: {'; '.join([_finding(rows[0]), *_completed(pair.only_base, pair.only_other), before])}."
+    begin = f"From {clock.at(branch.turn.at_s)} on {branch_changes(branch, clock)}"
+    before = (
+        "nothing before changed"
+        if np.isnan(differs_s)
+        else f"but the runs differ from {clock.at(differs_s)} on already"
+    )
+    sentence = (
+        f"{begin}:"
+        f" {'; '.join([_finding(rows[0]), *_completed(pair.only_base, pair.only_other), before])}."
+    )
     return After(differs_s, table, _totals(was, here), pair.only_base, pair.only_other, sentence)
 
 
 def frames(was: Entry, here: Entry) -> dict[str, dict[str, pd.DataFrame]]:
-    """Return the stored series of both runs for a figure: kind -> title -> reduced series; the capacity is that of the changed run.
+    """Return the stored series of both runs for a figure: kind -> title -> reduced series; the
+    capacity is that of the changed run.
 
     Raises
     ------
@@ -92,24 +122,43 @@ def frames(was: Entry, here: Entry) -> dict[str, dict[str, pd.DataFrame]]:
 
 
 def lines(found: After) -> pd.DataFrame:
-    """Return the comparison as texts, one row per group of jobs and metric, then those of the whole runs: Of, Metric, both titles, Change."""
+    """Return the comparison as texts, one row per group of jobs and metric, then those of the whole
+    runs: Of, Metric, both titles, Change.
+    """
     return pd.DataFrame(list(_lines(found)), columns=["Of", "Metric", *TITLES, "Change"])
 
 
-# -- jobs ----------------------------------------------------------------------------------------------------------------------------------------------------
+# -- jobs
+# --------------------------------------------------------------------------------------------------
 
 
 def _groups(branch: Branch, was: pd.DataFrame, here: pd.DataFrame) -> dict[str, Mask]:
-    """Return which jobs were not finished at the instant: all, those that had come, and those that came later; turned away in both runs are none of them."""
+    """Return which jobs were not finished at the instant: all, those that had come, and those that
+    came later; turned away in both runs are none of them.
+    """
     at_s = branch.turn.at_s
-    away = np.asarray(was["outcome"].isin(["impossible", "refused"]) & here["outcome"].isin(["impossible", "refused"]))
-    open_ = ~np.asarray(was["finish_s"] <= at_s) & ~away & measured_jobs(was, Study(branch.was, (branch.was.allocator,)))
+    away = np.asarray(
+        was["outcome"].isin(["impossible", "refused"])
+        & here["outcome"].isin(["impossible", "refused"])
+    )
+    open_ = (
+        ~np.asarray(was["finish_s"] <= at_s)
+        & ~away
+        & measured_jobs(was, Study(branch.was, (branch.was.allocator,)))
+    )
     come = np.asarray(was["submit_s"] <= at_s)
-    return {"not finished then": open_, "had come by then": open_ & come, "came later": open_ & ~come}
+    return {
+        "not finished then": open_,
+        "had come by then": open_ & come,
+        "came later": open_ & ~come,
+    }
 
 
 def _outcomes(mask: Mask, was: Entry, here: Entry, *jobs: pd.DataFrame) -> tuple[Outcome, Outcome]:
-    made = [Outcome(title, (entry.summary,), (one,), measured=(mask,)) for title, entry, one in zip(TITLES, (was, here), jobs, strict=True)]
+    made = [
+        Outcome(title, (entry.summary,), (one,), measured=(mask,))
+        for title, entry, one in zip(TITLES, (was, here), jobs, strict=True)
+    ]
     return made[0], made[1]
 
 
@@ -121,7 +170,11 @@ def _row(name: str, mask: Mask, outcomes: tuple[Outcome, Outcome]) -> dict[str, 
         for statistic, percentile in (("mean", None), ("p95", 95)):
             was, here = (_statistic(one, percentile) for one in values)
             metric = f"{kind}_{statistic}_s"
-            row |= {f"{metric}_was": was, metric: here, f"{metric}_change": compare.ratio([was], [here]).value}
+            row |= {
+                f"{metric}_was": was,
+                metric: here,
+                f"{metric}_change": compare.ratio([was], [here]).value,
+            }
     return row
 
 
@@ -134,18 +187,36 @@ def _statistic(values: compare.Floats, percentile: float | None) -> float:
 def _totals(was: Entry, here: Entry) -> pd.DataFrame:
     rows = []
     for metric in (metric for metric in METRICS if metric.name in _TOTALS):
-        values = [float("nan") if (value := entry.summary.get(metric.name)) is None else float(value) for entry in (was, here)]
+        values = [
+            float("nan") if (value := entry.summary.get(metric.name)) is None else float(value)
+            for entry in (was, here)
+        ]
         if not all(np.isnan(values)) and any(value != metric.silent for value in values):
             change = compare.ratio(values[:1], values[1:]).value
-            rows.append({"metric": metric.name, "title": metric.title, "unit": metric.unit, "was": values[0], "here": values[1], "change": change})
+            rows.append(
+                {
+                    "metric": metric.name,
+                    "title": metric.title,
+                    "unit": metric.unit,
+                    "was": values[0],
+                    "here": values[1],
+                    "change": change,
+                }
+            )
     return pd.DataFrame(rows, columns=["metric", "title", "unit", "was", "here", "change"])
 
 
 def _finding(row: dict[str, Any]) -> str:
-    """Return what came of the jobs that were not finished, as a clause; figures are of those that both runs complete."""
+    """Return what came of the jobs that were not finished, as a clause; figures are of those that
+    both runs complete.
+    """
     jobs, both = int(row["jobs"]), int(row["both"])
     if not both:
-        return "no job was left to finish" if not jobs else "no job that was not finished is completed in both runs"
+        return (
+            "no job was left to finish"
+            if not jobs
+            else "no job that was not finished is completed in both runs"
+        )
     were = f"the {plural(jobs, 'job')} that {'was' if jobs == 1 else 'were'} not finished"
     if both < jobs:
         were = f"of {were}, the {both:,} that both runs complete"
@@ -153,11 +224,16 @@ def _finding(row: dict[str, Any]) -> str:
 
 
 def _completed(only_was: int, only_here: int) -> Iterator[str]:
-    """Walk clauses on jobs that only one of the runs completes: shorter waits of the others are no gain then."""
+    """Walk clauses on jobs that only one of the runs completes: shorter waits of the others are no
+    gain then.
+    """
     if only_was:
         yield f"{plural(only_was, 'job')} {'is' if only_was == 1 else 'are'} not completed any more"
     if only_here:
-        yield f"{plural(only_here, 'job')} {'is' if only_here == 1 else 'are'} completed that {'was' if only_here == 1 else 'were'} not"
+        yield (
+            f"{plural(only_here, 'job')} {'is' if only_here == 1 else 'are'} completed that"
+            f" {'was' if only_here == 1 else 'were'} not"
+        )
 
 
 def _effect(row: dict[str, Any], *, one: bool) -> str:
@@ -178,7 +254,19 @@ def _lines(found: After) -> Iterator[tuple[str, ...]]:
     for row in found.jobs.to_dict("records"):
         of = f"{row['jobs']:,} {row['group']}"
         for name, title in _TITLES.items() if row["both"] else ():
-            yield (of, title, BY_UNIT["s"](row[f"{name}_was"]), BY_UNIT["s"](row[name]), relative(row[f"{name}_change"]))
+            yield (
+                of,
+                title,
+                BY_UNIT["s"](row[f"{name}_was"]),
+                BY_UNIT["s"](row[name]),
+                relative(row[f"{name}_change"]),
+            )
     for row in found.totals.to_dict("records"):
         write = BY_UNIT[row["unit"]]
-        yield ("Whole run", row["title"], write(row["was"]), write(row["here"]), relative(row["change"]))
+        yield (
+            "Whole run",
+            row["title"],
+            write(row["was"]),
+            write(row["here"]),
+            relative(row["change"]),
+        )

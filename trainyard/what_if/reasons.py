@@ -1,218 +1,334 @@
-"""Why a job waited, in sentences that say no more than the record of the run shows."""
+"""Why a job waited, in the words of the policy: its statements, joined where one rule held again
+and again, each with the time for which it held. And why it ran longer than in another run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from string import Formatter
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sim.metrics.room import Wanted, spreads
+from sim.contract import Allocator, Reason, later
+from sim.engine.simulator import Simulator
+from sim.metrics import life
 from sim.metrics.timeline import Timeline
-from sim.metrics.why import Piece
-from sim.trace import Trace
-from trainyard.text import Clock, length, plural
+from sim.metrics.why import Waits, waits
+from trainyard import text
+from trainyard.runs.run import conditions
+from trainyard.store import Store
+from trainyard.study import catalog
+from trainyard.study.scenario import Scenario
+from trainyard.text import RunClock, plural
+from trainyard.what_if import explore
+from trainyard.what_if.explore import Book
+from trainyard.what_if.witness import Statement, Witness
 
-_SHORT: Final = {
-    "no_room": "less was free than it needs",
-    "not_allowed": "what was free was on nodes that it may not use",
-    "down": "its nodes were down",
-    "cores": "cores or memory were missing",
-    "scattered": "what was free was scattered",
-    "overtaken": "jobs submitted later had its room",
-    "round": "there was room, but no decision",
-    "in_flight": "the decision was taking effect",
-    "behind": "there was room, and jobs submitted earlier waited too",
-    "policy": "there was room",
-    "beyond": "it needs more than the cluster has",
+_MOST_NAMED: Final = 5
+_MOST_RULES: Final = 3
+_LEAST_SHARE: Final = 0.02
+"""Of all waiting: rules that held for less are left out; and of a time to run."""
+_LONGER_S: Final = 60.0
+
+
+def _counted(value: float, noun: str, *, were: bool) -> str:
+    count = plural(int(value), noun) if value else f"no {noun}"
+    return f"{count}{(' was' if value <= 1 else ' were') if were else ''}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2g}"
+
+
+_WRITTEN: Final[Mapping[str, Callable[[Any], str]]] = {
+    "jobs": partial(_counted, noun="job", were=False),
+    "jobs_were": partial(_counted, noun="job", were=True),
+    "gpus": partial(_counted, noun="GPU", were=False),
+    "gpus_were": partial(_counted, noun="GPU", were=True),
+    "duration": lambda value: text.duration(value) if math.isfinite(value) else "unknown time",
+    "share": lambda value: f"{100 * value:.0f} %",
+    "number": _number,
+    "text": str,
 }
-_LEAST_TOLD: Final = 0.02
-"""Share of a piece from which on a second cause is named."""
+"""Kind of a value -> how it is written."""
 
 
-class Reason(NamedTuple):
-    """Why a job waited for a time.
+class WhyWaited(NamedTuple):
+    """One rule for which a job waited.
 
     Parameters
     ----------
-    t0, t1 : float, seconds
-        From when to when.
-    cause : str
-        The one of `sim.metrics.why.CAUSES` that held most of that time.
-    told : str
-        One or more sentences.
+    sentence : str
+        In words; names of jobs are from outside.
     waited_s : float, seconds
-        What it waited of that time: t1 - t0, but for the sum of many short waits.
-    notes : str
-        What the policy noted with its decisions in that time, as names and values, also in `told`; "" = nothing.
-    facts : Piece
-        The numbers behind all that.
+        For how long it held; 0 for what happened at an instant.
+    times : int
+        In how many waits.
+    stated : bool
+        Whether the policy stated it; else it is what the record of the run shows.
     """
 
-    t0: float
-    t1: float
-    cause: str
-    told: str
+    sentence: str
     waited_s: float
-    notes: str
-    facts: Piece
+    times: int
+    stated: bool = True
+
+    @property
+    def told(self) -> str:
+        """The sentence with the time for which it held."""
+        if self.waited_s < 1:
+            return f"{self.sentence}."
+        waits = f" in {self.times:,} waits" if self.times > 1 else ""
+        return f"{self.sentence} ({text.duration(self.waited_s)}{waits})."
 
 
-@dataclass(frozen=True, eq=False)
-class Reasons:
-    """Puts the waits of one job into words.
+def why(book: Book, job: int, said: Sequence[Statement]) -> tuple[WhyWaited, ...]:
+    """Return for which rules a job waited, those that held longest, in order of time; what the
+    record of the run shows where the policy stated nothing; empty if the job did not wait.
+
+    Parameters
+    ----------
+    book : Book
+        The run.
+    job : int
+        Row of the trace.
+    said : sequence of Statement
+        From `replayed`; those of other jobs are left out.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such job.
+    """
+    pieces = explore.why(book, job)
+    if not pieces:
+        return ()
+    names = book.trace.frame["job_id"].tolist()
+    found = why_waited(book.line, job, said, ReasonFormatter(names, book.clock))
+    return found or (_unstated(book, job, pieces),)
+
+
+def replay_s(book: Book, job: int) -> float:
+    """Return about how long a replay takes that states why a job waited; 0 = it did not wait."""
+    found = waits(book.line, job)
+    if not len(found.t1):
+        return 0.0
+    share = float(found.t1.max()) / max(book.result.end_s, 1.0)
+    return book.result.timing.cpu_s * min(share, 1.0)
+
+
+def replayed(
+    book: Book, job: int | None = None, store: Store | None = None
+) -> tuple[Statement, ...]:
+    """Run a scenario again and let its policy state why jobs wait.
+
+    Parameters
+    ----------
+    book : Book
+        The run.
+    job : int or None
+        Row of the trace: only this job, and only as far as it waits; None = all jobs.
+    store : Store or None
+        Where profiles of the user lie.
+
+    Raises
+    ------
+    TrainyardError
+        As the run itself, e.g. if a profile is not kept any more.
+    """
+    assert book.entry is not None, "what is not stored cannot be replayed"
+    scenario = Scenario.from_json(book.entry.scenario)
+    allocator: Allocator = catalog.instance("allocator", scenario.allocator)
+    given = conditions(scenario, store)
+    if job is not None:
+        until_s = float(waits(book.line, job).t1.max(initial=0.0))
+        given = replace(given, horizon_s=min(given.horizon_s, later(until_s, until_s)))
+    witness = Witness(None if job is None else {job})
+    Simulator(book.trace, scenario.cluster, allocator, given, witness=witness.of(allocator)).run()
+    return tuple(witness.said)
+
+
+def _unstated(book: Book, job: int, pieces: Sequence[explore.Reason]) -> WhyWaited:
+    """Return what the record alone shows."""
+    wanted, longest = book.wanted(job), max(pieces, key=lambda piece: piece.waited_s)
+    waited_s = math.fsum(piece.waited_s for piece in pieces)
+    if not wanted.demand.gpus:
+        return WhyWaited(longest.sentence, waited_s, len(pieces), stated=False)
+    free = _counted(longest.facts.free, "GPU", were=True)
+    sentence = f"No reason recorded; {free} free, the job asks for {wanted.gpus:,}"
+    return WhyWaited(sentence, waited_s, len(pieces), stated=False)
+
+
+class _Running(NamedTuple):
+    """How a job ran: seconds with progress, of them seconds for work that a stop had undone; GPU
+    types with their shares of its GPU time, in words; GPUs, their mean, and nodes, as held at least
+    and at most; batch sizes.
+    """
+
+    ran_s: float
+    redone_s: float
+    types: str
+    gpus: tuple[int, int]
+    mean_gpus: float
+    nodes: tuple[int, int]
+    batches: tuple[int, int]
+
+
+def ran_longer(book: Book, other: Book, job: int) -> str:
+    """Return how much longer a job ran than in another run, and what differs between both records;
+    "" = it did not, or was not completed in both.
+    """
+    if any(one.result.jobs["outcome"].iloc[job] != "completed" for one in (book, other)):
+        return ""
+    here, there = _running(book, job), _running(other, job)
+    longer_s = here.ran_s - there.ran_s
+    if longer_s < max(_LONGER_S, _LEAST_SHARE * there.ran_s):
+        return ""
+    causes = []
+    if here.redone_s > there.redone_s + 1:
+        causes.append(f"a stop undid work that took {text.duration(here.redone_s)} again")
+    if here.types and there.types and here.types != there.types:
+        causes.append(f"on {here.types} instead of {there.types}")
+    if here.mean_gpus < (1 - _LEAST_SHARE) * there.mean_gpus:
+        causes.append(f"on {_range(here.gpus, 'GPU')} instead of {_range(there.gpus, 'GPU')}")
+    if here.nodes[1] > there.nodes[1]:
+        causes.append(f"on {_range(here.nodes, 'node')} instead of {_range(there.nodes, 'node')}")
+    if here.batches != there.batches:
+        causes.append("with another batch size")
+    why = ", ".join(causes) or "the record does not say why"
+    return f"It ran {text.duration(longer_s)} longer than under {other.title}: {why}."
+
+
+def _running(book: Book, job: int) -> _Running:
+    spells = [one for one in life.spells(book.line, job) if one.state == "running"]
+    lengths = np.array([one.t1 - one.t0 for one in spells])
+    row, ran_s = book.result.jobs.iloc[job], float(lengths.sum())
+    work, lost = float(row["work"]), float(row["lost_work"])
+    gpus, nodes, batches = (
+        np.array(values)
+        for values in (
+            [one.gpus for one in spells],
+            [len({place[0] for place in one.where}) for one in spells],
+            [one.batch for one in spells],
+        )
+    )
+    held_s = book.type_time[job]
+    # Tenths: what differs by less than that does not explain anything.
+    tenths = np.rint(10 * held_s / max(held_s.sum(), 1.0)).astype(int).tolist()
+    kinds = {
+        text.gpu_type(kind.name): tenth
+        for kind, tenth in zip(book.cluster.types, tenths, strict=True)
+        if tenth
+    }
+    return _Running(
+        ran_s,
+        ran_s * lost / (work + lost) if lost else 0.0,
+        " and ".join(
+            name if len(kinds) == 1 else f"{name} ({10 * tenth} %)" for name, tenth in kinds.items()
+        ),
+        _ends(gpus),
+        float((gpus * lengths).sum() / ran_s) if ran_s else 0.0,
+        _ends(nodes),
+        _ends(batches),
+    )
+
+
+def _ends(values: NDArray[np.int64]) -> tuple[int, int]:
+    return (int(values.min()), int(values.max())) if len(values) else (0, 0)
+
+
+def _range(ends: tuple[int, int], noun: str) -> str:
+    least, most = ends
+    return plural(most, noun) if least == most else f"{least:,} to {plural(most, noun)}"
+
+
+class ReasonFormatter(Formatter):
+    """Writes the rule of a reason with its values.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the jobs, in rows of the trace.
+    clock : RunClock
+        How instants are written.
+    """
+
+    def __init__(self, names: Sequence[str], clock: RunClock) -> None:
+        self._names, self._clock = names, clock
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Write one value as its kind asks, see `sim.contract.Reason`."""
+        if format_spec == "job":
+            return str(self._names[int(value)])
+        if format_spec == "instant":
+            return self._clock.at(value) if math.isfinite(value) else "no known instant"
+        return _WRITTEN[format_spec](value)
+
+    def rule(self, reason: Reason) -> str:
+        """Return what holds each time."""
+        return self.vformat(reason.rule, (), reason.values)
+
+    def detail(self, reason: Reason) -> str:
+        """Return what differs from time to time; "" = nothing."""
+        return self.vformat(reason.detail, (), reason.values) if reason.detail else ""
+
+
+def why_waited(
+    line: Timeline, job: int, said: Sequence[Statement], words: ReasonFormatter
+) -> tuple[WhyWaited, ...]:
+    """Return for which rules a job waited, those that held longest, in order of time.
 
     Parameters
     ----------
     line : Timeline
         The run.
-    trace : Trace
-        Its jobs.
-    clock : Clock
-        How instants are written.
-    wanted : Wanted
-        What the job needs.
-    recorded_s : float, seconds
-        When the recording started it, if that is what the policy replays; NaN = it does not.
+    job : int
+        Row of the trace.
+    said : sequence of Statement
+        What the policy stated of it.
+    words : ReasonFormatter
+        Writes reasons.
     """
-
-    line: Timeline
-    trace: Trace
-    clock: Clock
-    wanted: Wanted
-    recorded_s: float = float("nan")
-
-    def told(self, piece: Piece) -> Reason:
-        """Return one piece in words."""
-        if piece.waits:
-            told = f"{plural(piece.waits, 'more wait')}, {length(piece.waited_s)} together: {self._shares(piece.seconds)}."
-            return Reason(piece.t0, piece.t1, piece.cause, told, piece.waited_s, "", piece)
-        said = [_SAID[piece.cause](self, piece)]
-        others = {cause: seconds for cause, seconds in piece.seconds.items() if cause != piece.cause and seconds >= _LEAST_TOLD * piece.waited_s}
-        if others:
-            said.append(f"Some of the time it was otherwise: {self._shares(others)}.")
-        if not piece.started and piece.t1 >= self.line.end_s:
-            said.append("Then the run ended.")
-        if np.isfinite(self.recorded_s):
-            said.append(f"The recording started it at {self.clock.at(self.recorded_s)}.")
-        if notes := "; ".join(map(_note, piece.notes)):
-            said.append(f"The policy noted: {notes}.")
-        return Reason(piece.t0, piece.t1, piece.cause, " ".join(said), piece.waited_s, notes, piece)
-
-    @property
-    def _need(self) -> str:
-        return self._count(self.wanted.gpus)
-
-    @property
-    def _where(self) -> str:
-        """Where free GPUs are looked for, unless that is everywhere."""
-        return " on nodes that it may use" if ((self.wanted.kinds < 0) & (self.line.size > 0)).any() else ""
-
-    def _count(self, number: int) -> str:
-        return plural(number, "GPU" if self.wanted.demand.gpus else "worker")
-
-    def _free(self, piece: Piece) -> str:
-        """Return what was free on nodes that it may use, from the least to the most."""
-        amount = self._count(piece.free) if piece.free_least == piece.free else f"{piece.free_least:,} to {self._count(piece.free)}"
-        if not self.wanted.demand.gpus:
-            return f"There was room for {amount}{self._where}"
-        return f"{amount} {'was' if piece.free == 1 else 'were'} free{self._where}"
-
-    def _shares(self, seconds: Mapping[str, float]) -> str:
-        return "; ".join(f"{_SHORT[cause]} ({length(amount)})" for cause, amount in seconds.items())
-
-    def _job(self, job: int) -> str:
-        gpus = int(self.line.result.jobs["gpus"].iloc[job])
-        return f"{self.trace.frame['job_id'].iloc[job]}{f' ({_gpus(gpus)})' if gpus else ''}"
-
-    def _later(self, piece: Piece) -> str:
-        return ", ".join(map(self._job, piece.later)) + (f" and {piece.more_later:,} more" if piece.more_later else "")
-
-    def _ahead(self, piece: Piece) -> str:
-        if not piece.ahead:
-            return ""
-        return f" {plural(piece.ahead, 'job')} submitted earlier waited too{', the first of them' if piece.ahead > 1 else ':'} {self._job(piece.first)}."
-
-    def _no_room(self, piece: Piece) -> str:
-        number = self.wanted.gpus
-        gpus = f"No {number:,} free GPUs" if number > 1 else "No free GPU"
-        head = gpus if self.wanted.demand.gpus else f"No room for {self._need}"
-        told = f"{head}: {self._free(piece)}." if piece.free else f"{head}{self._where}{': none was free' if number > 1 else ''}."
-        if self.wanted.need < self.wanted.demand.replicas:
-            told += f" It can start on {self._need}, less than it asked for."
-        if piece.later:
-            told += " Without the jobs submitted later it would not have been enough either."
-        return f"{told}{self._ahead(piece)}"
-
-    def _not_allowed(self, piece: Piece) -> str:
-        here = f"at most {piece.free:,}" if piece.free else "none"
-        return f"Up to {self._count(piece.anywhere)} were free, but {here}{self._where}; it needs {self._need}."
-
-    def _down(self, piece: Piece) -> str:
-        up = f"{piece.there:,} {'was' if piece.there == 1 else 'were'}" if piece.there else "none was"
-        return f"It needs {self._need}, and at times {up} up{self._where}: other nodes were down or absent."
-
-    def _beyond(self, piece: Piece) -> str:
-        return f"It needs {self._need}, and this cluster has {piece.there:,}{self._where}."
-
-    def _cores(self, piece: Piece) -> str:
-        what = "the cores and memory" if self.wanted.servers is None else "the cores and memory, or not with room for its parameter servers,"
-        return f"{self._free(piece)}, but not with {what} that it needs."
-
-    def _scattered(self, piece: Piece) -> str:
-        per = max(self.wanted.demand.gpus, 1)
-        if piece.replicas < self.wanted.need:
-            return f"{self._free(piece)}, but at most {piece.replicas * per:,} of one type, and it needs {self._need} of one type."
-        alike, spread = spreads(self.line, self.wanted.gpus)
-        seen = f" In this run no job of {self._need} is spread over more nodes than it needs." if alike and not spread else ""
-        return f"{self._free(piece)}, but on several nodes, at most {piece.most:,} on one; it needs {self._need}.{seen}"
-
-    def _overtaken(self, piece: Piece) -> str:
-        jobs = len(piece.later) + piece.more_later
-        room = f"there was room for {self._need}" if self.wanted.gpus > 1 else "a GPU was free" if self.wanted.demand.gpus else "there was room"
-        return f"{plural(jobs, 'job')} submitted later ran meanwhile: {self._later(piece)}. Without {'them' if jobs > 1 else 'it'} {room}."
-
-    def _round(self, piece: Piece) -> str:
-        then = f"the policy decided next at {self.clock.at(piece.decides_s)}" if np.isfinite(piece.decides_s) else "the policy made no more decisions"
-        return f"{self._free(piece)}, but {then}."
-
-    def _in_flight(self, piece: Piece) -> str:
-        return f"It was decided at {self.clock.at(piece.t0)} to start it, which took effect at {self.clock.at(piece.t1)}."
-
-    def _left(self, piece: Piece) -> str:
-        """Say that it was not started although there was room, and until when nobody was."""
-        until = f"changed nothing until {self.clock.at(piece.changes_s)}" if np.isfinite(piece.changes_s) else "made no more changes"
-        did = until if piece.changes_s >= piece.t1 else "did not start it"
-        return f"{self._free(piece)} and it needs {self.wanted.gpus:,}, but the policy {did}"
-
-    def _behind(self, piece: Piece) -> str:
-        return f"{self._left(piece)}.{self._ahead(piece)}"
-
-    def _policy(self, piece: Piece) -> str:
-        later = f" Jobs submitted later that ran: {self._later(piece)}." if piece.later else ""
-        return f"{self._left(piece)}; no job submitted earlier waited.{later}"
+    found = waits(line, job)
+    own = sorted((one for one in said if one.job == job), key=lambda one: one.t_s)
+    groups: dict[str, list[tuple[Statement, float]]] = {}
+    for one, held_s in _held(own, found):
+        groups.setdefault(f"{one.reason.rule}\n{one.reason.detail}", []).append((one, held_s))
+    held = {rule: sum(held_s for _, held_s in group) for rule, group in groups.items()}
+    # What stopped a job is worth saying however soon something else kept it waiting.
+    events = {rule for rule, group in groups.items() if group[0][0].reason.detail}
+    least_s = _LEAST_SHARE * sum(held.values())
+    longest = sorted(held.keys() - events, key=lambda rule: (-held[rule], rule))[:_MOST_RULES]
+    kept = events | {rule for rule in longest if held[rule] >= least_s}
+    return tuple(_joined(group, words) for rule, group in groups.items() if rule in kept)
 
 
-def _gpus(number: int) -> str:
-    return plural(number, "GPU")
+def _held(own: Sequence[Statement], found: Waits) -> list[tuple[Statement, float]]:
+    """Return for how long each statement held: until the next one, or the end of its wait."""
+    made = []
+    for at, one in enumerate(own):
+        wait = int(np.searchsorted(found.t0, one.t_s, "right")) - 1
+        end_s = float(found.t1[wait]) if wait >= 0 else one.t_s
+        if at + 1 < len(own):
+            end_s = min(end_s, own[at + 1].t_s)
+        made.append((one, max(end_s - one.t_s, 0.0)))
+    return made
 
 
-_SAID: Final[Mapping[str, Callable[[Reasons, Piece], str]]] = {
-    "no_room": Reasons._no_room,
-    "not_allowed": Reasons._not_allowed,
-    "down": Reasons._down,
-    "cores": Reasons._cores,
-    "scattered": Reasons._scattered,
-    "overtaken": Reasons._overtaken,
-    "round": Reasons._round,
-    "in_flight": Reasons._in_flight,
-    "behind": Reasons._behind,
-    "policy": Reasons._policy,
-    "beyond": Reasons._beyond,
-}
-
-
-def _note(note: tuple[str, float, float]) -> str:
-    name, low, high = note
-    return f"{name.replace('_', ' ')} {low:.4g}" if low == high else f"{name.replace('_', ' ')} {low:.4g} to {high:.4g}"
+def _joined(group: Sequence[tuple[Statement, float]], words: ReasonFormatter) -> WhyWaited:
+    first = {one.since_s: one for one, _ in reversed(group)}
+    times, shown = len(first), group[0][0].reason
+    held_s, rule = sum(held for _, held in group), words.rule(shown)
+    if not shown.detail:
+        return WhyWaited(f"{rule[:1].upper()}{rule[1:]}", held_s, times)
+    ordered = [first[since_s] for since_s in sorted(first)]
+    details = list(dict.fromkeys(words.detail(one.reason) for one in ordered))
+    more = f" and {len(details) - _MOST_NAMED} more" if len(details) > _MOST_NAMED else ""
+    named = ", ".join(details[:_MOST_NAMED])
+    begin = f"{times} times {rule}" if times > 1 else f"{rule[:1].upper()}{rule[1:]}"
+    return WhyWaited(f"{begin}: {named}{more}", 0.0, times)

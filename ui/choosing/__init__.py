@@ -1,1 +1,3 @@
-"""The Cluster and Policies pages: machines as tables, cards of policies, models and their parameters."""
+"""The Cluster and Policies pages: machines as tables, cards of policies, models and their
+parameters.
+"""

@@ -1,69 +1,151 @@
-"""The machines as two tables to edit: node groups, and the speed and price of each GPU type; and the jobs that they can never hold."""
+"""The machines as two tables to edit: node groups, and the speed and price of each GPU type; and
+the jobs that they can never hold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
 import streamlit as st
 
-from sim.cluster import Cluster
+from sim.cluster import KNOWN_TYPES, Cluster
 from sim.errors import TrainyardError
 from sim.params import Spec
 from sim.trace import Trace
+from trainyard import text
 from trainyard.clusters import machines
-from trainyard.clusters.prices import PRICES, figures_from, with_prices
+from trainyard.clusters.prices import PRICES, Prices, figures_from, with_prices
 from trainyard.preflight import leave_out
 from trainyard.store import profiles
+from trainyard.study import gpu_types as study_types
 from trainyard.traces import start
 from ui import figure, received, server, state, words
+from ui.choosing import gpu_types
 
 _COLUMN: Final = st.column_config
-_GROUPS: Final[dict[str, Any]] = {
-    "name": _COLUMN.TextColumn("Name", width=70, help="Prefix of the node names; may stay empty."),
-    "nodes": _COLUMN.NumberColumn("Nodes", width=80, min_value=0, max_value=100_000, step=1, required=True, default=1),
-    "gpus_per_node": _COLUMN.NumberColumn("GPUs/node", width=105, min_value=0, max_value=1024, step=1, default=8, help="0 = a CPU node."),
-    "gpu_type": _COLUMN.TextColumn("GPU type", width=105, help="Any name, e.g. v100 or a100; empty for CPU nodes.", default="v100"),
-    "rack_size": _COLUMN.NumberColumn("Nodes/rack", width=110, min_value=0, step=1, help="Empty = all of this row are in one rack."),
-    "partitions": _COLUMN.TextColumn("Partitions", width=95, help="Queues or virtual clusters that may use these nodes, separated by commas; empty = all."),
-    "cores": _COLUMN.NumberColumn("CPU cores", width=110, min_value=0, help="Per node; empty = cores are not modelled."),
-    "memory_gb": _COLUMN.NumberColumn("Memory (GB)", width=125, min_value=0, help="Per node; empty = memory is not modelled."),
-    "price_per_node_hour": _COLUMN.NumberColumn("USD/node-hour", width=135, min_value=0, format="%.2f", help="Empty = GPUs × the price of their type."),
-}
+_CPU: Final = ""
+"""What the list of GPU types calls a node without GPUs."""
+
+
+def _group_columns(types: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of the table of nodes; the GPU type is a choice."""
+    return {
+        "nodes": _COLUMN.NumberColumn(
+            "Nodes", width=85, min_value=0, max_value=100_000, step=1, required=True, default=1
+        ),
+        "gpus_per_node": _COLUMN.NumberColumn(
+            "GPUs each",
+            width=105,
+            min_value=0,
+            max_value=1024,
+            step=1,
+            default=8,
+            help="GPUs per node; 0 = a CPU node.",
+        ),
+        "gpu_type": _COLUMN.SelectboxColumn(
+            "GPU type",
+            width=100,
+            options=list(types),
+            format_func=_type_name,
+            help="Empty for CPU nodes. A type that is missing here is added with New GPU type.",
+            default="v100",
+        ),
+        "price_per_node_hour": _COLUMN.NumberColumn(
+            "USD per node-hour",
+            width=150,
+            min_value=0,
+            format="%.2f",
+            help="Empty = GPUs × the price of their type.",
+        ),
+        "rack_size": _COLUMN.NumberColumn(
+            "Nodes per rack",
+            width=130,
+            min_value=0,
+            step=1,
+            help="Empty = all of this row are in one rack.",
+        ),
+        "name": _COLUMN.TextColumn(
+            "Name", width=70, help="Prefix of the node names; may stay empty."
+        ),
+        "partitions": _COLUMN.TextColumn(
+            "Partitions",
+            width=95,
+            help=(
+                "Queues or virtual clusters that may use these nodes, separated by commas; empty ="
+                " all."
+            ),
+        ),
+        "cores": _COLUMN.NumberColumn(
+            "CPU cores", width=90, min_value=0, help="Per node; empty = cores are not modelled."
+        ),
+        "memory_gb": _COLUMN.NumberColumn(
+            "Memory (GB)", width=105, min_value=0, help="Per node; empty = memory is not modelled."
+        ),
+    }
+
+
 _FILES: Final = ("json", "csv", "tsv", "conf", "txt", "log")
 _TABLES: Final = (
-    "A CSV has a row per node, or per kind of node with a column nodes; its other columns: gpus, gpu_type, cores, memory_gb, partitions. Or it holds the sizes "
-    "of virtual clusters, as vc_config.csv of Philly or Lucid and the daily cluster_gpu_number.csv of Helios do; those are read as nodes of 8 v100."
+    "A CSV has a row per node, or per kind of node with a column nodes; its other columns: gpus,"
+    " gpu_type, cores, memory_gb, partitions. Or it holds the sizes of virtual clusters, as"
+    " vc_config.csv of Philly or Lucid and the daily cluster_gpu_number.csv of Helios do; those are"
+    " read as nodes of 8 v100."
 )
 _TYPES: Final[dict[str, Any]] = {
-    "gpu_type": _COLUMN.TextColumn("GPU type"),
-    "speed": _COLUMN.NumberColumn("Speed, V100 = 1", min_value=0.001, format="%.2f", help="Training speed against one V100."),
+    "speed": _COLUMN.NumberColumn(
+        "Speed, V100 = 1", min_value=0.001, format="%.2f", help="Training speed against one V100."
+    ),
     "price_per_gpu_hour": _COLUMN.NumberColumn("USD per GPU-hour", min_value=0, format="%.2f"),
 }
 
 
-def presets(trace: Trace | None) -> None:
-    """Draw the list of clusters to start from, and the short description."""
-    mine = state.desk()
-    found = {preset.name: preset for preset in _presets(trace.digest if trace is not None else "", trace)}
-    grid = st.grid(2, min_column_width=320, vertical_alignment="bottom", gap="medium")
-    with grid.cell(), st.container(horizontal=True, vertical_alignment="bottom"):
-        chosen = st.selectbox("Preset", list(found), None, key="preset", placeholder="choose a cluster to start from")
-        if st.button("Load", key="load_preset", disabled=chosen is None) and chosen is not None:
-            _take(mine, found[chosen].cluster)
-    with grid.cell(), st.container(horizontal=True, vertical_alignment="bottom"):
-        text = st.text_input("or in one line", "", key="cluster_spec", placeholder="16x8:v100,4x4:t4,2x0:cpu", help="nodes x GPUs : type")
-        if st.button("Use", key="use_spec", disabled=not text):
-            _read(lambda: _take(mine, Cluster.parse(text)))
-    if chosen is not None:
-        st.caption(words.plain(found[chosen].help))
-    with st.expander("Import slurm.conf, scontrol or a table", key="import"):
-        _read(lambda: _import(trace))
+def menus(trace: Trace | None) -> None:
+    """Draw what the cluster is made from, each folded: a preset, a line to type, a file, a list of
+    prices, a GPU type of one's own; each is closed again once it has been used.
+    """
+    with st.container(horizontal=True, width="content", key="cluster_menus"):
+        with st.popover("Presets", icon=":material/dns:", key=state.widget("presets")):
+            _preset_buttons(trace)
+        with st.popover(
+            "Type or import", icon=":material/input:", key=state.widget("type_or_import")
+        ):
+            _read(_typed)
+            _read(lambda: _import(trace))
+        if known := _known_lists():
+            with st.popover("Prices", icon=":material/sell:", key=state.widget("prices")):
+                _price_buttons(known)
+        with st.popover("New GPU type", icon=":material/add:", key=state.widget("new_type")):
+            gpu_types.describe()
+
+
+def _preset_buttons(trace: Trace | None) -> None:
+    for preset in _presets(trace.digest if trace is not None else "", trace):
+        name = f"preset/{preset.name}"
+        if st.button(preset.name, key=name, help=words.plain(preset.help), width="stretch"):
+            gpu_types.take(preset.cluster, preset.unknown)
+
+
+def _typed() -> None:
+    typed = st.text_input(
+        "Type it, e.g. 4x8:a100",
+        "",
+        key="cluster_spec",
+        placeholder="16x8:v100,4x4:t4,2x0:cpu",
+        help="nodes x GPUs : type, separated by commas",
+    )
+    if st.button("Apply", key="use_spec") and typed:
+        cluster = Cluster.parse(typed)
+        named = replace(cluster, name=study_types.in_words(cluster))
+        gpu_types.take(named, study_types.unknown(cluster))
 
 
 def _read(take: Callable[[], None]) -> None:
-    """Take a description over; what is wrong with one is said where it was given, and the cluster stays as it was."""
+    """Take a description over; what is wrong with one is said where it was given, and the cluster
+    stays as it was.
+    """
     try:
         take()
     except TrainyardError as error:
@@ -71,67 +153,83 @@ def _read(take: Callable[[], None]) -> None:
 
 
 def _import(trace: Trace | None) -> None:
-    mine = state.desk()
-    file = st.file_uploader("slurm.conf, what scontrol prints, a CSV or a description (JSON)", _FILES, key="cluster_file", max_upload_size=5)
-    st.caption("What your cluster says of itself:")
+    file = st.file_uploader(
+        "slurm.conf, the output of scontrol, a CSV or a description (JSON)",
+        _FILES,
+        key="cluster_file",
+        max_upload_size=5,
+    )
     st.code("scontrol show node > nodes.txt", language="bash")
     st.caption(_TABLES)
     if file is None or st.session_state.get("taken_cluster") == file.file_id:
         return
     st.session_state["taken_cluster"] = file.file_id
-    cluster, notes = machines.import_cluster(file.name, received.taken(file, "cluster_file"), trace.epoch if trace is not None else "")
-    mine.news = " ".join([f"Read {words.plural(len(cluster.nodes), 'node')} with {words.plural(cluster.gpus, 'GPU')} from {file.name}.", *notes])
-    _take(mine, cluster)
+    cluster, notes, unknown = machines.import_cluster(
+        file.name, received.taken(file, "cluster_file"), trace.epoch if trace is not None else ""
+    )
+    read = (
+        f"Read {words.plural(len(cluster.nodes), 'node')} with"
+        f" {words.plural(cluster.gpus, 'GPU')} from {file.name}."
+    )
+    gpu_types.take(cluster, unknown, " ".join([read, *notes]))
 
 
 def tables() -> None:
     """Draw the two tables; what cannot be used is said, and the cluster stays as it was."""
-    mine = state.desk()
+    session = state.session()
     groups_key = state.widget("groups")
     if groups_key not in st.session_state or "cluster_source" not in st.session_state:
-        # The editor wants the same frame on every run, or it loses edits; so it is made anew only when the page is opened or the cluster is replaced.
-        st.session_state["cluster_source"] = machines.group_table(mine.study.base.cluster)
-    order = list(_GROUPS)
+        # The editor wants the same frame on every run, or it loses edits; so it is made anew only
+        # when the page is opened or the cluster is replaced.
+        st.session_state["cluster_source"] = machines.group_table(session.study.base.cluster)
+    own = gpu_types.own()
+    described = session.study.base.cluster.types
+    names = dict.fromkeys([*KNOWN_TYPES, *(kind.name for kind in described), *own])
+    columns = _group_columns([_CPU, *names])
     groups = st.data_editor(
         st.session_state["cluster_source"],
         key=groups_key,
         num_rows="dynamic",
         hide_index=True,
-        column_order=order,
-        column_config=_GROUPS,
-        alt="Node groups",
+        column_order=list(columns),
+        column_config=columns,
+        alt="Node groups: one row per kind of node",
         placeholder="–",
     )
-    st.caption("One row per kind of node. Add a row at the bottom; select rows at the left to delete them.")
+    known = {kind.name for kind in described}
+    before = machines.type_table(
+        replace(
+            session.study.base.cluster,
+            types=(*described, *(kind for name, kind in own.items() if name not in known)),
+        )
+    )
     try:
-        cluster = machines.cluster_from_tables(groups, machines.type_table(mine.study.base.cluster), mine.study.base.cluster)
+        cluster = machines.cluster_from_tables(groups, before, session.study.base.cluster)
         cluster = machines.cluster_from_tables(groups, _types(cluster), cluster)
-        study = start.with_cluster(mine.study, cluster)
+        study = start.with_cluster(session.study, cluster)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         st.caption("Until this is corrected, the scenario keeps the cluster as it was before.")
         return
-    if cluster != mine.study.base.cluster:
-        mine.edit(study)
+    if cluster != session.study.base.cluster:
+        session.edit(study)
+
+
+def _known_lists() -> dict[str, Prices]:
+    """Return the lists of prices that know a GPU type of the cluster."""
+    types = set(state.session().study.base.cluster.type_index)
+    return {prices.name: prices for prices in PRICES if types & set(prices.usd_per_gpu_hour)}
+
+
+def _price_buttons(known: Mapping[str, Prices]) -> None:
+    cluster = state.session().study.base.cluster
+    for name, prices in known.items():
+        if st.button(
+            name.capitalize(), key=f"prices/{name}", help=words.plain(prices.help), width="stretch"
+        ):
+            gpu_types.take(with_prices(cluster, prices))
     if cluster.gpus:
-        with st.expander("Where these figures come from", key="figures_from"):
-            st.markdown("\n".join(f"- {words.plain(line)}" for line in figures_from(cluster)))
-
-
-def prices() -> None:
-    """Draw the lists of prices to start from, of those that know a GPU type of the cluster."""
-    mine = state.desk()
-    types = set(mine.study.base.cluster.type_index)
-    known = {prices.name: prices for prices in PRICES if types & set(prices.usd_per_gpu_hour)}
-    if not known:
-        return
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        chosen = st.selectbox("Prices", list(known), None, key="price_list", placeholder="choose a list of prices", width=320)
-        if st.button("Load", key="load_prices", disabled=chosen is None) and chosen is not None:
-            _take(mine, with_prices(mine.study.base.cluster, known[chosen]))
-    if chosen is not None:
-        named = ", ".join(f"{kind} {words.money(usd)}" for kind, usd in known[chosen].usd_per_gpu_hour.items())
-        st.caption(words.plain(f"{known[chosen].help} Per GPU-hour: {named}. Other types, and nodes with a price of their own, keep theirs."))
+        st.markdown("\n".join(f"- {words.plain(line)}" for line in figures_from(cluster)))
 
 
 def fit(trace: Trace, cluster: Cluster, perf: Spec) -> machines.Hopeless:
@@ -146,31 +244,53 @@ def fit(trace: Trace, cluster: Cluster, perf: Spec) -> machines.Hopeless:
 
 
 def never(found: machines.Hopeless) -> None:
-    """Draw who can never start: how many and why, the first of them, and a way to leave them out."""
-    st.warning("  \n".join(words.plain(sentence) for sentence in found.sentences()), icon=":material/warning:")
+    """Draw who can never start: how many and why, the first of them, and a way to leave them
+    out.
+    """
+    st.warning(
+        "  \n".join(words.plain(sentence) for sentence in found.sentences()),
+        icon=":material/warning:",
+    )
     if found.jobs and not found.never.all():
-        label, how = f"Leave out {words.plural(found.jobs, 'job')}", "The others become a trace of their own, which counts those that are left out."
+        label, how = (
+            f"Leave out {words.plural(found.jobs, 'job')}",
+            "The others become a trace of their own, which counts those that are left out.",
+        )
         if st.button(label, key="leave_out", icon=":material/filter_alt:", help=how):
-            mine = state.desk()
-            study = leave_out.without_impossible(mine.study, server.store())
-            mine.news = f"Jobs that can never start on {mine.study.base.cluster.name} are left out; the Trace page counts them."
-            mine.replace(study)
+            session = state.session()
+            study = leave_out.without_unschedulable(session.study, server.store())
+            session.news = (
+                f"Jobs that can never start on {session.study.base.cluster.name} are left out; the"
+                " Trace page counts them."
+            )
+            session.replace(study)
             st.rerun()
     if len(found.first):
-        with st.expander(f"Show them ({len(found.first):,} of {found.jobs + found.unless_resized:,})"):
+        all_of = found.jobs + found.unless_resized
+        shown = len(found.first)
+        label = f"Show {shown:,} of {all_of:,} jobs" if shown < all_of else f"Show {shown:,} jobs"
+        with st.expander(label):
             st.dataframe(figure.readable(found.first), hide_index=True)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _fit(mark: str, _trace: Trace, _cluster: Cluster, _perf: Spec) -> machines.Hopeless:
     del mark
-    return machines.impossible(_trace, _cluster, profiles.resolved(_perf, server.store()))
+    return machines.unschedulable(_trace, _cluster, profiles.resolved(_perf, server.store()))
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _presets(mark: str, _trace: Trace | None) -> tuple[machines.Preset, ...]:
+def _presets(mark: str, _trace: Trace | None) -> tuple[machines.ClusterPreset, ...]:
     del mark
     return machines.presets(_trace)
+
+
+def _type_name(name: object) -> str:
+    return text.gpu_type(str(name))
+
+
+def _type_column(names: Sequence[str]) -> Any:
+    return _COLUMN.SelectboxColumn("GPU type", options=list(names), format_func=_type_name)
 
 
 def _types(cluster: Cluster) -> pd.DataFrame:
@@ -182,9 +302,11 @@ def _types(cluster: Cluster) -> pd.DataFrame:
     if key not in st.session_state or key not in sources:
         sources.clear()
         sources[key] = machines.type_table(cluster)
-    return st.data_editor(sources[key], key=key, hide_index=True, disabled=["gpu_type"], column_config=_TYPES, alt="GPU types")
-
-
-def _take(mine: state.Desk, cluster: Cluster) -> None:
-    mine.replace(start.with_cluster(mine.study, cluster))
-    st.rerun()
+    return st.data_editor(
+        sources[key],
+        key=key,
+        hide_index=True,
+        disabled=["gpu_type"],
+        column_config={"gpu_type": _type_column([kind.name for kind in cluster.types]), **_TYPES},
+        alt="GPU types",
+    )

@@ -1,8 +1,9 @@
-"""Forms derived from declared parameters: one widget for each, with unit, bounds and help; nothing is written by hand for a policy or a model."""
+"""Forms derived from declared parameters: one widget for each, with unit, bounds and help; nothing
+is written by hand for a policy or a model.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,26 +12,12 @@ import streamlit as st
 from sim.params import ParamInfo, Spec
 from trainyard.study import catalog
 
-_UNITS: Final = ("_s", "_h", "_gpu_s", "_gb", "_usd", "_ms", "_gb_per_s", "_min")
-_NAMES: Final = {
-    "mtbf_h": "Mean time between failures",
-    "mttr_h": "Mean time to repair",
-    "on_preempt": "When a job is preempted",
-    "per_h": "Arrivals",
-    "per_min": "Arrivals",
-    "slo": "Deadlines (SLO)",
-}
-"""What cannot be told from the name of a parameter alone."""
-_ACRONYM: Final = re.compile(r"\b(gpu|cpu|fifo)(s?)\b", re.IGNORECASE)
 CELL_PX: Final = 190
 
 
 def label(info: ParamInfo) -> str:
-    """Return what stands above the widget: the name in words, with its unit."""
-    name = next((info.name.removesuffix(unit) for unit in sorted(_UNITS, key=len, reverse=True) if info.unit and info.name.endswith(unit)), info.name)
-    words = name.replace("_", " ").strip()
-    text = _NAMES.get(info.name) or _ACRONYM.sub(lambda found: found[1].upper() + found[2], words[:1].upper() + words[1:])
-    return f"{text} ({info.unit})" if info.unit else text
+    """Return what stands above the widget: the parameter in words, with its unit."""
+    return f"{info.title} ({info.unit})" if info.unit else info.title
 
 
 def fields(params: Sequence[ParamInfo], values: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -75,7 +62,16 @@ def _whole(info: ParamInfo, value: Any, key: str) -> Any:
 
 def _real(info: ParamInfo, value: Any, key: str) -> Any:
     low, high = (None if bound is None else float(bound) for bound in (info.low, info.high))
-    return st.number_input(label(info), low, high, float(value), step=_step(info), format="%g", key=key, help=_help(info))
+    return st.number_input(
+        label(info),
+        low,
+        high,
+        float(value),
+        step=_step(info),
+        format="%g",
+        key=key,
+        help=_help(info),
+    )
 
 
 def _step(info: ParamInfo) -> float:
@@ -84,7 +80,14 @@ def _step(info: ParamInfo) -> float:
 
 def _choice(info: ParamInfo, value: Any, key: str) -> Any:
     options = list(info.choices)
-    return st.selectbox(label(info), options, options.index(str(value)), key=key, help=_help(info), format_func=lambda name: name.replace("_", " "))
+    return st.selectbox(
+        label(info),
+        options,
+        options.index(str(value)),
+        key=key,
+        help=_help(info),
+        format_func=info.label,
+    )
 
 
 def _yes_no(info: ParamInfo, value: Any, key: str) -> Any:
@@ -97,24 +100,44 @@ def _text(info: ParamInfo, value: Any, key: str) -> Any:
 
 def _numbers(info: ParamInfo, value: Any, key: str) -> Any:
     text = "/".join(f"{number:g}" for number in value)
-    return st.text_input(label(info), text, key=key, help=_help(info), placeholder="3250/7200").strip()
+    return st.text_input(
+        label(info), text, key=key, help=_help(info), placeholder="3250/7200"
+    ).strip()
 
 
 def _spec(info: ParamInfo, value: Any, key: str) -> Any:
     chosen = value if isinstance(value, Spec) else Spec.from_json(value)
-    choices = {choice.name: choice.title for choice in catalog.allocator_choices() if not any(param.kind == "spec" for param in choice.params)}
+    choices = {
+        choice.name: choice.title
+        for choice in catalog.allocator_choices()
+        if not any(param.kind == "spec" for param in choice.params)
+    }
     names = list(choices)
     at = names.index(chosen.name) if chosen.name in names else 0
-    name = st.selectbox(label(info), names, at, key=key, help=_help(info), format_func=lambda one: choices[one])
+    name = st.selectbox(
+        label(info), names, at, key=key, help=_help(info), format_func=lambda one: choices[one]
+    )
     with st.expander(f"Parameters of {choices[name]}"):
-        inner = fields(catalog.choice_params(name), chosen.values if name == chosen.name else {}, f"{key}/{name}")
+        inner = fields(
+            catalog.choice_params(name),
+            chosen.values if name == chosen.name else {},
+            f"{key}/{name}",
+        )
     return Spec.of(name, **inner)
 
 
 def _help(info: ParamInfo) -> str:
     low = "" if info.low is None else f"{info.low:g}"
     high = "" if info.high is None else f"{info.high:g}"
-    bounds = f"{low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}" if high else ""
+    bounds = (
+        f"{low} to {high}"
+        if low and high
+        else f"at least {low}"
+        if low
+        else f"at most {high}"
+        if high
+        else ""
+    )
     unit = f" {info.unit}" if info.unit else ""
     text = info.help.rstrip()
     return f"{text} Allowed: {bounds}{unit}." if bounds else text

@@ -1,4 +1,6 @@
-"""Measured throughputs on the Policies page: which profile, one of the user's own, and what it lacks for the jobs at hand, with the ways out."""
+"""Measured throughputs under How jobs scale: which profile, one of the user's own, and what it
+lacks for the jobs at hand, with the ways out.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ _COLUMNS: Final[dict[str, Any]] = {
 
 
 def form(now: Spec, key: str) -> Spec:
-    """Draw the profile, what stands in for what it lacks, and the other parameters; return the performance model as entered.
+    """Draw the profile, what stands in for what it lacks, and the other parameters; return the
+    performance model as entered.
 
     Parameters
     ----------
@@ -49,7 +52,9 @@ def form(now: Spec, key: str) -> Spec:
         values["table"] = _table(now, f"{key}/table")
     with grid.cell():
         values["stand_in"] = _stand_in(now, f"{key}/stand_in")
-    others = [info for info in catalog.choice_params(now.name) if info.name not in ("table", "stand_in")]
+    others = [
+        info for info in catalog.choice_params(now.name) if info.name not in ("table", "stand_in")
+    ]
     with st.expander("Parameters of the model", expanded=False):
         values |= forms.fields(others, now.values, key)
     return Spec.of(now.name, **values)
@@ -57,7 +62,7 @@ def form(now: Spec, key: str) -> Spec:
 
 def findings() -> None:
     """Say what the profile lacks for these jobs, with counts, and offer the ways out."""
-    study = state.desk().study
+    study = state.session().study
     try:
         found = fit(study)
     except TrainyardError:
@@ -65,14 +70,22 @@ def findings() -> None:
     if found is None:
         return
     if found.runs and not len(found.missing):
-        st.caption(f":material/check: Every one of the {words.plural(len(found.unmeasured), 'job')} was measured on every GPU type here.")
+        st.caption(
+            f":material/check: Every one of the {words.plural(len(found.unmeasured), 'job')} was"
+            " measured on every GPU type here."
+        )
     for sentence in found.sentences:
         st.warning(words.plain(sentence), icon=":material/warning:")
     if not found.runs:
         ways_out(found, "page")
     if len(found.missing):
         with st.expander(found.heading, expanded=not found.runs):
-            st.dataframe(figure.readable(found.missing.head(_SHOWN)), hide_index=True, column_config=_COLUMNS, placeholder="–")
+            st.dataframe(
+                figure.readable(found.missing.head(_SHOWN)),
+                hide_index=True,
+                column_config=_COLUMNS,
+                placeholder="–",
+            )
             if len(found.missing) > _SHOWN:
                 st.caption(f"{_SHOWN} of {len(found.missing):,} shown, those of the most jobs.")
 
@@ -87,26 +100,43 @@ def ways_out(found: coverage.Fit, where: str) -> None:
     where : str
         Part of the keys of the widgets.
     """
-    mine = state.desk()
+    session = state.session()
     count = int(found.unmeasured.sum())
     with st.container(horizontal=True, vertical_alignment="bottom", key=f"ways/{where}"):
         if helped := found.helped.get(profiles.RELATIVE):
-            label = "Use relative speeds" if helped == count else f"Relative speeds ({helped:,} of {count:,})"
-            if st.button(label, key=f"relative/{where}", icon=":material/speed:", help=_RELATIVE_HELP):
-                _let(mine, profiles.RELATIVE)
+            label = (
+                "Use relative speeds"
+                if helped == count
+                else f"Relative speeds ({helped:,} of {count:,})"
+            )
+            if st.button(
+                label, key=f"relative/{where}", icon=":material/speed:", help=_RELATIVE_HELP
+            ):
+                _let(session, profiles.RELATIVE)
         if not found.unmeasured.all():
-            label, how = f"Leave out {words.plural(count, 'job')}", "The others become a trace of their own."
-            if st.button(label, key=f"without_unmeasured/{where}", icon=":material/filter_alt:", help=how):
-                mine.replace(coverage.without_unmeasured(mine.study, server.store()))
+            label, how = (
+                f"Leave out {words.plural(count, 'job')}",
+                "The others become a trace of their own.",
+            )
+            if st.button(
+                label, key=f"without_unmeasured/{where}", icon=":material/filter_alt:", help=how
+            ):
+                session.replace(coverage.without_unmeasured(session.study, server.store()))
                 st.rerun()
         if "" in found.helped:
             key = state.widget("model", where)
-            models = profiles.models_of(mine.study.base.perf, server.store())
+            models = profiles.models_of(session.study.base.perf, server.store())
             chosen = st.selectbox(
-                "Stand-in model", models, None, key=key, placeholder="choose a model", help="What models that the profile lacks are taken for.", width=260
+                "Stand-in model",
+                models,
+                None,
+                key=key,
+                placeholder="choose a model",
+                help="The model whose measurements stand in for models that the profile lacks.",
+                width=260,
             )
             if chosen is not None:
-                _let(mine, chosen)
+                _let(session, chosen)
 
 
 def stopped(study: Study) -> coverage.Fit | None:
@@ -119,7 +149,8 @@ def stopped(study: Study) -> coverage.Fit | None:
 
 
 def fit(study: Study) -> coverage.Fit | None:
-    """Return what the profile of a study knows of its jobs, None if its performance model has none; remembered by content.
+    """Return what the profile of a study knows of its jobs, None if its performance model has none;
+    remembered by content.
 
     Raises
     ------
@@ -132,30 +163,41 @@ def fit(study: Study) -> coverage.Fit | None:
     return _fit(f"{trace.digest} {study.base.cluster.digest} {study.base.perf}", study)
 
 
-def _let(mine: state.Desk, stand_in: str) -> None:
-    perf = mine.study.base.perf
-    mine.replace(start.with_model(mine.study, "perf", Spec.of(perf.name, **(perf.values | {"stand_in": stand_in}))))
+def _let(session: state.Session, stand_in: str) -> None:
+    perf = session.study.base.perf
+    session.replace(
+        start.with_model(
+            session.study, "perf", Spec.of(perf.name, **(perf.values | {"stand_in": stand_in}))
+        )
+    )
     st.rerun()
 
 
 def _receive(now: Spec) -> None:
     with st.expander("Use your own measurements"):
-        file = st.file_uploader("A profile (CSV)", ["csv", "tsv", "txt"], key="profile_file", max_upload_size=profiles.PROFILE_MB, help=_HELP)
+        file = st.file_uploader(
+            "A profile (CSV)",
+            ["csv", "tsv", "txt"],
+            key="profile_file",
+            max_upload_size=profiles.PROFILE_MB,
+            help=_HELP,
+        )
         st.caption(
-            "Columns gpu_type, model, batch_size (of one GPU), scale_factor (GPUs), placement (single, consolidated or unconsolidated) and "
-            f"iterations_per_second (summed over the GPUs). It stays in the server's store for {server.store().keep_days:g} days."
+            "Columns gpu_type, model, batch_size (of one GPU), scale_factor (GPUs), placement"
+            " (single, consolidated or unconsolidated) and iterations_per_second (summed over the"
+            f" GPUs). It stays in the server's store for {server.store().keep_days:g} days."
         )
         if file is None or st.session_state.get("taken_profile") == file.file_id:
             return
         st.session_state["taken_profile"] = file.file_id
         try:
             kept = profiles.take(received.taken(file, "profile_file"), file.name, server.store())
-            spec = profiles.with_table(now, kept, state.desk().study.base.cluster)
+            spec = profiles.with_table(now, kept, state.session().study.base.cluster)
         except TrainyardError as error:
             st.error(words.plain(str(error)), icon=":material/error:")
             return
-    mine = state.desk()
-    mine.replace(start.with_model(mine.study, "perf", spec))
+    session = state.session()
+    session.replace(start.with_model(session.study, "perf", spec))
     st.rerun()
 
 
@@ -164,7 +206,15 @@ def _table(now: Spec, key: str) -> str:
     names = dict(_TABLES)
     if current not in names:
         names[current] = _own_name(current)
-    return str(st.selectbox("Measurements", list(names), list(names).index(current), key=key, format_func=lambda name: names[name]))
+    return str(
+        st.selectbox(
+            "Measurements",
+            list(names),
+            list(names).index(current),
+            key=key,
+            format_func=lambda name: names[name],
+        )
+    )
 
 
 def _own_name(source: str) -> str:
@@ -185,7 +235,13 @@ def _stand_in(now: Spec, key: str) -> str:
     current = str(now.values.get("stand_in", ""))
     names.setdefault(current, current)
     return str(
-        st.selectbox("What stands in for jobs that were not measured", list(names), list(names).index(current), key=key, format_func=lambda one: names[one])
+        st.selectbox(
+            "What stands in for jobs that were not measured",
+            list(names),
+            list(names).index(current),
+            key=key,
+            format_func=lambda one: names[one],
+        )
     )
 
 
@@ -196,5 +252,11 @@ def _fit(mark: str, _study: Study) -> coverage.Fit | None:
     return coverage.check(base.perf, load_trace(base.trace, store), base.cluster, store)
 
 
-_RELATIVE_HELP: Final = "What was not measured follows from the nearest measurement and the relative speeds of GPU types on the Cluster page."
-_HELP: Final = "The columns of Gavel's published tables. A gang on one server and spread over several are rows of their own."
+_RELATIVE_HELP: Final = (
+    "What was not measured follows from the nearest measurement and the relative speeds of GPU"
+    " types on the Cluster page."
+)
+_HELP: Final = (
+    "The columns of Gavel's published tables. A gang on one server and spread over several are rows"
+    " of their own."
+)

@@ -1,1 +1,1 @@
-"""The Compare page: table, figures over time, who wins, groups, and what is behind the numbers."""
+"""The Compare page: headline, tiles, figures, the window, and the tabs below them."""

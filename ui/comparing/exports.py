@@ -1,87 +1,141 @@
-"""What can be taken away: a report, the table, the rows of every run as CSV or Parquet; each is made when it is asked for."""
+"""What can be taken away: a report, the table, the rows of every run as CSV or Parquet; each is
+made when it is asked for.
+"""
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
+from io import BytesIO
 from typing import Final
 
 import pandas as pd
 import streamlit as st
 
-import report
 from trainyard.results import exports, outcomes
-from trainyard.results.outcomes import Report, Shown
+from trainyard.results.outcomes import Shown
 from trainyard.store import Store
-from ui import figure, lookup, server, state, words
-from ui.comparing import tables
+from ui import figure, server, stored_results, words
+from views import metric_table
+from views.compared import ComparedRuns, compare_runs
+from views.report.page import offline_html
 
-_ROWS: Final[Mapping[str, Callable[[Shown, Store], pd.DataFrame]]] = {"jobs": exports.jobs, "segments": exports.segments, "decisions": exports.decisions}
+_ROWS: Final[Mapping[str, Callable[[Shown, Store], pd.DataFrame]]] = {
+    "jobs": exports.jobs,
+    "segments": exports.segments,
+    "decisions": exports.decisions,
+}
 """Frame of a run -> what is made of it for other programs."""
 _REPORT: Final = "trainyard-report.html"
-_PAGE: Final = ":material/description:"
+_TABLES: Final = "trainyard-tables.zip"
 _ICON: Final = ":material/download:"
 
 
-def draw(said: Report, shown: Shown) -> None:
-    """Draw the downloads."""
-    st.subheader("Take it with you", anchor=False)
-    if any(not server.store().has(shown.keys[at][0]) for at in shown.places):
+def draw(compared: ComparedRuns) -> None:
+    """Draw the files that can be taken away, each with what is in it and about how large it is."""
+    runs = compared.runs
+    if any(not server.store().has(runs.keys[at][0]) for at in runs.places):
         # A file is made after the click, when nothing can be said any more.
-        st.warning("Results of this comparison were removed from this server meanwhile. Run it again to take it with you.", icon=":material/warning:")
-        st.button("Look again", key="forget_entries", on_click=lookup.forget, icon=":material/refresh:")
-        return
-    with st.container(horizontal=True):
-        st.download_button(
-            "Report (HTML)", lambda: report_html(shown), _REPORT, "text/html", key="report_here", on_click="ignore", icon=":material/description:"
+        st.warning(
+            "Results of this comparison were removed from this server meanwhile. Run the scenario"
+            " again to export them.",
+            icon=":material/warning:",
         )
-        st.download_button("Table (CSV)", lambda: _csv(tables.wide(said.table)), "trainyard-metrics.csv", "text/csv", on_click="ignore", icon=_ICON)
-        for name in _ROWS:
-            _rows(shown, name)
+        st.button(
+            "Look again",
+            key="forget_entries",
+            on_click=stored_results.forget,
+            icon=":material/refresh:",
+        )
+        return
+    with st.container(horizontal=True, gap=8):
+        for label, made, file, mime in (
+            ("Report (HTML), about 5 MB", report_html, _REPORT, "text/html"),
+            (f"Tables and rows (ZIP), {_size(_zip_mb(runs))}", archive, _TABLES, "application/zip"),
+        ):
+            st.download_button(
+                label,
+                partial(made, runs),
+                file,
+                mime,
+                key=f"export_{file}",
+                on_click="ignore",
+                icon=_ICON,
+            )
+    files = {"metrics.csv": f"{len(runs.places)} policies, one row each"}
+    for name, what in _ROWS_ARE.items():
+        count = f"{_count(runs, name):,} rows: {what}"
+        large = exports.csv_mb(runs, name) > exports.CSV_LIMIT_MB
+        files |= {f"{name}.parquet": count}
+        files |= {f"{name}.csv": "left out, too large for a spreadsheet" if large else count}
+    table = pd.DataFrame({"In the ZIP": list(files), "Contents": list(files.values())})
+    st.dataframe(table, hide_index=True, width="content")
     st.caption(words.plain(_ABOUT))
     figure.choose_format()
 
 
-def report_button(mine: state.Desk) -> None:
-    """Draw the download of the report on what is shown, for the sidebar; it cannot be pressed while there is nothing to report."""
-    shown = lookup.gather(mine.shown) if mine.shown is not None else None
-    ready = shown if shown is not None and shown.places else None
-    reason = None if ready else "There is no complete result yet. Run the scenario first."
-    made = (lambda: report_html(ready)) if ready else b""
-    st.download_button("Report", made, _REPORT, "text/html", key="report", help=reason, disabled=not ready, icon=_PAGE, on_click="ignore", width="stretch")
+def _count(runs: Shown, name: str) -> int:
+    return sum(entry.rows.get(name, 0) for at in runs.places for entry in runs.entries[at])
 
 
-def _rows(shown: Shown, name: str) -> None:
-    large = exports.csv_mb(shown, name) > exports.CSV_LIMIT_MB
-    reason = f"More than {exports.CSV_LIMIT_MB:.0f} MB of text, so take Parquet." if large else None
-    text, binary = (lambda: rows_csv(shown, name)), (lambda: rows_parquet(shown, name))
-    label, file = name.capitalize(), f"trainyard-{name}"
-    st.download_button(f"{label} (CSV)", text, f"{file}.csv", "text/csv", help=reason, disabled=large, on_click="ignore", icon=_ICON)
-    st.download_button(f"{label} (Parquet)", binary, f"{file}.parquet", on_click="ignore", icon=_ICON)
+def _zip_mb(runs: Shown) -> float:
+    """Return about how large the archive is: text is packed to a fifth of its size, and the same
+    again as Parquet.
+    """
+    return sum(min(exports.csv_mb(runs, name), exports.CSV_LIMIT_MB) for name in _ROWS) * 0.4
 
 
-def rows_csv(shown: Shown, name: str) -> bytes:
-    """Return a frame of every complete run ("jobs", "segments" or "decisions") as CSV for spreadsheets."""
-    return _csv(_ROWS[name](shown, server.store()))
+def _size(mb: float) -> str:
+    return f"about {mb:,.0f} MB" if mb >= 0.95 else f"about {max(100 * round(10 * mb), 100)} kB"
 
 
-def rows_parquet(shown: Shown, name: str) -> bytes:
+def rows_csv(runs: Shown, name: str) -> bytes:
+    """Return a frame of every complete run ("jobs", "segments" or "decisions") as CSV for
+    spreadsheets.
+    """
+    return _csv(_ROWS[name](runs, server.store()))
+
+
+def rows_parquet(runs: Shown, name: str) -> bytes:
     """Return the same as Parquet, exact."""
-    data: bytes = _ROWS[name](shown, server.store()).to_parquet(index=False)
+    data: bytes = _ROWS[name](runs, server.store()).to_parquet(index=False)
     return data
 
 
-def report_html(shown: Shown) -> bytes:
+def archive(runs: Shown) -> bytes:
+    """Return everything as one ZIP: the table of metrics, and every frame of rows as Parquet and,
+    unless it is too large for a spreadsheet, as CSV.
+    """
+    compared = compare_runs(runs, server.store())
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as files:
+        if compared is not None:
+            files.writestr("metrics.csv", _csv(metric_table.wide(compared.report.table)))
+        for name in _ROWS:
+            files.writestr(f"{name}.parquet", rows_parquet(runs, name))
+            if exports.csv_mb(runs, name) <= exports.CSV_LIMIT_MB:
+                files.writestr(f"{name}.csv", rows_csv(runs, name))
+    return packed.getvalue()
+
+
+def report_html(runs: Shown) -> bytes:
     """Return the report, with the present time in it."""
-    return report.html(shown, server.store(), created=datetime.now(UTC)).encode()
+    return offline_html(runs, server.store(), created=datetime.now(UTC)).encode()
 
 
 def _csv(table: pd.DataFrame) -> bytes:
     return outcomes.safe_csv(table).encode()
 
 
+_ROWS_ARE: Final[Mapping[str, str]] = {
+    "jobs": "when each job came, started and finished",
+    "segments": "periods of constant size and rate, with the nodes",
+    "decisions": "calls of the policy, with its notes",
+}
 _ABOUT: Final = (
-    "The report is one file with all figures, which opens without a network. "
-    "Jobs: one row each. Segments: periods of constant size and rate, with the nodes. Decisions: calls of the allocator, with its notes. "
-    "In CSV files, text that begins with = + - or @ has an apostrophe in front, for spreadsheets; Parquet holds it as it is."
+    "The report is one file with all figures, which opens without a network. In CSV files, text"
+    " that begins with = + - or @ has an apostrophe in front, for spreadsheets; Parquet holds it"
+    " as it is."
 )

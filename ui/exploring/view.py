@@ -1,23 +1,25 @@
-"""What the Explore page looks at: policies, rows, instant, node and job; the address holds it, so a reload or a sent link shows the same."""
+"""What the Explore page looks at: policies, rows, instant and node; the address holds it, so a
+reload or a sent link shows the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import streamlit as st
 
-import charts
-from trainyard.results.outcomes import Report, Shown
+from trainyard.results.outcomes import Shown
 from trainyard.store import Entry
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_trace
 from trainyard.what_if import explore
 from trainyard.what_if.explore import Book
 from ui import server, state, words
-from ui.comparing import overview, tables
-from ui.shell import guarded
+from ui.faults import guarded
+from views.compared import ComparedRuns
+from views.explored import ExploredRuns
 
 POLICY: Final = "p"
 AGAINST: Final = "vs"
@@ -27,58 +29,14 @@ SORT: Final = "sort"
 PICTURE: Final = "pic"
 INSTANT: Final = "at"
 NODE: Final = "node"
-JOB: Final = "job"
-PARAMETERS: Final = (POLICY, AGAINST, ROWS, WITHIN, SORT, PICTURE, INSTANT, NODE, JOB)
-"""Of the address: places of policies in the study, names, seconds since the first submission, and the row of a job in the trace."""
+PARAMETERS: Final = (POLICY, AGAINST, ROWS, WITHIN, SORT, PICTURE, INSTANT, NODE)
+"""Of the address: places of policies in the study, names, seconds since the first submission."""
 NOTHING: Final = "-"
-ANCHOR: Final = "job"
-"""Of the part about one job."""
 _KEPT: Final = "explore_view"
 _OF: Final = "explore_of"
-_PICKED: Final = "explore_picked"
 
 
-@dataclass(frozen=True, eq=False)
-class Scene:
-    """What the parts of the page draw from.
-
-    Parameters
-    ----------
-    said : Report
-        Of the complete policies.
-    look : Look
-        How they are drawn.
-    books : mapping of Book
-        Title -> run: the policy first, then the one it is seen against, if any.
-    keys : mapping of str
-        Title -> key of what is derived from that run: its own in the store, and how instants are written.
-    axis : TimeAxis
-        The window.
-    """
-
-    said: Report
-    look: tables.Look
-    books: Mapping[str, Book]
-    keys: Mapping[str, str]
-    axis: charts.TimeAxis
-
-    @property
-    def title(self) -> str:
-        """The policy that is looked at."""
-        return next(iter(self.books))
-
-    @property
-    def book(self) -> Book:
-        """Its run."""
-        return self.books[self.title]
-
-    @property
-    def window(self) -> tuple[float, float]:
-        """The part of the runs that is seen, in seconds."""
-        return self.axis.t0_s, self.axis.t1_s
-
-
-def scene(said: Report, look: tables.Look, shown: Shown, chosen: Sequence[int], window: tuple[float, float] | None) -> Scene:
+def explored(compared: ComparedRuns, chosen: Sequence[int]) -> ExploredRuns:
     """Open the runs of the chosen policies, places in the study.
 
     Raises
@@ -86,17 +44,19 @@ def scene(said: Report, look: tables.Look, shown: Shown, chosen: Sequence[int], 
     TrainyardError
         If a stored result was removed meanwhile.
     """
-    entries = {shown.titles[at]: shown.entries[at][0] for at in chosen}
-    axis = overview.axis(said, window)
-    books = {title: _book(entry.key, title, axis.epoch, entry, shown) for title, entry in entries.items()}
-    return Scene(said, look, books, {title: f"{entry.key} {axis.epoch}" for title, entry in entries.items()}, axis)
+    runs, epoch = compared.runs, compared.epoch
+    entries = {runs.titles[at]: runs.entries[at][0] for at in chosen}
+    books = {title: _book(entry.key, title, epoch, entry, runs) for title, entry in entries.items()}
+    keys = {title: f"{entry.key} {epoch}" for title, entry in entries.items()}
+    return ExploredRuns(compared, books, keys)
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _book(key: str, title: str, epoch: str, _entry: Entry, _shown: Shown) -> Book:
     del key
     base = _shown.study.base
-    # Sentences write instants as the axis does: on the calendar, or in days since the first submission.
+    # Sentences write instants as the axis does: on the calendar, or in days since the first
+    # submission.
     trace = replace(load_trace(base.trace, server.store()), epoch=epoch)
     return explore.opened(_entry, trace, base.cluster, title, server.store())
 
@@ -117,12 +77,14 @@ def put(name: str, value: str) -> None:
 
 
 def keep(study: Study | None) -> None:
-    """Bring both together after a change of page, which drops parameters, or after Back, which changes them; one message to the browser at most.
+    """Bring both together after a change of page, which drops parameters, or after Back, which
+    changes them; one message to the browser at most.
 
     Parameters
     ----------
     study : Study or None
-        What is shown. A row of a trace or a place of a policy means nothing in another one, so it is dropped with it.
+        What is shown. An instant or a place of a policy means nothing in another one, so it is
+        dropped with it.
     """
     kept: dict[str, str] = st.session_state.setdefault(_KEPT, {})
     now = _without_strangers(study, kept)
@@ -133,11 +95,17 @@ def keep(study: Study | None) -> None:
 
 
 def _without_strangers(study: Study | None, kept: dict[str, str]) -> dict[str, str]:
-    """Return the parameters of the address without those that were of another study, which are forgotten too."""
+    """Return the parameters of the address without those that were of another study, which are
+    forgotten too.
+    """
     now = st.query_params.to_dict()
     if study is None:
         return now
-    of = {(JOB, INSTANT): study.base.trace, (POLICY, AGAINST): study.allocators, (NODE, WITHIN): study.base.cluster}
+    of = {
+        (INSTANT,): study.base.trace,
+        (POLICY, AGAINST): study.allocators,
+        (NODE, WITHIN): study.base.cluster,
+    }
     before = st.session_state.get(_OF, of)
     strangers = {name for names, part in of.items() if part != before[names] for name in names}
     st.session_state[_OF] = of
@@ -148,7 +116,9 @@ def _without_strangers(study: Study | None, kept: dict[str, str]) -> dict[str, s
 
 
 def number(name: str) -> float | None:
-    """Return a parameter that is a number; None if it is none, because the page then has an answer of its own."""
+    """Return a parameter that is a number; None if it is none, because the page then has an answer
+    of its own.
+    """
     try:
         value = float(asked(name))
     except ValueError:
@@ -156,24 +126,14 @@ def number(name: str) -> float | None:
     return value if abs(value) < 1e12 else None
 
 
-def job(book: Book) -> int | None:
-    """Return the row of the job that is looked at; None if there is none, or the trace has no such row."""
-    found = number(JOB)
-    return int(found) if found is not None and found == int(found) and 0 <= found < len(book.trace) else None
-
-
-def pick_job(job: int) -> None:
-    """Look at another job, which a table or a bar was clicked for; no table keeps a selection of its own."""
-    put(JOB, str(job))
-    st.session_state[_PICKED] = picked() + 1
-
-
-def picked() -> int:
-    """Return how often a job was picked: part of the keys of what is clicked."""
-    return int(st.session_state.get(_PICKED, 0))
-
-
-def choice(box: Callable[..., Any], label: str, options: Sequence[str], name: str, default: str, **more: Any) -> str:
+def choice(
+    box: Callable[..., Any],
+    label: str,
+    options: Sequence[str],
+    name: str,
+    default: str,
+    **more: Any,
+) -> str:
     """Draw a widget that chooses one of a few names, and return the chosen one.
 
     Parameters
@@ -194,8 +154,11 @@ def choice(box: Callable[..., Any], label: str, options: Sequence[str], name: st
     found = asked(name)
     if found and found not in options:
         # What was chosen under another scenario is dropped in silence; what a link asks for is not.
-        if state.desk().arrived:
-            st.caption(f":material/info: There is no “{words.plain(found[:80])}” to choose as “{label}”, so the page shows its own choice.")
+        if state.session().arrived:
+            st.caption(
+                f":material/info: “{words.plain(found[:80])}” is no option of “{label}”, so the"
+                " page shows its default."
+            )
         put(name, "")
     key = f"explore/{name}"
     st.session_state[key] = found if found in options else default
@@ -208,6 +171,11 @@ def _take(name: str, key: str) -> None:
         put(name, str(value))
 
 
-def part(name: str, draw: Callable[[Scene], None], scene: Scene, run_every: float | None = None) -> None:
+def part(
+    name: str,
+    draw: Callable[[ExploredRuns], None],
+    scene: ExploredRuns,
+    run_every: float | None = None,
+) -> None:
     """Draw a part of the page that can be drawn anew on its own; a fault ends this part only."""
     st.fragment(lambda: guarded(lambda: draw(scene)), key=f"explore/{name}", run_every=run_every)()

@@ -1,4 +1,6 @@
-"""Taking over a file: read at once, kept in the store, the old trace untouched if it cannot be used; choices for reading and the mapping of columns."""
+"""Taking over a file: read at once, kept in the store, the old trace untouched if it cannot be
+used; choices for reading and the mapping of columns.
+"""
 
 from __future__ import annotations
 
@@ -6,110 +8,188 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import pandas as pd
 import streamlit as st
 
-import charts
 from sim.errors import TrainyardError
 from trainyard.runs.disconnects import tidy
 from trainyard.study import catalog
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import intake, start
+from trainyard.traces.intake import TraceIntake
 from trainyard.traces.sources import load_trace
-from ui import owner, received, server, state, words
+from ui import browser_identity, figure, received, server, state, words
+from views import charts
 
 TYPES: Final = ("csv", "tsv", "txt", "log", "json", "parquet", "swf", "trace", "gz", "zip")
-ZONES: Final = ("", "UTC", "Europe/Berlin", "Europe/London", "US/Pacific", "US/Eastern", "Asia/Shanghai", "Asia/Tokyo", "Asia/Kolkata", "Australia/Sydney")
-RULES: Final = {"cpu_jobs": {"drop": "leave out", "keep": "keep"}, "unfinished": {"drop": "leave out", "cut": "cut at the end of the trace"}}
+ZONES: Final = (
+    "",
+    "UTC",
+    "Europe/Berlin",
+    "Europe/London",
+    "US/Pacific",
+    "US/Eastern",
+    "Asia/Shanghai",
+    "Asia/Tokyo",
+    "Asia/Kolkata",
+    "Australia/Sydney",
+)
+RULES: Final = {
+    "cpu_jobs": {"drop": "leave out", "keep": "keep"},
+    "unfinished": {"drop": "leave out", "cut": "cut at the end of the trace"},
+}
 _UNITS: Final = {"s": "seconds", "ms": "milliseconds", "min": "minutes", "h": "hours"}
 _SINCE: Final = {"submit": "submission", "eligible": "when it became eligible"}
-_COMMON: Final = ("job_id", "user", "start_time_s", "end_time_s", "status", "gpu_type", "partition", "vc", "time_limit_s")
+_COMMON: Final = (
+    "job_id",
+    "user",
+    "start_time_s",
+    "end_time_s",
+    "status",
+    "gpu_type",
+    "partition",
+    "vc",
+    "time_limit_s",
+)
 _SACCT: Final = """sacct -P -a -X -S 2026-03-01 -E 2026-04-01 \\
-  --format=JobID,User,Account,Partition,State,Submit,Eligible,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,ReqTRES > month.txt"""
+  --format=JobID,User,Account,Partition,State,Submit,Eligible,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,ReqTRES > month.txt"""  # noqa: E501
+_WIDTHS: Final = (1, 1, 5, 1)
+_DONE: Final = {"dropped": "left out", "altered": "altered"}
 
 
 def receive() -> None:
-    """Draw the drop zone, and take over a file as soon as it arrives."""
-    mine = state.desk()
-    file = st.file_uploader("Your trace: drop it here", list(TYPES), key="trace_file", max_upload_size=intake.UPLOAD_MB, help=_limits())
-    st.caption(f"CSV, TSV, Parquet, JSON, SWF, Gavel's .trace or Slurm's `sacct -P`; plain, .gz or .zip; up to {intake.UPLOAD_MB} MB and 2 million rows.")
-    with st.expander("How to export from Slurm"):
-        st.code(_SACCT, language="bash", wrap_lines=True)
-        st.caption("With the days that you want. sacct prints times in the zone of whoever runs it; choose that zone below if it is not UTC.")
-    if st.session_state.get("trace_file") is None and mine.upload is not None and mine.upload.fault:
-        # The file was taken out of the field, perhaps by another one that Streamlit refuses with a sentence of its own.
-        mine.upload = None
+    """Draw the drop field, and take over a file as soon as it arrives."""
+    session = state.session()
+    with st.container(width=420):
+        file = st.file_uploader(
+            "Drop a trace here",
+            list(TYPES),
+            key="trace_file",
+            max_upload_size=intake.UPLOAD_MB,
+            help=_limits(),
+        )
+    if (
+        st.session_state.get("trace_file") is None
+        and session.upload is not None
+        and session.upload.fault
+    ):
+        # The file was taken out of the field, perhaps by another one that Streamlit refuses with a
+        # sentence of its own.
+        session.upload = None
     if file is not None and st.session_state.get("taken_file") != file.file_id:
-        _receive(mine, file)
-    _privacy(mine)
+        _receive(session, file)
 
 
-def _receive(mine: state.Desk, file: Any) -> None:
-    st.session_state["taken_file"], name, data = file.file_id, file.name, received.taken(file, "trace_file")
+def about(session: state.Session) -> None:
+    """Draw, folded, what is read, how to export from Slurm, and what becomes of a file."""
+    with st.popover("Formats and privacy", icon=":material/info:", key="about_upload"):
+        st.caption(
+            "CSV, TSV, Parquet, JSON, SWF, Gavel's .trace or Slurm's `sacct -P`; plain, .gz or"
+            f" .zip; up to {intake.UPLOAD_MB} MB and 2 million rows."
+        )
+        st.markdown("**Export from Slurm**")
+        st.code(_SACCT, language="bash", wrap_lines=True)
+        st.caption(
+            "Put in the days that you want. sacct prints times in the zone of its user; choose that"
+            " zone after the upload if it is not UTC."
+        )
+        st.markdown("**Privacy**")
+        _privacy(session)
+
+
+def _receive(session: state.Session, file: Any) -> None:
+    st.session_state["taken_file"], name, data = (
+        file.file_id,
+        file.name,
+        received.taken(file, "trace_file"),
+    )
     try:
-        mine.upload = state.Upload(name, received.OnDisk(data), len(data))
+        session.upload = state.Upload(name, received.OnDisk(data), len(data))
         read({}, data)
     except TrainyardError as error:
-        mine.upload = state.Upload(name, None, len(data), str(error))
-    if mine.upload.fault and look() is None:
+        session.upload = state.Upload(name, None, len(data), str(error))
+    if session.upload.fault and look() is None:
         # No choice of how to read it would help.
-        mine.upload.kept = None
+        session.upload.kept = None
     size = len(data)
     del data
     tidy(size)
 
 
-def _privacy(mine: state.Desk) -> None:
+def _privacy(session: state.Session) -> None:
     """Say where a file goes and how long it stays, and offer to delete the one in use at once."""
     kept = f"{server.store().keep_days:g} days"
-    st.caption(f":material/lock: A file is read by this server and sent nowhere else. Its jobs stay in the server's store for {kept} after the last upload.")
-    kind, _, digest = mine.study.base.trace.source.partition(":")
+    st.caption(
+        ":material/lock: A file is read by this server and sent nowhere else. Its jobs stay in the"
+        f" server's store for {kept} after the last upload."
+    )
+    kind, _, digest = session.study.base.trace.source.partition(":")
     about = server.store().trace_info(digest) if kind == "store" else None
     if about is None:
         return
-    if owner.owner() not in server.store().index.owners(digest):
+    if browser_identity.owner() not in server.store().index.owners(digest):
         st.caption("The trace in use was uploaded in another browser: only that one can delete it.")
         return
-    with st.popover("Delete now", icon=":material/delete:"):
-        st.markdown(f"The jobs of **{words.plain(about.name)}** and all results of them on this server are removed, also for those who have a link to them.")
-        if st.button("Delete the jobs and their results", key="forget", icon=":material/delete_forever:"):
-            try:
-                results = state.forget_trace(digest)
-            except TrainyardError as error:
-                st.error(words.plain(str(error)), icon=":material/error:")
-                return
-            also = f", and so {'is' if results == 1 else 'are'} {words.plural(results, 'result')} of it" if results else ""
-            mine.news = f"{about.name} is deleted from this server{also}."
-            mine.replace(start.with_trace(mine.study, TraceSpec(), server.store()))
-            mine.upload, mine.taken, mine.shown = None, {}, None
-            st.rerun()
+    st.caption(
+        f"Deleting removes the jobs of **{words.plain(about.name)}** and all results of them from"
+        " this server, also for those who have a link to them."
+    )
+    if st.button(
+        "Delete the jobs and their results", key="forget", icon=":material/delete_forever:"
+    ):
+        _forget(session, about.name, digest)
+
+
+def _forget(session: state.Session, name: str, digest: str) -> None:
+    try:
+        results = state.forget_trace(digest)
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return
+    also = (
+        f", and so {'is' if results == 1 else 'are'} {words.plural(results, 'result')} of it"
+        if results
+        else ""
+    )
+    session.news = f"{name} is deleted from this server{also}."
+    session.replace(start.with_trace(session.study, TraceSpec(), server.store()))
+    session.upload, session.taken, session.shown = None, {}, None
+    st.rerun()
 
 
 def fault() -> None:
     """Say why the last file could not be read, and draw what may help."""
-    upload = state.desk().upload
+    upload = state.session().upload
     if upload is None or not upload.fault:
         return
-    # style.css hides this while the field itself refuses another file for its size, of which the server hears nothing.
+    # style.css hides this while the field itself refuses another file for its size, of which the
+    # server hears nothing.
     with st.container(key="upload_fault"):
         st.error(words.plain(upload.fault), icon=":material/error:")
         st.caption("The trace that was loaded before is still in use.")
         if upload.kept is not None:
-            mapping("Which column means what", expanded=bool(found.missing) if (found := look()) is not None else False)
-            choices("Read it differently: format, time zone, units, CPU jobs")
+            _mapping(
+                "Which column means what",
+                expanded=bool(found.missing) if (found := look()) is not None else False,
+            )
+            _choices("Read it differently: format, time zone, units, CPU jobs")
 
 
-def at_hand() -> bool:
-    """Tell whether this session still has the file that is in use, so that it can be read differently."""
-    upload = state.desk().upload
+def _at_hand() -> bool:
+    """Tell whether this session still has the file that is in use, so that it can be read
+    differently.
+    """
+    upload = state.session().upload
     return upload is not None and not upload.fault
 
 
 def look(data: bytes = b"") -> Any:
-    """Return the beginning of the file of this session as `trainyard.traces.intake.look` does; remembered until another file comes.
+    """Return the beginning of the file of this session as `trainyard.traces.intake.look` does;
+    remembered until another file comes.
 
     None if it cannot be opened.
     """
-    upload, mark = state.desk().upload, st.session_state.get("taken_file")
+    upload, mark = state.session().upload, st.session_state.get("taken_file")
     if upload is None:
         return None
     if "looked" not in st.session_state or st.session_state["looked"][0] != mark:
@@ -126,57 +206,82 @@ def _bytes(upload: state.Upload) -> bytes:
 
 
 def read(choices: dict[str, Any], data: bytes = b"") -> None:
-    """Read the file of this session with the given choices; on success it becomes the trace of the scenario. `data` = its bytes, if they are at hand."""
-    mine = state.desk()
-    upload = mine.upload
+    """Read the file of this session with the given choices; on success it becomes the trace of the
+    scenario. `data` = its bytes, if they are at hand.
+    """
+    session = state.session()
+    upload = session.upload
     if upload is None:
         return
-    reading = {key: value for key, value in choices.items() if key != "fmt" and value not in (None, "")}
+    reading = {
+        key: value for key, value in choices.items() if key != "fmt" and value not in (None, "")
+    }
     data = data or _bytes(upload)
     found = look(data)
     columns = intake.written(found) if found is not None else ()
     try:
         with st.spinner(f"Reading {words.plain(upload.name)} …"):
-            taken = intake.take(data, upload.name, server.store(), fmt=str(choices.get("fmt", "")), choices=reading, columns=columns)
-            server.store().index.own(owner.owner(), taken.spec.source.removeprefix("store:"))
-            study = start.with_trace(mine.study, taken.spec, server.store())
+            taken = intake.take(
+                data,
+                upload.name,
+                server.store(),
+                fmt=str(choices.get("fmt", "")),
+                choices=reading,
+                columns=columns,
+            )
+            server.store().index.own(
+                browser_identity.owner(), taken.spec.source.removeprefix("store:")
+            )
+            study = start.with_trace(session.study, taken.spec, server.store())
     except TrainyardError as error:
         upload.fault, upload.choices = str(error), choices
         return
     upload.fault, upload.choices = "", choices
-    mine.taken = {taken.spec.source: taken}
-    mine.edit(study)
+    session.taken = {taken.spec.source: taken}
+    session.edit(study)
 
 
-def rule(chosen: intake.Rule) -> None:
-    """Draw what is done with one class of rows, beside how many there are; another choice reads the file again."""
-    upload = state.desk().upload
+def _rule(chosen: intake.Rule) -> None:
+    """Draw what is done with one class of rows, beside how many there are; another choice reads the
+    file again.
+    """
+    upload = state.session().upload
     if upload is None or upload.fault:
         st.markdown(f"{chosen.title}: {chosen.sentence}")
         return
     options = RULES[chosen.name]
-    made = _pick(f"{chosen.title}: {chosen.sentence}", options, chosen.chosen, key=state.widget(chosen.name, state.desk().study.base.trace.source))
+    made = _pick(
+        f"{chosen.title}: {chosen.sentence}",
+        options,
+        chosen.chosen,
+        key=state.widget(chosen.name, state.session().study.base.trace.source),
+    )
     if made != chosen.chosen:
         read({**upload.choices, chosen.name: made})
         st.rerun()
 
 
-def choices(label: str) -> None:
+def _choices(label: str) -> None:
     """Draw the form for reading the file of this session differently."""
-    upload = state.desk().upload
+    upload = state.session().upload
     if upload is None:
         return
-    with st.expander(label), st.form("reading", border=False):
+    with st.popover(label, key=f"reading/{label[:4]}"), st.form("reading", border=False):
         made = _choice_widgets(upload)
         if st.form_submit_button("Read again", icon=":material/refresh:"):
             read({**upload.choices, **made})
             st.rerun()
 
 
-def mapping(label: str, *, expanded: bool = False) -> None:
+def _mapping(label: str, *, expanded: bool = False) -> None:
     """Draw the editor that says which column of a table means what."""
-    upload, found = state.desk().upload, look()
-    if upload is None or found is None or not found.columns or (found.fmt not in intake.MAPPED and not upload.fault):
+    upload, found = state.session().upload, look()
+    if (
+        upload is None
+        or found is None
+        or not found.columns
+        or (found.fmt not in intake.MAPPED and not upload.fault)
+    ):
         return
     shown = intake.examples(found)
 
@@ -184,91 +289,135 @@ def mapping(label: str, *, expanded: bool = False) -> None:
         # A list shows text as it is, not Markdown.
         if not name:
             return "not in the file"
-        return charts.visible(f"{found.written[name]}: {shown[name]}" if shown.get(name) else found.written[name])
+        return charts.visible(
+            f"{found.written[name]}: {shown[name]}" if shown.get(name) else found.written[name]
+        )
 
-    with st.expander(label, expanded=expanded), st.form("mapping", border=False):
+    box = st.expander(label, expanded=True) if expanded else st.popover(label, key="map_columns")
+    with box, st.form("mapping", border=False):
         st.caption("Beside each column stand its first values. One column cannot mean two things.")
         known = dict(upload.choices.get("mapping") or found.mapping)
         first = list(dict.fromkeys([*intake.NEEDED_COLUMNS, *known, *_COMMON]))
         made = _columns(first, known, ["", *found.columns], option)
-        with st.expander("More facts of jobs: models, scaling, workers and servers, deadlines"):
-            made |= _columns([native for native in intake.NATIVE_COLUMNS if native not in first], known, ["", *found.columns], option)
+        st.markdown("**Models, scaling, workers and servers, deadlines**")
+        made |= _columns(
+            [native for native in intake.NATIVE_COLUMNS if native not in first],
+            known,
+            ["", *found.columns],
+            option,
+        )
         if st.form_submit_button("Read with these columns", icon=":material/table_convert:"):
-            _read_mapped(made)
-            st.rerun()
+            try:
+                read({**upload.choices, "mapping": intake.mapping_from(made)})
+            except TrainyardError as error:
+                upload.fault = str(error)
+            if not upload.fault:
+                st.rerun()
+            # The form is higher than most windows: what is said above it would not be seen.
+            st.error(words.plain(upload.fault), icon=":material/error:")
 
 
-def _columns(natives: list[str], known: Mapping[str, str], options: list[str], option: Callable[[str], str]) -> dict[str, str]:
+def _columns(
+    natives: list[str], known: Mapping[str, str], options: list[str], option: Callable[[str], str]
+) -> dict[str, str]:
     """Draw a choice of a column of the file for each fact of a job."""
     made: dict[str, str] = {}
     grid = st.grid(min_column_width=240)
     for native in natives:
         at = options.index(known[native]) if known.get(native) in options else 0
-        word, needed = intake.words_of(native), ", required" if native in intake.NEEDED_COLUMNS else ""
+        word = intake.words_of(native)
+        needed = ", required" if native in intake.NEEDED_COLUMNS else ""
+        if native == "duration_s":
+            needed = ", or start and end"
         label = f"{word}{needed}" if word == native else f"{word} ({native}){needed}"
         with grid.cell():
-            made[native] = str(st.selectbox(label, options, at, key=f"map/{_file_name()}/{native}", format_func=option))
+            made[native] = str(
+                st.selectbox(
+                    label, options, at, key=f"map/{_file_name()}/{native}", format_func=option
+                )
+            )
     return made
 
 
 def _file_name() -> str:
-    upload = state.desk().upload
+    upload = state.session().upload
     return upload.name if upload is not None else ""
-
-
-def _read_mapped(made: dict[str, str]) -> None:
-    upload = state.desk().upload
-    if upload is None:
-        return
-    try:
-        read({**upload.choices, "mapping": intake.mapping_from(made)})
-    except TrainyardError as error:
-        upload.fault = str(error)
 
 
 def _choice_widgets(upload: state.Upload) -> dict[str, Any]:
     was = upload.choices
-    formats = {"": "recognise by content"} | {choice.name: choice.title for choice in catalog.formats()}
+    formats = {"": "recognise by content"} | {
+        choice.name: choice.title for choice in catalog.formats()
+    }
     grid = st.grid(min_column_width=230)
     made: dict[str, Any] = {}
     with grid.cell():
         made["fmt"] = _pick("Format", formats, was.get("fmt", ""))
     with grid.cell():
-        zone = st.selectbox("Time zone of times without offset", ZONES, _index(ZONES, was.get("zone") or ""), format_func=_zone_name, accept_new_options=True)
+        zone = st.selectbox(
+            "Time zone of times without offset",
+            ZONES,
+            _index(ZONES, was.get("zone") or ""),
+            format_func=_zone_name,
+            accept_new_options=True,
+        )
         made["zone"] = zone or None
-    taken = state.desk().taken.get(state.desk().study.base.trace.source)
+    taken = state.session().taken.get(state.session().study.base.trace.source)
     known = "" if upload.fault or taken is None else str(taken.account["format"])
-    # Other formats say themselves in which units they are, and none but Slurm knows when a job became eligible.
+    # Other formats say themselves in which units they are, and none but Slurm knows when a job
+    # became eligible.
     if known in intake.MAPPED:
         with grid.cell():
             made["time_unit"] = _pick("Unit of numeric times", _UNITS, was.get("time_unit", "s"))
         with grid.cell():
-            made["duration_unit"] = _pick("Unit of durations", _durations(upload), was.get("duration_unit", "s"))
+            made["duration_unit"] = _pick(
+                "Unit of durations", _durations(upload), was.get("duration_unit", "s")
+            )
     if known in ("", "sacct", "slurm-db"):
         with grid.cell():
             made["since"] = _pick("A job enters at (Slurm)", _SINCE, was.get("since", "submit"))
     if upload.fault:
-        for name, title in (("cpu_jobs", "Jobs without GPUs"), ("unfinished", "Jobs still running at the end")):
+        for name, title in (
+            ("cpu_jobs", "Jobs without GPUs"),
+            ("unfinished", "Jobs still running at the end"),
+        ):
             with grid.cell():
                 made[name] = _pick(title, RULES[name], was.get(name, "drop"))
     return made
 
 
 def _durations(upload: state.Upload) -> dict[str, str]:
-    """Return the units of durations, each with what the median would be: the wrong one looks absurd."""
+    """Return the units of durations, each with what the median would be: the wrong one looks
+    absurd.
+    """
     found, unit = look(), str(upload.choices.get("duration_unit", "s"))
     if upload.fault:
-        median_s = intake.median_s(found, upload.choices.get("mapping"), unit) if found is not None else math.nan
+        median_s = (
+            intake.median_s(found, upload.choices.get("mapping"), unit)
+            if found is not None
+            else math.nan
+        )
     else:
-        median_s = float(load_trace(TraceSpec(state.desk().study.base.trace.source), server.store()).frame["duration_s"].median())
+        median_s = float(
+            load_trace(TraceSpec(state.session().study.base.trace.source), server.store())
+            .frame["duration_s"]
+            .median()
+        )
     if not math.isfinite(median_s):
         return _UNITS
-    return {name: f"{_UNITS[name]}: median {words.time(value)}" for name, value in intake.in_units(median_s, unit).items()}
+    return {
+        name: f"{_UNITS[name]}: median {words.time(value)}"
+        for name, value in intake.in_units(median_s, unit).items()
+    }
 
 
 def _pick(label: str, names: dict[str, str], value: Any, key: str | None = None) -> str:
     options = list(names)
-    return str(st.selectbox(label, options, _index(options, value), key=key, format_func=lambda name: names[name]))
+    return str(
+        st.selectbox(
+            label, options, _index(options, value), key=key, format_func=lambda name: names[name]
+        )
+    )
 
 
 def _index(options: Any, value: Any) -> int:
@@ -280,4 +429,95 @@ def _zone_name(name: str) -> str:
 
 
 def _limits() -> str:
-    return "The format is recognised by content, not by name: native columns, Philly, Helios, Slurm, SWF, Microsoft ITP, or any table whose columns you name."
+    return (
+        "The format is recognised by content, not by name: native columns, Philly, Helios, Slurm,"
+        " SWF, Microsoft ITP, or any table whose columns you name."
+    )
+
+
+def account(facts: Mapping[str, Any], taken: TraceIntake | None) -> None:
+    """Draw the account of the trace in use, with ways to change it while its file is at hand.
+
+    Parameters
+    ----------
+    account : mapping
+        See `trainyard.traces.sources.account_of` and `trainyard.traces.intake.take`; empty if
+        nothing is known.
+    taken : TraceIntake or None
+        The single rows, if this session has read the file; after a reload only the counts are left.
+    """
+    if not facts or facts.get("format") in ("sample", "made"):
+        return
+    if taken is not None:
+        # The store keeps the account of the first reading that led to these jobs.
+        facts = taken.account
+    with st.container(border=True, key="account"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            title = words.plain(facts.get("title", facts["format"]))
+            st.markdown(
+                f"**{words.plain(facts.get('file', 'the file'))}** · {title} ·"
+                f" {facts['used']:,} used + {facts['dropped']:,} left out ="
+                f" {facts['read']:,} read"
+            )
+            if taken is not None and _at_hand():
+                _choices("Format, time zone, units")
+                _mapping("Columns")
+        if facts["guesses"]:
+            st.caption("Assumed: " + " ".join(words.plain(one) for one in facts["guesses"]))
+        if columns := intake.columns_read(facts):
+            st.caption(f"Columns: {words.plain(columns)}")
+        for sentence in facts["warnings"]:
+            st.warning(words.plain(sentence), icon=":material/warning:")
+        _table(facts, taken)
+        choices = st.grid(min_column_width=300)
+        for rule in intake.rules(facts):
+            with choices.cell():
+                _rule(rule)
+
+
+def _table(facts: Mapping[str, Any], taken: TraceIntake | None) -> None:
+    """Draw one row per reason: how many rows, what became of them, why, and the first of them."""
+    issues = taken.issues if taken is not None else None
+    _account_row("Rows", "What", "Why", head=True)
+    _account_row(f"{facts['used']:,}", "used", "")
+    for at, one in enumerate(facts["reasons"]):
+        with _account_row(f"{one['rows']:,}", _DONE[one["action"]], str(one["reason"])):
+            if issues is not None:
+                _show(issues, one, at)
+    if taken is not None and facts["reasons"]:
+        st.download_button(
+            "All rows left out or altered (CSV)",
+            taken.issues_csv,
+            "trainyard-rows.csv",
+            "text/csv",
+            on_click="ignore",
+            icon=":material/download:",
+            type="tertiary",
+            help=(
+                "Cells that begin with = + - or @ get an apostrophe in front, so that no"
+                " spreadsheet takes them for a formula."
+            ),
+        )
+    elif facts["reasons"]:
+        st.caption("Load the file again to see the single rows.")
+
+
+def _account_row(rows: str, what: str, why: str, *, head: bool = False) -> Any:
+    """Draw three cells of a row, and return its last one."""
+    cells = st.columns(_WIDTHS, vertical_alignment="center", gap="small")
+    for cell, told in zip(cells, (rows, what, why), strict=False):
+        text = words.plain(told)
+        cell.markdown(f"**{text}**" if head and text else text)
+    return cells[-1]
+
+
+def _show(issues: pd.DataFrame, one: Mapping[str, Any], at: int) -> None:
+    mine = issues[(issues["action"] == one["action"]) & (issues["reason"] == one["reason"])]
+    if not len(mine):
+        return
+    with st.popover("Show", type="tertiary", key=f"account/{at}"):
+        st.dataframe(
+            figure.readable(mine.head(intake.SHOWN_ROWS)), hide_index=True, height="content"
+        )
+        if len(mine) > intake.SHOWN_ROWS:
+            st.caption(f"The first {intake.SHOWN_ROWS} of {words.plural(len(mine), 'row')}.")

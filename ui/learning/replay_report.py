@@ -1,4 +1,6 @@
-"""What is shown of one replay: the claim, published beside simulated, where it turns around, why, and exactly what was run."""
+"""What is shown of one replay: the claim, published beside simulated, where it turns around, why,
+and exactly what was run.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,12 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
-import charts
 from trainyard.replays import curves
-from trainyard.replays.report import ReplayReport, Row, expected, tally
-from trainyard.replays.types import Axis, Measure, Replay
-from ui import state, words
+from trainyard.replays.report import ClaimRow, ReplayReport, expected, tally
+from trainyard.replays.types import Replay, ReplayAxis, ReplayMeasure
+from ui import figure, state, words
+from views import replays
+from views.markup import framed
 
 _CHART_PX: Final = 420
 _NEAR: Final = 1.5
@@ -29,10 +32,11 @@ _VERDICTS: Final = {
 }
 """Verdict of a row -> class of its cell, and the words, so that colour is never the only sign."""
 _RESTS: Final = (
-    "Below each measure: how well the claim is known, and what the figure rests on. A verdict is taken from the interval: in or outside the band as a "
-    "whole, else undecided. Outside the band is a finding, not an error."
+    "Below each measure: how well the claim is known, and what the figure rests on. A verdict is"
+    " taken from the interval: in or outside the band as a whole, else undecided. Outside the band"
+    " is a finding, not an error."
 )
-Pair = tuple[Row, str]
+Pair = tuple[ClaimRow, str]
 """A claim and its label."""
 
 
@@ -41,7 +45,10 @@ def claim(replay: Replay) -> None:
     paper = replay.paper
     st.subheader(words.plain(replay.title), anchor=False)
     st.markdown(f"**Published:** {words.plain(replay.claim)}")
-    st.caption(f"{words.plain(paper.authors)}: [{words.plain(paper.title)}]({paper.link}). {words.plain(paper.venue)}, {paper.year}.")
+    st.caption(
+        f"{words.plain(paper.authors)}: [{words.plain(paper.title)}]({paper.link})."
+        f" {words.plain(paper.venue)}, {paper.year}."
+    )
 
 
 def reading(replay: Replay) -> None:
@@ -76,61 +83,116 @@ def results(replay: Replay, result: Result, seeds: int) -> None:
     st.html(_table(claimed or others))
     if verdicts := tally(report.rows):
         st.markdown(f"**{verdicts}**")
-    if report.said:
-        st.markdown("\n".join(["**What the policies said of their runs**", "", *(f"- {words.plain(sentence)}" for sentence in report.said)]))
+    if report.sentences:
+        st.markdown(
+            "\n".join(
+                [
+                    "**Remarks of the policies**",
+                    "",
+                    *(f"- {words.plain(sentence)}" for sentence in report.sentences),
+                ]
+            )
+        )
     if claimed and others:
-        with st.expander(f"Also measured, with nothing published to hold it against ({len(others)})"):
-            st.html(_table(others, "Below each measure: how well it is known, and what the figure rests on.", held=False))
+        with st.expander(f"Also measured, without a published figure ({len(others)})"):
+            st.html(
+                _table(
+                    others,
+                    "Below each measure: how well the figure is known, and its source.",
+                    held=False,
+                )
+            )
     st.caption(
-        f"Policies meet the same jobs; {words.plural(seeds, 'seed')}, pooled: ratios of means over seeds. The interval holds 95 % of resamples of the "
-        f"seeds{'' if seeds >= 3 else ', from 3 seeds on'}. {report.cpu_s:,.0f} s of processor time in all."
+        f"Policies meet the same jobs; {words.plural(seeds, 'seed')}, pooled: ratios of means over"
+        " seeds. The interval holds 95 % of resamples of the"
+        f" seeds{'' if seeds >= 3 else ', from 3 seeds on'}. {report.cpu_s:,.0f} s of processor"
+        " time in all."
     )
-    _side_by_side(claimed)
+    if (view := replays.published(claimed)) is not None:
+        figure.draw(view)
     reading(replay)
-    st.markdown(f"**Where it holds, and where it turns around.** {words.plain(curves.explanation(replay, report))}")
+    st.markdown(
+        "**Where the claim holds, and where it reverses.**"
+        f" {words.plain(curves.explanation(replay, report))}"
+    )
     for axis in replay.axes:
         if not report.curves.empty and (report.curves["axis"] == axis.name).any():
             _axis(replay, result, axis)
 
 
-def so_far(replay: Replay, rows: Sequence[Row], done: int, of: int) -> None:
-    """Draw the figures of a run under way: the same table as at its end, on the seeds that are there."""
+def so_far(replay: Replay, rows: Sequence[ClaimRow], done: int, of: int) -> None:
+    """Draw the figures of a run under way: the same table as at its end, on the seeds that are
+    there.
+    """
     claimed, others = _parted(replay, rows)
-    st.html(_table(claimed or others, f"So far {done:,} of {words.plural(of, 'run')}: the figures still change."))
+    st.html(
+        _table(
+            claimed or others,
+            f"So far {done:,} of {words.plural(of, 'run')}: the figures still change.",
+        )
+    )
 
 
-def _parted(replay: Replay, rows: Sequence[Row]) -> tuple[list[Pair], list[Pair]]:
-    """Return the rows with their labels: those with something to hold them against, and the others."""
+def _parted(replay: Replay, rows: Sequence[ClaimRow]) -> tuple[list[Pair], list[Pair]]:
+    """Return the rows with their labels: those with something to hold them against, and the
+    others.
+    """
     pairs = [(row, replay.label(row.claim)) for row in rows]
-    claimed = [(row, label) for row, label in pairs if row.claim.published_text or row.claim.published is not None or row.claim.band is not None]
+    claimed = [
+        (row, label)
+        for row, label in pairs
+        if row.claim.published_text or row.claim.published is not None or row.claim.band is not None
+    ]
     return claimed, [pair for pair in pairs if pair not in claimed]
 
 
 def why(replay: Replay) -> None:
-    """Draw the speed-up curves behind a replay whose jobs choose their batch sizes; nothing for others."""
-    table = curves.speed_curves(replay.base)
-    if table is None:
+    """Draw the speed-up curves behind a replay whose jobs choose their batch sizes; nothing for
+    others.
+    """
+    view = replays.speedups(replay)
+    if view is None:
         return
-    with st.expander("Why: how each class of jobs speeds up", icon=":material/help:", key=f"why/{replay.name}", on_change="rerun") as box:
+    with st.expander(
+        "Why: how each class of jobs speeds up",
+        icon=":material/help:",
+        key=f"why/{replay.name}",
+        on_change="rerun",
+    ) as box:
         if box.open:
-            title = "Speed-up of each class of jobs, by how the batch is chosen"
-            st.plotly_chart(charts.speedup_figure(table, title), key="speedups", config=charts.image_config("trainyard-speedups"), alt=title)
-            with st.expander("Data"):
-                st.dataframe(table, hide_index=True)
+            figure.draw(view)
 
 
 def exactly(replay: Replay, seeds: int) -> None:
     """Draw what is run, and the command that repeats it."""
     with st.expander("Exactly what is run", icon=":material/terminal:"):
-        st.code(f"python -m trainyard replay {replay.name} --seeds {seeds} --curves", language="bash", wrap_lines=True)
+        st.code(
+            f"python -m trainyard replay {replay.name} --seeds {seeds} --curves",
+            language="bash",
+            wrap_lines=True,
+        )
         if replay.budget:
             st.markdown(words.plain(replay.budget))
-        st.dataframe({"Policy": [arm.title for arm in replay.arms], "What it changes": [" ".join(arm.set) for arm in replay.arms]}, hide_index=True)
+        st.dataframe(
+            {
+                "Policy": [arm.title for arm in replay.arms],
+                "What it changes": [" ".join(arm.set) for arm in replay.arms],
+            },
+            hide_index=True,
+        )
         for bound in replay.bounds:
-            st.caption(f"{words.plain(bound.title)}: computed, not simulated ({bound.by}), from the scenario of {words.plain(replay.arm(bound.of).title)}.")
+            st.caption(
+                f"{words.plain(bound.title)}: computed, not simulated ({bound.by}), from the"
+                f" scenario of {words.plain(replay.arm(bound.of).title)}."
+            )
         for axis in replay.axes:
-            st.caption(f"{words.plain(axis.heading)}: {', '.join(f'{value:g}' for value in axis.values)}; {words.plural(axis.seeds, 'seed')} at most.")
-        scenario = {key: value for key, value in replay.base.to_json().items() if key != "allocator"}
+            st.caption(
+                f"{words.plain(axis.heading)}: {', '.join(f'{value:g}' for value in axis.values)};"
+                f" {words.plural(axis.seeds, 'seed')} at most."
+            )
+        scenario = {
+            key: value for key, value in replay.base.to_json().items() if key != "allocator"
+        }
         st.code(json.dumps(scenario, indent=2, ensure_ascii=False), language="json", height=260)
 
 
@@ -139,62 +201,80 @@ def open_it(replay: Replay) -> None:
     study = curves.study(replay)
     if study is None:
         return
-    if st.button("Open this comparison", key="open_replay", icon=":material/open_in_new:", help="Its jobs, machines and policies become your scenario."):
-        state.desk().replace(study)
+    if st.button(
+        "Open this comparison",
+        key="open_replay",
+        icon=":material/open_in_new:",
+        help="Its jobs, machines and policies become your scenario.",
+    ):
+        state.session().replace(study)
         st.switch_page("pages/compare.py", query_params=state.address())
 
 
-def number(measure: Measure, value: float) -> str:
-    """Return a figure of a measure as it stands in the table."""
-    if not math.isfinite(value):
-        return words.MISSING
-    if measure.kind == "ratio":
-        return f"× {_short(value)}"
-    text = _value(measure.metric, abs(value))
-    if measure.kind == "difference" and text.endswith("%"):
-        text = f"{text[:-1].rstrip()} points"
-    return f"{'−' if value < 0 else '+' if measure.kind == 'difference' else ''}{text}"
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
-
-
-def _value(metric: str, value: float) -> str:
-    unit = curves.unit(metric)
-    if unit in words.BY_UNIT and unit:
-        return words.BY_UNIT[unit](value)
-    return f"{_short(value)} {unit}".rstrip() if math.isfinite(value) else words.MISSING
-
-
 def _table(pairs: Sequence[Pair], caption: str = _RESTS, *, held: bool = True) -> str:
-    """Return the table of claims; without what they are held against where there is nothing, so that no column is empty."""
+    """Return the table of claims; without what they are held against where there is nothing, so
+    that no column is empty.
+    """
     columns = (0, 1, 2, 3) if held else (0, 2)
-    head = "".join(f'<th scope="col">{("Measure", "Published", "Simulated", "Verdict")[at]}</th>' for at in columns)
-    body = "".join(f"<tr>{''.join(cells[at] for at in columns)}</tr>" for cells in (_cells(row, label) for row, label in pairs))
-    return _framed(f"<tr>{head}</tr>", body, caption)
+    head = "".join(
+        f'<th scope="col">{("Measure", "Published", "Simulated", "Verdict")[at]}</th>'
+        for at in columns
+    )
+    body = "".join(
+        f"<tr>{''.join(cells[at] for at in columns)}</tr>"
+        for cells in (_cells(row, label) for row, label in pairs)
+    )
+    return framed(f"<tr>{head}</tr>", body, dark=figure.dark(), caption=caption)
 
 
-def _cells(row: Row, label: str) -> list[str]:
-    claim, found, figure = row.claim, row.found, row.claim.figure
+def _cells(row: ClaimRow, label: str) -> list[str]:
+    claim, found, measure = row.claim, row.found, row.claim.figure
     tone, verdict = _VERDICTS.get(row.verdict, ("", row.verdict))
-    interval = f"{number(figure, found.low)} to {number(figure, found.high)}" if math.isfinite(found.low) else "no interval"
-    band = expected(figure, claim.band, lambda value: number(figure, value))
-    published = "no figure published" if claim.published is None else number(figure, claim.published)
+    interval = (
+        f"{replays.number(measure, found.low)} to {replays.number(measure, found.high)}"
+        if math.isfinite(found.low)
+        else "no interval"
+    )
+    band = expected(measure, claim.band, lambda value: replays.number(measure, value))
+    published = (
+        "no figure published"
+        if claim.published is None
+        else replays.number(measure, claim.published)
+    )
     if claim.published_text:
         held = "" if claim.published is None else f'<span class="diff">{published}</span>'
         published = f"{html.escape(claim.published_text)}{held}"
     where = label.removeprefix(claim.measure.label).lstrip(", ")
-    rests = " · ".join([*([where] if where else []), claim.certainty, words.plural(found.seeds, "seed"), f"{row.cpu_s:,.1f} s CPU"])
-    simulated = f"<strong>{number(figure, found.value)}</strong>{_percent(figure, found.value)}"
-    source = f'<span class="unit">band: {_unbroken(html.escape(claim.band_from))}</span>' if band else ""
+    rests = " · ".join(
+        [
+            *([where] if where else []),
+            claim.certainty,
+            words.plural(found.seeds, "seed"),
+            f"{row.cpu_s:,.1f} s CPU",
+        ]
+    )
+    simulated = (
+        f"<strong>{replays.number(measure, found.value)}</strong>{_percent(measure, found.value)}"
+    )
+    source = (
+        f'<span class="unit">band: {_unbroken(html.escape(claim.band_from))}</span>' if band else ""
+    )
     if band and claim.mark:
         source += f'<span class="unit">not counted: {html.escape(claim.mark)}</span>'
     return [
-        f'<th scope="row" class="long">{html.escape(claim.measure.label)}<br><span class="unit">{html.escape(rests)}</span></th>',
+        (
+            f'<th scope="row" class="long">{html.escape(claim.measure.label)}<br><span'
+            f' class="unit">{html.escape(rests)}</span></th>'
+        ),
         f'<td class="long">{published}</td>',
-        f'<td class="long">{_unbroken(simulated)}<span class="diff">{_unbroken(interval)}</span></td>',
-        f'<td class="long"><span class="{tone}">{verdict}</span><span class="diff">{_unbroken(band)}</span>{source}</td>',
+        (
+            f'<td class="long">{_unbroken(simulated)}<span'
+            f' class="diff">{_unbroken(interval)}</span></td>'
+        ),
+        (
+            f'<td class="long"><span class="{tone}">{verdict}</span><span'
+            f' class="diff">{_unbroken(band)}</span>{source}</td>'
+        ),
     ]
 
 
@@ -203,108 +283,78 @@ def _unbroken(text: str) -> str:
     return text.replace("× ", "×\u00a0").replace("± ", "±\u00a0").replace(" %", "\u00a0%")
 
 
-def _percent(measure: Measure, value: float) -> str:
+def _percent(measure: ReplayMeasure, value: float) -> str:
     """Return a ratio that is not far from 1 as papers write it, too."""
     return f" ({words.change(value - 1)})" if measure.kind == "ratio" and 0 < value < _NEAR else ""
 
 
-def _framed(head: str, body: str, caption: str) -> str:
-    tone = "dark" if getattr(st.context.theme, "type", "light") == "dark" else "light"
-    said = f"<caption>{caption}</caption>" if caption else ""
-    return f'<div class="ty-scroll" tabindex="0"><table class="ty {tone}">{said}<thead>{head}</thead><tbody>{body}</tbody></table></div>'
-
-
-def _side_by_side(pairs: Sequence[Pair]) -> None:
-    """Draw the ratios that something is published or expected of; other kinds, and changes, have no common scale and stay in the table."""
-    some = [(row, label) for row, label in pairs if row.claim.measure.kind == "ratio" and row.claim.since is None and row.found.seeds]
-    told = [{**row.to_json(""), "metric": label} for row, label in some]
-    if told:
-        title = "Published and simulated: ratio of the first policy to the second"
-        figure = charts.published_vs_simulated(told, title)
-        st.plotly_chart(figure, key="published", config=charts.image_config("trainyard-replay"), alt=_alt(some))
-
-
-def _alt(rows: Sequence[Pair]) -> str:
-    return "; ".join(
-        f"{label}: published {row.claim.published_text or 'no figure'}, simulated {number(row.claim.measure, row.found.value)}, {row.verdict}"
-        for row, label in rows
-    )
-
-
 @st.fragment
-def _axis(replay: Replay, result: Result, axis: Axis) -> None:
-    """Draw the measures over an axis with a slider, and what every policy gives at the chosen value."""
+def _axis(replay: Replay, result: Result, axis: ReplayAxis) -> None:
+    """Draw the measures over an axis with a slider, and what every policy gives at the chosen
+    value.
+    """
     every = result.report.curves
-    mine = every[every["axis"] == axis.name]
-    values = sorted(float(value) for value in mine["value"].unique())
+    measured = every[every["axis"] == axis.name]
+    values = sorted(float(value) for value in measured["value"].unique())
     st.markdown(f"#### {words.plain(axis.heading)}")
     start = next((value for value in axis.claimed if value in values), values[len(values) // 2])
     key = f"at/{replay.name}/{axis.name}"
     at = values[0]
     if len(values) > 1:
-        at = st.select_slider(axis.label, values, start, key=key, format_func=lambda value: f"{value:g}", label_visibility="collapsed")
+        at = st.select_slider(
+            axis.label,
+            values,
+            start,
+            key=key,
+            format_func=lambda value: f"{value:g}",
+            label_visibility="collapsed",
+        )
     _arms(replay, result.arms, axis, at)
     groups = _groups(axis)
     grid = st.grid(min(len(groups), 2), min_column_width=_CHART_PX)
     for group in groups:
         with grid.cell():
-            _curve(replay, mine[mine["measure"].isin([measure.label for measure in group])], axis, group, at)
+            figure.draw(replays.measure_curve(replay, measured, axis, group, at))
     with st.expander("Data", key=f"data/{replay.name}/{axis.name}", on_change="rerun") as box:
         if box.open:
-            st.dataframe(mine.drop(columns="axis").rename(columns={"value": axis.label}), hide_index=True)
+            st.dataframe(
+                measured.drop(columns="axis").rename(columns={"value": axis.label}), hide_index=True
+            )
 
 
-def _groups(axis: Axis) -> list[list[Measure]]:
+def _groups(axis: ReplayAxis) -> list[list[ReplayMeasure]]:
     """Return the measures that go into one chart: those of the same number and kind."""
     kinds = dict.fromkeys((measure.metric, measure.kind) for measure in axis.measures)
-    return [[measure for measure in axis.measures if (measure.metric, measure.kind) == kind] for kind in kinds]
+    return [
+        [measure for measure in axis.measures if (measure.metric, measure.kind) == kind]
+        for kind in kinds
+    ]
 
 
-def _curve(replay: Replay, table: pd.DataFrame, axis: Axis, group: Sequence[Measure], at: float) -> None:
-    first = group[0]
-    claim = next((found for measure in group if not replay.is_line(measure) and (found := _claim(replay, axis, measure)) is not None), None)
-    even = {"ratio": 1.0, "difference": 0.0}.get(first.kind, math.nan)
-    of = curves.title(first.metric)
-    title = f"{of}, {first.kind}" if first.kind != "value" else of
-    y = first.kind if first.kind == "ratio" else f"{of} ({curves.unit(first.metric)})" if curves.unit(first.metric) in ("s", "ms") else of
-    computed = [measure.label for measure in group if replay.is_line(measure)]
-    figure = charts.ratio_curve(table.assign(computed=table["measure"].isin(computed)), axis.label, claim, even=even, value=y, title=title)
-    figure.add_vline(x=at, line={"color": "rgba(128, 128, 128, 0.6)", "width": 2, "dash": "dot"})
-    of_measure = {measure.label: measure for measure in group}
-    rows = zip(table["measure"].tolist(), table["value"].tolist(), table["estimate"].tolist(), strict=True)
-    told = "; ".join(f"{name} at {value:g}: {number(of_measure[name], found)}" for name, value, found in rows)
-    image = charts.image_config(f"trainyard-{replay.name}-{axis.name}")
-    st.plotly_chart(figure, key=f"curve/{axis.name}/{first.text}", config=image, alt=f"{title} over {axis.label}. {told}.")
-
-
-def _claim(replay: Replay, axis: Axis, measure: Measure) -> charts.Claim | None:
-    """Return the claim that is drawn into a curve: of this measure, at a value of this axis, or else at no particular one."""
-    key = (measure.metric, measure.arms, measure.kind)
-    own = [claim for claim in replay.claims if claim.since is None and (claim.measure.metric, claim.measure.arms, claim.measure.kind) == key]
-    here = [claim for claim in own if claim.at.axis == axis.name] or [claim for claim in own if not claim.at.axis]
-    if not here:
-        return None
-    claim = next((one for one in here if one.published is not None), here[0])
-    low, high = claim.band or (math.nan, math.nan)
-    place = claim.at.value if claim.at.axis == axis.name else math.nan
-    return charts.Claim(place, math.nan if claim.published is None else claim.published, low, high)
-
-
-def _arms(replay: Replay, every: pd.DataFrame, axis: Axis, at: float) -> None:
-    """Draw the figures of every policy at one value of the axis; the claims may rest on runs of the base scenario, the axis on its own."""
-    mine = every[(every["axis"] == axis.name) & (every["value"] == at)]
-    if mine.empty:
+def _arms(replay: Replay, every: pd.DataFrame, axis: ReplayAxis, at: float) -> None:
+    """Draw the figures of every policy at one value of the axis; the claims may rest on runs of the
+    base scenario, the axis on its own.
+    """
+    measured = every[(every["axis"] == axis.name) & (every["value"] == at)]
+    if measured.empty:
         return
-    metrics = list(dict.fromkeys(map(str, mine["metric"])))
+    metrics = list(dict.fromkeys(map(str, measured["metric"])))
     head = "".join(f'<th scope="col">{html.escape(curves.title(name))}</th>' for name in metrics)
     body = ""
     for arm in (*replay.arms, *replay.bounds):
-        own = mine[mine["arm"] == arm.title]
+        own = measured[measured["arm"] == arm.title]
         if not own.empty:
             means = dict(zip(own["metric"].tolist(), own["mean"].tolist(), strict=True))
-            cells = "".join(f"<td>{_value(name, means[name])}</td>" for name in metrics)
+            cells = "".join(
+                f"<td>{replays.metric_text(name, means[name])}</td>" for name in metrics
+            )
             body += f'<tr><th scope="row" class="long">{html.escape(arm.title)}</th>{cells}</tr>'
-    counts = sorted(set(mine["seeds"].tolist()))
-    seeds = words.plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
-    caption = f"{html.escape(axis.place(at))}: means over {seeds}."
-    st.html(_framed(f'<tr><th scope="col">Policy</th>{head}</tr>', body, caption))
+    counts = sorted(set(measured["seeds"].tolist()))
+    seeds = (
+        words.plural(counts[0], "seed")
+        if len(counts) == 1
+        else f"{counts[0]} to {counts[-1]} seeds"
+    )
+    caption = f"{axis.place(at)}: means over {seeds}."
+    head = f'<tr><th scope="col">Policy</th>{head}</tr>'
+    st.html(framed(head, body, dark=figure.dark(), caption=caption))

@@ -1,4 +1,6 @@
-"""The capacity tab: the fewest nodes that meet a target, for every policy; and what the address holds of a search or a sweep."""
+"""The capacity tab: the fewest nodes that meet a target, for every policy; and what the address
+holds of a search or a sweep.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,17 @@ import streamlit as st
 from sim.errors import ParameterError, TrainyardError
 from trainyard.library import library
 from trainyard.study.document import unpack_document
+from trainyard.study.search import Question
 from trainyard.study.study import Study
-from trainyard.sweeps import telling
-from trainyard.sweeps.recipe import Sweep
-from trainyard.sweeps.search import Question
+from trainyard.study.sweep import Sweep
+from trainyard.sweeps import sentences
 from trainyard.traces import start
-from ui import place, server, state, words
+from ui import server, state, url_params, words
 from ui.planning import capacity_form as plan_form
 from ui.planning import capacity_results as plan_results
 from ui.planning import live as plan_live
 from ui.planning import sweep_form
-from ui.planning.runs import Recipe
+from ui.planning.live import Recipe
 
 ASKED: Final = "q"
 """Parameter of the address: the question or the sweep."""
@@ -31,8 +33,10 @@ _ADOPTED: Final = "plan_adopted"
 
 
 def adopt() -> Recipe | None:
-    """Take over a question or a sweep from the address, if it is not what this session has written there; return it."""
-    text = place.asked(ASKED)
+    """Take over a question or a sweep from the address, if it is not what this session has written
+    there; return it.
+    """
+    text = url_params.asked(ASKED)
     if not text or text == st.session_state.get(_WRITTEN):
         return None
     st.session_state[_WRITTEN] = text
@@ -43,7 +47,7 @@ def adopt() -> Recipe | None:
         start.admitted(recipe.study)
         _take_study(recipe.study)
     except TrainyardError as error:
-        place.put(ASKED, "")
+        url_params.put(ASKED, "")
         st.error(words.plain(str(error)), icon=":material/error:")
         return None
     st.session_state[_ADOPTED] = recipe
@@ -56,13 +60,17 @@ def adopt() -> Recipe | None:
 
 
 def _take_study(study: Study) -> None:
-    """Make the study of a question that of the session, unless it is the same but for what the form replaces and what cannot be asked about."""
-    mine, store = state.desk(), server.store()
-    if not start.trace_is_gone(mine.study, store):
-        own, _ = telling.runnable(plan_form.with_load(mine.study, study.base.trace.load, study.repeats), store)
+    """Make the study of a question that of the session, unless it is the same but for what the form
+    replaces and what cannot be asked about.
+    """
+    session, store = state.session(), server.store()
+    if not start.trace_is_gone(session.study, store):
+        own, _ = sentences.runnable(
+            plan_form.with_load(session.study, study.base.trace.load, study.repeats), store
+        )
         if own is not None and sweep_form.alike(own, study):
             return
-    mine.replace(study)
+    session.replace(study)
 
 
 def as_it_came(recipe: T) -> T:
@@ -70,10 +78,15 @@ def as_it_came(recipe: T) -> T:
 
     Notes
     -----
-    A form gives 1.0 for 1, and decides itself how thoroughly is searched: that makes no other question, but another id.
+    A form gives 1.0 for 1, and decides itself how thoroughly is searched: that makes no other
+    question, but another id.
     """
     came: T | None = st.session_state.get(_ADOPTED)
-    same = replace(recipe, check=came.check) if isinstance(recipe, Question) and isinstance(came, Question) else recipe
+    same = (
+        replace(recipe, check=came.check)
+        if isinstance(recipe, Question) and isinstance(came, Question)
+        else recipe
+    )
     return came if came is not None and same == came else recipe
 
 
@@ -81,21 +94,27 @@ def write(recipe: Recipe) -> None:
     """Put a question or a sweep into the address."""
     text = recipe.pack()
     st.session_state[_WRITTEN] = text
-    place.put(ASKED, text)
+    url_params.put(ASKED, text)
 
 
 def runnable() -> Study | None:
-    """Return the scenario with the policies that can be asked about, and say which are left out; None = that was said instead."""
-    mine, store = state.desk(), server.store()
-    if start.trace_is_gone(mine.study, store):
+    """Return the scenario with the policies that can be asked about, and say which are left out;
+    None = that was said instead.
+    """
+    session, store = state.session(), server.store()
+    if start.trace_is_gone(session.study, store):
         return None  # said above the page
-    if not mine.study.base.cluster.groups:
+    if not session.study.base.cluster.groups:
         st.info("The cluster has no nodes, so there is nothing to vary.", icon=":material/dns:")
         st.page_link("pages/cluster.py", label="Build a cluster", icon=":material/dns:")
         return None
-    study, left_out = telling.runnable(mine.study, store)
+    study, left_out = sentences.runnable(session.study, store)
     if study is None:
-        st.info("None of the scenario's policies can be asked about other machines or loads. Choose another one.", icon=":material/rule:")
+        st.info(
+            "None of the scenario's policies can be asked about other machines or loads. Choose"
+            " another one.",
+            icon=":material/rule:",
+        )
         st.page_link("pages/policies.py", label="Choose policies", icon=":material/rule:")
     for title, why in left_out.items():
         st.caption(f":material/block: {words.plain(f'{title} is left out. {why}')}")
@@ -112,14 +131,22 @@ def draw() -> None:
         locked = plan_live.is_going(as_it_came(before.question(study)))
     except TrainyardError:
         locked = False
+    line = st.container(horizontal=True, vertical_alignment="center", key="plan_sentence")
     try:
-        question = as_it_came(plan_form.draw(study, before, locked=locked).question(study))
+        with line:
+            asked = plan_form.draw(study, before, locked=locked)
+        question = as_it_came(asked.question(study))
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
     write(question)
     each = question.most_runs // len(study.allocators)
-    told = f"at most {words.plural(each, 'run')} per policy"
-    panel = plan_live.Panel(question, "Search", question.most_runs, told, partial(plan_results.draw, question, library.identity(question)))
+    panel = plan_live.Panel(
+        question,
+        "Search",
+        question.most_runs,
+        f"at most {words.plural(each, 'run')} per policy",
+        partial(plan_results.draw, question, library.identity(question)),
+        place=line,
+    )
     plan_live.draw(panel)
-    plan_live.say_where()

@@ -1,46 +1,50 @@
-"""The question of capacity as a form that reads as a sentence: which nodes, between how many, and what must be reached."""
+"""The question of capacity as a sentence to fill in: which nodes, what must hold, and how much; the
+range, load and repeats under More.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
-from typing import Any, Final
+from typing import Final
 
 import streamlit as st
 
+from sim.errors import ParameterError
+from trainyard.study.search import LOWER, MOST_SIZES, Question
 from trainyard.study.study import Study
+from trainyard.sweeps import sentences
 from trainyard.sweeps.axes import row_name
-from trainyard.sweeps.search import LOWER, MOST_SIZES, Question
-from trainyard.sweeps.telling import BY_NAME, UNITS
 from ui import state, words
 
 _ASKED: Final = "plan_asked"
 _EDITION: Final = "plan_edition"
 _FIRST_METRIC: Final = "queue_p95_s"
 _FIRST_LIMIT_S: Final = 3600.0
+_TIMES: Final = 16
+"""How many times as many nodes as there are a search comes to at most by itself."""
 _MORE: Final = 20
-"""Nodes more than there are, at which the usual range ends."""
+"""Nodes more than there are, at which a range that is looked at wholly ends at first."""
 _MOST_REPEATS: Final = 50
-_CELL_PX: Final = 135
-_WIDE_PX: Final = 190
 _NO_ROW: Final = -1
 _MOST_NODES: Final = 100_000
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanRequest:
     """What the form holds, beside the scenario.
 
     Parameters
     ----------
     groups, low, high : tuple of int
         Rows of nodes that vary, and their ranges.
-    metric, limit, unit : str, float, str
-        The target, in the metric's own unit, and the unit in which it is entered.
+    metric, limit : str, float
+        The target, in the metric's own unit.
     load, repeats : float, int
         What the scenario's are replaced by.
     budget : float, USD per hour
         Of the whole cluster, for two rows; inf = any.
+    begin : int
+        The size at which a search begins that finds its range by itself; 0 = the range is given.
     """
 
     groups: tuple[int, ...]
@@ -48,10 +52,10 @@ class Asked:
     high: tuple[int, ...]
     metric: str
     limit: float
-    unit: str
     load: float
     repeats: int
     budget: float = float("inf")
+    begin: int = 0
 
     def question(self, study: Study) -> Question:
         """Return the question about a study.
@@ -62,7 +66,16 @@ class Asked:
             If the parts do not go together.
         """
         study = with_load(study, self.load, self.repeats)
-        return Question(study, self.groups, self.low, self.high, self.metric, self.limit, budget_per_h=self.budget)
+        return Question(
+            study,
+            self.groups,
+            self.low,
+            self.high,
+            self.metric,
+            self.limit,
+            budget_per_h=self.budget,
+            begin=self.begin,
+        )
 
 
 def with_load(study: Study, load: float, repeats: int) -> Study:
@@ -71,121 +84,222 @@ def with_load(study: Study, load: float, repeats: int) -> Study:
     return replace(study, base=replace(base, trace=replace(base.trace, load=load)), repeats=repeats)
 
 
-def of_question(question: Question) -> Asked:
+def of_question(question: Question) -> PlanRequest:
     """Return what the form holds for a question."""
-    study, unit = question.study, unit_of(question.metric, question.limit)
-    parts = (question.groups, question.low, question.high, question.metric, question.limit)
-    return Asked(*parts, unit, study.base.trace.load, study.repeats, question.budget_per_h)
+    study = question.study
+    return PlanRequest(
+        question.groups,
+        question.low,
+        question.high,
+        question.metric,
+        question.limit,
+        study.base.trace.load,
+        study.repeats,
+        question.budget_per_h,
+        question.begin,
+    )
 
 
-def asked(study: Study) -> Asked:
-    """Return what the form of this session holds; at first, or where the machines have become others, a usual question."""
-    found: Asked | None = st.session_state.get(_ASKED)
+def asked(study: Study) -> PlanRequest:
+    """Return what the form of this session holds; at first, or where the machines have become
+    others, a usual question.
+    """
+    found: PlanRequest | None = st.session_state.get(_ASKED)
     rows = len(study.base.cluster.groups)
     if found is None or any(at >= rows for at in found.groups):
         found = _first(study)
     return found
 
 
-def take_overloaded(study: Study, load: float) -> None:
-    """Let the form search far enough to bring a cluster from a load to half of what it can do, with more nodes of one row."""
-    first, cluster = _first(study), study.base.cluster
-    group = cluster.groups[first.groups[0]]
-    if group.gpus and 1 < load < float("inf"):
-        more = min(ceil(cluster.gpus * (2 * load - 1) / group.gpus), MOST_SIZES - 1)
-        first = replace(first, low=(group.count,), high=(min(group.count + more, _MOST_NODES),))
-    take(first)
+def take_overloaded(study: Study) -> None:
+    """Let the form ask how many nodes of the most frequent kind are enough."""
+    take(_first(study))
 
 
-def take(new: Asked) -> None:
+def take(new: PlanRequest) -> None:
     """Let the form hold something else."""
     st.session_state[_ASKED] = new
     st.session_state[_EDITION] = st.session_state.get(_EDITION, 0) + 1
 
 
-def draw(study: Study, now: Asked, *, locked: bool) -> Asked:
-    """Draw the form and return what it holds."""
-    st.markdown("**Find the fewest nodes so that the target is met**")
-    grid = st.grid(min_column_width=_CELL_PX, vertical_alignment="bottom")
+def draw(study: Study, now: PlanRequest, *, locked: bool) -> PlanRequest:
+    """Draw the form as a sentence and return what it holds."""
     names = _rows(study)
-    with grid.cell():
-        row = st.selectbox("Nodes", list(names), now.groups[0], key=_key("row"), format_func=names.__getitem__, disabled=locked)
-    low, high = _range(grid, "", (now.low[0], now.high[0]) if row == now.groups[0] else _around(study, row), (row,), locked)
-    with grid.cell():
-        load = st.number_input("Load ×", 0.001, 1000.0, now.load, 0.1, format="%g", key=_key("load"), disabled=locked, help=_LOAD)
-    with grid.cell():
-        repeats = st.number_input("Repeats", 1, max(_MOST_REPEATS, now.repeats), now.repeats, key=_key("repeats"), disabled=locked, help=_REPEATS)
-    metric, limit, unit = _target(now, locked)
-    new = Asked((row,), (low,), (high,), metric, limit, unit, float(load), int(repeats))
-    if len(names) > 1:
-        new = _second(study, now, new, locked)
+    st.markdown("Find the fewest")
+    row = st.selectbox(
+        "Nodes",
+        list(names),
+        now.groups[0],
+        key=_key("row"),
+        format_func=lambda at: f"{names[at]} nodes",
+        disabled=locked,
+        label_visibility="collapsed",
+        width=190,
+    )
+    st.markdown("so that")
+    metrics = sorted(LOWER, key=lambda name: name != _FIRST_METRIC)
+    metric = st.selectbox(
+        "Target",
+        metrics,
+        metrics.index(now.metric),
+        key=_key("metric"),
+        format_func=sentences.target,
+        disabled=locked,
+        label_visibility="collapsed",
+        width=320,
+    )
+    limit = _limit(now, metric, locked)
+    with st.popover("More", icon=":material/tune:", key="plan_more"):
+        new = _more(study, replace(now, metric=metric, limit=limit), row, locked)
     st.session_state[_ASKED] = new
     return new
 
 
-def _target(now: Asked, locked: bool) -> tuple[str, float, str]:
-    """Draw the target: the metric, and what it must reach in which unit."""
-    grid = st.grid(min_column_width=_WIDE_PX, vertical_alignment="bottom")
-    metrics = sorted(LOWER, key=lambda name: name != _FIRST_METRIC)
-    with grid.cell():
-        at = metrics.index(now.metric)
-        metric = st.selectbox("so that", metrics, at, key=_key("metric"), format_func=lambda one: BY_NAME[one].title, disabled=locked)
-    kind, was = BY_NAME[metric].unit, BY_NAME[now.metric].unit
-    units = UNITS[kind]
-    first = now.unit if now.unit in units else next(iter(units))
-    value_cell, unit = grid.cell(), first
-    if len(units) > 1:
-        with grid.cell():
-            unit = st.selectbox("in", list(units), list(units).index(first), key=_key("unit", kind), disabled=locked)
-    limit = now.limit if kind == was else _USUAL[kind]
-    with value_cell:
-        label = f"{'is at most' if LOWER[metric] else 'is at least'}{f' ({unit})' if unit else ''}"
-        shown = float(f"{limit / units[unit]:.6g}")
-        value = st.number_input(label, 0.0, value=shown, format="%g", key=_key("limit", kind, unit), disabled=locked)
-    return metric, float(value) * units[unit], unit
+def _limit(now: PlanRequest, metric: str, locked: bool) -> float:
+    """Draw the amount of the target; one that cannot be read is said, and the last one stays."""
+    same = sentences.BY_NAME[metric].unit == sentences.BY_NAME[now.metric].unit
+    limit = now.limit if same else _USUAL[sentences.BY_NAME[metric].unit]
+    typed = st.text_input(
+        "Amount",
+        sentences.limit_text(metric, limit),
+        key=_key("limit", metric if not same else sentences.BY_NAME[metric].unit),
+        disabled=locked,
+        label_visibility="collapsed",
+        width=110,
+        max_chars=40,
+    )
+    try:
+        return sentences.read_limit(metric, typed)
+    except ParameterError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return limit
 
 
-def _second(study: Study, now: Asked, new: Asked, locked: bool) -> Asked:
+def _more(study: Study, now: PlanRequest, row: int, locked: bool) -> PlanRequest:
+    """Draw what is seldom changed: the range, the load, repeats, a second kind of node."""
+    new = _own_range(study, now, row, locked)
+    with st.container(horizontal=True):
+        load = st.number_input(
+            "Load ×",
+            0.001,
+            1000.0,
+            now.load,
+            0.1,
+            format="%g",
+            key=_key("load"),
+            disabled=locked,
+            help=_LOAD,
+            width=150,
+        )
+        repeats = st.number_input(
+            "Repeats",
+            1,
+            max(_MOST_REPEATS, now.repeats),
+            now.repeats,
+            key=_key("repeats"),
+            disabled=locked,
+            help=_REPEATS,
+            width=150,
+        )
+    new = replace(new, load=float(load), repeats=int(repeats))
+    return _second(study, now, new, locked) if len(study.base.cluster.groups) > 1 else new
+
+
+def _own_range(study: Study, now: PlanRequest, row: int, locked: bool) -> PlanRequest:
+    """Draw whether the search finds its range, and the range if not."""
+    itself = st.toggle(
+        "The search finds the range",
+        bool(now.begin),
+        key=_key("itself"),
+        disabled=locked or len(now.groups) > 1,
+        help=_ITSELF,
+    )
+    low, high, begin = _found(study, row)
+    if not itself or len(now.groups) > 1:
+        given = row == now.groups[0] and not now.begin
+        ends = (now.low[0], now.high[0]) if given else _around(study, row)
+        (low, high), begin = _range(ends, (row,), locked), 0
+    return replace(now, groups=(row,), low=(low,), high=(high,), budget=float("inf"), begin=begin)
+
+
+def _second(study: Study, now: PlanRequest, new: PlanRequest, locked: bool) -> PlanRequest:
     """Draw the second row of nodes that may vary, for the cheapest mix of both."""
     names = _rows(study)
     others = [_NO_ROW, *(at for at in names if at != new.groups[0])]
     was = now.groups[1] if len(now.groups) > 1 and now.groups[1] in others else _NO_ROW
-    with st.expander("The cheapest mix of two rows", expanded=was != _NO_ROW, icon=":material/call_split:"):
-        grid = st.grid(min_column_width=_CELL_PX, vertical_alignment="bottom")
-        with grid.cell():
-            row = st.selectbox(
-                "and of", others, others.index(was), key=_key("second", new.groups[0]), format_func=lambda at: names.get(at, "no other nodes"), disabled=locked
-            )
-        if row == _NO_ROW:
-            return new
-        was_range = (now.low[1], now.high[1]) if row == was else _around(study, row)
-        low, high = _range(grid, " ", was_range, (new.groups[0], row), locked)
-        with grid.cell():
-            budget = now.budget if now.budget < float("inf") else None
-            found = st.number_input(
-                "Budget (USD per hour)", 0.0, value=budget, format="%g", key=_key("budget"), disabled=locked, placeholder="any", help=_BUDGET
-            )
+    row = st.selectbox(
+        "Mix two node types",
+        others,
+        others.index(was),
+        key=_key("second", new.groups[0]),
+        format_func=lambda at: f"with {names[at]} nodes" if at in names else "no second type",
+        disabled=locked,
+    )
+    if row == _NO_ROW:
+        return new
+    if new.begin:
+        low, high = _around(study, new.groups[0])
+        new = replace(new, low=(low,), high=(high,), begin=0)
+    was_range = (now.low[1], now.high[1]) if row == was else _around(study, row)
+    low, high = _range(was_range, (new.groups[0], row), locked)
+    found = st.number_input(
+        "Budget (USD per hour)",
+        0.0,
+        value=now.budget if now.budget < float("inf") else None,
+        format="%g",
+        key=_key("budget"),
+        disabled=locked,
+        placeholder="any",
+        help=_BUDGET,
+    )
     limit = float("inf") if found is None else float(found)
-    return replace(new, groups=(*new.groups, row), low=(*new.low, low), high=(*new.high, high), budget=limit)
+    return replace(
+        new, groups=(*new.groups, row), low=(*new.low, low), high=(*new.high, high), budget=limit
+    )
 
 
-def _range(grid: Any, mark: str, ends: tuple[int, int], of: tuple[int, ...], locked: bool) -> tuple[int, int]:
-    with grid.cell():
-        low = st.number_input(f"from{mark}", 0, _MOST_NODES, ends[0], key=_key("low", *of), disabled=locked)
-    with grid.cell():
-        high = st.number_input(f"to{mark}", 0, _MOST_NODES, ends[1], key=_key("high", *of), disabled=locked)
+def _range(ends: tuple[int, int], of: tuple[int, ...], locked: bool) -> tuple[int, int]:
+    with st.container(horizontal=True):
+        low, high = (
+            st.number_input(
+                title, 0, _MOST_NODES, end, key=_key(title, *of), disabled=locked, width=150
+            )
+            for title, end in zip(("From", "To"), ends, strict=True)
+        )
     return int(low), int(high)
 
 
 def _rows(study: Study) -> dict[int, str]:
     names = [row_name(study, at) for at in range(len(study.base.cluster.groups))]
-    return {at: words.plain(f"{name} (row {at + 1})" if names.count(name) > 1 else name) for at, name in enumerate(names)}
+    return {
+        at: words.plain(f"{name} (row {at + 1})" if names.count(name) > 1 else name)
+        for at, name in enumerate(names)
+    }
 
 
-def _first(study: Study) -> Asked:
-    row = max(range(len(study.base.cluster.groups)), key=lambda at: (study.base.cluster.groups[at].count, -at))
-    low, high = _around(study, row)
-    return Asked((row,), (low,), (high,), _FIRST_METRIC, _FIRST_LIMIT_S, "hours", study.base.trace.load, study.repeats)
+def _first(study: Study) -> PlanRequest:
+    row = max(
+        range(len(study.base.cluster.groups)),
+        key=lambda at: (study.base.cluster.groups[at].count, -at),
+    )
+    low, high, begin = _found(study, row)
+    return PlanRequest(
+        (row,),
+        (low,),
+        (high,),
+        _FIRST_METRIC,
+        _FIRST_LIMIT_S,
+        study.base.trace.load,
+        study.repeats,
+        begin=begin,
+    )
+
+
+def _found(study: Study, row: int) -> tuple[int, int, int]:
+    """Return where the search may go by itself, and where it begins: at what there is."""
+    begin = max(study.base.cluster.groups[row].count, 1)
+    low = 0 if len(study.base.cluster.groups) > 1 else 1
+    return low, max(min(_TIMES * begin, _MOST_NODES, MOST_SIZES - 1), begin), begin
 
 
 def _around(study: Study, row: int) -> tuple[int, int]:
@@ -193,18 +307,20 @@ def _around(study: Study, row: int) -> tuple[int, int]:
     return max(now // 2, 1), min(5 * now, now + _MORE)
 
 
-def unit_of(metric: str, limit: float) -> str:
-    """Return the unit in which a target is entered: the largest of which it is at least one."""
-    units = UNITS[BY_NAME[metric].unit]
-    fitting = [name for name, size in sorted(units.items(), key=lambda item: -item[1]) if limit >= size]
-    return fitting[0] if fitting else next(iter(units))
-
-
 def _key(*parts: object) -> str:
     return state.widget("plan", *parts, st.session_state.get(_EDITION, 0))
 
 
 _USUAL: Final = {"s": 3600.0, "1": 0.9, "USD": 10.0, "": 0.0}
-_LOAD: Final = "Arrivals are compressed in time by this factor: 1.3 = 30 % more jobs per hour. 1 = as recorded."
-_REPEATS: Final = "Runs of every size, each with the next seed; the target must be met by their mean. Where nothing is random, all of them are equal."
-_BUDGET: Final = "What the whole cluster may cost per hour; mixes that cost more are not tried. Empty = any."
+_ITSELF: Final = (
+    "From the nodes that there are the search doubles until the target is met, then bisects. Off ="
+    " all of a range is looked at."
+)
+_LOAD: Final = "Arrivals are compressed in time by this factor: 1.3 = 30 % more jobs per hour. 1 = as recorded."  # noqa: E501
+_REPEATS: Final = (
+    "Runs of every size, each with the next seed; the target must be met by their"
+    " mean. Where nothing is random, all repeats are equal."
+)
+_BUDGET: Final = (
+    "What the whole cluster may cost per hour; mixes that cost more are not tried. Empty = any."
+)

@@ -1,26 +1,35 @@
-"""What starts a search or a sweep, says first what it takes, shows how far it is, and lets it be cancelled; its results are drawn as they come."""
+"""What starts a search or a sweep, says first what it takes, shows how far it is, and lets it be
+cancelled; its results are drawn as they come.
+"""
 
 from __future__ import annotations
 
 import atexit
 import logging
-import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from sim.errors import TrainyardError
 from trainyard.library import library
 from trainyard.runs.estimate import LONG_S
-from trainyard.runs.executors import DEFAULT
-from trainyard.sweeps import telling
+from trainyard.runs.shared import SharedBatches
+from trainyard.study.search import Question
+from trainyard.study.sweep import Sweep
+from trainyard.sweeps import sentences
 from trainyard.sweeps.plan import PlanRun
-from trainyard.sweeps.search import Question
 from trainyard.sweeps.sweep_run import SweepRun
-from ui import owner, server, state, words
-from ui.planning.runs import MOST_LOOKED_UP, Recipe, Run, Runs
+from ui import browser_identity, progress, server, state, words
+
+Run = PlanRun | SweepRun
+Recipe = Question | Sweep
+MOST_LOOKED_UP: Final = 1000
+"""Runs of a sweep that are looked up while a page is drawn: each takes half a millisecond."""
 
 EVERY_S: Final = 1.0
 _LARGE: Final = 400
@@ -46,20 +55,23 @@ class Panel:
         What is asked.
     verb : str
         What its button says.
-    most, told : int, str
+    most, takes : int, str
         Runs that it takes at most, and how that is said.
     exact : bool
         Whether it takes so many.
     draw : callable
         Draws what is known so far; is told whether it is still going.
+    place : DeltaGenerator or None
+        Where the button stands; None = before what is known.
     """
 
     recipe: Recipe
     verb: str
     most: int
-    told: str
+    takes: str
     draw: Callable[[Run, bool], None]
     exact: bool = False
+    place: DeltaGenerator | None = None
 
     @property
     def mark(self) -> str:
@@ -67,51 +79,76 @@ class Panel:
         return library.identity(self.recipe)
 
 
-def where() -> str:
-    """Return where runs happen: what TRAINYARD_EXECUTOR says."""
-    return os.environ.get("TRAINYARD_EXECUTOR", "") or DEFAULT
-
-
-def say_where() -> None:
-    """Say where runs happen, and what chooses it."""
-    st.caption(words.plain(f"Runs happen {telling.place(where())}. The server's setting TRAINYARD_EXECUTOR chooses other machines."))
-
-
 @st.cache_resource(show_spinner=False)
-def runs() -> Runs:
-    """Return the searches and sweeps of this server."""
-    made = Runs(_make, server.pool().leaving, _keep)
+def runs() -> SharedBatches[str, Run]:
+    """Return the plans and sweeps of this server."""
+    made = SharedBatches[str, Run](server.pool().grace)
     atexit.register(made.close)
     return made
 
 
+def known(recipe: Recipe) -> Run:
+    """Return a plan or sweep with what is known of it, without running anything.
+
+    Raises
+    ------
+    TrainyardError
+        If a trace cannot be loaded, or the store cannot be read.
+    """
+    few = isinstance(recipe, Question) or recipe.runs <= MOST_LOOKED_UP
+    return runs().known(library.identity(recipe), partial(_make, recipe), look_up=few)
+
+
+def begin(recipe: Recipe, watcher: str, browser: str) -> None:
+    """Begin a plan or sweep, or watch the equal one that goes on; the library of the browser lists
+    it.
+    """
+    run = runs().start(library.identity(recipe), partial(_make, recipe), watcher)
+    run.owners |= {browser}
+    # With what is known already; the rest comes as it is.
+    _shelve(frozenset({browser}), recipe, run.keys)
+
+
 def _make(recipe: Recipe) -> Run:
-    store = server.store()
-    return PlanRun(recipe, store, where()) if isinstance(recipe, Question) else SweepRun(recipe, store, where())
+    store, queue = server.store(), server.queue()
+    run: Run = (
+        PlanRun(recipe, store, queue)
+        if isinstance(recipe, Question)
+        else SweepRun(recipe, store, queue)
+    )
+    run.shelve = lambda keys: _shelve(run.owners, recipe, keys)
+    return run
 
 
-def _keep(whose: str, recipe: Recipe, keys: Sequence[str]) -> None:
-    try:
-        library.shelve(server.store(), whose, recipe, keys)
-    except TrainyardError as error:  # the answer is worth more than its place in a list
-        _LOG.warning("The library does not list a run: %s", error)
+def _shelve(owners: frozenset[str], recipe: Recipe, keys: Sequence[str]) -> None:
+    for browser in sorted(owners):
+        try:
+            library.shelve(server.store(), browser, recipe, keys)
+        except TrainyardError as error:  # the answer is worth more than its place in a list
+            _LOG.warning("The library does not list a run: %s", error)
 
 
 def is_going(recipe: Recipe) -> bool:
-    """Tell whether it is under way and attended by this session, so that its form is not to be changed."""
+    """Tell whether it is under way and attended by this session, so that its form is not to be
+    changed.
+    """
     mark = library.identity(recipe)
-    return runs().is_stopping(mark) or (mark not in _left() and runs().attend(mark, state.desk().watcher) is not None)
+    return runs().is_stopping(mark) or (
+        mark not in _left() and runs().watched(mark, state.session().watcher) is not None
+    )
 
 
 def opened(recipe: Recipe) -> None:
-    """Note that this came from a link, so that it stands among the runs of whoever opened it if there is something to see."""
+    """Note that this came from a link, so that it stands among the runs of whoever opened it if
+    there is something to see.
+    """
     st.session_state[_OPENED] = library.identity(recipe)
 
 
-def _listed(panel: Panel, mark: str, known: Run) -> None:
+def _listed(panel: Panel, mark: str, run: Run) -> None:
     if st.session_state.get(_OPENED) == mark:
         del st.session_state[_OPENED]
-        state.desk().notice = owner.shelve(panel.recipe, known.keys)
+        state.session().notice = browser_identity.shelve(panel.recipe, run.keys)
 
 
 def draw(panel: Panel) -> None:
@@ -119,13 +156,15 @@ def draw(panel: Panel) -> None:
     mark = panel.mark
     _leave_others(panel, mark)
     going = is_going(panel.recipe)
-    known = None if going else runs().known(panel.recipe)
-    if known is not None and known.state == "done":
-        _listed(panel, mark, known)
-    elif known is not None:
-        _begin(panel, mark, known)
-        if panel.most > MOST_LOOKED_UP and known.state == "waiting":
-            st.caption("Which of so many runs are known already is looked up as it begins; those are not run again.")
+    run = None if going else known(panel.recipe)
+    if run is not None and run.state == "done":
+        _listed(panel, mark, run)
+    elif run is not None:
+        _begin(panel, mark, run)
+        if panel.most > MOST_LOOKED_UP and run.state == "waiting":
+            st.caption(
+                "Stored runs are not repeated; the search for them begins with the first run."
+            )
     # Drawn even when nothing runs: the browser may still ask for it once more.
     st.fragment(_live, run_every=_every_s(panel, mark) if going else None)(panel, mark)
 
@@ -134,26 +173,50 @@ def _every_s(panel: Panel, mark: str) -> float:
     return _SELDOM_S if panel.most > _LARGE and not runs().is_stopping(mark) else EVERY_S
 
 
-def _begin(panel: Panel, mark: str, known: Run) -> None:
+def _begin(panel: Panel, mark: str, run: Run) -> None:
     pool = server.pool()
-    seconds = telling.seconds(panel.recipe.study, max(panel.most - known.done, 1), pool.store, pool.costs, where())
+    seconds = sentences.seconds(
+        panel.recipe.study, max(panel.most - run.done, 1), pool.store, pool.costs, server.where()
+    )
     if st.session_state.get(_CONFIRM) == mark:
-        st.warning(f"{panel.told}, {telling.place(where())}: about {telling.about(seconds)}. What is done is kept if you cancel.", icon=":material/timer:")
+        st.warning(
+            f"{panel.takes}, {sentences.place(server.where())}: about {sentences.about(seconds)}."
+            " What is done is kept if you cancel.",
+            icon=":material/timer:",
+        )
         with st.container(horizontal=True):
-            begin = st.button("Begin", key=f"begin/{panel.verb}", type="primary", icon=":material/play_arrow:")
+            clicked = st.button(
+                "Begin", key=f"begin/{panel.verb}", type="primary", icon=":material/play_arrow:"
+            )
             st.button("Not now", key=f"not/{panel.verb}", on_click=_forget)
     else:
-        verb = "Go on" if known.done and known.state == "cancelled" else "Try again" if known.state == "failed" else panel.verb
-        rest = f"{panel.most - known.done:,} of " if panel.exact and 0 < known.done < panel.most else ""
-        label = f"{verb}: {rest}{panel.told}, about {telling.about(seconds)}"
-        begin = st.button(label, key=f"start/{panel.verb}", type="primary", icon=":material/play_arrow:")
-        if begin and seconds > LONG_S:
+        verb = (
+            "Go on"
+            if run.done and run.state == "cancelled"
+            else "Try again"
+            if run.state == "failed"
+            else panel.verb
+        )
+        where = sentences.place(server.where())
+        rest = f"{panel.most - run.done:,} of " if panel.exact and 0 < run.done < panel.most else ""
+        takes = f"{rest}{panel.takes}, about {sentences.about(seconds)}"
+        with panel.place or st.container():
+            clicked = st.button(
+                verb,
+                key=f"start/{panel.verb}",
+                type="primary",
+                icon=":material/play_arrow:",
+                help=words.plain(f"{takes}, {where}."),
+            )
+        if run.state == "waiting":
+            st.caption(words.plain(f"{takes[:1].upper()}{takes[1:]}, {where}."))
+        if clicked and seconds > LONG_S:
             st.session_state[_CONFIRM] = mark
             st.rerun()
-    if begin:
+    if clicked:
         _forget()
         _left().discard(mark)
-        runs().start(panel.recipe, state.desk().watcher, owner.owner())
+        begin(panel.recipe, state.session().watcher, browser_identity.owner())
         st.rerun()
 
 
@@ -166,12 +229,12 @@ def _leave_others(panel: Panel, mark: str) -> None:
     attended: dict[str, str] = st.session_state.setdefault(_ATTENDED, {})
     before = attended.get(panel.verb, mark)
     if before != mark:
-        runs().detach(before, state.desk().watcher)
+        runs().detach(before, state.session().watcher)
     attended[panel.verb] = mark
 
 
 def _live(panel: Panel, mark: str) -> None:
-    run = None if mark in _left() else runs().attend(mark, state.desk().watcher)
+    run = None if mark in _left() else runs().watched(mark, state.session().watcher)
     stopping = runs().is_stopping(mark)
     drawn = st.session_state.get(_DRAWN)
     going = run is not None or stopping
@@ -185,38 +248,58 @@ def _live(panel: Panel, mark: str) -> None:
         st.caption(":material/hourglass: Stopping. What is done is kept.")
     elif run is not None:
         _bar(panel, mark, run)
-    known = run or runs().known(panel.recipe)
+    shown = run or known(panel.recipe)
     if not going:
-        _ended(known)
-    panel.draw(known, going)
+        _ended(shown)
+    panel.draw(shown, going)
 
 
 def _bar(panel: Panel, mark: str, run: Run) -> None:
-    since_s, before = runs().since(mark), runs().place(mark)
-    if before:
-        text = f"Waiting: {before} before it. One search or sweep runs at a time on this server"
+    since_s, place = time.monotonic() - run.began_s, run.place
+    if place:
+        text = progress.waiting(place, run.starts_in_s)
     else:
         most = "" if panel.exact else "at most "
-        left = f", {most or 'about '}{telling.about(since_s * (panel.most - run.done) / run.done)} left" if run.done and since_s > _TELLING_S else ""
+        left = (
+            f", {most or 'about '}{sentences.about(since_s * (panel.most - run.done) / run.done)}"
+            " left"
+            if run.done and since_s > _TELLING_S
+            else ""
+        )
         text = f"{words.plural(run.done, 'run')} done of {most}{panel.most:,}{left}"
     st.progress(min(run.done / max(panel.most, 1), 1.0), text=text)
-    # A callback, because it comes before anything that starts the page anew and so cannot lose the click.
-    st.button("Cancel", key=f"cancel/{panel.verb}", on_click=_cancel, args=(mark,), icon=":material/stop_circle:")
+    # A callback, because it comes before anything that starts the page anew and so cannot lose the
+    # click.
+    st.button(
+        "Cancel",
+        key=f"cancel/{panel.verb}",
+        on_click=_cancel,
+        args=(mark,),
+        icon=":material/stop_circle:",
+    )
 
 
 def _ended(run: Run) -> None:
     if run.state == "failed":
         st.error(words.plain(run.error), icon=":material/error:")
     elif run.state == "cancelled":
-        st.info(f"Stopped after {words.plural(run.done, 'run')}, which are kept; what follows rests on those.", icon=":material/stop_circle:")
+        st.info(
+            f"Stopped after {words.plural(run.done, 'run')}, which are kept; what follows rests on"
+            " those.",
+            icon=":material/stop_circle:",
+        )
     elif run.state == "waiting" and run.done:
-        st.info(f"{words.plural(run.done, 'run')} of it are known here already; what follows rests on those.", icon=":material/history:")
+        st.info(
+            f"Stored from earlier: {words.plural(run.done, 'run')}."
+            " The answer is complete after a run of the rest.",
+            icon=":material/history:",
+        )
 
 
 def _cancel(mark: str) -> None:
     _left().add(mark)
     st.session_state[_CANCELLED] = mark
-    runs().detach(mark, state.desk().watcher)
+    runs().detach(mark, state.session().watcher)
 
 
 def _left() -> set[str]:

@@ -1,8 +1,9 @@
-"""What varies in a sweep, as a form: one or two things, each over a range or a list of values, in a grid or drawn at random."""
+"""What varies in a sweep, as a form: one or two things, each over a range or a list of values, in a
+grid or drawn at random.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -11,8 +12,8 @@ import streamlit as st
 
 from sim.errors import ParameterError
 from trainyard.study.study import Study
+from trainyard.study.sweep import Axis, Sweep, axis_from_text
 from trainyard.sweeps.axes import Lever, levers, prepared
-from trainyard.sweeps.recipe import Axis, Sweep, axis_from_text
 from ui import server, state, words
 
 _ASKED: Final = "sweep_asked"
@@ -62,13 +63,17 @@ class Varied:
             If it has no values.
         """
         if self.listed:
-            return axis_from_text(f"{self.path}={self.text}") if self.text.strip() else Axis(self.path)
+            return (
+                axis_from_text(f"{self.path}={self.text}") if self.text.strip() else Axis(self.path)
+            )
         return Axis.over(self.path, self.low, self.high, self.steps, log=self.log)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the form holds, beside the scenario: what varies, random draws (0 = a grid), their seed, and repeats."""
+class SweepRequest:
+    """What the form holds, beside the scenario: what varies, random draws (0 = a grid), their seed,
+    and repeats.
+    """
 
     varied: tuple[Varied, ...]
     draw: int
@@ -85,35 +90,55 @@ class Asked:
         """
         chosen = [known[one.path] for one in self.varied if one.path in known]
         base = replace(prepared(study, chosen), repeats=self.repeats)
-        return Sweep(base, tuple(one.axis() for one in self.varied), self.draw, self.draw_seed if self.draw else 0)
+        return Sweep(
+            base,
+            tuple(one.axis() for one in self.varied),
+            self.draw,
+            self.draw_seed if self.draw else 0,
+        )
 
 
-def of_sweep(sweep: Sweep) -> Asked:
+def of_sweep(sweep: Sweep) -> SweepRequest:
     """Return what the form holds for a sweep."""
     varied = []
     for axis in sweep.axes:
         if axis.low is not None and axis.high is not None:
             varied.append(Varied(axis.path, False, axis.low, axis.high, len(axis.values), axis.log))
         else:
-            varied.append(Varied(axis.path, True, text=", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in axis.values)))
-    return Asked(tuple(varied), sweep.draw, sweep.draw_seed, sweep.study.repeats)
+            varied.append(
+                Varied(
+                    axis.path,
+                    True,
+                    text=", ".join(
+                        f"{value:g}" if isinstance(value, float) else str(value)
+                        for value in axis.values
+                    ),
+                )
+            )
+    return SweepRequest(tuple(varied), sweep.draw, sweep.draw_seed, sweep.study.repeats)
 
 
 def alike(own: Study, other: Study) -> bool:
-    """Tell whether two studies are the same but for what a sweep changes of them: the belief, where an error of it varies."""
-    return own.matches(other) or replace(own, base=replace(own.base, belief=other.base.belief)).matches(other)
+    """Tell whether two studies are the same but for what a sweep changes of them: the estimator,
+    where an error of it varies.
+    """
+    return own.matches(other) or replace(
+        own, base=replace(own.base, estimator=other.base.estimator)
+    ).matches(other)
 
 
-def asked(study: Study, known: Mapping[str, Lever]) -> Asked:
+def asked(study: Study, known: Mapping[str, Lever]) -> SweepRequest:
     """Return what the form of this session holds; at first the load."""
-    found: Asked | None = st.session_state.get(_ASKED)
-    if found is not None and all(one.path in known or one.path.startswith("trace.") for one in found.varied):
+    found: SweepRequest | None = st.session_state.get(_ASKED)
+    if found is not None and all(
+        one.path in known or one.path.startswith("trace.") for one in found.varied
+    ):
         return found
     first = next(iter(known.values()))
-    return Asked((_usual(first, _FIRST_STEPS),), 0, 0, study.repeats)
+    return SweepRequest((_usual(first, _FIRST_STEPS),), 0, 0, study.repeats)
 
 
-def take(new: Asked) -> None:
+def take(new: SweepRequest) -> None:
     """Let the form hold something else."""
     st.session_state[_ASKED] = new
     st.session_state[_EDITION] = st.session_state.get(_EDITION, 0) + 1
@@ -130,7 +155,7 @@ def choices(study: Study) -> dict[str, Lever]:
     return {lever.path: lever for lever in levers(study, server.store())}
 
 
-def draw(now: Asked, known: Mapping[str, Lever], *, locked: bool) -> Asked:
+def draw(now: SweepRequest, known: Mapping[str, Lever], *, locked: bool) -> SweepRequest:
     """Draw the form and return what it holds."""
     varied = [_one(0, now, known, (), locked)]
     second = _one(1, now, known, (varied[0].path,), locked)
@@ -138,51 +163,126 @@ def draw(now: Asked, known: Mapping[str, Lever], *, locked: bool) -> Asked:
     varied += now.varied[2:]
     grid = st.grid(min_column_width=_CELL_PX, vertical_alignment="bottom")
     with grid.cell():
-        how = st.selectbox("Points", ("all", "at random"), int(now.draw > 0), key=_key("how"), disabled=locked, help=_POINTS)
+        how = st.selectbox(
+            "Points",
+            ("all", "at random"),
+            int(now.draw > 0),
+            key=_key("how"),
+            disabled=locked,
+            help=_POINTS,
+        )
     draws, seed = 0, now.draw_seed
     if how != "all":
         with grid.cell():
-            draws = int(st.number_input("How many", 1, 10_000, now.draw or 20, key=_key("draw"), disabled=locked))
+            draws = int(
+                st.number_input(
+                    "How many", 1, 10_000, now.draw or 20, key=_key("draw"), disabled=locked
+                )
+            )
         with grid.cell():
-            seed = int(st.number_input("Seed of the draws", 0, 2**31 - 1, now.draw_seed, key=_key("draw_seed"), disabled=locked))
+            seed = int(
+                st.number_input(
+                    "Seed of the draws",
+                    0,
+                    2**31 - 1,
+                    now.draw_seed,
+                    key=_key("draw_seed"),
+                    disabled=locked,
+                )
+            )
     with grid.cell():
         most = max(_MOST_REPEATS, now.repeats)
-        repeats = int(st.number_input("Repeats", 1, most, now.repeats, key=_key("repeats"), disabled=locked, help=_REPEATS))
-    new = Asked(tuple(varied), draws, seed, repeats)
+        repeats = int(
+            st.number_input(
+                "Repeats", 1, most, now.repeats, key=_key("repeats"), disabled=locked, help=_REPEATS
+            )
+        )
+    new = SweepRequest(tuple(varied), draws, seed, repeats)
     st.session_state[_ASKED] = new
     return new
 
 
-def _one(at: int, now: Asked, known: Mapping[str, Lever], taken: tuple[str, ...], locked: bool) -> Varied:
+def _one(
+    at: int, now: SweepRequest, known: Mapping[str, Lever], taken: tuple[str, ...], locked: bool
+) -> Varied:
     """Draw one thing that varies."""
     was = now.varied[at] if at < len(now.varied) else Varied(_NOTHING)
-    paths = [*([_NOTHING] if at else []), *(path for path in known if path not in taken), *([was.path] if was.path and was.path not in known else [])]
+    paths = [
+        *([_NOTHING] if at else []),
+        *(path for path in known if path not in taken),
+        *([was.path] if was.path and was.path not in known else []),
+    ]
     label, start = "and" if at else "What varies", paths.index(was.path) if was.path in paths else 0
-    path = st.selectbox(label, paths, start, key=_key("path", at, *taken), format_func=lambda one: _label(one, known), disabled=locked, width=420)
+    path = st.selectbox(
+        label,
+        paths,
+        start,
+        key=_key("path", at, *taken),
+        format_func=lambda one: _label(one, known),
+        disabled=locked,
+        width=420,
+    )
     if path == _NOTHING:
         return Varied(_NOTHING)
     grid = st.grid(min_column_width=_CELL_PX, vertical_alignment="bottom")
     lever = known.get(path)
-    mine = was if path == was.path else _usual(known[path], _STEPS)
+    session = was if path == was.path else _usual(known[path], _STEPS)
     with grid.cell():
         kinds = (_RANGE, _LIST)
-        kind = st.segmented_control("Values", kinds, default=kinds[mine.listed], required=True, key=_key("kind", at, path), disabled=locked)
+        kind = st.segmented_control(
+            "Values",
+            kinds,
+            default=kinds[session.listed],
+            required=True,
+            key=_key("kind", at, path),
+            disabled=locked,
+        )
     if kind == _LIST:
         with grid.cell():
-            text = st.text_input("one by one", mine.text or _spelled(mine), key=_key("text", at, path), disabled=locked, help="Separated by commas.")
-        return replace(mine, listed=True, text=text)
-    return _over(grid, at, replace(mine, listed=False), lever, locked)
+            text = st.text_input(
+                "one by one",
+                session.text or _spelled(session),
+                key=_key("text", at, path),
+                disabled=locked,
+                help="Separated by commas.",
+            )
+        return replace(session, listed=True, text=text)
+    return _over(grid, at, replace(session, listed=False), lever, locked)
 
 
-def _over(grid: Any, at: int, mine: Varied, lever: Lever | None, locked: bool) -> Varied:
+def _over(grid: Any, at: int, session: Varied, lever: Lever | None, locked: bool) -> Varied:
     ends = []
-    for name, value in (("from", mine.low), ("to", mine.high)):
+    for name, value in (("from", session.low), ("to", session.high)):
         with grid.cell():
-            help_ = None if lever is None else f"It is {lever.now:g}{f' {lever.unit}' if lever.unit else ''} in the scenario."
-            ends.append(float(st.number_input(name, value=float(value), format="%g", key=_key(name, at, mine.path), disabled=locked, help=help_)))
+            help_ = (
+                None
+                if lever is None
+                else f"It is {lever.now:g}{f' {lever.unit}' if lever.unit else ''} in the scenario."
+            )
+            ends.append(
+                float(
+                    st.number_input(
+                        name,
+                        value=float(value),
+                        format="%g",
+                        key=_key(name, at, session.path),
+                        disabled=locked,
+                        help=help_,
+                    )
+                )
+            )
     with grid.cell():
-        steps = int(st.number_input("steps", 2, _MOST_STEPS, mine.steps, key=_key("steps", at, mine.path), disabled=locked))
-    return replace(mine, low=ends[0], high=ends[1], steps=steps)
+        steps = int(
+            st.number_input(
+                "steps",
+                2,
+                _MOST_STEPS,
+                session.steps,
+                key=_key("steps", at, session.path),
+                disabled=locked,
+            )
+        )
+    return replace(session, low=ends[0], high=ends[1], steps=steps)
 
 
 def _usual(lever: Lever, steps: int) -> Varied:
@@ -191,9 +291,9 @@ def _usual(lever: Lever, steps: int) -> Varied:
     return Varied(lever.path, False, lever.low, lever.high, max(steps, 2))
 
 
-def _spelled(mine: Varied) -> str:
+def _spelled(session: Varied) -> str:
     try:
-        return ", ".join(f"{value:g}" for value in mine.axis().values)
+        return ", ".join(f"{value:g}" for value in session.axis().values)
     except ParameterError:
         return ""
 
@@ -209,16 +309,15 @@ def title(axis: Axis, known: Mapping[str, Lever]) -> str:
     return known[axis.path].label if axis.path in known else axis.title
 
 
-def value_text(value: object) -> str:
-    """Return a value of an axis as it is read."""
-    return f"{value:g}" if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else str(value)
-
-
 def _key(*parts: object) -> str:
     return state.widget("sweep", *parts, st.session_state.get(_EDITION, 0))
 
 
-_POINTS: Final = "All: every value, and of two things every combination. At random: so many points drawn from the ranges, which covers much with few runs."
+_POINTS: Final = (
+    "All: every value, and of two things every combination. At random: so many points drawn from"
+    " the ranges, which covers much with few runs."
+)
 _REPEATS: Final = (
-    "Runs of every point and policy, each with the next seed; from three on there are bands. All policies meet the same jobs and the same bad luck."
+    "Runs of every point and policy, each with the next seed; from three on there are bands. All"
+    " policies meet the same jobs and the same bad luck."
 )

@@ -12,9 +12,13 @@ DEFAULTS = ReadOptions()
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
-def checked(source: Path | bytes, *, fmt: str | None = None, options: ReadOptions = DEFAULTS) -> Import:
+def checked(
+    source: Path | bytes, *, fmt: str | None = None, options: ReadOptions = DEFAULTS
+) -> Import:
     """Read, and check that no row was lost without a reason."""
-    got = read(source, name=source.name if isinstance(source, Path) else "upload", fmt=fmt, options=options)
+    got = read(
+        source, name=source.name if isinstance(source, Path) else "upload", fmt=fmt, options=options
+    )
     dropped = got.issues[got.issues["action"] == "dropped"]
     assert got.used == len(got.trace)
     assert got.used + len(dropped) == got.read

@@ -35,7 +35,9 @@ def parquet(table: pa.Table) -> bytes:
     return out.getvalue()
 
 
-PARQUET = parquet(pa.table({"job_id": ["a"], "submit_time_s": [0], "num_gpus": [1], "duration_s": [5]}))
+PARQUET = parquet(
+    pa.table({"job_id": ["a"], "submit_time_s": [0], "num_gpus": [1], "duration_s": [5]})
+)
 BAD = {
     "0 bytes": (b"", "empty"),
     "blank": (b"\n \n\t\n", "empty"),
@@ -54,16 +56,31 @@ BAD = {
     "duration missing": (b"job_id,submit_time_s,num_gpus\na,0,1\n", "duration_s"),
     "all rows bad": ((HEADER + "a,0,1,-5\nb,0,1,-6\n").encode(), "negative; 2 of them"),
     "CPU jobs only": ((HEADER + "a,0,0,5\n").encode(), "Keep CPU jobs"),
-    "unreadable dates": ((HEADER + "a,7th of May,1,5\n").encode(), "submission time is missing or cannot be read"),
+    "unreadable dates": (
+        (HEADER + "a,7th of May,1,5\n").encode(),
+        "submission time is missing or cannot be read",
+    ),
     "empty zip": (zip_of(), "the zip archive is empty"),
     "a zip of folders": (zip_of(**{"folder/": b""}), "the zip archive is empty"),
-    "long line": ((HEADER + "a,0,1,5\n" + "x" * 70_000).encode(), "line 3 is longer than 65,536 characters"),
+    "long line": (
+        (HEADER + "a,0,1,5\n" + "x" * 70_000).encode(),
+        "line 3 is longer than 65,536 characters",
+    ),
     "long header": (b"x" * 70_000 + b"\n1\n", "line 1 is longer"),
-    "long cell": ((HEADER + "a,0,1,5\n" + "b" * 20_000 + ",0,1,5\n").encode(), "row 2, column job_id holds 20,000 characters"),
-    "long cell behind a lone quote": ((HEADER + 'a,0,1,5\n"' + "b" * 20_000 + ",0,1,5\n").encode(), "row 2, column job_id holds 20,001 characters"),
+    "long cell": (
+        (HEADER + "a,0,1,5\n" + "b" * 20_000 + ",0,1,5\n").encode(),
+        "row 2, column job_id holds 20,000 characters",
+    ),
+    "long cell behind a lone quote": (
+        (HEADER + 'a,0,1,5\n"' + "b" * 20_000 + ",0,1,5\n").encode(),
+        "row 2, column job_id holds 20,001 characters",
+    ),
     "many NUL bytes": ((HEADER + "a,0,1,5\n").encode() + b"\x00" * 100, "binary"),
     "two files in a zip": (zip_of(a=b"1", b=b"2"), "2 files"),
-    "a spreadsheet": (zip_of(**{"[Content_Types].xml": b"<x/>", "xl/sheet1.xml": b"<x/>"}), "Office"),
+    "a spreadsheet": (
+        zip_of(**{"[Content_Types].xml": b"<x/>", "xl/sheet1.xml": b"<x/>"}),
+        "Office",
+    ),
     "cut gzip": (gzip.compress(HEADER.encode() * 100)[:-20], "damaged"),
     "cut zip": (zip_of(a=HEADER.encode() * 100)[:-30], "damaged"),
     "cut parquet": (PARQUET[:-30], "damaged"),
@@ -72,15 +89,33 @@ BAD = {
     "parquet of something": (parquet(pa.table({"a": [1]})), "submit_time_s"),
     "cut JSON": ((FIXTURES / "cluster_job_log.json").read_bytes()[:900], "JSON is not complete"),
     "other JSON": (b'{"nodes": [{"name": "n1"}]}', "no known trace"),
-    "deep JSON": (b'[{"jobid": 1, "vc": 1, "submitted_time": 1, "attempts": ' + b"[" * 100_000, "nested too deeply"),
-    "Philly, nothing started": (b'[{"jobid": "a", "vc": "v", "submitted_time": "2017-10-07 01:00:00", "status": "Killed", "attempts": []}]', "never started"),
+    "deep JSON": (
+        b'[{"jobid": 1, "vc": 1, "submitted_time": 1, "attempts": ' + b"[" * 100_000,
+        "nested too deeply",
+    ),
+    "Philly, nothing started": (
+        (
+            b'[{"jobid": "a", "vc": "v", "submitted_time": "2017-10-07 01:00:00", "status":'
+            b' "Killed", "attempts": []}]'
+        ),
+        "never started",
+    ),
     "sacct without GPUs": (
         b"JobID|Submit|Start|End|State|AllocTRES\n1|2025-01-06T09:12:44|2025-01-06T09:12:44|2025-01-06T09:12:45|COMPLETED|cpu=1\n",
         "names a GPU",
     ),
-    "sacct without start": (b"JobID|Submit|End|State|AllocTRES\n1|2025-01-06T09:12:44|2025-01-06T09:12:45|COMPLETED|cpu=1\n", "column start"),
-    "sacct, unknown layout": ("|".join(["1"] * 10 + ["2025-01-06T09:12:44"] * 4 + ["x"] * 30).encode() + b"\n", "no known layout"),
-    "mixed offsets": ((HEADER + "a,2025-01-01T00:00:00Z,1,5\nb,2025-01-01T00:00:00,1,5\n").encode(), "offset"),
+    "sacct without start": (
+        b"JobID|Submit|End|State|AllocTRES\n1|2025-01-06T09:12:44|2025-01-06T09:12:45|COMPLETED|cpu=1\n",
+        "column start",
+    ),
+    "sacct, unknown layout": (
+        "|".join(["1"] * 10 + ["2025-01-06T09:12:44"] * 4 + ["x"] * 30).encode() + b"\n",
+        "no known layout",
+    ),
+    "mixed offsets": (
+        (HEADER + "a,2025-01-01T00:00:00Z,1,5\nb,2025-01-01T00:00:00,1,5\n").encode(),
+        "offset",
+    ),
 }
 
 
@@ -101,7 +136,11 @@ def test_one_clear_sentence(source: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize("source", [b"a,b\n1,2\n", b'[{"a": 1}]', b"[1, 2]", PARQUET[:0] + b"x|y\n1|2\n"], ids=["csv", "json", "list", "bars"])
+@pytest.mark.parametrize(
+    "source",
+    [b"a,b\n1,2\n", b'[{"a": 1}]', b"[1, 2]", PARQUET[:0] + b"x|y\n1|2\n"],
+    ids=["csv", "json", "list", "bars"],
+)
 def test_a_format_forced_on_something_else(fmt: str, source: bytes) -> None:
     with pytest.raises(TraceError) as caught:
         read(source, name="upload.csv", fmt=fmt)
@@ -134,7 +173,9 @@ def test_limits(tmp_path: Path) -> None:
     assert checked(text, options=ReadOptions(max_rows=50)).used == 50
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, lambda data: zip_of(bomb=data)], ids=["gzip", "zip"])
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, lambda data: zip_of(bomb=data)], ids=["gzip", "zip"]
+)
 def test_a_bomb_is_refused_without_taking_its_memory(pack: object) -> None:
     assert callable(pack)
     bomb = pack(b"0" * 60_000_000)
@@ -147,7 +188,12 @@ def test_a_bomb_is_refused_without_taking_its_memory(pack: object) -> None:
 
 
 def test_a_parquet_bomb_of_rows() -> None:
-    table = pa.table({"job_id": pa.DictionaryArray.from_arrays(np.zeros(3_000_000, np.int8), ["a"]), "submit_time_s": np.zeros(3_000_000)})
+    table = pa.table(
+        {
+            "job_id": pa.DictionaryArray.from_arrays(np.zeros(3_000_000, np.int8), ["a"]),
+            "submit_time_s": np.zeros(3_000_000),
+        }
+    )
     with pytest.raises(TraceError, match="3,000,000 rows"):
         read(parquet(table))
 
@@ -160,13 +206,22 @@ def test_a_parquet_bomb_of_texts() -> None:
     assert len(data) < 3_000_000  # 10 GB when unfolded
     with pytest.raises(TraceError, match="column user"):
         read(data)
-    harmless = parquet(pa.table({"job_id": np.arange(rows).astype(str), "comment": wide, **columns}))
+    harmless = parquet(
+        pa.table({"job_id": np.arange(rows).astype(str), "comment": wide, **columns})
+    )
     assert checked(harmless).used == rows  # a column nobody asks for takes no memory
 
 
 @pytest.mark.parametrize(
     "choice",
-    [{"zone": "Mars/Olympus"}, {"cpu_jobs": "maybe"}, {"unfinished": "?"}, {"since": "now"}, {"time_unit": "days"}, {"duration_unit": "y"}],
+    [
+        {"zone": "Mars/Olympus"},
+        {"cpu_jobs": "maybe"},
+        {"unfinished": "?"},
+        {"since": "now"},
+        {"time_unit": "days"},
+        {"duration_unit": "y"},
+    ],
 )
 def test_impossible_options(choice: dict[str, str]) -> None:
     with pytest.raises(ParameterError) as caught:
@@ -190,9 +245,30 @@ def test_random_damage_never_escapes_as_another_error() -> None:
 
 
 def test_table_of_strange_cells() -> None:
-    cells = ["", "NaN", "-inf", "1e400", "1e18", "-1", "0", "0.5", "=1", "None", "2025-01-01", "\\N", "9" * 400, "é", "true"]
+    cells = [
+        "",
+        "NaN",
+        "-inf",
+        "1e400",
+        "1e18",
+        "-1",
+        "0",
+        "0.5",
+        "=1",
+        "None",
+        "2025-01-01",
+        "\\N",
+        "9" * 400,
+        "é",
+        "true",
+    ]
     rng = np.random.default_rng(3)
     rows = [",".join(rng.choice(cells, 6)) for _ in range(400)]
-    got = checked(("submit_time_s,num_gpus,duration_s,start_time_s,cpus,user\n" + "\n".join([*rows, "1,1,1,1,1,u"])).encode())
+    got = checked(
+        (
+            "submit_time_s,num_gpus,duration_s,start_time_s,cpus,user\n"
+            + "\n".join([*rows, "1,1,1,1,1,u"])
+        ).encode()
+    )
     assert got.used >= 1
     assert pd.notna(got.trace.frame["duration_s"]).all()

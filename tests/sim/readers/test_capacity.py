@@ -36,16 +36,27 @@ def present(cluster: Cluster, at_s: float) -> dict[str, int]:
 
 
 def test_peak_of_recorded_use() -> None:
-    # a holds 8 GPUs over 0..100 and b 4 over 50..60; c takes 8 at 100, the instant a leaves: the peak is 12, which needs 2 nodes.
-    jobs = trace(submit_time_s=[0, 0, 0, 0], start_time_s=[0, 50, 100, 0], duration_s=[100, 10, 50, 5], num_gpus=[8, 4, 8, 24], vc=["one", "one", "one", "two"])
+    # a holds 8 GPUs over 0..100 and b 4 over 50..60; c takes 8 at 100, the instant a leaves: the
+    # peak is 12, which needs 2 nodes.
+    jobs = trace(
+        submit_time_s=[0, 0, 0, 0],
+        start_time_s=[0, 50, 100, 0],
+        duration_s=[100, 10, 50, 5],
+        num_gpus=[8, 4, 8, 24],
+        vc=["one", "one", "one", "two"],
+    )
     cluster = cluster_from_trace(jobs)
     assert sizes(cluster) == {"one": 2, "two": 3}
-    assert all(group.partitions == (group.name,) and group.gpus == 8 and group.gpu_type == "v100" for group in cluster.groups)
+    assert all(
+        group.partitions == (group.name,) and group.gpus == 8 and group.gpu_type == "v100"
+        for group in cluster.groups
+    )
     assert sizes(cluster_from_trace(jobs, 4, "a100")) == {"one": 3, "two": 6}
 
 
 def test_offered_load_without_recorded_starts() -> None:
-    # 10 jobs of 8 GPUs for 1000 s over 900 s of submissions; the longest job, 1000 s, is the longer span: 80,000 / (0.85 x 1000) = 94.1 GPUs, 12 nodes.
+    # 10 jobs of 8 GPUs for 1000 s over 900 s of submissions; the longest job, 1000 s, is the longer
+    # span: 80,000 / (0.85 x 1000) = 94.1 GPUs, 12 nodes.
     jobs = trace(submit_time_s=list(range(0, 1000, 100)), duration_s=[1000] * 10, num_gpus=[8] * 10)
     assert sizes(cluster_from_trace(jobs)) == {"": 12}
     assert sizes(cluster_from_trace(jobs, load=0.4)) == {"": 25}
@@ -58,20 +69,35 @@ def test_the_biggest_job_fits() -> None:
 
 
 def test_groups_by_partition() -> None:
-    jobs = trace(submit_time_s=[0, 1], duration_s=[10, 10], num_gpus=[8, 16], vc=["a", "a"], partition=["x", "y"])
+    jobs = trace(
+        submit_time_s=[0, 1],
+        duration_s=[10, 10],
+        num_gpus=[8, 16],
+        vc=["a", "a"],
+        partition=["x", "y"],
+    )
     # Work / (0.85 x 10 s): 240 / 8.5 = 28.2 GPUs together, 9.4 and 18.8 apart.
     assert sizes(cluster_from_trace(jobs)) == {"a": 4}
     assert sizes(cluster_from_trace(jobs, by="partition")) == {"x": 2, "y": 3}
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 30), st.integers(1, 9)), min_size=1, max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 50), st.integers(1, 30), st.integers(1, 9)),
+        min_size=1,
+        max_size=30,
+    )
+)
 def test_peak_equals_a_count_second_by_second(jobs: list[tuple[int, int, int]]) -> None:
     start, run, gpus = (np.array(column, float) for column in zip(*jobs, strict=True))
     expected = max(sum(g for s, r, g in jobs if s <= second < s + r) for second in range(80))
     assert peak_gpus(start, run, gpus) == expected
 
 
-@pytest.mark.parametrize("text", [b",num\nvcA,9\nvcB,5\n", b"vc,node num\nvcA,9\nvcB,5\n", b"vc;nodes\r\nvcA;9\r\nvcB;5\r\n"])
+@pytest.mark.parametrize(
+    "text",
+    [b",num\nvcA,9\nvcB,5\n", b"vc,node num\nvcA,9\nvcB,5\n", b"vc;nodes\r\nvcA;9\r\nvcB;5\r\n"],
+)
 def test_fixed_sizes(text: bytes) -> None:
     cluster = cluster_from_vc_config(text)
     assert sizes(cluster) == {"vcA": 9, "vcB": 5}
@@ -84,13 +110,18 @@ def test_daily_sizes_become_changes() -> None:
     assert sizes(cluster) == {"vcAb": 4, "vcXY": 3}
     assert present(cluster, 0) == {"vcAb": 2, "vcXY": 1}
     assert present(cluster, 86_400) == {"vcAb": 4, "vcXY": 1}
-    assert present(cluster, 200_000) == {"vcAb": 1, "vcXY": 3}  # 20 GPUs are three nodes, the last one half used
+    assert present(cluster, 200_000) == {
+        "vcAb": 1,
+        "vcXY": 3,
+    }  # 20 GPUs are three nodes, the last one half used
     assert {change.at_s for change in cluster.changes} == {0, 86_400, 172_800}
 
 
 def test_days_on_which_clocks_were_set() -> None:
     # In Shanghai 0:00 to 1:00 of the second day did not exist, and 1:30 of the third came twice.
-    cluster = cluster_from_vc_config(b"date,vcA\n1940-05-31,8\n1940-06-01,16\n1986-09-14T01:30,24\n")
+    cluster = cluster_from_vc_config(
+        b"date,vcA\n1940-05-31,8\n1940-06-01,16\n1986-09-14T01:30,24\n"
+    )
     assert sorted({change.at_s for change in cluster.changes})[:2] == [0, 86_400]
     assert cluster.gpus == 24
 

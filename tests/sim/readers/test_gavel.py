@@ -1,4 +1,6 @@
-"""Gavel's and Shockwave's traces: four layouts told by their content, durations from the table, odd rows counted."""
+"""Gavel's and Shockwave's traces: four layouts told by their content, durations from the table, odd
+rows counted.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,40 @@ def lines(*rows: tuple[object, ...]) -> bytes:
 
 
 def ten(
-    model: str = "LM (batch size 5)", steps: object = 1000, gpus: object = 1, weight: object = 1, slo: object = "-1.000000", at: object = 0
+    model: str = "LM (batch size 5)",
+    steps: object = 1000,
+    gpus: object = 1,
+    weight: object = 1,
+    slo: object = "-1.000000",
+    at: object = 0,
 ) -> tuple[object, ...]:
-    return (model, "python3 main.py --cuda --data %s/wikitext2", "language_modeling", "--steps", 1, steps, gpus, weight, slo, at)
+    return (
+        model,
+        "python3 main.py --cuda --data %s/wikitext2",
+        "language_modeling",
+        "--steps",
+        1,
+        steps,
+        gpus,
+        weight,
+        slo,
+        at,
+    )
 
 
 def test_ten_columns() -> None:
-    got = checked(lines(ten(at=7), ten(gpus=2, weight=5, slo="1.200000", at=10.5), ten("A3C", gpus=1, at=20)))
+    got = checked(
+        lines(ten(at=7), ten(gpus=2, weight=5, slo="1.200000", at=10.5), ten("A3C", gpus=1, at=20))
+    )
     assert (got.fmt, got.read, got.used, got.counts()) == ("gavel", 3, 3, [])
     first, second, third = (row(got, str(at)) for at in range(3))
-    assert (first["model"], first["batch_size"], first["num_gpus"], first["total_steps"], first["priority"]) == ("LM", 5, 1, 1000, 1)
+    assert (
+        first["model"],
+        first["batch_size"],
+        first["num_gpus"],
+        first["total_steps"],
+        first["priority"],
+    ) == ("LM", 5, 1, 1000, 1)
     assert (first["submit_time_s"], first["gpu_type"]) == (0, "v100")
     assert first["duration_s"] == pytest.approx(1000 / LM_V100[1])
     assert isnan(first["deadline_s"])
@@ -47,11 +73,24 @@ def test_ten_columns() -> None:
 
 
 def test_seven_and_six_columns_and_the_batch_size_of_a_command() -> None:
-    seven = checked(lines(("LM (batch size 5)", "cd %s && python3 main.py", "--steps", 1, 500, "12.000000", 2)))
-    assert (seven.fmt, row(seven, "0")["num_gpus"], row(seven, "0")["duration_s"]) == ("gavel", 2, pytest.approx(500 / LM_V100[2]))
+    seven = checked(
+        lines(("LM (batch size 5)", "cd %s && python3 main.py", "--steps", 1, 500, "12.000000", 2))
+    )
+    assert (seven.fmt, row(seven, "0")["num_gpus"], row(seven, "0")["duration_s"]) == (
+        "gavel",
+        2,
+        pytest.approx(500 / LM_V100[2]),
+    )
     six = checked(
         lines(
-            ("ResNet-50", "python3 main.py -j 4 -a resnet50 -b 64 /data", "--num_minibatches", 64, 0, 1),
+            (
+                "ResNet-50",
+                "python3 main.py -j 4 -a resnet50 -b 64 /data",
+                "--num_minibatches",
+                64,
+                0,
+                1,
+            ),
             ("Transformer", "python3 train.py -batch_size 32", "-step", 67, 1, 1),
             ("LM", "python3 main.py", "--steps", 10, 2, 1),
         )
@@ -62,16 +101,42 @@ def test_seven_and_six_columns_and_the_batch_size_of_a_command() -> None:
 
 
 def test_twelve_columns_state_their_durations() -> None:
-    cells = ("LM (batch size 10)", "python3 main.py", "language_modeling", "--steps", 1, 134583, 1, "gns", 1, "-1.000000", 1418, 0)
+    cells = (
+        "LM (batch size 10)",
+        "python3 main.py",
+        "language_modeling",
+        "--steps",
+        1,
+        134583,
+        1,
+        "gns",
+        1,
+        "-1.000000",
+        1418,
+        0,
+    )
     got = checked(lines(cells, (*cells[:7], "static", *cells[8:])))
-    assert (got.fmt, list(got.trace.frame["duration_s"]), row(got, "0")["total_steps"]) == ("gavel", [1418, 1418], 134583)
-    assert any(guess.startswith("1 job changes its batch size while training") for guess in got.guesses)
+    assert (got.fmt, list(got.trace.frame["duration_s"]), row(got, "0")["total_steps"]) == (
+        "gavel",
+        [1418, 1418],
+        134583,
+    )
+    assert any(
+        guess.startswith("1 job changes its batch size while training") for guess in got.guesses
+    )
     steady = checked(lines((*cells[:7], "static", *cells[8:])))
     assert not any("batch size while training" in guess for guess in steady.guesses)
 
 
 def test_what_was_not_measured_is_assumed_and_counted() -> None:
-    got = checked(lines(ten(gpus=16), ten("LM (batch size 7)"), ten("bert (batch size 32)"), ten("Recommendation (batch size 512)", gpus=4)))
+    got = checked(
+        lines(
+            ten(gpus=16),
+            ten("LM (batch size 7)"),
+            ten("bert (batch size 32)"),
+            ten("Recommendation (batch size 512)", gpus=4),
+        )
+    )
     assert got.used == 4
     assert reasons(got) == {
         "the model is not in Gavel's table: its duration is guessed at the median throughput": 1,
@@ -79,16 +144,39 @@ def test_what_was_not_measured_is_assumed_and_counted() -> None:
         "this batch size was not measured: the throughput of the nearest is taken": 1,
     }
     assert row(got, "0")["duration_s"] == pytest.approx(1000 / (2 * LM_V100[8]))
-    assert (row(got, "1")["batch_size"], row(got, "1")["duration_s"]) == (7, pytest.approx(1000 / LM_V100[1]))
-    usual = np.median([measured.together for key, measured in built_in("simulation").rows.items() if (key.gpus, key.gpu_type) == (1, "v100")])
+    assert (row(got, "1")["batch_size"], row(got, "1")["duration_s"]) == (
+        7,
+        pytest.approx(1000 / LM_V100[1]),
+    )
+    usual = np.median(
+        [
+            measured.together
+            for key, measured in built_in("simulation").rows.items()
+            if (key.gpus, key.gpu_type) == (1, "v100")
+        ]
+    )
     assert any("under a profile that has them" in guess for guess in got.guesses)
-    assert (row(got, "2")["model"], row(got, "2")["duration_s"]) == ("bert", pytest.approx(1000 / usual))
+    assert (row(got, "2")["model"], row(got, "2")["duration_s"]) == (
+        "bert",
+        pytest.approx(1000 / usual),
+    )
 
 
 def test_broken_rows_are_dropped_for_a_reason() -> None:
     good = ten()
     got = checked(
-        lines(good, ten(steps="many"), ten(gpus="two"), ten(at="later"), good[:6], (*good, "more"), ten(steps=0), ten(gpus=0), ten(gpus=1.5), ten(at=9))
+        lines(
+            good,
+            ten(steps="many"),
+            ten(gpus="two"),
+            ten(at="later"),
+            good[:6],
+            (*good, "more"),
+            ten(steps=0),
+            ten(gpus=0),
+            ten(gpus=1.5),
+            ten(at=9),
+        )
     )
     assert reasons(got) == {
         "the duration is missing or cannot be read": 1,
@@ -107,14 +195,22 @@ def test_a_damaged_first_row_is_dropped_like_any_other() -> None:
     for damaged in (ten(steps="many"), ten(at="later"), ten(weight="")):
         got = checked(lines(damaged, ten(at=9)))
         assert (got.fmt, got.read) == ("gavel", 2)
-    assert reasons(checked(lines(ten(steps="many"), ten(at=9)))) == {"the duration is missing or cannot be read": 1}
+    assert reasons(checked(lines(ten(steps="many"), ten(at=9)))) == {
+        "the duration is missing or cannot be read": 1
+    }
     assert peek(lines(ten(steps="many", at="later"))).fmt != "gavel"
 
 
 def test_the_shape_of_a_file_does_not_matter() -> None:
     body = lines(ten(), ten(gpus=2, at=60))
     plain = read(body, name="x").trace.digest
-    for other in (b"\xef\xbb\xbf" + body, body.replace(b"\n", b"\r\n"), gzip.compress(body), b"\n\n" + body, body.rstrip(b"\n")):
+    for other in (
+        b"\xef\xbb\xbf" + body,
+        body.replace(b"\n", b"\r\n"),
+        gzip.compress(body),
+        b"\n\n" + body,
+        body.rstrip(b"\n"),
+    ):
         assert checked(other).trace.digest == plain
     shown = peek(body)
     assert (shown.fmt, shown.columns) == ("gavel", ())
@@ -123,7 +219,8 @@ def test_the_shape_of_a_file_does_not_matter() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "job_type\tcommand\tnum_steps_arg\ttotal_steps\tarrival_time\tscale_factor\nLM\tx\t--steps\t10\t2\t1\n",  # a header, so a table to be mapped
+        # a header, so a table to be mapped
+        "job_type\tcommand\tnum_steps_arg\ttotal_steps\tarrival_time\tscale_factor\nLM\tx\t--steps\t10\t2\t1\n",
         "1\t2\t3\t4\t5\t6\n",
         "LM\tx\t--steps\tmany\t2\t1\n",
         "LM,x,--steps,10,2,1\n",
@@ -153,8 +250,13 @@ def test_the_list_of_the_physical_experiments() -> None:
     assert (one.fmt, list(one.trace.frame["job_id"]), one.warnings) == ("gavel", ["0", "1"], ())
     assert row(one, "0")["duration_s"] == pytest.approx(1000 / LM_V100[1])
     two = checked((LIST + "a,0,LM,5,1,1000,0\nb,0,LM,5,1,1000,3\n").encode())
-    assert (list(two.trace.frame["job_id"]), list(two.trace.frame["vc"])) == (["a/0", "b/0"], ["a", "b"])
-    assert two.warnings == ("The file holds 2 traces, read as one: a, b. Each is a virtual cluster (vc) of its own.",)
+    assert (list(two.trace.frame["job_id"]), list(two.trace.frame["vc"])) == (
+        ["a/0", "b/0"],
+        ["a", "b"],
+    )
+    assert two.warnings == (
+        "The file holds 2 traces, read as one: a, b. Each is a virtual cluster (vc) of its own.",
+    )
 
 
 MORE = "this number of GPUs was not measured: the throughput per GPU of fewer is taken"
@@ -181,7 +283,9 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "jobs", "counted"), FILES, ids=[Path(name).stem for name, *_ in FILES])
+@pytest.mark.parametrize(
+    ("name", "jobs", "counted"), FILES, ids=[Path(name).stem for name, *_ in FILES]
+)
 def test_published_files(name: str, jobs: int, counted: dict[str, int]) -> None:
     got = checked(shared(name))
     assert (got.fmt, got.read, got.used, reasons(got)) == ("gavel", jobs, jobs, counted)
@@ -197,13 +301,19 @@ def hours(got: Import) -> float:
 
 
 def test_published_workloads_have_their_published_size() -> None:
-    makespan, fairness = (checked(shared(f"traces/gavel/{name}.trace")) for name in ("minimize_makespan", "max_min_fairness"))
+    makespan, fairness = (
+        checked(shared(f"traces/gavel/{name}.trace"))
+        for name in ("minimize_makespan", "max_min_fairness")
+    )
     assert hours(makespan) == pytest.approx(601, abs=0.5)
     assert hours(fairness) == pytest.approx(393, abs=0.5)
     late = fairness.trace.numbers("submit_time_s")[36:]
     assert np.diff(late, prepend=0).mean() == pytest.approx(772, abs=1)
     # Their work is their iterations, whatever the duration.
-    assert Profiled().bind(makespan.trace, Cluster.parse("8x1:v100")).work().tolist() == makespan.trace.numbers("total_steps").tolist()
+    assert (
+        Profiled().bind(makespan.trace, Cluster.parse("8x1:v100")).work().tolist()
+        == makespan.trace.numbers("total_steps").tolist()
+    )
 
 
 def test_the_list_holds_the_same_jobs_as_the_traces() -> None:
@@ -212,7 +322,9 @@ def test_the_list_holds_the_same_jobs_as_the_traces() -> None:
         own = checked(shared(f"traces/gavel/{name}.trace")).trace.frame
         same = listed[listed["vc"] == name]
         for column in ("submit_time_s", "num_gpus", "duration_s", "batch_size", "total_steps"):
-            assert same[column].to_numpy(float) == pytest.approx(own[column].to_numpy(float), nan_ok=True)
+            assert same[column].to_numpy(float) == pytest.approx(
+                own[column].to_numpy(float), nan_ok=True
+            )
 
 
 def test_durations_follow_from_the_table_for_every_job() -> None:
@@ -221,6 +333,8 @@ def test_durations_follow_from_the_table_for_every_job() -> None:
     with path.open(encoding="utf-8") as file:
         rows = list(csv.reader(file, delimiter="\t"))
     for job, cells in zip(got.trace.frame.itertuples(), rows, strict=True):
-        measured = table.find(job.model.lower().replace("-", ""), job.batch_size, int(cells[6]), "v100")
+        measured = table.find(
+            job.model.lower().replace("-", ""), job.batch_size, int(cells[6]), "v100"
+        )
         assert measured is not None
         assert job.duration_s == pytest.approx(int(cells[5]) / measured.together)

@@ -12,7 +12,7 @@ from sim.errors import TraceError
 from sim.readers import FORMATS, ReadOptions, peek, read
 from tests.sim.readers.account import checked, reasons, row
 
-PLAIN = "job_id,submit_time_s,num_gpus,duration_s,user,vc,model,status\na,10,1,100,ann,v1,bert,completed\nb,0,8,50.5,bob,v2,,failed\nc,10,2,7,ann,v1,resnet,\n"
+PLAIN = "job_id,submit_time_s,num_gpus,duration_s,user,vc,model,status\na,10,1,100,ann,v1,bert,completed\nb,0,8,50.5,bob,v2,,failed\nc,10,2,7,ann,v1,resnet,\n"  # noqa: E501
 
 
 def frame() -> pd.DataFrame:
@@ -34,7 +34,9 @@ def parquet(table: pd.DataFrame) -> bytes:
 
 
 def shuffled() -> str:
-    return frame()[["vc", "duration_s", "status", "job_id", "model", "num_gpus", "user", "submit_time_s"]].to_csv(index=False)
+    return frame()[
+        ["vc", "duration_s", "status", "job_id", "model", "num_gpus", "user", "submit_time_s"]
+    ].to_csv(index=False)
 
 
 SAME = {
@@ -76,24 +78,58 @@ def test_extra_columns_are_named() -> None:
 
 
 def test_every_optional_column_survives() -> None:
-    header = "job_id,submit_time_s,num_gpus,duration_s,start_time_s,end_time_s,name,batch_size,gpu_type,gpu_types_allowed,"
-    header += "min_gpus,max_gpus,cpus,mem_gb,time_limit_s,deadline_s,priority,partition,preemptible,"
+    header = "job_id,submit_time_s,num_gpus,duration_s,start_time_s,end_time_s,name,batch_size,gpu_type,gpu_types_allowed,"  # noqa: E501
+    header += (
+        "min_gpus,max_gpus,cpus,mem_gb,time_limit_s,deadline_s,priority,partition,preemptible,"
+    )
     header += "min_batch,max_batch,scaling_exponent,serial_fraction"
-    got = checked(f"{header}\nx,5,2,60,10,70,my job,32,v100,v100|a100,1,4,8,64,3600,500,3,gpu,yes,16,64,0.75,0.125\n".encode())
+    got = checked(
+        f"{header}\nx,5,2,60,10,70,my"
+        " job,32,v100,v100|a100,1,4,8,64,3600,500,3,gpu,yes,16,64,0.75,0.125\n".encode()
+    )
     job = row(got, "x")
     assert (job["start_time_s"], job["end_time_s"], job["deadline_s"]) == (5, 65, 495)
-    assert (job["name"], job["gpu_types_allowed"], job["partition"], job["preemptible"]) == ("my job", "v100|a100", "gpu", 1)
-    assert (job["min_batch"], job["max_batch"], job["scaling_exponent"], job["serial_fraction"]) == (16, 64, 0.75, 0.125)
-    assert (job["batch_size"], job["min_gpus"], job["max_gpus"], job["cpus"], job["mem_gb"], job["time_limit_s"], job["priority"]) == (32, 1, 4, 8, 64, 3600, 3)
+    assert (job["name"], job["gpu_types_allowed"], job["partition"], job["preemptible"]) == (
+        "my job",
+        "v100|a100",
+        "gpu",
+        1,
+    )
+    assert (
+        job["min_batch"],
+        job["max_batch"],
+        job["scaling_exponent"],
+        job["serial_fraction"],
+    ) == (16, 64, 0.75, 0.125)
+    assert (
+        job["batch_size"],
+        job["min_gpus"],
+        job["max_gpus"],
+        job["cpus"],
+        job["mem_gb"],
+        job["time_limit_s"],
+        job["priority"],
+    ) == (32, 1, 4, 8, 64, 3600, 3)
 
 
 def test_what_a_job_cannot_mean_about_its_sizes_is_mended_and_counted() -> None:
-    rows = ["a,0,2,10,3,,,,,", "b,0,2,10,,1,,,,", "c,0,0,10,1,4,,,,", "d,0,2,10,1,4,32,16,,", "e,0,2,10,,,0,0.5,2,-1", "f,0,2,10,2,2,8,8,1.5,1"]
-    header = "job_id,submit_time_s,num_gpus,duration_s,min_gpus,max_gpus,min_batch,max_batch,scaling_exponent,serial_fraction"
+    rows = [
+        "a,0,2,10,3,,,,,",
+        "b,0,2,10,,1,,,,",
+        "c,0,0,10,1,4,,,,",
+        "d,0,2,10,1,4,32,16,,",
+        "e,0,2,10,,,0,0.5,2,-1",
+        "f,0,2,10,2,2,8,8,1.5,1",
+    ]
+    header = "job_id,submit_time_s,num_gpus,duration_s,min_gpus,max_gpus,min_batch,max_batch,scaling_exponent,serial_fraction"  # noqa: E501
     got = checked("\n".join([header, *rows, ""]).encode(), options=ReadOptions(cpu_jobs="keep"))
     assert got.trace.numbers("min_gpus", -1.0).tolist() == [2, -1, 0, 1, -1, 2]
     assert got.trace.numbers("max_gpus", -1.0).tolist() == [-1, 2, 4, 4, -1, 2]
-    assert got.trace.numbers("min_batch", -1.0).tolist() == got.trace.numbers("max_batch", -1.0).tolist() == [-1, -1, -1, -1, -1, 8]
+    assert (
+        got.trace.numbers("min_batch", -1.0).tolist()
+        == got.trace.numbers("max_batch", -1.0).tolist()
+        == [-1, -1, -1, -1, -1, 8]
+    )
     assert got.trace.numbers("scaling_exponent", -1.0).tolist() == [-1, -1, -1, -1, -1, 1.5]
     assert got.trace.numbers("serial_fraction", -1.0).tolist() == [-1, -1, -1, -1, -1, 1]
     assert reasons(got) == {
@@ -153,7 +189,10 @@ def test_every_bad_row_has_a_reason() -> None:
 
 
 def test_cpu_jobs_can_be_kept() -> None:
-    got = checked(b"job_id,submit_time_s,num_gpus,duration_s\na,0,0,5\nb,1,1,5\n", options=ReadOptions(cpu_jobs="keep"))
+    got = checked(
+        b"job_id,submit_time_s,num_gpus,duration_s\na,0,0,5\nb,1,1,5\n",
+        options=ReadOptions(cpu_jobs="keep"),
+    )
     assert list(got.trace.frame["num_gpus"]) == [0, 1]
 
 
@@ -169,9 +208,14 @@ def test_small_loads_are_stated_with_decimals_that_differ() -> None:
 
 
 def test_fractions_are_rounded_up_and_the_load_is_stated() -> None:
-    got = checked(b"job_id,submit_time_s,num_gpus,duration_s\na,0,0.25,100\nb,1,2,100\nc,2,1.5,100\n")
+    got = checked(
+        b"job_id,submit_time_s,num_gpus,duration_s\na,0,0.25,100\nb,1,2,100\nc,2,1.5,100\n"
+    )
     assert list(got.trace.frame["num_gpus"]) == [1, 2, 2]
-    assert (got.load_before_gpu_s, got.load_after_gpu_s) == (375, 500)  # 25 + 200 + 150, then 100 + 200 + 200
+    assert (got.load_before_gpu_s, got.load_after_gpu_s) == (
+        375,
+        500,
+    )  # 25 + 200 + 150, then 100 + 200 + 200
     assert len(got.warnings) == 1
     assert "1.33 times" in got.warnings[0]
     mild = checked(b"job_id,submit_time_s,num_gpus,duration_s\na,0,7.5,100\n")
@@ -179,7 +223,7 @@ def test_fractions_are_rounded_up_and_the_load_is_stated() -> None:
 
 
 def test_bad_optional_values_are_blanked_and_counted() -> None:
-    text = "job_id,submit_time_s,num_gpus,duration_s,start_time_s,time_limit_s,cpus,min_gpus,max_gpus\na,100,2,10,40,-1,lots,4,2\nb,110,2,10,120,inf,4,1,2\n"
+    text = "job_id,submit_time_s,num_gpus,duration_s,start_time_s,time_limit_s,cpus,min_gpus,max_gpus\na,100,2,10,40,-1,lots,4,2\nb,110,2,10,120,inf,4,1,2\n"  # noqa: E501
     got = checked(text.encode())
     assert row(got, "a")["start_time_s"] == 0
     assert np.isnan(row(got, "a")["cpus"])
@@ -217,7 +261,12 @@ ISO = "job_id,submit_time_s,num_gpus,duration_s,start_time_s\na,{},1,5,{}\nb,{},
 
 
 def test_offsets_are_converted() -> None:
-    text = ISO.format("2025-01-01T12:00:00+01:00", "2025-01-01T11:00:30Z", "2025-01-01T06:01:00-05:00", "2025-01-01 12:01:00+0100")
+    text = ISO.format(
+        "2025-01-01T12:00:00+01:00",
+        "2025-01-01T11:00:30Z",
+        "2025-01-01T06:01:00-05:00",
+        "2025-01-01 12:01:00+0100",
+    )
     got = checked(text.encode())
     assert list(got.trace.frame["submit_time_s"]) == [0, 60]
     assert list(got.trace.frame["start_time_s"]) == [30, 60]
@@ -228,7 +277,12 @@ def test_offsets_are_converted() -> None:
     "times",
     [
         ("2025-01-01T12:00:00+01:00", "", "2025-01-01T12:00:00", ""),
-        ("2025-01-01T12:00:00", "2025-01-01T12:00:00Z", "2025-01-01T12:00:00", "2025-01-01T12:00:00Z"),
+        (
+            "2025-01-01T12:00:00",
+            "2025-01-01T12:00:00Z",
+            "2025-01-01T12:00:00",
+            "2025-01-01T12:00:00Z",
+        ),
     ],
     ids=["in a column", "between columns"],
 )
@@ -245,7 +299,10 @@ def test_numbers_beside_dates_ask_for_one_way() -> None:
 def test_zone_of_naive_times() -> None:
     text = ISO.format("2025-07-01 12:00:00", "", "2025-07-01 12:00:30", "").encode()
     assert checked(text).trace.epoch == "2025-07-01T12:00:00+00:00"
-    assert checked(text, options=ReadOptions(zone="Asia/Shanghai")).trace.epoch == "2025-07-01T12:00:00+08:00"
+    assert (
+        checked(text, options=ReadOptions(zone="Asia/Shanghai")).trace.epoch
+        == "2025-07-01T12:00:00+08:00"
+    )
 
 
 def test_unix_seconds_have_a_calendar() -> None:
@@ -256,7 +313,11 @@ def test_unix_seconds_have_a_calendar() -> None:
 
 
 def test_parquet_keeps_datetimes_and_text() -> None:
-    table = frame().assign(submit_time_s=pd.to_datetime(["2025-01-01 00:00:10", "2025-01-01 00:00:00", "2025-01-01 00:00:10"]).tz_localize("Europe/Berlin"))
+    table = frame().assign(
+        submit_time_s=pd.to_datetime(
+            ["2025-01-01 00:00:10", "2025-01-01 00:00:00", "2025-01-01 00:00:10"]
+        ).tz_localize("Europe/Berlin")
+    )
     got = checked(parquet(table))
     assert list(got.trace.frame["submit_time_s"]) == [0, 10, 10]
     assert pd.Timestamp(got.trace.epoch) == pd.Timestamp("2024-12-31T23:00:00Z")
@@ -269,7 +330,9 @@ def test_latin_1_is_read_and_said() -> None:
 
 
 def test_cells_that_begin_with_equals_are_text() -> None:
-    got = checked(b'job_id,submit_time_s,num_gpus,duration_s,name\n"=HYPERLINK(""x"")",0,1,5,=1+1\nb,=2,1,5,@x\n')
+    got = checked(
+        b'job_id,submit_time_s,num_gpus,duration_s,name\n"=HYPERLINK(""x"")",0,1,5,=1+1\nb,=2,1,5,@x\n'
+    )
     assert row(got, '=HYPERLINK("x")')["name"] == "=1+1"
     assert reasons(got) == {"the submission time is missing or cannot be read": 1}
     assert "'=2" in got.issues_csv()
@@ -292,14 +355,23 @@ def test_unknown_table_is_matched_by_name_and_by_mapping() -> None:
 
 
 def test_mapping_overrides_a_native_column() -> None:
-    text = PLAIN.replace("model", "real_gpus").replace("bert", "4").replace("resnet", "4").replace("v2,,", "v2,4,")
+    text = (
+        PLAIN.replace("model", "real_gpus")
+        .replace("bert", "4")
+        .replace("resnet", "4")
+        .replace("v2,,", "v2,4,")
+    )
     got = checked(text.encode(), options=ReadOptions(mapping={"num_gpus": "real_gpus"}))
     assert (got.fmt, list(got.trace.frame["num_gpus"])) == ("native", [4, 4, 4])
 
 
 @pytest.mark.parametrize(
     ("mapping", "words"),
-    [({"num_gpus": "nope"}, "nope"), ({"gpus!": "vc"}, "gpus!"), ({"num_gpus": "duration_s", "duration_s": "duration_s"}, "mapped twice")],
+    [
+        ({"num_gpus": "nope"}, "nope"),
+        ({"gpus!": "vc"}, "gpus!"),
+        ({"num_gpus": "duration_s", "duration_s": "duration_s"}, "mapped twice"),
+    ],
 )
 def test_impossible_mappings(mapping: dict[str, str], words: str) -> None:
     with pytest.raises(TraceError, match=words):
@@ -308,7 +380,11 @@ def test_impossible_mappings(mapping: dict[str, str], words: str) -> None:
 
 def test_peek_shows_the_head_and_what_is_missing() -> None:
     seen = peek(b"name,when,gpus\nj1,5,2\nj2,6,1\n")
-    assert (seen.fmt, seen.columns, seen.missing) == ("table", ("name", "when", "gpus"), ("submit_time_s", "duration_s"))
+    assert (seen.fmt, seen.columns, seen.missing) == (
+        "table",
+        ("name", "when", "gpus"),
+        ("submit_time_s", "duration_s"),
+    )
     assert dict(seen.mapping) == {"num_gpus": "gpus", "name": "name"}
     assert seen.head.to_numpy().tolist() == [["j1", "5", "2"], ["j2", "6", "1"]]
     assert peek(parquet(frame())).columns == tuple(frame().columns)
@@ -323,10 +399,22 @@ def test_formats_are_keyed_by_their_own_name() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b,c\n1,2,3\n", r"x: no column looks like a submission time \(submit_time_s\)\. Columns found: a, b, c\. Map one of them to it\."),
+        (
+            "a,b,c\n1,2,3\n",
+            (
+                r"x: no column looks like a submission time \(submit_time_s\)\. Columns found: a,"
+                r" b, c\. Map one of them to it\."
+            ),
+        ),
         ("submit_time,b,c\n1,2,3\n", r"x: no column looks like a number of GPUs \(num_gpus\)"),
         ("submit_time,gpus,c\n1,2,3\n", r"x: no column looks like a duration \(duration_s\)"),
-        ("a,0,1,600\nb,60,2,1200\n", r"x: the first line \(a, 0, 1, 600\) looks like a row, not like names of columns\. Put a line with their names above it"),
+        (
+            "a,0,1,600\nb,60,2,1200\n",
+            (
+                r"x: the first line \(a, 0, 1, 600\) looks like a row, not like names of columns\."
+                r" Put a line with their names above it"
+            ),
+        ),
         ("-1,0.5,x\n1,2,3\n", "looks like a row"),
     ],
 )
@@ -336,6 +424,28 @@ def test_a_missing_column_is_named_in_words(text: str, message: str) -> None:
 
 
 def test_words_for_the_present_are_no_times() -> None:
-    text = "job_id,submit_time_s,num_gpus,duration_s\na,2026-03-01T00:00:00,1,60\nb,now,1,60\nc,today,1,60\n"
+    text = "job_id,submit_time_s,num_gpus,duration_s\na,2026-03-01T00:00:00,1,60\nb,now,1,60\nc,today,1,60\n"  # noqa: E501
     found = read(text.encode(), name="x")
     assert (found.used, found.dropped) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "names", [("started", "finished"), ("start", "end"), ("start_time_s", "end_time_s")]
+)
+def test_a_start_and_an_end_are_a_duration(names: tuple[str, str]) -> None:
+    rows = [
+        "j0,2026-09-01 08:00:00,2026-09-01 08:10:00,2026-09-01 09:10:00,4",
+        "j1,2026-09-01 08:05:00,2026-09-01 08:05:00,2026-09-01 08:06:30,1",
+        "j2,2026-09-01 08:06:00,2026-09-01 08:07:00,,1",
+        "j3,2026-09-01 08:07:00,2026-09-01 08:09:00,2026-09-01 08:08:00,1",
+    ]
+    text = "\n".join([f"job,submitted,{','.join(names)},gpus", *rows])
+    got = checked(text.encode())
+    assert got.trace.numbers("duration_s").tolist() == [3600.0, 90.0]
+    assert row(got, "j0")["start_time_s"] == 600.0
+    assert reasons(got) == {
+        "the duration is missing or cannot be read": 1,
+        "the duration is negative": 1,
+    }
+    assert any("from start to end" in guess for guess in got.guesses)
+    assert not peek(text.encode()).missing

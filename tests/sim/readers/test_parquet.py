@@ -25,7 +25,9 @@ DAMAGED = (
     "00000000;W0RR91000005fK0xEENP502KlN6#x|w6#@V}DFzuP00aO402ass76c{;7RUksC?IfQa&dKKbS-0Wa4lhS"
     "a&LDac4cyNX>V>IGBz$SE-@J_8~^|u0000Z0RR9{K~ga"
 )
-"""The footer says of a column what Arrow cannot believe; asked for that column's size, it ends the process."""
+"""The footer says of a column what Arrow cannot believe; asked for that column's size, it ends the
+process.
+"""
 
 
 def parquet(table: Any) -> bytes:
@@ -34,21 +36,41 @@ def parquet(table: Any) -> bytes:
     return out.getvalue()
 
 
-JOBS: dict[str, Any] = {"job_id": ["a", "b"], "submit_time_s": [0, 60], "num_gpus": [1, 2], "duration_s": [600, 700]}
+JOBS: dict[str, Any] = {
+    "job_id": ["a", "b"],
+    "submit_time_s": [0, 60],
+    "num_gpus": [1, 2],
+    "duration_s": [600, 700],
+}
 
 
 def test_missing_values_in_the_first_rows_are_empty_cells() -> None:
-    data = parquet(JOBS | {"user": ["ann", None], "cpus": [None, 4], "at": pa.array([None, dt.datetime(2024, 1, 1)]), "none": pa.nulls(2)})
+    data = parquet(
+        JOBS
+        | {
+            "user": ["ann", None],
+            "cpus": [None, 4],
+            "at": pa.array([None, dt.datetime(2024, 1, 1)]),
+            "none": pa.nulls(2),
+        }
+    )
     found = intake.look(data, "mine.parquet")
     assert found.head.loc[1, "user"] == ""
-    shown = {"job_id": "a, b", "submit_time_s": "0, 60", "num_gpus": "1, 2", "duration_s": "600, 700"}
+    shown = {
+        "job_id": "a, b",
+        "submit_time_s": "0, 60",
+        "num_gpus": "1, 2",
+        "duration_s": "600, 700",
+    }
     shown |= {"user": "ann", "cpus": "4", "at": "2024-01-01 00:00:00.000000", "none": ""}
     assert intake.examples(found) == shown
     assert read(data, name="mine.parquet").used == 2
 
 
 def test_short_rows_of_text_are_empty_cells_too() -> None:
-    found = intake.look(b"job_id,submit_time_s,num_gpus,duration_s,user\na,0,1,60,ann\nb,1,1,60\n", "mine.csv")
+    found = intake.look(
+        b"job_id,submit_time_s,num_gpus,duration_s,user\na,0,1,60,ann\nb,1,1,60\n", "mine.csv"
+    )
     assert intake.examples(found)["user"] == "ann"
 
 
@@ -61,8 +83,22 @@ def test_of_two_columns_of_one_name_the_first_is_read() -> None:
 
 
 def test_names_that_differ_in_case_only() -> None:
-    data = parquet({"Job ID": ["a", "b"], "job_id": ["c", "d"], "submit_time_s": [0, 1], "NUM GPUS": [1, 2], "duration_s": [5, 6]})
-    assert intake.look(data, "mine.parquet").columns == ("job_id", "job_id#2", "submit_time_s", "num_gpus", "duration_s")
+    data = parquet(
+        {
+            "Job ID": ["a", "b"],
+            "job_id": ["c", "d"],
+            "submit_time_s": [0, 1],
+            "NUM GPUS": [1, 2],
+            "duration_s": [5, 6],
+        }
+    )
+    assert intake.look(data, "mine.parquet").columns == (
+        "job_id",
+        "job_id#2",
+        "submit_time_s",
+        "num_gpus",
+        "duration_s",
+    )
     assert read(data, name="mine.parquet").trace.frame["job_id"].tolist() == ["a", "b"]
 
 
@@ -75,7 +111,9 @@ def test_bytes_that_are_no_text() -> None:
 def test_durations_and_dates_of_arrow() -> None:
     moments = pa.array([dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 2)])
     runs = pa.array([dt.timedelta(minutes=5), dt.timedelta(hours=2)])
-    trace = read(parquet(JOBS | {"submit_time_s": moments, "duration_s": runs}), name="mine.parquet").trace
+    trace = read(
+        parquet(JOBS | {"submit_time_s": moments, "duration_s": runs}), name="mine.parquet"
+    ).trace
     assert trace.numbers("submit_time_s").tolist() == [0, 86_400]
     assert trace.numbers("duration_s").tolist() == [300, 7200]
 
@@ -95,6 +133,8 @@ def test_a_footer_that_would_end_the_process_is_one_sentence() -> None:
 
 def test_text_that_is_no_utf8_is_marked_and_no_error(tmp_path: Path) -> None:
     cells = pa.array([b"ann", b"b\xff\xfe"], pa.binary()).view(pa.string())
-    table = pa.table({"job_id": cells, "submit_time_s": [0.0, 1.0], "num_gpus": [1, 1], "duration_s": [5.0, 5.0]})
+    table = pa.table(
+        {"job_id": cells, "submit_time_s": [0.0, 1.0], "num_gpus": [1, 1], "duration_s": [5.0, 5.0]}
+    )
     pq.write_table(table, tmp_path / "odd.parquet")
     assert read(tmp_path / "odd.parquet").trace.frame["job_id"].tolist() == ["ann", "b\ufffd\ufffd"]

@@ -9,8 +9,9 @@ from tests.sim.readers.account import FIXTURES, checked, reasons, row
 
 LOG = FIXTURES / "cluster_job_log.json"
 LIST = (
-    b"timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-07 01:11:39,193256.0,8,1546048.0,ee9e8c\n2017-10-06 23:27:26,60.0,4,240.0,103959\n"
-    b"2017-10-06 23:27:26,60.0,4,240.0,103959\n2017-10-07 08:04:39,30.0,1,30.0,ee9e8c\n\n"
+    b"timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-07"
+    b" 01:11:39,193256.0,8,1546048.0,ee9e8c\n2017-10-06 23:27:26,60.0,4,240.0,103959\n2017-10-06"
+    b" 23:27:26,60.0,4,240.0,103959\n2017-10-07 08:04:39,30.0,1,30.0,ee9e8c\n\n"
 )
 
 
@@ -20,14 +21,23 @@ def test_attempts_add_up() -> None:
     first = row(got, "application_1_1")
     assert first["duration_s"] == 74 + 3600
     assert (first["submit_time_s"], first["start_time_s"], first["end_time_s"]) == (0, 30, 3900)
-    assert (first["num_gpus"], first["status"], first["user"], first["vc"]) == (4, "completed", "u1", "ee9e8c")
+    assert (first["num_gpus"], first["status"], first["user"], first["vc"]) == (
+        4,
+        "completed",
+        "u1",
+        "ee9e8c",
+    )
     assert got.trace.epoch == "2017-10-07T01:00:00-07:00"
 
 
 def test_incomplete_attempts() -> None:
     got = checked(LOG)
     third = row(got, "application_1_3")
-    assert (third["duration_s"], third["start_time_s"], third["end_time_s"]) == (60, 7800, 8700)  # 03:10 and 03:25, of which one minute is whole
+    assert (third["duration_s"], third["start_time_s"], third["end_time_s"]) == (
+        60,
+        7800,
+        8700,
+    )  # 03:10 and 03:25, of which one minute is whole
     assert third["status"] == "failed"
     assert reasons(got) == {
         "never started: the job has no attempt": 1,
@@ -44,7 +54,8 @@ def test_incomplete_attempts() -> None:
 def test_running_jobs_can_be_cut() -> None:
     got = checked(LOG, options=ReadOptions(unfinished="cut"))
     fourth = row(got, "application_1_4")
-    # From 04:00:10 PDT on 7 October to 07:50:00 PST on 5 November, the last time of the log: 29 days, 3:49:50 and the hour that was gained.
+    # From 04:00:10 PDT on 7 October to 07:50:00 PST on 5 November, the last time of the log: 29
+    # days, 3:49:50 and the hour that was gained.
     assert fourth["duration_s"] == 29 * 86_400 + 3 * 3600 + 49 * 60 + 50 + 3600
     assert pd.isna(fourth["end_time_s"])
 
@@ -60,8 +71,19 @@ def test_another_zone() -> None:
 
 
 def test_flat_copies() -> None:
-    flat = {"status": "Pass", "vc": "v", "jobid": "a", "submitted_time": "2017-10-07 01:11:39", "user": "u", "runtime_min": 10.0}
-    flat |= {"start_time": "2017-10-07 01:13:30", "end_time": "2017-10-07 01:23:30", "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu3"]}]}
+    flat = {
+        "status": "Pass",
+        "vc": "v",
+        "jobid": "a",
+        "submitted_time": "2017-10-07 01:11:39",
+        "user": "u",
+        "runtime_min": 10.0,
+    }
+    flat |= {
+        "start_time": "2017-10-07 01:13:30",
+        "end_time": "2017-10-07 01:23:30",
+        "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu3"]}],
+    }
     got = checked(json.dumps([flat]).encode())
     assert (got.fmt, got.used) == ("philly-json", 1)
     assert tuple(row(got, "a")[["num_gpus", "duration_s", "start_time_s"]]) == (2, 600, 111)

@@ -50,7 +50,11 @@ def test_philly_json() -> None:
     got = real("philly_cluster_job_log/cluster_job_log_rebuilt.json")
     job = row(got, "application_1506638472019_14199")
     # 2017-10-07 01:13:30 to 2017-10-09 06:53:12, submitted at 01:11:39.
-    assert (job["num_gpus"], job["duration_s"], job["start_time_s"] - job["submit_time_s"]) == (8, 193_182, 111)
+    assert (job["num_gpus"], job["duration_s"], job["start_time_s"] - job["submit_time_s"]) == (
+        8,
+        193_182,
+        111,
+    )
     assert (job["vc"], job["status"], job["user"]) == ("ee9e8c", "completed", "ce2f4c")
     flat = real("philly_flat_json/sampled_jobs.json")
     assert flat.trace.digest == got.trace.digest
@@ -60,12 +64,17 @@ def test_philly_edge_cases() -> None:
     got = real("philly_cluster_job_log/edge_cases.json")
     assert row(got, "application_1506638472019_14199")["duration_s"] == 74 + 193_182
     assert row(got, "application_1506638472019_16565")["duration_s"] == 43
-    assert reasons(got) == {"never started: the job has no attempt": 1, "an attempt lacks a usable start or end: left out of the duration": 1}
+    assert reasons(got) == {
+        "never started: the job has no attempt": 1,
+        "an attempt lacks a usable start or end: left out of the duration": 1,
+    }
 
 
 def test_philly_list_agrees_with_the_attempts() -> None:
     job = row(real("philly_pollux_csv/philly.csv"), "row-1")
-    attempts = row(real("philly_cluster_job_log/edge_cases.json"), "application_1506638472019_14199")
+    attempts = row(
+        real("philly_cluster_job_log/edge_cases.json"), "application_1506638472019_14199"
+    )
     assert job["duration_s"] == attempts["duration_s"] == 193_256
     assert job["num_gpus"] == attempts["num_gpus"] == 8
 
@@ -93,7 +102,14 @@ def test_sacct_phillips() -> None:
     assert tuple(job[["num_gpus", "cpus", "duration_s", "status"]]) == (2, 12, 912_426, "cancelled")
     assert (job["mem_gb"], job["time_limit_s"]) == (31_000 / 1024, 37 * 86_400 + 14 * 3600)
     job = row(got, "165381")
-    assert tuple(job[["num_gpus", "cpus", "mem_gb", "duration_s", "status", "partition"]]) == (0, 64, 62.5, 432_026, "timeout", "crumpet")
+    assert tuple(job[["num_gpus", "cpus", "mem_gb", "duration_s", "status", "partition"]]) == (
+        0,
+        64,
+        62.5,
+        432_026,
+        "timeout",
+        "crumpet",
+    )
     only = real("slurm_sacct_xdmod/phillips.log")
     assert (only.used, reasons(only)) == (1, {"no GPU: a CPU job": 1999})
 
@@ -101,18 +117,49 @@ def test_sacct_phillips() -> None:
 def test_sacct_pozidriv() -> None:
     got = real("slurm_sacct_xdmod/pozidriv_selected.log", cpu_jobs="keep")
     assert reasons(got)["the job never started"] == 53  # cancelled with start = end
-    assert got.trace.frame["status"].isin(["timeout", "preempted", "cancelled", "completed", "failed"]).all()
+    assert (
+        got.trace.frame["status"]
+        .isin(["timeout", "preempted", "cancelled", "completed", "failed"])
+        .all()
+    )
     with pytest.raises(TraceError, match="names a GPU"):
         real("slurm_sacct_xdmod/pozidriv_selected.log")
 
 
 def test_sacct_unit_files() -> None:
     got = real("slurm_sacct_xdmod/unit_accounting-logs-with-gpu-gres.log", cpu_jobs="keep")
-    assert list(got.trace.frame["num_gpus"]) == [0, 1, 2, 16, 20, 128, 0, 1, 2, 32, 4, 4, 4, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2]
+    assert list(got.trace.frame["num_gpus"]) == [
+        0,
+        1,
+        2,
+        16,
+        20,
+        128,
+        0,
+        1,
+        2,
+        32,
+        4,
+        4,
+        4,
+        0,
+        0,
+        2,
+        2,
+        2,
+        2,
+        2,
+        2,
+        2,
+        2,
+        2,
+    ]
     assert list(got.trace.frame["job_id"][:3]) == ["1", "1#2", "1#3"]
     arrays = real("slurm_sacct_xdmod/unit_accounting-logs-with-job-arrays.log", cpu_jobs="keep")
     assert list(arrays.trace.frame["job_id"][:2]) == ["4103947_100", "4103947_[1-3]"]
-    alive = real("slurm_sacct_xdmod/unit_non-ended-job-state.log", cpu_jobs="keep", unfinished="cut")
+    alive = real(
+        "slurm_sacct_xdmod/unit_non-ended-job-state.log", cpu_jobs="keep", unfinished="cut"
+    )
     assert list(alive.trace.frame["duration_s"]) == [22 * 3600 + 32 * 60 + 22]
     letters = real("slurm_sacct_xdmod/unit_utf8-multibyte-chars.log", cpu_jobs="keep")
     assert letters.trace.frame["name"].iloc[0] == "aàb"
@@ -121,7 +168,13 @@ def test_sacct_unit_files() -> None:
 def test_slurm_database() -> None:
     got = real("slurm_db_supercloud/slurm-log.csv", cpu_jobs="keep")
     job = got.trace.frame.iloc[0]
-    assert tuple(job[["job_id", "cpus", "duration_s", "start_time_s", "status"]]) == ("16051200000000", 20, 307, 1609808470 - 1609535912, "completed")
+    assert tuple(job[["job_id", "cpus", "duration_s", "start_time_s", "status"]]) == (
+        "16051200000000",
+        20,
+        307,
+        1609808470 - 1609535912,
+        "completed",
+    )
     assert math.isclose(job["mem_gb"], 170_000 / 1024)
     assert reasons(got) == {"the id occurs again (a requeue or a shortened id): made unique": 7}
     assert got.trace.frame["status"].value_counts().to_dict() == {
@@ -136,22 +189,45 @@ def test_slurm_database() -> None:
 
 def test_itp() -> None:
     frame = real("microsoft_itp/cluster10.csv").trace.frame
-    assert tuple(frame.iloc[0][["job_id", "duration_s", "num_gpus"]]) == ("5dc7d9cd-c300-9a4f-c3cd-dc2cc0935548", 604, 16)
+    assert tuple(frame.iloc[0][["job_id", "duration_s", "num_gpus"]]) == (
+        "5dc7d9cd-c300-9a4f-c3cd-dc2cc0935548",
+        604,
+        16,
+    )
     assert list(frame["submit_time_s"][:3]) == [0, 105_038, 443_200]
 
 
 def test_clusters_from_published_sizes() -> None:
     assert cluster_from_vc_config(shared("traces/helios_venus_gpu/vc_config.csv")).gpus == 135 * 8
-    assert cluster_from_vc_config(shared("traces/philly_cluster_job_log/philly_vc.csv")).gpus == 352 * 8
+    assert (
+        cluster_from_vc_config(shared("traces/philly_cluster_job_log/philly_vc.csv")).gpus
+        == 352 * 8
+    )
     # The authors give 143 nodes for Earth on 2020-09-01.
-    earth = cluster_from_vc_config(shared("traces/helios_cluster_config/Earth_gpu_number.csv"), epoch="2020-09-01T00:00:00+08:00")
-    absent = {node for change in earth.changes if change.at_s == 0 and not change.present for node in change.nodes}
+    earth = cluster_from_vc_config(
+        shared("traces/helios_cluster_config/Earth_gpu_number.csv"),
+        epoch="2020-09-01T00:00:00+08:00",
+    )
+    absent = {
+        node
+        for change in earth.changes
+        if change.at_s == 0 and not change.present
+        for node in change.nodes
+    }
     assert len(earth.nodes) - len(absent) == 143
 
 
 def test_cluster_from_philly_holds_its_own_history() -> None:
     trace = real("philly_cluster_job_log/cluster_job_log_rebuilt.json").trace
     cluster = cluster_from_trace(trace)
-    assert cluster.partitions == ("0e4a51", "103959", "2869ce", "51b7ef", "7f04ca", "e13805", "ee9e8c")
+    assert cluster.partitions == (
+        "0e4a51",
+        "103959",
+        "2869ce",
+        "51b7ef",
+        "7f04ca",
+        "e13805",
+        "ee9e8c",
+    )
     biggest = trace.frame.groupby("vc", observed=True)["num_gpus"].max()
     assert all(group.count * group.gpus >= biggest[group.name] for group in cluster.groups)

@@ -25,8 +25,21 @@ def test_sacct_with_header() -> None:
         "the id occurs again (a requeue or a shortened id): made unique": 1,
     }
     big = row(got, "81234")
-    assert tuple(big[["num_gpus", "duration_s", "time_limit_s", "cpus", "mem_gb", "priority"]]) == (8, 129603, 2160 * 60, 128, 960, 1042)
-    assert tuple(big[["gpu_type", "user", "partition", "status", "name"]]) == ("a100", "ada", "gpu", "timeout", "train|resnet|v2")
+    assert tuple(big[["num_gpus", "duration_s", "time_limit_s", "cpus", "mem_gb", "priority"]]) == (
+        8,
+        129603,
+        2160 * 60,
+        128,
+        960,
+        1042,
+    )
+    assert tuple(big[["gpu_type", "user", "partition", "status", "name"]]) == (
+        "a100",
+        "ada",
+        "gpu",
+        "timeout",
+        "train|resnet|v2",
+    )
     assert (big["submit_time_s"], big["start_time_s"]) == (0, 27 * 60 + 18)
     assert got.trace.epoch == "2025-01-06T09:12:44+00:00"
 
@@ -39,7 +52,9 @@ def test_sacct_array_row_with_types_only() -> None:
 
 
 def test_sacct_eligible_instead_of_submit() -> None:
-    assert any("2 jobs became eligible after their submission" in guess for guess in checked(SACCT).guesses)
+    assert any(
+        "2 jobs became eligible after their submission" in guess for guess in checked(SACCT).guesses
+    )
     moved = checked(SACCT, options=ReadOptions(since="eligible"))
     assert row(moved, "81240_4")["start_time_s"] - row(moved, "81240_4")["submit_time_s"] == 10
     assert sum(count for reason, count in reasons(moved).items() if "eligible" in reason) == 2
@@ -50,13 +65,32 @@ def test_sacct_running_jobs_can_be_cut() -> None:
     assert row(got, "81260")["duration_s"] == 5400
 
 
-@pytest.mark.parametrize("columns", [["JobID", "Submit", "Start", "End", "AllocTRES"], ["AllocTRES", "State", "Elapsed", "Start", "Submit", "JobIDRaw"]])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ["JobID", "Submit", "Start", "End", "AllocTRES"],
+        ["AllocTRES", "State", "Elapsed", "Start", "Submit", "JobIDRaw"],
+    ],
+)
 def test_sacct_any_subset_of_columns(columns: list[str]) -> None:
-    cells = {"JobID": "5", "JobIDRaw": "5", "Submit": "2025-01-06T09:00:00", "Start": "2025-01-06T09:00:10", "End": "2025-01-06T09:10:10", "State": "FAILED"}
+    cells = {
+        "JobID": "5",
+        "JobIDRaw": "5",
+        "Submit": "2025-01-06T09:00:00",
+        "Start": "2025-01-06T09:00:10",
+        "End": "2025-01-06T09:10:10",
+        "State": "FAILED",
+    }
     cells |= {"AllocTRES": "cpu=4,gres/gpu=2,mem=2048M,node=1", "Elapsed": "10:00"}
     text = "|".join(columns) + "\n" + "|".join(cells[column] for column in columns) + "\n"
     job = row(checked(text.encode()), "5")
-    assert tuple(job[["num_gpus", "duration_s", "start_time_s", "cpus", "mem_gb"]]) == (2, 600, 10, 4, 2)
+    assert tuple(job[["num_gpus", "duration_s", "start_time_s", "cpus", "mem_gb"]]) == (
+        2,
+        600,
+        10,
+        4,
+        2,
+    )
 
 
 def test_sacct_trailing_bars_of_option_p() -> None:
@@ -73,7 +107,13 @@ def test_sacct_without_header() -> None:
     got = checked(FIXTURES / "sacct_26.log")
     assert (got.fmt, got.read, got.used) == ("sacct", 3, 2)
     first, second = row(got, "163485"), row(got, "163486")
-    assert tuple(first[["num_gpus", "duration_s", "time_limit_s", "status", "name"]]) == (2, 912426, (37 * 24 + 14) * 3600, "cancelled", "first|with bar")
+    assert tuple(first[["num_gpus", "duration_s", "time_limit_s", "status", "name"]]) == (
+        2,
+        912426,
+        (37 * 24 + 14) * 3600,
+        "cancelled",
+        "first|with bar",
+    )
     assert first["mem_gb"] == pytest.approx(31000 / 1024)
     assert second["num_gpus"] == 4  # ReqTRES where AllocTRES is empty
     assert second["mem_gb"] == pytest.approx(3000 * 24 / 1024)  # the top bit marks memory per CPU
@@ -90,7 +130,10 @@ def test_sacct_older_layout_with_reqgres() -> None:
 
 
 def test_sacct_zone() -> None:
-    assert checked(SACCT, options=ReadOptions(zone="Europe/Berlin")).trace.epoch == "2025-01-06T09:12:44+01:00"
+    assert (
+        checked(SACCT, options=ReadOptions(zone="Europe/Berlin")).trace.epoch
+        == "2025-01-06T09:12:44+01:00"
+    )
 
 
 def test_peek_at_records_without_header() -> None:
@@ -103,9 +146,17 @@ def test_database() -> None:
     assert (got.fmt, got.read, got.used) == ("slurm-db", 6, 3)
     assert list(got.trace.frame["job_id"]) == ["16051200000000", "16051200000000#2", "8"]
     first, second, last = (row(got, job) for job in ("16051200000000", "16051200000000#2", "8"))
-    assert tuple(first[["num_gpus", "gpu_type", "duration_s", "start_time_s", "cpus", "status"]]) == (2, "volta", 307, 272558, 20, "completed")
+    assert tuple(
+        first[["num_gpus", "gpu_type", "duration_s", "start_time_s", "cpus", "status"]]
+    ) == (2, "volta", 307, 272558, 20, "completed")
     assert math.isnan(first["time_limit_s"])
-    assert tuple(second[["num_gpus", "gpu_type", "time_limit_s", "duration_s", "status"]]) == (1, "tesla", 86400, 1, "failed")
+    assert tuple(second[["num_gpus", "gpu_type", "time_limit_s", "duration_s", "status"]]) == (
+        1,
+        "tesla",
+        86400,
+        1,
+        "failed",
+    )
     assert (last["num_gpus"], last["status"]) == (2, "timeout")  # a total beside a type counts once
     assert pd.Timestamp(got.trace.epoch) == pd.Timestamp(1609535912, unit="s", tz="UTC")
     assert reasons(got) == {
@@ -120,7 +171,10 @@ def test_database() -> None:
 def test_database_cut_and_eligible() -> None:
     got = checked(DB, options=ReadOptions(unfinished="cut", since="eligible"))
     assert row(got, "6")["duration_s"] == 1609808777 - 1609808400
-    assert row(got, "8")["submit_time_s"] - row(got, "16051200000000")["submit_time_s"] == 1609536500 - 1609535912
+    assert (
+        row(got, "8")["submit_time_s"] - row(got, "16051200000000")["submit_time_s"]
+        == 1609536500 - 1609535912
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,15 +232,31 @@ def test_lengths(clock: str, seconds: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tres", "gb"), [("mem=31000M", 31000 / 1024), ("cpu=1,mem=62.50G", 62.5), ("mem=1T,node=1", 1024), ("mem=2048", 2), ("mem=1048576K", 1)]
+    ("tres", "gb"),
+    [
+        ("mem=31000M", 31000 / 1024),
+        ("cpu=1,mem=62.50G", 62.5),
+        ("mem=1T,node=1", 1024),
+        ("mem=2048", 2),
+        ("mem=1048576K", 1),
+    ],
 )
 def test_memory(tres: str, gb: float) -> None:
     assert slurm.tres_mem_gb(tres) == pytest.approx(gb)
 
 
 def test_states() -> None:
-    words = pd.Series(["CANCELLED by 380693", "CANCELLED+", "OUT_OF_MEMORY", "COMPLETED", "", "Odd"])
-    assert list(slurm.state(words)) == ["cancelled", "cancelled", "out_of_memory", "completed", "", "odd"]
+    words = pd.Series(
+        ["CANCELLED by 380693", "CANCELLED+", "OUT_OF_MEMORY", "COMPLETED", "", "Odd"]
+    )
+    assert list(slurm.state(words)) == [
+        "cancelled",
+        "cancelled",
+        "out_of_memory",
+        "completed",
+        "",
+        "odd",
+    ]
 
 
 def test_counts_of_hundreds_of_digits_are_infinite_and_no_error() -> None:

@@ -35,7 +35,18 @@ def test_log() -> None:
         "the row has fewer than 18 fields": 1,
     }
     first = row(got, "1")
-    assert tuple(first[["submit_time_s", "start_time_s", "end_time_s", "duration_s", "num_gpus", "time_limit_s"]]) == (0, 60, 660, 600, 32, 3600)
+    assert tuple(
+        first[
+            [
+                "submit_time_s",
+                "start_time_s",
+                "end_time_s",
+                "duration_s",
+                "num_gpus",
+                "time_limit_s",
+            ]
+        ]
+    ) == (0, 60, 660, 600, 32, 3600)
     assert tuple(first[["user", "vc", "partition", "status"]]) == ("7", "2", "1", "completed")
     assert row(got, "2")["num_gpus"] == 4  # got, for nothing was requested
     assert row(got, "2")["status"] == "failed"
@@ -58,7 +69,14 @@ def test_a_log_has_no_columns_to_be_mapped() -> None:
     assert (found.fmt, found.columns) == ("swf", ())
 
 
-@pytest.mark.parametrize("content", [b"; Version: 2.2\n; MaxNodes: 4\n", b"PAR1", b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,60\n"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"; Version: 2.2\n; MaxNodes: 4\n",
+        b"PAR1",
+        b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,60\n",
+    ],
+)
 def test_what_is_no_log_is_refused(content: bytes) -> None:
     with pytest.raises(TraceError):
         checked(content, fmt="swf")

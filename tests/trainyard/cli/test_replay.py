@@ -20,12 +20,18 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+def call(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Call:
     """Replays are those of a folder with two small ones."""
     monkeypatch.setattr(trainyard.replays.reading, "FOLDER", tmp_path)
     trainyard.replays.reading.load.cache_clear()
     write(tmp_path)
-    write(tmp_path, SMALL.replace('name = "small"', 'name = "twin"').replace("jobs=12", "jobs=11"), "twin")
+    write(
+        tmp_path,
+        SMALL.replace('name = "small"', 'name = "twin"').replace("jobs=12", "jobs=11"),
+        "twin",
+    )
 
     def go(*arguments: str) -> tuple[int, str, str]:
         code = main(("replay", *arguments))
@@ -41,23 +47,54 @@ def test_json_is_a_list_of_rows_with_exactly_the_promised_keys(call: Call) -> No
     assert (code, err) == (0, "")
     rows = json.loads(out)
     assert [tuple(row) for row in rows] == [ROW_KEYS] * 3
-    assert ROW_KEYS == ("replay", "metric", "published", "simulated", "ci95", "band", "verdict", "mark", "certainty", "seeds", "cpu_s")
+    assert ROW_KEYS == (
+        "replay",
+        "metric",
+        "published",
+        "simulated",
+        "ci95",
+        "band",
+        "verdict",
+        "mark",
+        "certainty",
+        "seeds",
+        "cpu_s",
+    )
     first, second, third = rows
-    assert (first["replay"], first["metric"], first["published"], first["band"]) == ("small", "jct_mean_s short/fifo", 0.5, [0.01, 1.2])
-    assert (first["verdict"], first["mark"], first["seeds"]) == ("in", "band drawn after results", 3)
+    assert (first["replay"], first["metric"], first["published"], first["band"]) == (
+        "small",
+        "jct_mean_s short/fifo",
+        0.5,
+        [0.01, 1.2],
+    )
+    assert (first["verdict"], first["mark"], first["seeds"]) == (
+        "in",
+        "band drawn after results",
+        3,
+    )
     assert first["ci95"][0] <= first["simulated"] <= first["ci95"][1]
     assert all(row["cpu_s"] > 0 for row in rows)
     assert (second["published"], second["verdict"]) == (None, "out")
-    assert (third["metric"], third["band"], third["verdict"]) == ("preemptions short at per_h=16", None, "no band")
+    assert (third["metric"], third["band"], third["verdict"]) == (
+        "preemptions short at per_h=16",
+        None,
+        "no band",
+    )
 
 
 @pytest.mark.slow
 def test_table_for_people_says_published_simulated_and_what_is_known(call: Call) -> None:
     code, out, err = call("all", "--seeds", "2", "--curves")
     assert (code, err) == (0, "")
-    small, twin = out.split("\n\n\n") if "\n\n\n" in out else (out[: out.index("Small (twin)")], out[out.index("Small (twin)") :])
+    small, twin = (
+        out.split("\n\n\n")
+        if "\n\n\n" in out
+        else (out[: out.index("Small (twin)")], out[out.index("Small (twin)") :])
+    )
     for name, text in (("small", small), ("twin", twin)):
-        assert text.startswith(f"Small ({name})\nAnn and Bob: On Queues. Journal, 2020. https://example.org\n")
+        assert text.startswith(
+            f"Small ({name})\nAnn and Bob: On Queues. Journal, 2020. https://example.org\n"
+        )
         assert "Published: Up to twice as fast." in text
         assert "0.5 (up to 50 % shorter)" in text
         assert "0.01 to 1.2 (prototype)" in text
@@ -71,14 +108,25 @@ def test_table_for_people_says_published_simulated_and_what_is_known(call: Call)
         assert "2 seeds" in text
 
 
-def test_remarks_stand_under_the_table_and_never_in_the_json(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remarks_stand_under_the_table_and_never_in_the_json(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def told(run: ReplayRun) -> ReplayReport:
-        return replace(run.report(), remarks=(Remark("Optimal", "HiGHS is missing, so CBC solves the programs.", 3, 3, False),))
+        return replace(
+            run.report(),
+            remarks=(
+                Remark("Optimal", "HiGHS is missing, so CBC solves the programs.", 3, 3, False),
+            ),
+        )
 
     monkeypatch.setattr(trainyard.cli.replay, "_finish", told)
     code, out, err = call("small", "--seeds", "1")
     assert (code, err) == (0, "")
-    assert out.index("verdict") < out.index("Remark: Optimal: HiGHS is missing, so CBC solves the programs.") < out.index("Known: All.")
+    assert (
+        out.index("verdict")
+        < out.index("Remark: Optimal: HiGHS is missing, so CBC solves the programs.")
+        < out.index("Known: All.")
+    )
     code, out, err = call("small", "--seeds", "1", "--json")
     assert (code, err) == (0, "small: Optimal: HiGHS is missing, so CBC solves the programs.\n")
     assert [tuple(row) for row in json.loads(out)] == [ROW_KEYS] * 3
@@ -97,7 +145,9 @@ def test_bounds_are_rows_of_the_same_keys_and_values_have_units(call: Call, tmp_
         assert 0 < found[f"makespan_s least/fifo at per_h={per_h}"]["simulated"] <= 1
     assert found["jct_mean_s fifo from per_h=4 to per_h=16"]["simulated"] > 1
     out = call("small", "--seeds", "1", "--curves")[1]
-    line = next(line for line in out.splitlines() if line.startswith("queue_mean_s short, at 16 jobs/h"))
+    line = next(
+        line for line in out.splitlines() if line.startswith("queue_mean_s short, at 16 jobs/h")
+    )
     assert re.search(r"\d s ", line)
     assert "above 1 (direction)" in out
     assert re.search(r"jct_mean_s fifo, from 4 to 16 jobs/h +longer ", out)
@@ -133,7 +183,9 @@ def test_curves_are_rows_too(call: Call) -> None:
         (("small", "--colour"), "--colour"),
     ],
 )
-def test_bad_input_is_code_2_and_one_sentence(call: Call, arguments: tuple[str, ...], message: str) -> None:
+def test_bad_input_is_code_2_and_one_sentence(
+    call: Call, arguments: tuple[str, ...], message: str
+) -> None:
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     assert message in err
@@ -153,4 +205,11 @@ def test_a_broken_file_and_a_failing_cell_are_one_sentence(call: Call, tmp_path:
 
 
 def test_figures_have_three_digits_and_no_exponent() -> None:
-    assert [figure(value) for value in (0.68123, 12.345, 123.6, 45678.9, 0.0, float("nan"))] == ["0.681", "12.3", "124", "45,679", "0", "-"]
+    assert [figure(value) for value in (0.68123, 12.345, 123.6, 45678.9, 0.0, float("nan"))] == [
+        "0.681",
+        "12.3",
+        "124",
+        "45,679",
+        "0",
+        "-",
+    ]

@@ -18,7 +18,9 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+def call(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Call:
     monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
 
@@ -43,7 +45,7 @@ def test_what_is_missing_is_run_and_what_is_stored_is_not(call: Call, tiny: Stud
     assert out.startswith("report.html: 2 runs, 0 of them stored before; ")
     text = Path("report.html").read_text("utf-8")
     assert text.startswith("<!DOCTYPE html>")
-    assert "against FIFO" in text
+    assert "than under FIFO" in text
     code, out, _ = call(tiny, "--set", "repeats=2", "-o", "made/again.html")
     assert out.startswith(f"{Path('made/again.html')}: 4 runs, 2 of them stored before; ")
     assert Path("made/again.html").stat().st_size > 4_000_000
@@ -67,7 +69,14 @@ def test_jobs_that_are_not_here_can_be_named(call: Call, tiny: Study, tmp_path: 
     code, out, err = call(away)
     assert (code, out) == (2, "")
     assert "Load its file again" in err
-    frame = pd.DataFrame({"job_id": ["=1+1", "b"], "submit_time_s": [0, 10], "num_gpus": [8, 8], "duration_s": [60, 60]})
+    frame = pd.DataFrame(
+        {
+            "job_id": ["=1+1", "b"],
+            "submit_time_s": [0, 10],
+            "num_gpus": [8, 8],
+            "duration_s": [60, 60],
+        }
+    )
     frame.to_csv(tmp_path / "jobs.csv", index=False)
     code, _, err = call(away, "--trace", "jobs.csv")
     assert (code, err) == (0, "")
@@ -76,12 +85,29 @@ def test_jobs_that_are_not_here_can_be_named(call: Call, tiny: Study, tmp_path: 
     assert "<dt>Source</dt><dd>jobs.csv</dd>" in text
 
 
-def test_files_of_the_command_line_hold_names_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_the_command_line_hold_names_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     names = ["=1+1", "@a", "-b", "\u202egnp", "<script>", "🚂"]
     frame = pd.DataFrame({"job_id": names, "submit_time_s": 0, "num_gpus": 1, "duration_s": 60})
     frame.to_csv("jobs.csv", index=False)
-    assert main(("run", "--trace", "jobs.csv", "--cluster", "1x8:v100", "--allocator", "fifo", "--jobs-out", "out")) == 0
+    assert (
+        main(
+            (
+                "run",
+                "--trace",
+                "jobs.csv",
+                "--cluster",
+                "1x8:v100",
+                "--allocator",
+                "fifo",
+                "--jobs-out",
+                "out",
+            )
+        )
+        == 0
+    )
     capsys.readouterr()
     assert list(pd.read_csv("out/fifo.csv")["job_id"]) == names
 
@@ -105,7 +131,9 @@ def test_a_policy_that_cannot_run_is_skipped(call: Call, tiny: Study) -> None:
         ({}, ("--set", "sed=1"), "sed"),
     ],
 )
-def test_mistakes_are_told_in_one_sentence(call: Call, tiny: Study, change: dict[str, object], arguments: tuple[str, ...], sentence: str) -> None:
+def test_mistakes_are_told_in_one_sentence(
+    call: Call, tiny: Study, change: dict[str, object], arguments: tuple[str, ...], sentence: str
+) -> None:
     code, out, err = call(replace(tiny, **change), *arguments)
     assert (code, out) == (2, "")
     assert sentence in err

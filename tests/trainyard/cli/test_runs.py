@@ -1,4 +1,6 @@
-"""The commands `runs` and `compare`: what was run is found, named, tagged, passed on and deleted."""
+"""The commands `runs` and `compare`: what was run is found, named, tagged, passed on and
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ from trainyard.results.outcomes import keys
 from trainyard.runs.run import run_to_store
 from trainyard.store import Store, StoreError
 from trainyard.store.entry import parquet
+from trainyard.study.branch import BranchPoint, FromHere
 from trainyard.study.study import Study
-from trainyard.what_if.branch import FromHere, Turn
 
 Call = Callable[..., tuple[int, str, str]]
 STUDY = {"base": {"trace": "sample:tiny", "cluster": "2x8:v100"}, "allocators": ["fifo", "srtf"]}
@@ -40,8 +42,23 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINYARD_STORE", str(folder / "store"))
         patch.delenv("TRAINYARD_DATABASE", raising=False)
-        assert main(("sweep", str(folder / "study.json"), "--axis", "trace.load=1,2", "--executor", "inline")) == 0
-        assert main(("plan", str(folder / "study.json"), "--range", "1..2", "--executor", "inline")) == 0
+        assert (
+            main(
+                (
+                    "sweep",
+                    str(folder / "study.json"),
+                    "--axis",
+                    "trace.load=1,2",
+                    "--executor",
+                    "inline",
+                )
+            )
+            == 0
+        )
+        assert (
+            main(("plan", str(folder / "study.json"), "--range", "1..2", "--executor", "inline"))
+            == 0
+        )
     store, study = Store(folder / "store"), Study.from_json(STUDY)
     for scenario in study.scenarios():
         run_to_store(scenario.to_json(), store.address)
@@ -59,7 +76,12 @@ def store(made: Path, tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Call:
+def call(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Call:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRAINYARD_STORE", str(store.root))
     monkeypatch.delenv("TRAINYARD_DATABASE", raising=False)
@@ -84,12 +106,17 @@ def test_what_was_run_is_listed_and_shown_in_its_own_way(call: Call, store: Stor
     listed = json.loads(call("runs", "list", "--json")[1])
     assert {"id", "kind", "title", "name", "tags", "used_s", "runs", "there"} <= set(listed[0])
     assert len(call("runs", "list", "plan")[1].splitlines()) == 2
-    assert call("runs", "list", "no such thing")[1] == "Nothing in the library contains: no such thing.\n"
+    assert (
+        call("runs", "list", "no such thing")[1]
+        == "Nothing in the library contains: no such thing.\n"
+    )
     known = ids(store)
     assert "FIFO, seed 0" in call("runs", "show", known["study"])[1]
     assert "trace.load  FIFO" in call("runs", "show", known["sweep"])[1]
     assert "USD per month" in call("runs", "show", known["plan"])[1]
-    bodies = {kind: json.loads(call("runs", "show", known[kind], "--json")[1])["kept"] for kind in known}
+    bodies = {
+        kind: json.loads(call("runs", "show", known[kind], "--json")[1])["kept"] for kind in known
+    }
     assert [row["policy"] for row in bodies["study"]] == ["FIFO", "SRTF"]
     assert (bodies["sweep"]["state"], len(bodies["sweep"]["runs"])) == ("done", 4)
     assert [answer["over"] for answer in bodies["plan"]["answers"]] == [True, True]
@@ -97,8 +124,14 @@ def test_what_was_run_is_listed_and_shown_in_its_own_way(call: Call, store: Stor
 
 def test_names_and_tags_however_hostile(call: Call, store: Store) -> None:
     known = ids(store)
-    assert call("runs", "name", known["sweep"], "Load", " study")[1] == f"{known['sweep'][:12]} is called Load study\n"
-    assert call("runs", "tag", "Load study", "talk, v2", "talk")[1] == f"{known['sweep'][:12]} has the tags talk, v2, talk\n"
+    assert (
+        call("runs", "name", known["sweep"], "Load", " study")[1]
+        == f"{known['sweep'][:12]} is called Load study\n"
+    )
+    assert (
+        call("runs", "tag", "Load study", "talk, v2", "talk")[1]
+        == f"{known['sweep'][:12]} has the tags talk, v2, talk\n"
+    )
     assert library.item(store, HERE, "Load study").tags == ("talk", "v2")
     assert call("runs", "name", known["plan"], HOSTILE)[0] == 0
     assert " ".join(HOSTILE.split()) in call("runs", "list")[1]
@@ -127,14 +160,19 @@ def test_what_is_deleted_takes_only_runs_that_nothing_else_needs(call: Call, sto
     assert call("runs", "show", known["sweep"])[0] == 2
 
 
-def test_passed_on_to_another_store_everything_is_the_same_to_the_byte(call: Call, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passed_on_to_another_store_everything_is_the_same_to_the_byte(
+    call: Call, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = ids(store)
     call("runs", "name", known["study"], HOSTILE)
     call("runs", "tag", known["sweep"], "talk")
     assert call("runs", "export", *known.values(), "-o", "all.zip")[0] == 0
     monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "other"))
     code, out, _ = call("runs", "import", "all.zip")
-    assert (code, out) == (0, f"all.zip: {', '.join(one[:12] for one in known.values())} taken over\n")
+    assert (code, out) == (
+        0,
+        f"all.zip: {', '.join(one[:12] for one in known.values())} taken over\n",
+    )
     other = Store(tmp_path / "other")
     assert ids(other) == known
     assert library.item(other, HERE, known["study"]).name == " ".join(HOSTILE.split())
@@ -162,7 +200,9 @@ def _changed(data: bytes, change: Callable[[str, bytes], tuple[str, bytes] | Non
     return made.getvalue()
 
 
-def _listed(change: Callable[[dict[str, Any]], object]) -> Callable[[str, bytes], tuple[str, bytes]]:
+def _listed(
+    change: Callable[[dict[str, Any]], object],
+) -> Callable[[str, bytes], tuple[str, bytes]]:
     def made(name: str, data: bytes) -> tuple[str, bytes]:
         if name != "library.json":
             return name, data
@@ -173,7 +213,9 @@ def _listed(change: Callable[[dict[str, Any]], object]) -> Callable[[str, bytes]
     return made
 
 
-def _manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[str, bytes], tuple[str, bytes]]:
+def _manifest(
+    change: Callable[[dict[str, Any]], object],
+) -> Callable[[str, bytes], tuple[str, bytes]]:
     def made(name: str, data: bytes) -> tuple[str, bytes]:
         if not name.endswith("/manifest.json"):
             return name, data
@@ -192,28 +234,58 @@ SCENARIO = {**STUDY["base"], "allocator": "fifo"}
     [
         lambda name, data: None if name == "library.json" else (name, data),
         lambda name, data: None if name.endswith("/jobs.parquet") else (name, data),
-        lambda name, data: (name, data[:-9] + b"\0" * 9) if name.endswith("/jobs.parquet") else (name, data),
+        lambda name, data: (
+            (name, data[:-9] + b"\0" * 9) if name.endswith("/jobs.parquet") else (name, data)
+        ),
         lambda name, data: (name.replace("jobs.parquet", ".."), data),
-        lambda name, data: (name.replace("runs/", "runs/../"), data) if name.endswith("manifest.json") else (name, data),
+        lambda name, data: (
+            (name.replace("runs/", "runs/../"), data)
+            if name.endswith("manifest.json")
+            else (name, data)
+        ),
         lambda name, data: (name, b"[1, 2]") if name.endswith("manifest.json") else (name, data),
         lambda name, data: (name, b"[" * 100_000) if name == "library.json" else (name, data),
         _listed(lambda body: body.update(numbers=[1])),
         _listed(lambda body: body.update(numbers={"../../x": {"summary": {}, "scenario": {}}})),
-        _listed(lambda body: body.update(numbers={"ab" * 16: {"summary": {}, "scenario": SCENARIO}})),
-        _listed(lambda body: body.update(numbers={"ab" * 16: {"summary": {"jobs": 12, "completed": 12, "jct_mean_s": "fast"}, "scenario": SCENARIO}})),
-        _listed(lambda body: body.update(numbers={"ab" * 16: {"summary": {"jobs": 12, "completed": 12, "end_s": [1.0]}, "scenario": SCENARIO}})),
+        _listed(
+            lambda body: body.update(numbers={"ab" * 16: {"summary": {}, "scenario": SCENARIO}})
+        ),
+        _listed(
+            lambda body: body.update(
+                numbers={
+                    "ab" * 16: {
+                        "summary": {"jobs": 12, "completed": 12, "jct_mean_s": "fast"},
+                        "scenario": SCENARIO,
+                    }
+                }
+            )
+        ),
+        _listed(
+            lambda body: body.update(
+                numbers={
+                    "ab" * 16: {
+                        "summary": {"jobs": 12, "completed": 12, "end_s": [1.0]},
+                        "scenario": SCENARIO,
+                    }
+                }
+            )
+        ),
         _manifest(lambda about: about["summary"].update(jct_mean_s="\x1b[31m")),
         _manifest(lambda about: about["summary"].update(jct_mean_s=10**400)),
         _manifest(lambda about: about["provenance"].pop("categories")),
         _manifest(lambda about: about["provenance"]["categories"].update({"chart-parts": 1.5})),
-        _manifest(lambda about: about["provenance"]["categories"]["failures"]["role"].append({"a": 1})),
+        _manifest(
+            lambda about: about["provenance"]["categories"]["failures"]["role"].append({"a": 1})
+        ),
         _manifest(lambda about: about["provenance"].update(timing={"x": 1})),
         _listed(lambda body: body.update(things=[{"document": []}])),
         _listed(lambda body: body.update(things=7)),
         _listed(lambda body: body.pop("things")),
     ],
 )
-def test_damaged_and_hostile_archives_are_one_sentence(change: Callable[[str, bytes], tuple[str, bytes] | None], store: Store, tmp_path: Path) -> None:
+def test_damaged_and_hostile_archives_are_one_sentence(
+    change: Callable[[str, bytes], tuple[str, bytes] | None], store: Store, tmp_path: Path
+) -> None:
     data = _changed(archive.packed(store, HERE, [ids(store)["study"]])[0], change)
     other = Store(tmp_path / "other")
     with pytest.raises(TrainyardError) as caught:
@@ -238,7 +310,11 @@ def _elsewhere(body: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("change", [_swapped, _elsewhere])
 def test_results_under_keys_that_are_not_their_own_are_left_out_and_that_is_said(
-    change: Callable[[dict[str, Any]], None], call: Call, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[dict[str, Any]], None],
+    call: Call,
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     known = ids(store)
     own = store.index.uses(known["sweep"])
@@ -248,14 +324,19 @@ def test_results_under_keys_that_are_not_their_own_are_left_out_and_that_is_said
     (tmp_path / "forged.zip").write_bytes(_changed(data, _listed(change)))
     monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "other"))
     code, out, _ = call("runs", "import", "forged.zip")
-    said = f"{len(alone)} results of the file are computed again here, because a file cannot prove them."
+    said = (
+        f"{len(alone)} results of the file are computed again here, because a file cannot prove"
+        " them."
+    )
     assert (code, out.splitlines()) == (0, [f"forged.zip: {known['sweep'][:12]} taken over", said])
     other = Store(tmp_path / "other")
     assert set(other.numbers(own)) == set(own) - set(alone)
     other.index.close()
 
 
-def test_where_results_are_not_believed_recipes_names_and_tags_are_taken_over(store: Store, tmp_path: Path) -> None:
+def test_where_results_are_not_believed_recipes_names_and_tags_are_taken_over(
+    store: Store, tmp_path: Path
+) -> None:
     known = ids(store)
     library.label(store, HERE, known["plan"], name="Mine", tags=["talk"])
     keys = set(store.numbers(key for one in known.values() for key in store.index.uses(one)))
@@ -263,12 +344,17 @@ def test_where_results_are_not_believed_recipes_names_and_tags_are_taken_over(st
     other = Store(tmp_path / "other")
     taken = archive.unpack(other, "ann", data, "x.zip", results=False)
     assert (set(taken.ids), taken.left) == (set(known.values()), len(keys))
-    assert (library.item(other, "ann", "Mine").tags, library.item(other, "ann", "Mine").runs) == (("talk",), 0)
+    assert (library.item(other, "ann", "Mine").tags, library.item(other, "ann", "Mine").runs) == (
+        ("talk",),
+        0,
+    )
     assert other.numbers(keys) == {}
     other.index.close()
 
 
-def test_tables_that_would_fill_the_memory_are_refused_before_they_are_read(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_would_fill_the_memory_are_refused_before_they_are_read(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bomb = parquet(pd.DataFrame({"x": np.zeros(200_000)}))
     study, _ = archive.packed(store, HERE, [ids(store)["study"]])
 
@@ -299,14 +385,22 @@ def test_tables_that_would_fill_the_memory_are_refused_before_they_are_read(stor
     other.index.close()
 
 
-def test_what_is_damaged_is_exported_as_numbers_and_that_is_said(call: Call, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_damaged_is_exported_as_numbers_and_that_is_said(
+    call: Call, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = ids(store)["study"]
     bad, drawn, *_ = keys = store.index.uses(study)
-    for key, name in ((bad, "jobs.parquet"), (drawn, next(name for name in store.packed(drawn) if name.startswith("chart-")))):
+    for key, name in (
+        (bad, "jobs.parquet"),
+        (drawn, next(name for name in store.packed(drawn) if name.startswith("chart-"))),
+    ):
         path = store.root / "runs" / key[:2] / key / name
         path.write_bytes(b"x" * path.stat().st_size)
     code, out, _ = call("runs", "export", study, "-o", "all.zip")
-    said = f"2 results ({', '.join(sorted(key[:12] for key in (bad, drawn)))}) were damaged: only the numbers are left"
+    said = (
+        f"2 results ({', '.join(sorted(key[:12] for key in (bad, drawn)))}) were damaged: only the"
+        " numbers are left"
+    )
     assert code == 0
     assert set(store.numbers(keys)) == set(keys)
     assert out.splitlines()[1].startswith(said)
@@ -318,7 +412,9 @@ def test_what_is_damaged_is_exported_as_numbers_and_that_is_said(call: Call, sto
     other.index.close()
 
 
-def test_an_archive_that_cannot_be_written_leaves_the_one_before(call: Call, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_cannot_be_written_leaves_the_one_before(
+    call: Call, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = ids(store)["study"]
     assert call("runs", "export", study, "-o", "all.zip")[0] == 0
     before = Path("all.zip").read_bytes()
@@ -330,17 +426,26 @@ def test_an_archive_that_cannot_be_written_leaves_the_one_before(call: Call, sto
 
     monkeypatch.setattr(Path, "write_bytes", full)
     code, _, err = call("runs", "export", study, "-o", "all.zip")
-    assert (code, err) == (2, "all.zip: this cannot be written (No space left on device). Choose another place.\n")
+    assert (code, err) == (
+        2,
+        "all.zip: this cannot be written (No space left on device). Choose another place.\n",
+    )
     assert Path("all.zip").read_bytes() == before
-    assert [path.name for path in Path().glob("*.zip*")] + [path.name for path in Path().glob(".*")] == ["all.zip"]
+    assert [path.name for path in Path().glob("*.zip*")] + [
+        path.name for path in Path().glob(".*")
+    ] == ["all.zip"]
 
 
-def test_nothing_of_an_archive_commands_a_terminal(call: Call, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_an_archive_commands_a_terminal(
+    call: Call, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def change(body: dict[str, Any]) -> None:
         body["things"][0] |= {"name": "a\x1b[2Jb\x00\n", "tags": ["\x9b31m", "\x07"]}
         body["things"][0]["document"]["base"]["trace"]["source"] = "x\x1b]0;y.csv"
 
-    Path("odd.zip").write_bytes(_changed(archive.packed(store, HERE, [ids(store)["study"]])[0], _listed(change)))
+    Path("odd.zip").write_bytes(
+        _changed(archive.packed(store, HERE, [ids(store)["study"]])[0], _listed(change))
+    )
     monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path / "other"))
     assert call("runs", "import", "odd.zip")[0] == 0
     code, out, _ = call("runs", "list")
@@ -352,13 +457,17 @@ def test_nothing_of_an_archive_commands_a_terminal(call: Call, store: Store, tmp
 
 def test_what_is_named_twice_counts_once(call: Call, store: Store) -> None:
     plan = ids(store)["plan"]
-    assert call("runs", "export", plan, plan[:12], "-o", "one.zip")[1].startswith("one.zip: 1 thing,")
+    assert call("runs", "export", plan, plan[:12], "-o", "one.zip")[1].startswith(
+        "one.zip: 1 thing,"
+    )
     assert call("runs", "rm", plan, plan[:12])[1].startswith("1 thing removed")
 
 
 def test_files_that_are_no_archives(store: Store) -> None:
     for data in (b"", b"PK\x05\x06" + b"\0" * 18, b"PK\x03\x04 not really", b"\0" * 1000):
-        with pytest.raises(StoreError, match=r"x: this is no archive of a library, or it is damaged\."):
+        with pytest.raises(
+            StoreError, match=r"x: this is no archive of a library, or it is damaged\."
+        ):
             archive.unpack(store, HERE, data, "x", results=True)
 
 
@@ -387,7 +496,19 @@ def test_bad_input_is_one_sentence_and_exit_code_2(call: Call, words: list[str],
 def test_a_run_is_kept_with_its_jobs_on_request(call: Call, store: Store) -> None:
     assert call("convert", "--trace", "sample:tiny", "--out", "mine.csv")[0] == 0
     before = len(library.items(store, HERE))
-    arguments = ("run", "--trace", "mine.csv", "--cluster", "1x8:v100", "--allocator", "fifo", "--allocator", "srtf", "--set", "trace.load=2")
+    arguments = (
+        "run",
+        "--trace",
+        "mine.csv",
+        "--cluster",
+        "1x8:v100",
+        "--allocator",
+        "fifo",
+        "--allocator",
+        "srtf",
+        "--set",
+        "trace.load=2",
+    )
     assert call(*arguments)[0] == 0
     assert len(library.items(store, HERE)) == before
     code, out, err = call(*arguments, "--keep", "--json")
@@ -399,7 +520,9 @@ def test_a_run_is_kept_with_its_jobs_on_request(call: Call, store: Store) -> Non
     assert sorted(run["key"] for run in runs) == store.index.uses(made.id)
     shown = json.loads(call("runs", "show", made.id, "--json")[1])["kept"]
     assert [row["jct_mean_s"] for row in shown] == [run["jct_mean_s"] for run in runs]
-    assert all(entry is not None and entry.result() for entry in map(store.get, store.index.uses(made.id)))
+    assert all(
+        entry is not None and entry.result() for entry in map(store.get, store.index.uses(made.id))
+    )
 
 
 def test_nothing_yet(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,15 +532,24 @@ def test_nothing_yet(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "There is no sweep of that id to go on with" in call("sweep", "--resume")[2]
 
 
-def test_a_run_that_changes_at_an_instant_is_shown_exported_and_set_beside_the_comparison(call: Call, store: Store, tmp_path: Path) -> None:
-    asked = FromHere(Study.from_json(STUDY), 1, Turn(300.0, Spec("fifo"), lost=("v100-1-2",)))
+def test_a_run_that_changes_at_an_instant_is_shown_exported_and_set_beside_the_comparison(
+    call: Call, store: Store, tmp_path: Path
+) -> None:
+    asked = FromHere(
+        Study.from_json(STUDY), 1, BranchPoint(300.0, Spec("fifo"), lost=("v100-1-2",))
+    )
     scenarios = (asked.branch.was, asked.branch.here)
-    made = library.shelve(store, HERE, asked, [run_to_store(scenario.to_json(), store.address) for scenario in scenarios])
+    made = library.shelve(
+        store,
+        HERE,
+        asked,
+        [run_to_store(scenario.to_json(), store.address) for scenario in scenarios],
+    )
     assert "what-if" in library.KINDS[library.item(store, HERE, made).kind]
     assert [one.id for one in library.items(store, HERE, "what-if 00:05:00")] == [made]
     shown = call("runs", "show", made)[1]
     assert shown.startswith("SRTF on ")
-    assert ", from day 1 00:05:00 on with FIFO and without v100-1-2 (id " in shown
+    assert ", from day 1, 00:05:00 on with FIFO and without v100-1-2 (id " in shown
     assert "SRTF, seed 0" in shown
     assert "SRTF, from here on, seed 0" in shown
     (other,) = [one for one in library.items(store, HERE) if one.kind == "study"]

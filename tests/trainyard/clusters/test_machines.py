@@ -40,18 +40,31 @@ def edited(table: str = "groups", **cells: object) -> Cluster:
     return machines.cluster_from_tables(groups, types, CAMPUS)
 
 
-@pytest.mark.parametrize("cluster", [CAMPUS, *(load_sample(name)[1] for name in SAMPLES)], ids=lambda cluster: cluster.name)
+@pytest.mark.parametrize(
+    "cluster",
+    [CAMPUS, *(load_sample(name)[1] for name in SAMPLES)],
+    ids=lambda cluster: cluster.name,
+)
 def test_tables_that_were_not_edited_give_back_the_very_cluster(cluster: Cluster) -> None:
-    assert machines.cluster_from_tables(machines.group_table(cluster), machines.type_table(cluster), cluster) is cluster
+    assert (
+        machines.cluster_from_tables(
+            machines.group_table(cluster), machines.type_table(cluster), cluster
+        )
+        is cluster
+    )
 
 
 def test_an_edit_keeps_everything_else_and_says_so_in_the_name() -> None:
     made = edited(rack_size=2)
-    assert made.groups[0] == NodeGroup(2, 8, "a100", rack_size=2, partitions=("prod", "test"), name="big")
+    assert made.groups[0] == NodeGroup(
+        2, 8, "a100", rack_size=2, partitions=("prod", "test"), name="big"
+    )
     assert made.groups[1:] == CAMPUS.groups[1:]
     assert made.changes == CAMPUS.changes
     assert made.name == "campus (edited)"
-    again = machines.cluster_from_tables(machines.group_table(made).assign(rack_size=1), machines.type_table(made), made)
+    again = machines.cluster_from_tables(
+        machines.group_table(made).assign(rack_size=1), machines.type_table(made), made
+    )
     assert again.name == "campus (edited)"
 
 
@@ -102,33 +115,58 @@ def test_totals_weigh_by_speed() -> None:
 
 
 def trace(**columns: object) -> Trace:
-    return Trace.of(pd.DataFrame({"job_id": ["a", "b"], "submit_time_s": [0.0, 100.0], "num_gpus": [1, 20], "duration_s": [50.0, 100.0], **columns}))
+    return Trace.of(
+        pd.DataFrame(
+            {
+                "job_id": ["a", "b"],
+                "submit_time_s": [0.0, 100.0],
+                "num_gpus": [1, 20],
+                "duration_s": [50.0, 100.0],
+                **columns,
+            }
+        )
+    )
 
 
 def test_jobs_too_large_for_one_type_are_impossible() -> None:
-    found = machines.impossible(trace(), CAMPUS)
+    found = machines.unschedulable(trace(), CAMPUS)
     assert (found.jobs, found.unless_resized, list(found.first["job_id"])) == (1, 0, ["b"])
-    assert machines.impossible(trace(num_gpus=[1, 1]), CAMPUS).sentences() == ()
+    assert machines.unschedulable(trace(num_gpus=[1, 1]), CAMPUS).sentences() == ()
 
 
 def test_a_job_that_may_shrink_is_impossible_only_for_those_who_do_not_resize() -> None:
-    # "b" asks for more than one type has, but may run on a quarter of it under the assumption of the power law.
-    found = machines.impossible(trace(), CAMPUS, PowerLaw())
+    # "b" asks for more than one type has, but may run on a quarter of it under the assumption of
+    # the power law.
+    found = machines.unschedulable(trace(), CAMPUS, PowerLaw())
     assert (found.jobs, found.unless_resized, list(found.first["job_id"])) == (0, 1, ["b"])
-    assert found.sentences() == ("1 job can never start at the size asked for: only a policy that resizes jobs can start them, on fewer GPUs.",)
-    assert machines.impossible(trace(), CAMPUS, PowerLaw(shrink=1.0)).jobs == 1
+    assert found.sentences() == (
+        (
+            "1 job can never start at the size asked for: only a policy that resizes jobs can start"
+            " them, on fewer GPUs."
+        ),
+    )
+    assert machines.unschedulable(trace(), CAMPUS, PowerLaw(shrink=1.0)).jobs == 1
 
 
 def test_workers_and_servers_that_no_node_can_hold_are_told_before_the_run() -> None:
     small = Cluster((NodeGroup(2, 0, cpus=16, mem_gb=32),))
-    found = machines.impossible(trace(num_gpus=[0, 0], workers=[1, 1], servers=[1, 1], server_mem_gb=[32, 33]), small, ParameterServer())
-    assert (found.jobs, found.first[["job_id", "server_mem_gb"]].to_numpy().tolist()) == (1, [["b", 33]])
-    assert found.sentences() == (f"1 job {_NEVER} the cores and memory of their parameter servers. {_WAY_OUT}",)
-    assert machines.impossible(trace(num_gpus=[0, 1]), small, ParameterServer()).jobs == 1
+    found = machines.unschedulable(
+        trace(num_gpus=[0, 0], workers=[1, 1], servers=[1, 1], server_mem_gb=[32, 33]),
+        small,
+        ParameterServer(),
+    )
+    assert (found.jobs, found.first[["job_id", "server_mem_gb"]].to_numpy().tolist()) == (
+        1,
+        [["b", 33]],
+    )
+    assert found.sentences() == (
+        f"1 job {_NEVER} the cores and memory of their parameter servers. {_WAY_OUT}",
+    )
+    assert machines.unschedulable(trace(num_gpus=[0, 1]), small, ParameterServer()).jobs == 1
 
 
 _NEVER = "can never start: even the empty cluster has no room for"
-_WAY_OUT = "They are counted as impossible and stop nobody; add nodes, or leave them."
+_WAY_OUT = "They count as impossible and delay no other job; add nodes, or keep them as they are."
 
 
 def test_each_cause_is_a_sentence_of_its_own() -> None:
@@ -141,8 +179,10 @@ def test_each_cause_is_a_sentence_of_its_own() -> None:
         "servers": [1, 0, 0, 7, 2, 2, 0],
         "server_mem_gb": [0, 0, 0, 0, 33, 20, 0],
     }
-    jobs = pd.DataFrame({"job_id": list("abcdefg"), "submit_time_s": 0.0, "duration_s": 9.0, **columns})
-    found = machines.impossible(Trace.of(jobs), mixed, ParameterServer(shrink=1.0))
+    jobs = pd.DataFrame(
+        {"job_id": list("abcdefg"), "submit_time_s": 0.0, "duration_s": 9.0, **columns}
+    )
+    found = machines.unschedulable(Trace.of(jobs), mixed, ParameterServer(shrink=1.0))
     assert (found.jobs, found.first["job_id"].tolist()) == (6, list("bcdefg"))
     assert found.sentences() == (
         f"1 job {_NEVER} a gang of that size on GPUs of one type on which it runs.",
@@ -150,14 +190,16 @@ def test_each_cause_is_a_sentence_of_its_own() -> None:
         f"2 jobs {_NEVER} the cores and memory of their parameter servers.",
         f"1 job {_NEVER} their workers and parameter servers together. {_WAY_OUT}",
     )
-    assert machines.impossible(Trace.of(jobs.iloc[:2]), mixed, ParameterServer(shrink=1.0)).sentences() == (
+    assert machines.unschedulable(
+        Trace.of(jobs.iloc[:2]), mixed, ParameterServer(shrink=1.0)
+    ).sentences() == (
         f"1 job {_NEVER} a gang of that size on GPUs of one type on which it runs. {_WAY_OUT}",
     )
 
 
 def test_gangs_that_only_a_mixing_policy_can_start_are_counted() -> None:
     cluster = Cluster((NodeGroup(1, 4, "v100"), NodeGroup(1, 4, "k80")))
-    found = machines.impossible(trace(num_gpus=[8, 9]), cluster)
+    found = machines.unschedulable(trace(num_gpus=[8, 9]), cluster)
     assert (found.jobs, found.unless_mixed) == (2, 1)
     assert found.sentences() == (
         f"2 jobs {_NEVER} a gang of that size on GPUs of one type on which it runs. {_WAY_OUT}",
@@ -167,23 +209,36 @@ def test_gangs_that_only_a_mixing_policy_can_start_are_counted() -> None:
 
 def test_load_is_work_over_room() -> None:
     # From second 10 on one node of 8 is away.
-    assert machines.offered_load(trace(), CAMPUS) == pytest.approx((50 + 2000) / (28 * 100 - 8 * 90))
-    assert machines.offered_load(trace(), CAMPUS, np.array([True, False])) == pytest.approx(50 / (28 * 100 - 8 * 90))
+    assert machines.offered_load(trace(), CAMPUS) == pytest.approx(
+        (50 + 2000) / (28 * 100 - 8 * 90)
+    )
+    assert machines.offered_load(trace(), CAMPUS, np.array([True, False])) == pytest.approx(
+        50 / (28 * 100 - 8 * 90)
+    )
     assert machines.offered_load(trace(submit_time_s=[0.0, 0.0]), CAMPUS) == math.inf
 
 
 def test_load_counts_jobs_at_the_speed_of_the_fastest_type_there() -> None:
-    both = Cluster((NodeGroup(1, 8, "v100"), NodeGroup(1, 8, "a100")), (GpuType("a100", 2.0, 4.0), GpuType("v100", 1.0, 2.0)))
+    both = Cluster(
+        (NodeGroup(1, 8, "v100"), NodeGroup(1, 8, "a100")),
+        (GpuType("a100", 2.0, 4.0), GpuType("v100", 1.0, 2.0)),
+    )
     jobs = trace(gpu_type=["v100", "a100"])
     # What took 50 GPU-seconds on V100 takes 25 on A100; the other was measured on A100.
     assert machines.offered_load(jobs, both) == pytest.approx((25 + 2000) / (16 * 100))
-    only = Cluster((NodeGroup(1, 8, "v100"),), (GpuType("v100", 1.0, 2.0), GpuType("a100", 2.0, 4.0)))
+    only = Cluster(
+        (NodeGroup(1, 8, "v100"),), (GpuType("v100", 1.0, 2.0), GpuType("a100", 2.0, 4.0))
+    )
     assert machines.offered_load(jobs, only) == pytest.approx((50 + 4000) / (8 * 100))
 
 
 def test_presets_are_the_samples_one_from_the_trace_and_a_uniform_one() -> None:
     made = machines.presets(trace(vc=["x", "y"], gpu_type=["t4", "t4"]))
-    assert [preset.name for preset in made] == ["From the trace", *(sample.cluster_name for sample in SAMPLES.values()), "128 x H100"]
+    assert [preset.name for preset in made] == [
+        "From the trace",
+        *(sample.cluster_name for sample in SAMPLES.values()),
+        "128 x H100",
+    ]
     assert made[0].cluster.partitions == ("x", "y")
     assert {group.gpu_type for group in made[0].cluster.groups} == {"t4"}
     assert "virtual clusters" in made[0].help
@@ -198,9 +253,16 @@ def test_one_row_per_node() -> None:
 def test_a_cluster_file_is_a_description_or_a_table_of_virtual_clusters() -> None:
     described = Cluster.parse("2x8:v100")
     assert imported("mine.json", json.dumps(described.to_json()).encode()) == described
-    assert imported("scenario.json", json.dumps({"cluster": described.to_json()}).encode()) == described
+    assert (
+        imported("scenario.json", json.dumps({"cluster": described.to_json()}).encode())
+        == described
+    )
     table = imported("vc.csv", b"vc,node num\nalpha,2\nbeta,1\n")
-    assert [(node.partitions, node.gpus) for node in table.nodes] == [(("alpha",), 8), (("alpha",), 8), (("beta",), 8)]
+    assert [(node.partitions, node.gpus) for node in table.nodes] == [
+        (("alpha",), 8),
+        (("alpha",), 8),
+        (("beta",), 8),
+    ]
     # The trace begins at noon of the first day, so the second day's size holds from 12 h on.
     daily = b"date,alpha,total\n2020-04-01,8,8\n2020-04-02,16,16\n"
     changes = imported("daily.csv", daily, "2020-04-01T12:00:00").changes
@@ -209,7 +271,9 @@ def test_a_cluster_file_is_a_description_or_a_table_of_virtual_clusters() -> Non
         imported("vc.csv", b"vc,node num\nalpha,-2\n")
 
 
-@pytest.mark.parametrize("content", [b"%PDF-1.4 plan", b"<html></html>", b"a" * 70_000, b"a,b,c\n1,2,3\n"])
+@pytest.mark.parametrize(
+    "content", [b"%PDF-1.4 plan", b"<html></html>", b"a" * 70_000, b"a,b,c\n1,2,3\n"]
+)
 def test_a_file_of_something_else_is_told_as_one_of_machines(content: bytes) -> None:
     with pytest.raises(ClusterError, match=r"description of machines|table of nodes") as caught:
         machines.import_cluster("plan.csv", content)
@@ -218,7 +282,9 @@ def test_a_file_of_something_else_is_told_as_one_of_machines(content: bytes) -> 
 
 
 def test_a_trace_that_asks_for_more_than_any_cluster_has_leaves_the_other_presets() -> None:
-    frame = pd.DataFrame({"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [9_000_000], "duration_s": [60.0]})
+    frame = pd.DataFrame(
+        {"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [9_000_000], "duration_s": [60.0]}
+    )
     names = [preset.name for preset in machines.presets(Trace.of(frame))]
     assert "From the trace" not in names
     assert names == [preset.name for preset in machines.presets()]

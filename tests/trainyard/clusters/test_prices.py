@@ -5,15 +5,33 @@ import pytest
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
 from trainyard.clusters import prices
 
-CAMPUS = Cluster((NodeGroup(2, 8, "a100"), NodeGroup(3, 4, "t4", price_per_hour=1.5), NodeGroup(1, 0, "")), (GpuType("a100", 3.0, 4.0),))
+CAMPUS = Cluster(
+    (NodeGroup(2, 8, "a100"), NodeGroup(3, 4, "t4", price_per_hour=1.5), NodeGroup(1, 0, "")),
+    (GpuType("a100", 3.0, 4.0),),
+)
 
 
 def test_price_lists_change_the_types_they_name_and_nothing_else() -> None:
     on_demand, preemptible = prices.PRICES
-    cluster = Cluster((NodeGroup(1, 4, "v100"), NodeGroup(1, 2, "k80", price_per_hour=9.0), NodeGroup(1, 8, "a100")), name="three")
+    cluster = Cluster(
+        (
+            NodeGroup(1, 4, "v100"),
+            NodeGroup(1, 2, "k80", price_per_hour=9.0),
+            NodeGroup(1, 8, "a100"),
+        ),
+        name="three",
+    )
     dear, cheap = prices.with_prices(cluster, on_demand), prices.with_prices(cluster, preemptible)
-    assert {kind.name: kind.price_per_gpu_hour for kind in dear.types} == {"v100": 2.85, "k80": 0.52, "a100": 2.93}
-    assert {kind.name: kind.price_per_gpu_hour for kind in cheap.types} == {"v100": 0.74, "k80": 0.135, "a100": 2.93}
+    assert {kind.name: kind.price_per_gpu_hour for kind in dear.types} == {
+        "v100": 2.85,
+        "k80": 0.52,
+        "a100": 2.93,
+    }
+    assert {kind.name: kind.price_per_gpu_hour for kind in cheap.types} == {
+        "v100": 0.74,
+        "k80": 0.135,
+        "a100": 2.93,
+    }
     assert dear.price_per_hour == pytest.approx(4 * 2.85 + 9.0 + 8 * 2.93)
     assert [kind.speed for kind in dear.types] == [kind.speed for kind in cluster.types]
     assert (dear.groups, dear.changes, dear.name) == (cluster.groups, cluster.changes, cluster.name)
@@ -45,7 +63,16 @@ def test_where_a_figure_comes_from(kind: GpuType, speed: str, price: str) -> Non
 
 @pytest.mark.parametrize(
     ("name", "like"),
-    [("v100", "v100"), ("nvidia_a100-sxm4-80gb", "a100"), ("v100m32", "v100"), ("gt4", ""), ("t40", ""), ("gh100", ""), ("a100_3g.20gb", ""), ("h200", "")],
+    [
+        ("v100", "v100"),
+        ("nvidia_a100-sxm4-80gb", "a100"),
+        ("v100m32", "v100"),
+        ("gt4", ""),
+        ("t40", ""),
+        ("gh100", ""),
+        ("a100_3g.20gb", ""),
+        ("h200", ""),
+    ],
 )
 def test_a_name_stands_for_a_known_type_or_for_none(name: str, like: str) -> None:
     assert prices.known_like(name) == KNOWN_TYPES.get(like)
@@ -53,6 +80,11 @@ def test_a_name_stands_for_a_known_type_or_for_none(name: str, like: str) -> Non
 
 def test_types_without_an_own_price_are_named_where_it_counts() -> None:
     assert prices.not_own(CAMPUS) == ((), ())
-    assert prices.not_own(Cluster((NodeGroup(2, 8, "a100"), NodeGroup(1, 4, "t4")), (GpuType("a100", 2.1, 9.9),))) == (("t4",), ())
-    assert prices.not_own(Cluster((NodeGroup(2, 8, "a100"), NodeGroup(1, 4, "x9")))) == (("a100",), ("x9",))
+    assert prices.not_own(
+        Cluster((NodeGroup(2, 8, "a100"), NodeGroup(1, 4, "t4")), (GpuType("a100", 2.1, 9.9),))
+    ) == (("t4",), ())
+    assert prices.not_own(Cluster((NodeGroup(2, 8, "a100"), NodeGroup(1, 4, "x9")))) == (
+        ("a100",),
+        ("x9",),
+    )
     assert prices.figures_from(CAMPUS)[0] == "a100: speed 3 (own), 4.00 USD (own)."

@@ -9,7 +9,7 @@ from sim.cluster import KNOWN_TYPES, NodeGroup
 from sim.errors import ClusterError
 from tests.shared import shared
 from trainyard.clusters import machines
-from trainyard.clusters.slurm_nodes import from_slurm, from_slurm_json, hosts_of
+from trainyard.clusters.node_lists import from_slurm, from_slurm_json, hosts_of
 
 CONF = """
 # Campus
@@ -43,14 +43,16 @@ NodeName=gpu002 Arch=x86_64 CoresPerSocket=16
    CPUAlloc=0 CPUTot=64 RealMemory=515000 Gres=gpu:a100:4(S:0-1) State=MIXED Partitions=gpu,debug
 NodeName=cpu1 CPUTot=32 RealMemory=128000 Gres=(null) State=IDLE CfgTRES=cpu=32,mem=128000M
 NodeName=tres1 CPUTot=32 RealMemory=128000 Gres=(null) State=IDLE CfgTRES=cpu=32,gres/gpu=2,gres/gpu:h100=2
-"""
+"""  # noqa: E501
 
 
 def test_a_configuration_with_defaults_ranges_and_partitions() -> None:
     made = from_slurm(CONF, "slurm.conf")
     assert made.cluster.groups == (
         NodeGroup(17, 4, "a100", 64.0, 512.0, partitions=("gpu", "all"), name="gpu"),
-        NodeGroup(6, 2, "tesla_v100-sxm2-16gb", 40.0, 187.5, partitions=("all", "legacy"), name="old"),
+        NodeGroup(
+            6, 2, "tesla_v100-sxm2-16gb", 40.0, 187.5, partitions=("all", "legacy"), name="old"
+        ),
         NodeGroup(1, 0, "", 8.0, 16.0, partitions=("all", "legacy"), name="login"),
     )
     kinds = {kind.name: kind for kind in made.cluster.types}
@@ -65,7 +67,15 @@ def test_a_configuration_with_defaults_ranges_and_partitions() -> None:
 
 @pytest.mark.parametrize("one_line", [False, True])
 def test_what_scontrol_shows(one_line: bool) -> None:
-    text = "\n".join(" ".join(block.split()) for block in SHOWN.replace("NodeName", "\x00NodeName").split("\x00") if block) if one_line else SHOWN
+    text = (
+        "\n".join(
+            " ".join(block.split())
+            for block in SHOWN.replace("NodeName", "\x00NodeName").split("\x00")
+            if block
+        )
+        if one_line
+        else SHOWN
+    )
     made = from_slurm(text, "nodes.txt")
     assert made.cluster.groups == (
         NodeGroup(2, 4, "a100", 64.0, 515000 / 1024, partitions=("gpu", "debug"), name="gpu"),
@@ -99,16 +109,26 @@ def test_generic_resources(gres: str, expected: dict[str, int]) -> None:
 def test_what_is_not_said_is_not_modelled_and_unknown_types_are_told() -> None:
     made = from_slurm("NodeName=n[1-2] Gres=gpu:a100_3g.20gb:2", "x")
     several = from_slurm("NodeName=n1 Gres=gpu:x9:2\nNodeName=m1 Gres=gpu:x8:2", "x")
-    assert several.notes == ("No speed or price is known of the GPU types x9, x8: speed 1 and price 0 stand in the table until you enter your own.",)
+    assert several.unknown == ("x9", "x8")
+    assert several.notes == ()
     group = made.cluster.groups[0]
     assert (group.cpus, group.mem_gb) == (math.inf, math.inf)
-    assert made.cluster.types[0].speed == 1.0
-    assert "No speed or price is known of the GPU type a100_3g.20gb" in made.notes[0]
+    assert made.unknown == ("a100_3g.20gb",)
 
 
 def test_boards_and_sockets() -> None:
-    assert from_slurm("NodeName=a Boards=2 SocketsPerBoard=2 CoresPerSocket=8", "x").cluster.groups[0].cpus == 32
-    assert from_slurm("NodeName=a Sockets=2 CoresPerSocket=8 ThreadsPerCore=2", "x").cluster.groups[0].cpus == 32
+    assert (
+        from_slurm("NodeName=a Boards=2 SocketsPerBoard=2 CoresPerSocket=8", "x")
+        .cluster.groups[0]
+        .cpus
+        == 32
+    )
+    assert (
+        from_slurm("NodeName=a Sockets=2 CoresPerSocket=8 ThreadsPerCore=2", "x")
+        .cluster.groups[0]
+        .cpus
+        == 32
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,10 +171,14 @@ def test_json_of_a_real_cluster() -> None:
     path = shared("traces/slurm_json/24.05_slurm-nodes.json")
     made = from_slurm_json(json.loads(path.read_text()), "nodes.json")
     assert sum(group.count for group in made.cluster.groups) == 100
-    assert made.cluster.groups[0] == NodeGroup(80, 0, "", 64.0, 128.0, partitions=("batch",), name="cn")
+    assert made.cluster.groups[0] == NodeGroup(
+        80, 0, "", 64.0, 128.0, partitions=("batch",), name="cn"
+    )
     gpus = shared("traces/slurm_json/24.05_slurm-node-with-gpus-model-allocated.json")
     imported = machines.import_cluster("gpu.json", gpus.read_bytes())
-    assert imported.cluster.groups == (NodeGroup(1, 4, "h100", 32.0, 512.0, partitions=("normal",), name="gpu"),)
+    assert imported.cluster.groups == (
+        NodeGroup(1, 4, "h100", 32.0, 512.0, partitions=("normal",), name="gpu"),
+    )
 
 
 def test_json_that_is_none_is_one_sentence() -> None:
@@ -174,7 +198,7 @@ def test_a_table_of_nodes_one_by_one() -> None:
 
 
 def test_a_table_of_kinds_of_nodes() -> None:
-    header = b"Name;Nodes;GPUs_per_node;GPU_type;Cores;Memory_GB;Rack_size;Partitions;Price_per_node_hour\n"
+    header = b"Name;Nodes;GPUs_per_node;GPU_type;Cores;Memory_GB;Rack_size;Partitions;Price_per_node_hour\n"  # noqa: E501
     text = header + b"big;4;8;A100;96;;2;a|b;20\n;0;8;V100;;;;;\nlogin;1;0;;8;64;;;\n"
     made = machines.import_cluster("nodes.csv", text)
     assert made.cluster.groups == (
@@ -202,8 +226,12 @@ def test_a_bad_cell_is_one_sentence(text: bytes, said: str) -> None:
 @pytest.mark.parametrize("digits", [400, 5000])
 def test_more_digits_of_gpus_than_any_node_has_are_refused(digits: int) -> None:
     with pytest.raises(ClusterError, match=r"GPUs; 1,000,000 is the most that is simulated"):
-        machines.import_cluster("slurm.conf", f"NodeName=n1 CPUs=8 Gres=gpu:{'9' * digits}".encode())
+        machines.import_cluster(
+            "slurm.conf", f"NodeName=n1 CPUs=8 Gres=gpu:{'9' * digits}".encode()
+        )
 
 
 def test_a_superscript_is_no_count() -> None:
-    assert machines.import_cluster("slurm.conf", "NodeName=n1 Gres=gpu:²".encode()).cluster.gpus == 1
+    assert (
+        machines.import_cluster("slurm.conf", "NodeName=n1 Gres=gpu:²".encode()).cluster.gpus == 1
+    )

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from trainyard.lessons import classes
-from trainyard.lessons.classes import Group
+from trainyard.lessons.classes import Classroom
 from trainyard.store import Store
 
 ROOT = Path(__file__).resolve().parents[3]
-GROUP = Group("7b", 3, 7, 200, 40)
+GROUP = Classroom("7b", 3, 7, 200, 40)
 SEAT = "0123456789ab"
 ARRIVE = """
 import sys
 from pathlib import Path
 from trainyard.lessons import classes
-from trainyard.lessons.classes import Group
+from trainyard.lessons.classes import Classroom
 from trainyard.store import Store
 for at in range(int(sys.argv[2]), int(sys.argv[3])):
-    classes.arrive(Store(Path(sys.argv[1])), Group("7b", 3, 7, 200), f"{at:012x}")
+    classes.arrive(Store(Path(sys.argv[1])), Classroom("7b", 3, 7, 200), f"{at:012x}")
 """
 
 
@@ -33,7 +33,12 @@ def test_a_seat_counts_once_and_only_in_its_own_class_and_lesson(tmp_path: Path)
         classes.arrive(store, GROUP, seat)
     assert classes.count(store, GROUP) == 2
     assert classes.count(store, GROUP._replace(of=10)) == 2
-    for other in (GROUP._replace(name="7c"), GROUP._replace(lesson=4), GROUP._replace(seed=8), GROUP._replace(jobs=0)):
+    for other in (
+        GROUP._replace(name="7c"),
+        GROUP._replace(lesson=4),
+        GROUP._replace(seed=8),
+        GROUP._replace(jobs=0),
+    ):
         assert classes.count(store, other) == 0
 
 
@@ -53,7 +58,9 @@ def test_a_seat_that_is_none_is_ignored(tmp_path: Path, seat: str) -> None:
     assert [path for path in tmp_path.rglob("*") if "class" in path.name] == []
 
 
-def test_names_leave_no_trace_and_seats_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_leave_no_trace_and_seats_have_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(classes, "MOST_SEATS", 2)
     store = Store(tmp_path)
     evil = GROUP._replace(name="../<script>\udcff")

@@ -3,14 +3,16 @@ from __future__ import annotations
 import pytest
 
 from sim.errors import TrainyardError
-from trainyard.lessons import glossary, prose
-from trainyard.lessons.prose import FOLDER
+from trainyard.lessons import glossary
+from trainyard.lessons.glossary import FOLDER
 from ui.learning import background
 
 
 def test_the_page_of_the_documentation_is_the_list_of_the_app() -> None:
     path = FOLDER / "reference" / "glossary.md"
-    assert path.read_text(encoding="utf-8") == glossary.markdown(), "write trainyard.lessons.glossary.markdown() into docs/reference/glossary.md"
+    assert path.read_text(encoding="utf-8") == glossary.markdown(), (
+        "write trainyard.lessons.glossary.markdown() into docs/reference/glossary.md"
+    )
 
 
 def test_entries_are_short_and_lead_to_pages_that_are_there() -> None:
@@ -22,7 +24,10 @@ def test_entries_are_short_and_lead_to_pages_that_are_there() -> None:
         assert len(one.text) <= 170, one.term
 
 
-@pytest.mark.parametrize(("wanted", "first"), [("gang", "Gang"), ("JCT", "Completion time"), ("  scheduler ", "Policy"), ("wait", "Wait")])
+@pytest.mark.parametrize(
+    ("wanted", "first"),
+    [("gang", "Gang"), ("JCT", "Completion time"), ("  scheduler ", "Policy"), ("wait", "Wait")],
+)
 def test_a_word_is_found_by_its_name_first(wanted: str, first: str) -> None:
     assert glossary.find(wanted)[0].term == first
 
@@ -34,39 +39,39 @@ def test_nothing_is_found_of_nonsense_and_signs_are_no_patterns() -> None:
 
 
 def test_a_section_is_the_text_of_the_documentation_without_links_that_lead_nowhere() -> None:
-    text = prose.section("background/model.md", "What is not")
+    text = glossary.section("background/model.md", "What is not simulated")
     assert "- Sharing one GPU between jobs." in text
     assert text in (FOLDER / "background" / "model.md").read_text(encoding="utf-8")
-    linked = prose.section("background/model.md", "What is simulated")
+    linked = glossary.section("background/model.md", "What is simulated")
     assert "models.md" not in linked
     assert "](http" not in linked
 
 
 def test_a_whole_page_has_its_title_and_no_links_that_lead_nowhere() -> None:
     for one in glossary.ENTRIES:
-        title, text = prose.whole(one.page)
+        title, text = glossary.whole(one.page)
         assert title
         assert not title.startswith("#")
         assert "](../" not in text
-    assert prose.whole("reference/metrics.md")[0] == "Metrics"
+    assert glossary.whole("reference/metrics.md")[0] == "Metrics"
 
 
 def test_every_section_that_the_limits_show_is_there() -> None:
     parts = (*background.LIMITS, *background.FOUND, *background.MORE)
-    assert all(prose.section(page, heading) for page, heading, _ in parts)
+    assert all(glossary.section(page, heading) for page, heading, _ in parts)
 
 
 def test_what_is_missing_is_a_sentence() -> None:
     with pytest.raises(TrainyardError, match=r"docs/background/model\.md has no section 'Nothing'"):
-        prose.section("background/model.md", "Nothing")
+        glossary.section("background/model.md", "Nothing")
     with pytest.raises(TrainyardError, match=r"docs/none\.md cannot be read"):
-        prose.section("none.md", "Nothing")
+        glossary.section("none.md", "Nothing")
 
 
 def test_every_word_leads_to_a_page_with_its_title() -> None:
     for one in glossary.ENTRIES:
-        title, text = prose.whole(one.page)
+        title, text = glossary.whole(one.page)
         assert title
         assert not title.startswith("#")
         assert ".md)" not in text, one.page
-    assert prose.whole("reference/metrics.md")[0] == "Metrics"
+    assert glossary.whole("reference/metrics.md")[0] == "Metrics"

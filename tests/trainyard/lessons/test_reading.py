@@ -52,13 +52,20 @@ def test_there_are_seven_in_order_and_each_has_one_question() -> None:
 
 
 COMES_OUT = (
-    *("It falls by more than half", "It grows more than five times", "Some, but fewer than one in five", "More than one in ten"),
+    *(
+        "It falls by more than half",
+        "It grows more than five times",
+        "Some, but fewer than one in five",
+        "More than one in ten",
+    ),
     *("It falls by a third or more", "A third to two thirds", "More than ten times as much"),
 )
 
 
 @pytest.mark.parametrize(("name", "answer"), list(zip(NAMES, COMES_OUT, strict=True)))
-def test_exactly_one_answer_is_right_and_the_texts_quote_the_run(name: str, answer: str, store: Store) -> None:
+def test_exactly_one_answer_is_right_and_the_texts_quote_the_run(
+    name: str, answer: str, store: Store
+) -> None:
     lesson = reading.load(name)
     shown = ran(lesson, Setup(), store)
     found = lesson_numbers.compute(lesson.numbers, lesson.values, shown)
@@ -68,17 +75,23 @@ def test_exactly_one_answer_is_right_and_the_texts_quote_the_run(name: str, answ
     fits = [at for at, answer in enumerate(lesson.answers) if starts[at] <= value < answer.below]
     assert fits == [reading.right(lesson, found)]
     assert lesson.answers[fits[0]].text == answer
-    told = lesson_numbers.told(lesson.numbers, found)
+    told = lesson_numbers.formatted(lesson.numbers, found)
     text = f"{lesson.notice} {lesson.answers[fits[0]].why}"
     quoted = set(re.findall(r"\{(\w+)\}", text))
     # The number that decides is quoted, or else what it is computed from.
-    assert quoted & {lesson.decides, *next(one.parts for one in lesson.numbers if one.name == lesson.decides)}
+    assert quoted & {
+        lesson.decides,
+        *next(one.parts for one in lesson.numbers if one.name == lesson.decides),
+    }
     assert "an unknown amount" not in text.format_map(told)
     # Numbers that a metric gives are those of the stored summaries.
     for one in lesson.numbers:
         if one.metric in shown[0].entries[0][0].summary and not one.of and not one.how:
             place = shown[lesson.place(one.at)]
-            assert found[one.name] == place.entries[place.titles.index(one.policy)][0].summary[one.metric]
+            assert (
+                found[one.name]
+                == place.entries[place.titles.index(one.policy)][0].summary[one.metric]
+            )
 
 
 @pytest.mark.parametrize("name", TEACHING[1:3])
@@ -86,7 +99,9 @@ def test_runs_are_small_and_another_seed_has_an_answer_too(name: str, store: Sto
     lesson = reading.load(name)
     shown = ran(lesson, Setup(seed=1, jobs=100), store)
     found = lesson_numbers.compute(lesson.numbers, lesson.values, shown)
-    assert {entry.summary["jobs"] for place in shown for entries in place.entries for entry in entries} == {100}
+    assert {
+        entry.summary["jobs"] for place in shown for entries in place.entries for entry in entries
+    } == {100}
     assert math.isnan(found[lesson.decides]) == (reading.right(lesson, found) is None)
 
 
@@ -112,19 +127,32 @@ def test_seed_and_size_reach_the_jobs_but_a_sample_stays_as_it_is() -> None:
     assert made.study(0, Setup(jobs=10**6)) == made.study(0, Setup())
     sample = reading.load(NAMES[0])
     assert sample.jobs == 0
-    assert sample.study(0, Setup(seed=7, jobs=60)).scenarios() == sample.study(0, Setup()).scenarios()
+    assert (
+        sample.study(0, Setup(seed=7, jobs=60)).scenarios() == sample.study(0, Setup()).scenarios()
+    )
 
 
 # Numbers, by hand.
 
 
-def place(titles: tuple[str, ...], jobs: list[pd.DataFrame], summaries: list[dict[str, Any]] | None = None) -> Shown:
+def place(
+    titles: tuple[str, ...], jobs: list[pd.DataFrame], summaries: list[dict[str, Any]] | None = None
+) -> Shown:
     told = summaries or [{} for _ in jobs]
-    entries = tuple((SimpleNamespace(jobs=lambda frame=frame: frame, summary=one),) for frame, one in zip(jobs, told, strict=True))
+    entries = tuple(
+        (SimpleNamespace(jobs=lambda frame=frame: frame, summary=one),)
+        for frame, one in zip(jobs, told, strict=True)
+    )
     return SimpleNamespace(titles=titles, entries=entries)  # type: ignore[return-value]
 
 
-def frame(submit: list[float], start: list[float], finish: list[float], alone: list[float], gpus: list[int] | None = None) -> pd.DataFrame:
+def frame(
+    submit: list[float],
+    start: list[float],
+    finish: list[float],
+    alone: list[float],
+    gpus: list[int] | None = None,
+) -> pd.DataFrame:
     count = len(submit)
     outcome = ["completed" if np.isfinite(value) else "unfinished" for value in finish]
     columns = {"submit_s": submit, "first_start_s": start, "finish_s": finish, "ideal_s": alone}
@@ -132,7 +160,10 @@ def frame(submit: list[float], start: list[float], finish: list[float], alone: l
 
 
 def test_numbers_are_computed_from_one_another() -> None:
-    shown = [place(("A",), [frame([], [], [], [])], [{"queue_mean_s": value}]) for value in (100.0, 9.0, 0.5)]
+    shown = [
+        place(("A",), [frame([], [], [], [])], [{"queue_mean_s": value}])
+        for value in (100.0, 9.0, 0.5)
+    ]
     numbers = [
         Number("far", "", metric="queue_mean_s", policy="A"),
         Number("near", "", metric="queue_mean_s", policy="A", at=1),
@@ -151,13 +182,16 @@ def test_numbers_are_computed_from_one_another() -> None:
     assert (found["tenth"], found["there"]) == (2, 9.0)
     assert math.isnan(found["never"])
     assert found["kept"] == pytest.approx((100 - 9) / 99.5)
-    told = lesson_numbers.told(numbers, found)
+    told = lesson_numbers.formatted(numbers, found)
     assert (told["far"], told["tenth"], told["never"]) == ("0.5 s", "2", "an unknown amount")
 
 
 def test_a_ratio_to_nothing_is_not_known() -> None:
     shown = [place(("A",), [frame([], [], [], [])], [{"queue_mean_s": 0.0}])]
-    numbers = [Number("a", "", metric="queue_mean_s", policy="A"), Number("b", "", parts=("a", "a"), how="ratio")]
+    numbers = [
+        Number("a", "", metric="queue_mean_s", policy="A"),
+        Number("b", "", parts=("a", "a"), how="ratio"),
+    ]
     assert math.isnan(lesson_numbers.compute(numbers, (0.0,), shown)["b"])
 
 
@@ -176,17 +210,29 @@ def test_who_is_slower_and_how_groups_fare_by_hand() -> None:
         Number("waits", "", metric="queue_mean_s", policy="B", of="longest tenth"),
     ]
     found = lesson_numbers.compute(numbers, (0.0,), shown)
-    assert found == {"slower": pytest.approx(1 / 9), "longest": 1.0, "short": pytest.approx((1 + 2 + 3 + 4) / 4), "waits": 1.0}
+    assert found == {
+        "slower": pytest.approx(1 / 9),
+        "longest": 1.0,
+        "short": pytest.approx((1 + 2 + 3 + 4) / 4),
+        "waits": 1.0,
+    }
     table = lesson_numbers.groups(shown[0], "jct_mean_s", "length")
     assert table[table["label"] == "B"]["value"].tolist() == [2.5, 7.0, 9.0, 30.0]
-    assert lesson_numbers.groups(shown[0], "jct_mean_s", "gpus")["group"].tolist() == ["1 GPU", "1 GPU"]
+    assert lesson_numbers.groups(shown[0], "jct_mean_s", "gpus")["group"].tolist() == [
+        "1 GPU",
+        "1 GPU",
+    ]
 
 
 def test_idle_gpus_while_jobs_wait_by_hand(store: Store) -> None:
     """Two nodes of two GPUs; FIFO; a job of 1 on each node leaves no room for 2 together."""
     trace = store.root / "gang.csv"
-    trace.write_text("job_id,submit_time_s,duration_s,num_gpus\na,0,100,2\nb,0,100,1\nc,10,50,2\nd,60,10,1\n")
-    scenario = Scenario.from_json({"trace": str(trace), "cluster": "2x2:v100", "allocator": "fifo:placement=consolidate"})
+    trace.write_text(
+        "job_id,submit_time_s,duration_s,num_gpus\na,0,100,2\nb,0,100,1\nc,10,50,2\nd,60,10,1\n"
+    )
+    scenario = Scenario.from_json(
+        {"trace": str(trace), "cluster": "2x2:v100", "allocator": "fifo:placement=consolidate"}
+    )
     key = run_to_store(scenario.to_json(), str(store.root))
     entry = store.get(key)
     assert entry is not None
@@ -270,8 +316,18 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
 
 def bad() -> Iterator[Any]:
     for name, old, new, sentence in (
-        ("metric", 'metric = "queue_mean_s"\npolicy', 'metric = "quue"\npolicy', "there is no metric 'quue'"),
-        ("policy", 'policy = "FIFO"', 'policy = "FFO"', "there is no policy 'FFO'. There are: FIFO"),
+        (
+            "metric",
+            'metric = "queue_mean_s"\npolicy',
+            'metric = "quue"\npolicy',
+            "there is no metric 'quue'",
+        ),
+        (
+            "policy",
+            'policy = "FIFO"',
+            'policy = "FFO"',
+            "there is no policy 'FFO'. There are: FIFO",
+        ),
         ("quote", "It is {a}.", "It is {b}.", "quotes the number 'b', which there is not"),
         ("decides", 'decides = "a"', 'decides = "z"', "decides = z is not one of its numbers"),
         ("open end", 'text = "much"\n', 'text = "much"\nbelow = 3\n', "the last has none"),
@@ -284,14 +340,21 @@ def bad() -> Iterator[Any]:
         ("no policies", 'policies = ["fifo"]', "policies = []", "names no policies"),
         ("at", 'policy = "FIFO"', 'policy = "FIFO"\nat = 0.7', "0.7 is no value of the axis"),
         ("of", 'policy = "FIFO"', 'policy = "FIFO"\nof = "all"', "of = all is not one of"),
-        ("parts", 'metric = "queue_mean_s"\npolicy = "FIFO"', 'parts = ["q"]\nhow = "ratio"', "how = ratio is not one of"),
+        (
+            "parts",
+            'metric = "queue_mean_s"\npolicy = "FIFO"',
+            'parts = ["q"]\nhow = "ratio"',
+            "how = ratio is not one of",
+        ),
         ("toml", 'title = "T"', "title = T", "Invalid value"),
     ):
         yield pytest.param(old, new, sentence, id=name)
 
 
 @pytest.mark.parametrize(("old", "new", "sentence"), list(bad()))
-def test_a_wrong_file_is_one_sentence_that_names_it(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+def test_a_wrong_file_is_one_sentence_that_names_it(
+    tmp_path: Path, old: str, new: str, sentence: str
+) -> None:
     with pytest.raises(ParameterError, match=re.escape(sentence)) as caught:
         read_lesson(written(tmp_path, GOOD.replace(old, new, 1)))
     assert str(caught.value).startswith("9-t.toml: ")

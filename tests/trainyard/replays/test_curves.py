@@ -11,9 +11,9 @@ from sim.params import Spec
 from tests.trainyard.replay_cases import SMALL, small, write
 from trainyard.replays import curves
 from trainyard.replays.reading import load, read_replay
-from trainyard.replays.report import Cell, needed
+from trainyard.replays.report import ReplayCell, needed
 from trainyard.replays.run import ReplayRun
-from trainyard.replays.types import BASE, Point
+from trainyard.replays.types import BASE, ReplayPoint
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
 
@@ -21,10 +21,13 @@ from trainyard.study.scenario import Scenario
 def test_the_figures_of_a_policy_are_means_over_the_seeds_that_have_one(tmp_path: Path) -> None:
     replay = small(tmp_path)
     metrics = needed(replay)
-    at = Point("per_h", 8.0)
+    at = ReplayPoint("per_h", 8.0)
     values = {0: 1.0, 1: 3.0, 2: math.nan}
-    found = {Cell(at, "short", seed): dict.fromkeys(metrics, value) for seed, value in values.items()}
-    found[Cell(BASE, "fifo", 0)] = dict.fromkeys(metrics, math.nan)
+    found = {
+        ReplayCell(at, "short", seed): dict.fromkeys(metrics, value)
+        for seed, value in values.items()
+    }
+    found[ReplayCell(BASE, "fifo", 0)] = dict.fromkeys(metrics, math.nan)
     table = curves.by_arm(replay, found)
     assert list(table.columns) == list(curves.ARM_COLUMNS)
     short = table[table["arm"] == "Shortest first"]
@@ -40,9 +43,11 @@ def test_nothing_run_is_an_empty_table(tmp_path: Path) -> None:
     assert curves.by_arm(small(tmp_path), {}).empty
 
 
-def test_what_a_run_gave_can_be_had_by_cell_and_recalled_without_running(tmp_path: Path, store: Store) -> None:
+def test_what_a_run_gave_can_be_had_by_cell_and_recalled_without_running(
+    tmp_path: Path, store: Store
+) -> None:
     replay = small(tmp_path)
-    fresh = ReplayRun(replay, 1, store=store, workers=1)
+    fresh = ReplayRun(replay, 1, store=store, where="processes:1")
     assert not fresh.recall()
     assert fresh.state == "waiting"
     fresh.start()
@@ -58,26 +63,34 @@ def test_what_a_run_gave_can_be_had_by_cell_and_recalled_without_running(tmp_pat
 
 def test_a_replay_opens_as_a_study_of_its_policies(tmp_path: Path) -> None:
     replay = small(tmp_path)
-    study = curves.study(replay, Point("per_h", 16.0))
+    study = curves.study(replay, ReplayPoint("per_h", 16.0))
     assert study is not None
     assert [spec.name for spec in study.allocators] == ["fifo", "srtf", "sjf"]
     assert study.base.name == "Small"
     for at, arm in enumerate(replay.arms):
-        assert replace(study.repeated(at)[0], name="") == replace(replay.scenario(arm.name, Point("per_h", 16.0)), name="")
+        assert replace(study.repeated(at)[0], name="") == replace(
+            replay.scenario(arm.name, ReplayPoint("per_h", 16.0)), name=""
+        )
 
 
-@pytest.mark.parametrize(("name", "arm"), [("huawei-headline", "sticky"), ("ibm-drop", "max"), ("ibm-queue", "elastic")])
+@pytest.mark.parametrize(
+    ("name", "arm"), [("huawei-headline", "sticky"), ("ibm-drop", "max"), ("ibm-queue", "elastic")]
+)
 def test_the_baseline_is_what_the_first_claim_compares_with(name: str, arm: str) -> None:
     replay = load(name)
     study = curves.study(replay)
     assert study is not None
     assert study.allocators[study.baseline] == replay.scenario(arm).allocator
     assert study.base.allocator == replay.scenario(arm).allocator
-    assert [spec.name for spec in study.allocators] == [replay.scenario(one.name).allocator.name for one in replay.arms]
+    assert [spec.name for spec in study.allocators] == [
+        replay.scenario(one.name).allocator.name for one in replay.arms
+    ]
 
 
 def test_policies_that_live_in_different_worlds_are_no_study(tmp_path: Path) -> None:
-    text = SMALL.replace('set = ["allocator=srtf"]', 'set = ["allocator=srtf", "overheads.restart_s=0"]')
+    text = SMALL.replace(
+        'set = ["allocator=srtf"]', 'set = ["allocator=srtf", "overheads.restart_s=0"]'
+    )
     assert curves.study(read_replay(write(tmp_path, text))) is None
 
 
@@ -95,7 +108,14 @@ def test_speed_curves_are_there_where_batch_sizes_matter(tmp_path: Path) -> None
     assert largest["compute", 8] > 0
 
 
-@pytest.mark.parametrize("metric", [name for name in NUMBERS if name.startswith(("jct", "queue", "completed", "refused", "efficiency"))])
+@pytest.mark.parametrize(
+    "metric",
+    [
+        name
+        for name in NUMBERS
+        if name.startswith(("jct", "queue", "completed", "refused", "efficiency"))
+    ],
+)
 def test_numbers_of_the_summary_have_titles(metric: str) -> None:
     assert curves.title(metric) != ""
     assert "_" not in curves.title(metric)

@@ -9,10 +9,13 @@ from sim.errors import ParameterError
 from tests.trainyard.replay_cases import SMALL, write
 from trainyard.replays.explained import FIGURE, explained, figures
 from trainyard.replays.reading import load, names, read_replay
-from trainyard.replays.report import Ran, cells, report
-from trainyard.replays.types import Point
+from trainyard.replays.report import CellResult, cells, report
+from trainyard.replays.types import ReplayPoint
 
-TEXT = "It is {times jct_mean_s short/fifo}. With 4 {shorter jct_mean_s short/fifo at per_h=4}, alone {value jct_mean_s fifo}."
+TEXT = (
+    "It is {times jct_mean_s short/fifo}. With 4 {shorter jct_mean_s short/fifo at per_h=4}, alone"
+    " {value jct_mean_s fifo}."
+)
 
 
 def unit(metric: str) -> str:
@@ -42,19 +45,25 @@ def test_numbers_are_written_in_their_form(figure: str, value: float, words: str
 
 def test_a_sentence_about_what_was_not_run_is_left_out_and_said_to_be() -> None:
     values = {"{times jct_mean_s short/fifo}": 0.5, "{value jct_mean_s fifo}": 60.0}
-    assert explained(TEXT, values, unit) == "It is 0.50. 1 sentence on points that were not run left out."
+    assert (
+        explained(TEXT, values, unit)
+        == "It is 0.50. 1 sentence on points that were not run left out."
+    )
 
 
 def test_a_text_across_lines_has_the_same_numbers() -> None:
     (text,) = figures("So {times jct_mean_s a/b\n  at per_h=4}.")
     assert text == "{times jct_mean_s a/b at per_h=4}"
-    assert figures(text)[text].at == Point("per_h", 4)
+    assert figures(text)[text].at == ReplayPoint("per_h", 4)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{often jct_mean_s short/fifo}", "'often' is not one of value, times, shorter, less, points"),
+        (
+            "{often jct_mean_s short/fifo}",
+            "'often' is not one of value, times, shorter, less, points",
+        ),
         ("{points jct_mean_s short/fifo}", "'points' is not one of"),
         ("{times jct_mean_s short}", "'times' is not one of"),
         ("{times jct_mean_s}", "is not {FORM METRIC ARM/AGAINST at AXIS=VALUE}"),
@@ -73,9 +82,21 @@ def test_the_numbers_are_those_of_the_run(tmp_path: Path) -> None:
     replay = read_replay(write(tmp_path, SMALL.replace("It turns around.", TEXT)))
     keys = cells(replay).keys
     jct = {"fifo": 200.0, "short": 100.0, "calm": 98.5}
-    found = {key: Ran({"jct_mean_s": jct[cell.arm], "preemptions": 7.0, "queue_mean_s": 1.0, "cell_cpu_s": 0.2}) for cell, key in keys.items()}
+    found = {
+        key: CellResult(
+            {
+                "jct_mean_s": jct[cell.arm],
+                "preemptions": 7.0,
+                "queue_mean_s": 1.0,
+                "cell_cpu_s": 0.2,
+            }
+        )
+        for cell, key in keys.items()
+    }
     told = report(replay, keys, found).in_text
-    assert explained(replay.explain, told, unit) == "It is 0.50. With 4 50 % shorter, alone 3.3 min."
+    assert (
+        explained(replay.explain, told, unit) == "It is 0.50. With 4 50 % shorter, alone 3.3 min."
+    )
     base = {cell: key for cell, key in keys.items() if not cell.at.axis}
     partial = report(replay, base, {key: found[key] for key in base.values()}).in_text
     assert set(partial) == {"{times jct_mean_s short/fifo}", "{value jct_mean_s fifo}"}
@@ -85,5 +106,9 @@ def test_the_numbers_are_those_of_the_run(tmp_path: Path) -> None:
 def test_no_simulated_share_stands_in_a_text_as_a_number_of_its_own(name: str) -> None:
     text = " ".join(load(name).explain.split())
     sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", FIGURE.sub("", text))
-    loose = [one for one in sentences if re.search(r"\d (%|points)", one) and not re.search("published|abstract|known", one)]
+    loose = [
+        one
+        for one in sentences
+        if re.search(r"\d (%|points)", one) and not re.search("published|abstract|known", one)
+    ]
     assert loose == []

@@ -24,7 +24,9 @@ FORMULA = "=1+1"
 def finished(study: Study, store: Store) -> Shown:
     trace = load_trace(study.base.trace, store)
     for scenario in study.scenarios():
-        keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace, store=store), trace)
+        keep(
+            store, key_of(scenario, store), scenario, run(scenario, trace=trace, store=store), trace
+        )
     return outcomes.gather(study, store)
 
 
@@ -35,8 +37,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="module")
 def shown(store: Store) -> Shown:
-    """Two jobs of 8 GPUs on one node of 8: the long one first, 100 s, then one of 10 s that comes at 10 s; one with a name like a formula."""
-    jobs = {"job_id": ["long", FORMULA], "submit_time_s": [0.0, 10.0], "num_gpus": [8, 8], "duration_s": [100.0, 10.0], "user": ["@a", "b"]}
+    """Two jobs of 8 GPUs on one node of 8: the long one first, 100 s, then one of 10 s that comes
+    at 10 s; one with a name like a formula.
+    """
+    jobs = {
+        "job_id": ["long", FORMULA],
+        "submit_time_s": [0.0, 10.0],
+        "num_gpus": [8, 8],
+        "duration_s": [100.0, 10.0],
+        "user": ["@a", "b"],
+    }
     digest = store.put_trace(Trace.of(pd.DataFrame(jobs), name="two"))
     base = Scenario(TraceSpec(f"store:{digest}"), Cluster.parse("1x8:v100"), Spec("fifo"))
     return finished(Study(base, (Spec("fifo"), Spec("srtf"))), store)
@@ -51,7 +61,11 @@ def test_jobs_of_every_run(shown: Shown, store: Store) -> None:
 def test_segments_say_when_and_where(shown: Shown, store: Store) -> None:
     segments = exports.segments(shown, store)
     node = shown.study.base.cluster.nodes[0].name
-    told = segments[["policy", "job_id", "t0_s", "t1_s", "gpus", "ended", "places"]].to_numpy().tolist()
+    told = (
+        segments[["policy", "job_id", "t0_s", "t1_s", "gpus", "ended", "places"]]
+        .to_numpy()
+        .tolist()
+    )
     first, second = shown.titles
     assert sorted(told) == sorted(
         [
@@ -91,7 +105,9 @@ def test_every_repeat_is_there_with_its_seed(store: Store) -> None:
     assert jobs.groupby("seed").size().to_dict() == {5: 12, 6: 12}
 
 
-def test_csv_for_browsers_is_safe_and_parquet_is_exact(shown: Shown, store: Store, tmp_path: Path) -> None:
+def test_csv_for_browsers_is_safe_and_parquet_is_exact(
+    shown: Shown, store: Store, tmp_path: Path
+) -> None:
     jobs = exports.jobs(shown, store)
     text = pd.read_csv(io.StringIO(outcomes.safe_csv(jobs)))
     assert set(text["job_id"]) == {"long", f"'{FORMULA}"}

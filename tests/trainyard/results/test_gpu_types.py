@@ -1,4 +1,6 @@
-"""What Compare says of GPU types: frames written by the run, fairness against a computed or a simulated reference."""
+"""What Compare says of GPU types: frames written by the run, fairness against a computed or a
+simulated reference.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 
 from sim.cluster import Cluster
 from sim.params import Spec
-from trainyard.results import gpu_types
+from trainyard.results import details
 from trainyard.results.outcomes import gather
 from trainyard.runs.frames import _RESOURCE_BINS, MOST_SHOWN, chart_frames, type_frames
 from trainyard.runs.run import key_of, run, run_to_store
@@ -24,7 +26,9 @@ SPECS = (Spec("fifo"), Spec("sjf"), Spec.of("fifo", types="cheapest"))
 
 @pytest.fixture
 def study() -> Study:
-    scenario = Scenario(TraceSpec("sample:tiny"), Cluster.parse("1x8:v100,1x8:k80,1x0:cpu"), SPECS[0])
+    scenario = Scenario(
+        TraceSpec("sample:tiny"), Cluster.parse("1x8:v100,1x8:k80,1x0:cpu"), SPECS[0]
+    )
     return Study(scenario, SPECS)
 
 
@@ -38,8 +42,8 @@ def store(tmp_path: Path, study: Study) -> Store:
 
 def test_every_complete_policy_has_its_figures(study: Study, store: Store) -> None:
     shown = gather(study, store)
-    assert gpu_types.several_types(shown)
-    found = gpu_types.type_report(shown)
+    assert details.several_types(shown)
+    found = details.type_report(shown)
     assert found.types == ("v100", "k80")
     assert tuple(found.shares) == tuple(found.use) == tuple(found.fairness) == shown.titles
     assert found.notes == {}
@@ -47,24 +51,31 @@ def test_every_complete_policy_has_its_figures(study: Study, store: Store) -> No
         held = entry[0].summary["held_gpu_s"] / 3600
         assert found.use[title]["held_gpu_h"].sum() == pytest.approx(held)
         assert found.shares[title]["gpu_s"].iloc[0] / 3600 == pytest.approx(held)
-        assert found.use[title]["held_usd"].sum() == pytest.approx(entry[0].summary["cost_held_usd"])
+        assert found.use[title]["held_usd"].sum() == pytest.approx(
+            entry[0].summary["cost_held_usd"]
+        )
 
 
 def test_fairness_against_a_policy_is_job_by_job(study: Study, store: Store) -> None:
     shown = gather(study, store)
     first, second, third = shown.titles
-    against = gpu_types.fairness_against(shown, first)
+    against = details.fairness_against(shown, first)
     assert list(against) == [second, third]
-    jct = [(entry[0].jobs()["finish_s"] - entry[0].jobs()["submit_s"]).to_numpy() for entry in shown.entries]
+    jct = [
+        (entry[0].jobs()["finish_s"] - entry[0].jobs()["submit_s"]).to_numpy()
+        for entry in shown.entries
+    ]
     assert against[third]["rho"].tolist() == pytest.approx(sorted(jct[2] / jct[0]))
-    assert gpu_types.fairness_against(shown, third)[first]["rho"].tolist() == pytest.approx(sorted(jct[0] / jct[2]))
+    assert details.fairness_against(shown, third)[first]["rho"].tolist() == pytest.approx(
+        sorted(jct[0] / jct[2])
+    )
 
 
 def test_clusters_of_one_type_have_none_of_this(tmp_path: Path) -> None:
     scenario = Scenario(TraceSpec("sample:tiny"), Cluster.parse("1x8:v100,1x0:cpu"), Spec("fifo"))
     store = Store(tmp_path / "store")
     key = run_to_store(scenario.to_json(), str(store.root))
-    assert not gpu_types.several_types(gather(Study(scenario, (scenario.allocator,)), store))
+    assert not details.several_types(gather(Study(scenario, (scenario.allocator,)), store))
     entry = store.get(key)
     assert entry is not None
     assert not {"chart-types", "chart-use", "chart-notes", "chart-fairness"} & set(entry.rows)
@@ -74,30 +85,42 @@ def test_a_result_that_was_removed_is_one_sentence(study: Study, store: Store) -
     shown = gather(study, store)
     store.delete(key_of(study.base, store))
     with pytest.raises(StoreError, match="was removed"):
-        gpu_types.type_report(shown)
+        details.type_report(shown)
 
 
 def test_notes_by_type_are_one_choice(study: Study, store: Store) -> None:
-    found = gpu_types.type_report(gather(study, store))
+    found = details.type_report(gather(study, store))
     title = next(iter(found.shares))
     frame = found.fairness[title].head(3).assign(name=["price_v100", "price k80", "payoff"])
-    noted = gpu_types.TypeReport(found.types, found.shares, found.use, {title: frame}, found.fairness)
-    assert noted.families(title) == {"price": {"price_v100": "v100", "price k80": "k80"}, "payoff": {"payoff": "payoff"}}
+    noted = details.TypeReport(found.types, found.shares, found.use, {title: frame}, found.fairness)
+    assert noted.families(title) == {
+        "price": {"price_v100": "v100", "price k80": "k80"},
+        "payoff": {"payoff": "payoff"},
+    }
 
 
 def test_a_page_with_six_policies_stays_within_its_points() -> None:
-    scenario = Scenario(TraceSpec("sample:week"), Cluster.parse("3x8:a100,3x8:v100,2x8:t4"), Spec("fifo"))
+    scenario = Scenario(
+        TraceSpec("sample:week"), Cluster.parse("3x8:a100,3x8:v100,2x8:t4"), Spec("fifo")
+    )
     trace, result = load_trace(scenario.trace), run(scenario)
     frames = chart_frames(result, scenario.cluster, scenario.measure)
     more = type_frames(result, trace, scenario.cluster, scenario.measure, resolved(scenario.perf))
     assert set(more) == {"types", "use", "notes", "fairness"}
     types = len(scenario.cluster.types)
-    per_policy = len(frames["queue"]) + (1 + types) * len(frames["utilisation"]) + len(frames["capacity"]) + len(frames["cdf"])
+    per_policy = (
+        len(frames["queue"])
+        + (1 + types) * len(frames["utilisation"])
+        + len(frames["capacity"])
+        + len(frames["cdf"])
+    )
     allocation = frames["allocation"].drop(columns="t_s").size + len(frames["capacity"])
-    # Only one of the figures of GPU types is there at a time; the largest has a curve for every policy.
+    # Only one of the figures of GPU types is there at a time; the largest has a curve for every
+    # policy.
     drawn = max(MOST_SHOWN * len(more["fairness"]), len(more["types"]) * types)
     assert len(more["fairness"]) == 200
-    # Nor more than one of what is behind the numbers: cores held, used and there under every policy, or a thousand sizes.
+    # Nor more than one of what is behind the numbers: cores held, used and there under every
+    # policy, or a thousand sizes.
     behind = MOST_SHOWN * 3 * (_RESOURCE_BINS + 1)
     assert behind > 1000
     assert MOST_SHOWN * per_policy + len(frames["capacity"]) + allocation + drawn + behind <= 32_000

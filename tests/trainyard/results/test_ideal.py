@@ -9,13 +9,13 @@ from allocators import REGISTRY
 from allocators.gavel.policy import Gavel
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.contract import ParameterError, Spec
+from sim.engine.simulator import Conditions, Simulator
 from sim.generate.gavel import GavelPhysical
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
-from sim.simulator import Conditions, Simulator
 from sim.trace import Trace
 from tests.allocators.walk import trace_of
-from trainyard.results.fluid_bound import ideal
+from trainyard.replays.bounds import ideal
 
 ONE = Cluster.parse("1x1:v100")
 
@@ -44,7 +44,10 @@ def test_an_idle_time_is_skipped() -> None:
 
 
 def test_types_are_shared_at_every_instant() -> None:
-    cluster = Cluster((NodeGroup(1, 1, "fast"), NodeGroup(1, 1, "slow")), (GpuType("fast", 2.0), GpuType("slow", 1.0)))
+    cluster = Cluster(
+        (NodeGroup(1, 1, "fast"), NodeGroup(1, 1, "slow")),
+        (GpuType("fast", 2.0), GpuType("slow", 1.0)),
+    )
     assert finishes(trace_of([(0, 1, 300), (0, 1, 300)]), cluster, Spec("gavel")) == [400.0, 400.0]
 
 
@@ -58,7 +61,9 @@ def test_jobs_without_gpus_run_at_once_and_impossible_ones_never() -> None:
 def test_owners_and_deadlines_are_seen() -> None:
     trace = trace_of([(0, 1, 300), (0, 1, 300)], user=["a", "b"], deadline_s=[1e6, 400.0])
     # a has weight 1, b weight 2: b is done when it has had two thirds of 450 s.
-    assert finishes(trace, ONE, Spec.of("gavel", objective="water_filling", entity_weights=(1.0, 2.0))) == [600.0, 450.0]
+    assert finishes(
+        trace, ONE, Spec.of("gavel", objective="water_filling", entity_weights=(1.0, 2.0))
+    ) == [600.0, 450.0]
     assert finishes(trace, ONE, Spec.of("gavel", objective="cost_slo"))[1] <= 400.0
 
 

@@ -11,7 +11,7 @@ from sim.cluster import Cluster
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.results import groups, meaning
-from trainyard.results.compare import Change, Outcome
+from trainyard.results.compare import MetricChange, Outcome
 from trainyard.results.meaning import setting
 from trainyard.results.trust import Explained, explained
 from trainyard.study.scenario import EXACT
@@ -24,11 +24,17 @@ NAN = float("nan")
 Job = tuple[float, float, float, float]
 
 
-def ran(label: str, *repeats: list[Job], replays: bool = False, end_s: float = math.inf, ended: str = "") -> Outcome:
-    """Jobs as (submitted, first started, finished, time held), in hours; `ended` = how those end that do not finish."""
+def ran(
+    label: str, *repeats: list[Job], replays: bool = False, end_s: float = math.inf, ended: str = ""
+) -> Outcome:
+    """Jobs as (submitted, first started, finished, time held), in hours; `ended` = how those end
+    that do not finish.
+    """
     frames, summaries = [], []
     for rows in repeats:
-        frame = pd.DataFrame(rows, columns=["submit_s", "first_start_s", "finish_s", "held_s"]) * HOUR
+        frame = (
+            pd.DataFrame(rows, columns=["submit_s", "first_start_s", "finish_s", "held_s"]) * HOUR
+        )
         outcome = np.where(np.isfinite(frame["finish_s"]), "completed", ended or "unfinished")
         frames.append(frame.assign(outcome=pd.Categorical(outcome), gpus=1))
         jct = (frame["finish_s"] - frame["submit_s"]).mean()
@@ -58,7 +64,10 @@ def test_a_queue_that_drains_longer_than_jobs_come_under_every_policy() -> None:
     # Jobs come for 1 h; the last finish is at 5 h, 4 h later, and one job runs 1 h: 3 h of queue.
     slow = [(0.0, 0.0, 1.0, 1.0), (0.5, 3.0, 4.0, 1.0), (1.0, 1.0, 5.0, 1.0)]
     told = meaning.overload([ran("A", slow)], 0.9)
-    assert told == "jobs come for 1 h, and then the queue takes 3 h or more to drain under every policy"
+    assert (
+        told
+        == "jobs come for 1 h, and then the queue takes 3 h or more to drain under every policy"
+    )
     fast = [(0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 1.5, 1.0), (1.0, 1.0, 2.0, 1.0)]
     assert meaning.overload([ran("A", slow), ran("B", fast)], 0.9) == ""
     # A recorded schedule says nothing of this cluster.
@@ -71,7 +80,12 @@ def test_a_long_job_at_the_end_is_no_queue() -> None:
 
 def test_a_quarter_of_the_jobs_waiting_when_the_last_one_comes() -> None:
     # Of four jobs the one of 10 h has not started at 30 h, when the last one comes and starts.
-    waiting = [(0.0, 0.0, 10.0, 10.0), (10.0, 31.0, 32.0, 1.0), (20.0, 20.0, 30.0, 10.0), (30.0, 30.0, 31.0, 1.0)]
+    waiting = [
+        (0.0, 0.0, 10.0, 10.0),
+        (10.0, 31.0, 32.0, 1.0),
+        (20.0, 20.0, 30.0, 10.0),
+        (30.0, 30.0, 31.0, 1.0),
+    ]
     told = meaning.overload([ran("A", waiting)], 0.9)
     assert told == "when the last job comes, 25 % of all jobs have not started under any policy"
     fifth = [*waiting, (25.0, 25.0, 26.0, 1.0)]
@@ -80,7 +94,12 @@ def test_a_quarter_of_the_jobs_waiting_when_the_last_one_comes() -> None:
     never = [(float(at), NAN, NAN, 0.0) for at in range(9)] + [(30.0, 30.0, 31.0, 1.0)]
     assert meaning.overload([ran("A", never, ended="impossible")], 0.9) == ""
     # Ended at 5 h: of the jobs that had come by then both had started.
-    assert meaning.overload([ran("A", [*waiting[:1], (4.0, 4.0, NAN, 1.0), *waiting[1:]], end_s=5.0)], 0.9) == ""
+    assert (
+        meaning.overload(
+            [ran("A", [*waiting[:1], (4.0, 4.0, NAN, 1.0), *waiting[1:]], end_s=5.0)], 0.9
+        )
+        == ""
+    )
 
 
 def test_load_between_1_and_1_2_is_said() -> None:
@@ -89,7 +108,9 @@ def test_load_between_1_and_1_2_is_said() -> None:
     assert meaning.full(NAN) is None
     found = meaning.full(1.1)
     assert found is not None
-    assert found.sentence.startswith("The cluster is overloaded: the jobs ask for 1.10 times what it can do")
+    assert found.sentence.startswith(
+        "The cluster is overloaded: the jobs ask for 1.10 times what it can do"
+    )
 
 
 # Idle.
@@ -101,7 +122,9 @@ def test_a_mean_wait_below_a_minute_under_every_policy_is_idle() -> None:
     assert found is not None
     assert found == ("idle", "There is nothing to schedule: jobs hardly wait under any policy.")
     assert meaning.idle([ran("A", short), ran("B", long)]) is None
-    recorded = meaning.idle([ran("A", short), ran("H", queue(40, 1.0, 0.5, wait=2.0), replays=True)])
+    recorded = meaning.idle(
+        [ran("A", short), ran("H", queue(40, 1.0, 0.5, wait=2.0), replays=True)]
+    )
     assert recorded is not None
     assert "In the recording they wait 2 h on average" in recorded.sentence
 
@@ -131,18 +154,24 @@ def test_fewer_than_30_completed_jobs_are_few() -> None:
 
 def test_who_gains_among_few_jobs_is_told_in_numbers() -> None:
     nobody = pd.DataFrame({"low": [], "high": [], "jobs": []})
-    assert groups.told_parts(Change(40, 0.25, 0.5, nobody), 1) == ("50 %", "25 %", "25 %")
-    assert groups.told_parts(Change(12, 0.25, 0.5, nobody), 1) == ("6", "3", "3")
+    assert groups.told_parts(MetricChange(40, 0.25, 0.5, nobody), 1) == ("50 %", "25 %", "25 %")
+    assert groups.told_parts(MetricChange(12, 0.25, 0.5, nobody), 1) == ("6", "3", "3")
     # Twelve jobs five times are still twelve jobs.
-    assert groups.told_parts(Change(60, 0.25, 0.5, nobody), 5) == ("30", "15", "15")
+    assert groups.told_parts(MetricChange(60, 0.25, 0.5, nobody), 5) == ("30", "15", "15")
 
 
 def test_fewer_than_three_repeats_of_something_random() -> None:
     rows = queue(2, 1.0, 1.0)
     assert meaning.one_draw([ran("A", rows)], random=False) is None
     assert meaning.one_draw([ran("A", rows, rows, rows)], random=True) is None
-    assert meaning.one_draw([ran("A", rows)], random=True) == ("one_draw", "One draw: may differ by chance.")
-    assert meaning.one_draw([ran("A", rows, rows)], random=True) == ("one_draw", "2 draws: may differ by chance.")
+    assert meaning.one_draw([ran("A", rows)], random=True) == (
+        "one_draw",
+        "One draw: may differ by chance.",
+    )
+    assert meaning.one_draw([ran("A", rows, rows)], random=True) == (
+        "one_draw",
+        "2 draws: may differ by chance.",
+    )
 
 
 def test_more_than_two_of_a_hundred_jobs_left_undone() -> None:
@@ -166,7 +195,10 @@ def hours(label: str, *means: float) -> Outcome:
 def test_the_order_turns_where_nobody_is_first_in_every_repeat() -> None:
     a, b = hours("A", 1.0, 2.0, 3.0, 4.0, 5.0), hours("B", 2.0, 1.0, 2.0, 5.0, 6.0)
     found = meaning.turns([a, b], "jct_mean_s", "mean JCT")
-    assert found == ("turns", "The order turns with the seed: lowest mean JCT has A in 3 of 5 repeats, B in 2.")
+    assert found == (
+        "turns",
+        "The order changes with the seed: lowest mean JCT with A in 3 of 5 repeats, with B in 2.",
+    )
     # C is as good as the best one everywhere, within 1 %.
     c = hours("C", 1.009, 1.009, 2.0, 4.0, 5.04)
     assert meaning.turns([a, b, c], "jct_mean_s", "mean JCT") is None
@@ -186,18 +218,30 @@ def times(label: str, *jct: float) -> Outcome:
 def test_few_jobs_that_make_most_of_all_jct() -> None:
     # 297 jobs of 1 h and three of 75 h: 225 of 522 h are 43 %.
     base, other = times("A", *[1.0] * 297, *[75.0] * 3), times("B", *[0.9] * 297, *[60.0] * 3)
-    assert meaning.carried(base, other) == ("carried", "3 of 300 jobs make 43 % of all JCT under A: the mean is theirs.")
+    assert meaning.carried(base, other) == (
+        "carried",
+        "3 of 300 jobs make 43 % of all JCT under A: the mean is theirs.",
+    )
     # Seven of 300 are more than 2 %.
-    assert meaning.carried(times("A", *[1.0] * 293, *[30.0] * 7), times("B", *[0.9] * 293, *[27.0] * 7)) is None
+    assert (
+        meaning.carried(
+            times("A", *[1.0] * 293, *[30.0] * 7), times("B", *[0.9] * 293, *[27.0] * 7)
+        )
+        is None
+    )
     # Of 10,000 jobs ten are few, eleven are not.
     ten = times("A", *[1.0] * 9990, *[700.0] * 10)
-    assert meaning.carried(ten, ten) == ("carried", "10 of 10,000 jobs make 41 % of all JCT under A: the mean is theirs.")
+    assert meaning.carried(ten, ten) == (
+        "carried",
+        "10 of 10,000 jobs make 41 % of all JCT under A: the mean is theirs.",
+    )
     eleven = times("A", *[1.0] * 9989, *[630.0] * 11)
     assert meaning.carried(eleven, eleven) is None
 
 
 def test_a_difference_that_few_jobs_make() -> None:
-    # 100 jobs of 10 h; one is done 100 h sooner of 110 h, the others are alike: -9 %, and without it nothing.
+    # 100 jobs of 10 h; one is done 100 h sooner of 110 h, the others are alike: -9 %, and without
+    # it nothing.
     base, other = times("A", *[10.0] * 99, 110.0), times("B", *[10.0] * 100)
     assert meaning.carried(base, other) == (
         "carried",
@@ -221,13 +265,25 @@ def gang(label: str, *rows: Job, gpus: int = 16) -> Outcome:
 
 
 def test_one_gang_that_the_others_wait_for() -> None:
-    # Under A it runs from 0 to 10 h; nine jobs of 1 h come at 1 to 9 h, wait 9 to 1 h (45 h), and then one waits 5 h for another reason.
-    first = [(0.0, 0.0, 10.0, 10.0), *((float(at), 10.0, 11.0, 1.0) for at in range(1, 10)), (12.0, 17.0, 18.0, 1.0)]
+    # Under A it runs from 0 to 10 h; nine jobs of 1 h come at 1 to 9 h, wait 9 to 1 h (45 h), and
+    # then one waits 5 h for another reason.
+    first = [
+        (0.0, 0.0, 10.0, 10.0),
+        *((float(at), 10.0, 11.0, 1.0) for at in range(1, 10)),
+        (12.0, 17.0, 18.0, 1.0),
+    ]
     # Under B they start at once and the gang after them: waits of 10 h and, for the last one, none.
-    second = [(0.0, 10.0, 20.0, 10.0), *((float(at), float(at), at + 1.0, 1.0) for at in range(1, 10)), (12.0, 12.0, 13.0, 1.0)]
+    second = [
+        (0.0, 10.0, 20.0, 10.0),
+        *((float(at), float(at), at + 1.0, 1.0) for at in range(1, 10)),
+        (12.0, 12.0, 13.0, 1.0),
+    ]
     base, other = gang("A", *first), gang("B", *second)
     # 45 of 50 h.
-    told = "1 of 11 jobs, on half of the GPUs or more, runs during 90 % of all waiting under A: the difference hangs on it."
+    told = (
+        "1 of 11 jobs, on half of the GPUs or more, runs during 90 % of all waiting under A: the"
+        " difference hangs on it."
+    )
     assert meaning.blocked(base, other, 16) == ("blocked", told)
     # Whichever of the two is the baseline.
     assert meaning.blocked(other, base, 32) == ("blocked", told)
@@ -236,7 +292,11 @@ def test_one_gang_that_the_others_wait_for() -> None:
     assert meaning.blocked(base, base, 16) is None
     # 4 of 10 h are enough, 4 of 10.1 h are not.
     for rest, found in ((6.0, True), (6.1, False)):
-        rows = [(0.0, 0.0, 10.0, 10.0), (6.0, 10.0, 11.0, 1.0), (20.0, 20.0 + rest, 21.0 + rest, 1.0)]
+        rows = [
+            (0.0, 0.0, 10.0, 10.0),
+            (6.0, 10.0, 11.0, 1.0),
+            (20.0, 20.0 + rest, 21.0 + rest, 1.0),
+        ]
         faster = [(0.0, 0.0, 10.0, 10.0), (6.0, 6.0, 7.0, 1.0), (20.0, 20.0, 21.0, 1.0)]
         assert (meaning.blocked(gang("A", *rows), gang("B", *faster), 16) is not None) == found
 
@@ -246,17 +306,27 @@ def test_one_gang_that_the_others_wait_for() -> None:
 
 def recording(waits: list[float]) -> Trace:
     submit = np.arange(len(waits)) * 10.0 * HOUR
-    frame = {"job_id": [str(at) for at in range(len(waits))], "submit_time_s": submit, "num_gpus": 1, "duration_s": HOUR}
+    frame = {
+        "job_id": [str(at) for at in range(len(waits))],
+        "submit_time_s": submit,
+        "num_gpus": 1,
+        "duration_s": HOUR,
+    }
     return Trace.of(pd.DataFrame({**frame, "start_time_s": submit + np.array(waits) * HOUR}))
 
 
 def waiting(label: str, *waits: float) -> Outcome:
-    return ran(label, [(10.0 * at, 10.0 * at + wait, 10.0 * at + wait + 1, 1.0) for at, wait in enumerate(waits)])
+    return ran(
+        label,
+        [(10.0 * at, 10.0 * at + wait, 10.0 * at + wait + 1, 1.0) for at, wait in enumerate(waits)],
+    )
 
 
 def test_a_recording_is_explained_within_a_fifth_of_its_mean_wait() -> None:
     trace = recording([1.0, 2.0, 3.0, 4.0])  # 2.5 h on average, so half an hour is allowed
-    near = explained(trace, [waiting("far", 0.0, 0.0, 0.0, 0.0), waiting("near", 1.5, 2.5, 3.5, 4.5)])
+    near = explained(
+        trace, [waiting("far", 0.0, 0.0, 0.0, 0.0), waiting("near", 1.5, 2.5, 3.5, 4.5)]
+    )
     assert near == Explained("near", 3 * HOUR, 2.5 * HOUR, 0.5 * HOUR)
     assert near.holds
     off = explained(trace, [waiting("off", 1.5, 2.5, 3.5, 4.6)])
@@ -267,7 +337,10 @@ def test_a_recording_is_explained_within_a_fifth_of_its_mean_wait() -> None:
     assert others is not None
     assert (others.simulated_s, others.median_s) == (2.5 * HOUR, 2 * HOUR)
     assert not others.holds
-    assert "waits 2.5 h on average and the recording 2.5 h; half of the waits are off by 2 h or more" in others.sentence()
+    assert (
+        "waits 2.5 h on average and the recording 2.5 h; half of the waits are off by 2 h or more"
+        in others.sentence()
+    )
 
 
 def test_nothing_is_explained_without_starts_or_without_those_who_should() -> None:
@@ -280,7 +353,10 @@ def test_nothing_is_explained_without_starts_or_without_those_who_should() -> No
     untested = meaning.against_recording(history, None)
     assert untested is not None
     assert untested.verdict == "untested"
-    assert "without FIFO or EASY backfilling nothing shows that the model explains" in untested.sentence
+    assert (
+        "without FIFO or EASY backfilling nothing shows that the model explains"
+        in untested.sentence
+    )
 
 
 # What is known of a study.
@@ -305,9 +381,9 @@ def test_the_setting_of_a_study() -> None:
         ({"faults": Spec.of("faults", mtbf_h=100.0)}, True),
         ({"faults": Spec.of("faults", interruptions_per_node_h=0.1)}, True),
         ({"faults": Spec.of("faults", outages="0:10:20")}, False),
-        ({"belief": Spec("noisy")}, True),
-        ({"belief": Spec("boosting")}, True),
-        ({"belief": Spec("biased")}, False),
+        ({"estimator": Spec("noisy")}, True),
+        ({"estimator": Spec("boosting")}, True),
+        ({"estimator": Spec("biased")}, False),
     ],
 )
 def test_what_is_random(change: dict[str, Spec], random: bool) -> None:
@@ -316,6 +392,6 @@ def test_what_is_random(change: dict[str, Spec], random: bool) -> None:
     done = {0: ran("0", [(0.0, 0.0, 1.0, 1.0)] * len(trace))}
     changed = replace(study, base=replace(study.base, **change))
     assert setting(changed, trace, done).random is random
-    # An error of beliefs is nothing to policies that do not ask for sizes.
+    # An error of estimators is nothing to policies that do not ask for sizes.
     blind = Study(replace(changed.base, cluster=Cluster.parse("1x8:v100")), (Spec("fifo"),))
-    assert setting(blind, trace, done).random is (random and changed.base.belief == EXACT)
+    assert setting(blind, trace, done).random is (random and changed.base.estimator == EXACT)

@@ -9,7 +9,7 @@ import pytest
 
 from sim.cluster import Cluster
 from sim.errors import ClusterError, ParameterError
-from sim.metrics import JCT_PARTS, Usage
+from sim.metrics import JCT_PARTS, UsageArrays
 from sim.params import Spec
 from trainyard.results import meaning, outcomes
 from trainyard.runs.run import keep, key_of, run
@@ -38,9 +38,15 @@ def finish(study: Study, store: Store, places: tuple[int, ...]) -> None:
 
 
 def test_titles_are_unique_and_name_the_difference() -> None:
-    specs = (Spec("fifo"), Spec.of("fifo", head="skip"), Spec.of("fifo", head="skip"), Spec("easy"), Spec.of("las", thresholds=(1.0, 2.0)))
+    specs = (
+        Spec("fifo"),
+        Spec.of("fifo", backfill="first_fit"),
+        Spec.of("fifo", backfill="first_fit"),
+        Spec("easy"),
+        Spec.of("las", thresholds=(1.0, 2.0)),
+    )
     first, second, third, easy, las = outcomes.titles(specs)
-    assert (second, third) == (f"{first} · head skip", f"{first} · head skip #2")
+    assert (second, third) == (f"{first} · backfill first fit", f"{first} · backfill first fit #2")
     assert len({first, second, third, easy, las}) == 5
 
 
@@ -48,6 +54,20 @@ def test_nothing_stored_means_nothing_to_say(study: Study, store: Store) -> None
     shown = outcomes.gather(study, store)
     assert shown.places == ()
     assert outcomes.report(shown, store) is None
+
+
+def test_without_all_prices_there_is_no_cost(study: Study, store: Store) -> None:
+    cluster = Cluster.parse("1x8:a100,1x8:v100")
+    types = (cluster.types[0], replace(cluster.types[1], price_per_gpu_hour=0.0))
+    priced = replace(study, base=replace(study.base, cluster=cluster))
+    cluster = replace(cluster, types=types)
+    assert cluster.price_per_hour > 0
+    free = replace(study, base=replace(study.base, cluster=cluster))
+    for one, costs in ((priced, True), (free, False)):
+        finish(one, store, (0, 1))
+        said = outcomes.report(outcomes.gather(one, store), store)
+        assert said is not None
+        assert ("cost_held_per_job_usd" in set(said.table["metric"])) is costs
 
 
 def test_without_the_baseline_nothing_is_compared(study: Study, store: Store) -> None:
@@ -61,9 +81,13 @@ def test_without_the_baseline_nothing_is_compared(study: Study, store: Store) ->
     assert "slower" not in set(said.table["metric"])
 
 
-def test_the_first_that_can_run_stands_in_for_a_baseline_that_cannot(study: Study, store: Store) -> None:
+def test_the_first_that_can_run_stands_in_for_a_baseline_that_cannot(
+    study: Study, store: Store
+) -> None:
     """Jobs of one size: nothing for a policy that resizes them, whatever is stored."""
-    others = replace(study, allocators=(Spec("greedy_elastic"), Spec("fifo"), Spec("srtf")), baseline=0)
+    others = replace(
+        study, allocators=(Spec("greedy_elastic"), Spec("fifo"), Spec("srtf")), baseline=0
+    )
     finish(others, store, (2,))
     waiting = outcomes.report(outcomes.gather(others, store), store)
     assert waiting is not None
@@ -74,7 +98,10 @@ def test_the_first_that_can_run_stands_in_for_a_baseline_that_cannot(study: Stud
     said = outcomes.report(shown, store)
     assert said is not None
     assert said.baseline == "FIFO"
-    assert said.told.also[-1] == "Compared with FIFO, because Greedy elastic, the baseline chosen, cannot run here."
+    assert (
+        said.first_headline.also[-1]
+        == "Compared with FIFO, because Greedy elastic, the baseline chosen, cannot run here."
+    )
     assert said.changes.keys() == {"SRTF"}
     # What was asked for stays.
     assert shown.study.baseline == 0
@@ -91,25 +118,39 @@ def test_a_complete_study(study: Study, store: Store) -> None:
     assert set(said.frames) == {"queue", "utilisation", "capacity", "states", "cdf", "allocation"}
     assert said.left_out == dict.fromkeys(said.labels, 0)
     # Of twelve jobs no difference is told.
-    assert said.told.verdict == "few"
+    assert said.first_headline.verdict == "few"
     assert said.table["change"].isna().all()
-    assert said.facts == "12 jobs · 8 GPUs · one run each"
+    assert said.facts == "12 jobs · 8 GPUs · one run of each policy"
 
 
-def test_differences_are_told_of_enough_jobs(study: Study, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differences_are_told_of_enough_jobs(
+    study: Study, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(meaning, "FEWEST_JOBS", 12)
     # Of so few jobs on eight GPUs one large one is waited for.
     monkeypatch.setattr(meaning, "WIDE", 2.0)
     finish(study, store, (0, 1))
-    said = outcomes.report(outcomes.gather(replace(study, allocators=study.allocators[:2]), store), store)
+    said = outcomes.report(
+        outcomes.gather(replace(study, allocators=study.allocators[:2]), store), store
+    )
     assert said is not None
-    assert said.told.verdict == "clear"
+    assert said.first_headline.verdict == "clear"
     assert said.table["change"].notna().any()
-    assert said.facts == "12 jobs · 8 GPUs · one run each · same trace and seed, compared job by job"
+    assert (
+        said.facts
+        == "12 jobs · 8 GPUs · one run of each policy · the same jobs and random draws under every"
+        " policy"
+    )
 
 
-def test_parts_and_allocation_belong_to_the_numbers_of_the_table(study: Study, store: Store) -> None:
-    study = replace(study, repeats=2, base=replace(study.base, faults=Spec.of("faults", interruptions_per_node_h=0.5)))
+def test_parts_and_allocation_belong_to_the_numbers_of_the_table(
+    study: Study, store: Store
+) -> None:
+    study = replace(
+        study,
+        repeats=2,
+        base=replace(study.base, faults=Spec.of("faults", interruptions_per_node_h=0.5)),
+    )
     finish(study, store, (0, 1))
     shown = outcomes.gather(study, store)
     said = outcomes.report(shown, store)
@@ -120,7 +161,12 @@ def test_parts_and_allocation_belong_to_the_numbers_of_the_table(study: Study, s
     assert parts["jct_s"].to_dict() == pytest.approx(means.to_dict(), rel=1e-9)
     assert parts[list(JCT_PARTS)].sum(axis=1).to_dict() == pytest.approx(means.to_dict(), rel=1e-9)
     assert parts["jobs"].tolist() == [24, 24]
-    both = np.concatenate([(run["finish_s"] - run["submit_s"]).to_numpy() for run in (entry.jobs() for entry in shown.entries[1])])
+    both = np.concatenate(
+        [
+            (run["finish_s"] - run["submit_s"]).to_numpy()
+            for run in (entry.jobs() for entry in shown.entries[1])
+        ]
+    )
     assert said.frames["cdf"][said.labels[1]]["jct_s"].tolist() == sorted(both.tolist())
     entry = shown.entries[1][0]
     seen = said.frames["allocation"][said.labels[1]]
@@ -162,7 +208,9 @@ def test_a_cluster_too_small_for_the_recording_is_said(study: Study, store: Stor
     assert "better" not in set(replayed["verdict"])
 
 
-def test_costs_are_compared_on_the_jobs_that_both_completed(study: Study, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_are_compared_on_the_jobs_that_both_completed(
+    study: Study, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(meaning, "FEWEST_JOBS", 1)
     # The run under the second policy ends while jobs are still waiting.
     cut = replace(study, base=replace(study.base, stop="horizon", horizon_s=1800.0))
@@ -174,13 +222,20 @@ def test_costs_are_compared_on_the_jobs_that_both_completed(study: Study, store:
     both = done[0] & done[1]
     assert 0 < both.sum() < max(done[0].sum(), done[1].sum())
     assert said.not_common
-    costs = [Usage(entry.result(), cut.base.cluster).cost_held_usd()[both].sum() for entry in (first, second)]
-    rows = said.table[(said.table["label"] == said.labels[1]) & (said.table["metric"] == "cost_held_per_job_usd")]
+    costs = [
+        UsageArrays(entry.result(), cut.base.cluster).cost_held_usd()[both].sum()
+        for entry in (first, second)
+    ]
+    rows = said.table[
+        (said.table["label"] == said.labels[1]) & (said.table["metric"] == "cost_held_per_job_usd")
+    ]
     assert rows["change"].iloc[0] == pytest.approx(costs[1] / costs[0] - 1)
 
 
 def test_csv_is_safe_in_a_spreadsheet() -> None:
-    table = pd.DataFrame({"name": ["=1+1", "-x", "+y", "@z", "plain", None], "n": [-1.0, 2, np.nan, 4, 5, 6]})
+    table = pd.DataFrame(
+        {"name": ["=1+1", "-x", "+y", "@z", "plain", None], "n": [-1.0, 2, np.nan, 4, 5, 6]}
+    )
     lines = outcomes.safe_csv(table).splitlines()
     assert lines == ["name,n", "'=1+1,-1.0", "'-x,2.0", "'+y,", "'@z,4.0", "plain,5.0", ",6.0"]
 
@@ -194,16 +249,24 @@ def test_a_cluster_made_by_the_user_outlives_another_trace(study: Study, store: 
     for source in ("made:elastic-nodes:per_h=8", "made:batch-jobs", "sample:week"):
         assert start.with_trace(mine, TraceSpec(source)).base.cluster == mine.base.cluster
     made = start.with_trace(study, TraceSpec("made:elastic-nodes:gpus_per_node=4"))
-    assert start.with_trace(made, TraceSpec("made:elastic-nodes:gpus_per_node=8")).base.cluster.gpus == 2 * made.base.cluster.gpus
-    # An upload keeps the cluster of the sample before it, which nobody made; the upload itself may be gone.
+    assert (
+        start.with_trace(made, TraceSpec("made:elastic-nodes:gpus_per_node=8")).base.cluster.gpus
+        == 2 * made.base.cluster.gpus
+    )
+    # An upload keeps the cluster of the sample before it, which nobody made; the upload itself may
+    # be gone.
     upload = on(start.with_trace(study, TraceSpec("sample:week")), "store:" + "0" * 32)
-    assert start.with_trace(upload, TraceSpec("sample:tiny"), store).base.cluster == study.base.cluster
+    assert (
+        start.with_trace(upload, TraceSpec("sample:tiny"), store).base.cluster == study.base.cluster
+    )
 
 
 def test_a_sample_brings_its_cluster_and_a_window_does_not(study: Study) -> None:
     assert start.with_trace(study, TraceSpec("sample:week")).base.cluster.gpus == 64
     mine = start.with_cluster(study, Cluster.parse("2x8:v100"))
-    assert start.with_trace(mine, replace(mine.base.trace, load=2.0)).base.cluster == mine.base.cluster
+    assert (
+        start.with_trace(mine, replace(mine.base.trace, load=2.0)).base.cluster == mine.base.cluster
+    )
 
 
 def test_a_study_needs_a_policy(study: Study) -> None:
@@ -214,7 +277,8 @@ def test_a_study_needs_a_policy(study: Study) -> None:
 def test_why_a_policy_cannot_run(study: Study) -> None:
     replays = next(at for at, spec in enumerate(study.allocators) if spec.name == "recorded")
     assert start.reason(study, replays) == ""
-    assert "history" in start.reason(start.with_trace(study, replace(study.base.trace, load=2.0)), replays)
+    loaded = replace(study, base=replace(study.base, trace=replace(study.base.trace, load=2.0)))
+    assert "history" in start.reason(loaded, replays)
 
 
 def test_what_comes_from_outside_may_not_name_a_file_or_fill_the_memory(study: Study) -> None:
@@ -224,3 +288,13 @@ def test_what_comes_from_outside_may_not_name_a_file_or_fill_the_memory(study: S
         start.admitted(away)
     with pytest.raises(ClusterError, match="1,000,000,000 nodes; 100,000 is the most"):
         Cluster.parse("1000000000x8:v100")
+
+
+def test_a_recorded_schedule_that_the_new_jobs_lack_is_left_out() -> None:
+    study = start.sample_study()
+    assert Spec("recorded") in study.allocators
+    loaded = start.with_trace(study, replace(study.base.trace, load=2.0))
+    assert loaded.allocators == tuple(spec for spec in study.allocators if spec.name != "recorded")
+    assert loaded.allocators[loaded.baseline] == study.allocators[study.baseline]
+    alone = replace(study, allocators=(Spec("recorded"),), baseline=0)
+    assert start.with_trace(alone, loaded.base.trace).allocators == alone.allocators

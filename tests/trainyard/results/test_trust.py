@@ -14,7 +14,13 @@ from trainyard.text import duration
 
 
 def outcome_of(label: str, trace: Trace, starts: list[float], *, replays: bool = False) -> Outcome:
-    jobs = pd.DataFrame({"submit_s": trace.frame["submit_time_s"], "first_start_s": starts, "gpus": trace.frame["num_gpus"]})
+    jobs = pd.DataFrame(
+        {
+            "submit_s": trace.frame["submit_time_s"],
+            "first_start_s": starts,
+            "gpus": trace.frame["num_gpus"],
+        }
+    )
     return Outcome(label, ({},), (jobs,), replays)
 
 
@@ -55,16 +61,30 @@ def test_no_number_without_history_or_simulation(trace: Trace) -> None:
 
 def result_of(spells: list[tuple[int, float, float, int, int]], overflow: int | None) -> RunResult:
     """Spells are (job, t0, t1, node, gpus)."""
-    segments = pd.DataFrame([(job, t0, t1) for job, t0, t1, _, _ in spells], columns=["job", "t0", "t1"])
-    placements = pd.DataFrame([(at, node, gpus, 1) for at, (*_, node, gpus) in enumerate(spells)], columns=["segment", "node", "count", "gpus"])
+    segments = pd.DataFrame(
+        [(job, t0, t1) for job, t0, t1, _, _ in spells], columns=["job", "t0", "t1"]
+    )
+    placements = pd.DataFrame(
+        [(at, node, gpus, 1) for at, (*_, node, gpus) in enumerate(spells)],
+        columns=["segment", "node", "count", "gpus"],
+    )
     empty = pd.DataFrame()
-    return RunResult(empty, segments, placements, empty, empty, empty, empty, empty, 100.0, overflow=overflow)
+    return RunResult(
+        empty, segments, placements, empty, empty, empty, empty, empty, 100.0, overflow=overflow
+    )
 
 
 def test_overflow_intervals() -> None:
-    spells = [(0, 0.0, 50.0, 0, 8), (1, 10.0, 20.0, 2, 4), (2, 15.0, 30.0, 2, 2), (3, 30.0, 40.0, 2, 5), (4, 60.0, 70.0, 2, 1)]
+    spells = [
+        (0, 0.0, 50.0, 0, 8),
+        (1, 10.0, 20.0, 2, 4),
+        (2, 15.0, 30.0, 2, 2),
+        (3, 30.0, 40.0, 2, 5),
+        (4, 60.0, 70.0, 2, 1),
+    ]
     found = recorded_overflow(result_of(spells, overflow=2))
-    # 10-40 s: 4, then 4 + 2, then 2, then handed over to 5; 4x10 + 2x15 + 5x10 = 120 GPU-s. And 60-70 s.
+    # 10-40 s: 4, then 4 + 2, then 2, then handed over to 5; 4x10 + 2x15 + 5x10 = 120 GPU-s. And
+    # 60-70 s.
     assert found.to_numpy().tolist() == [[10.0, 40.0, 6.0, 120.0, 3], [60.0, 70.0, 1.0, 10.0, 1]]
 
 
@@ -86,7 +106,7 @@ def test_no_overflow() -> None:
         (600.0, "10 min"),
         (5400.0, "1.5 h"),
         (86_400.0, "1 day"),
-        (1e6, "12 days"),
+        (1e6, "11.6 days"),
     ],
 )
 def test_durations_in_words(seconds: float, text: str) -> None:

@@ -25,7 +25,9 @@ def test_a_lower_load_is_really_that_load_and_leaves_the_recording_out(study: St
     load = offered_load(trace, small.base.cluster)
     lower = ways_out.for_overload(load, 1.0)[0]
     made = ways_out.apply(small, lower, trace)
-    assert offered_load(load_trace(made.base.trace), made.base.cluster) == pytest.approx(0.85, rel=1e-3)
+    assert offered_load(load_trace(made.base.trace), made.base.cluster) == pytest.approx(
+        0.85, rel=1e-3
+    )
     assert [spec.name for spec in made.allocators] == ["fifo", "easy", "srtf"]
     assert made.baseline == 0
     # What is scaled already is scaled from there.
@@ -36,8 +38,14 @@ def test_a_lower_load_is_really_that_load_and_leaves_the_recording_out(study: St
 def test_a_queue_at_a_low_load_asks_for_half_of_it() -> None:
     assert ways_out.for_overload(0.9, 1.0)[0].text == "Lower the load to 0.45"
     # 85 thousandths of a thousandth cannot be set, and of an unknown load nothing is known.
-    assert [way.name for way in ways_out.for_overload(10_000.0, 1.0)] == ["enough_gpus", "compare_anyway"]
-    assert [way.name for way in ways_out.for_overload(math.nan, 1.0)] == ["enough_gpus", "compare_anyway"]
+    assert [way.name for way in ways_out.for_overload(10_000.0, 1.0)] == [
+        "enough_gpus",
+        "compare_anyway",
+    ]
+    assert [way.name for way in ways_out.for_overload(math.nan, 1.0)] == [
+        "enough_gpus",
+        "compare_anyway",
+    ]
 
 
 def test_an_idle_cluster_gets_more_load_or_fewer_nodes(study: Study) -> None:
@@ -46,7 +54,9 @@ def test_an_idle_cluster_gets_more_load_or_fewer_nodes(study: Study) -> None:
     load = offered_load(trace, large.base.cluster)
     more, fewer = ways_out.for_idle(load, 1.0, large.base.cluster)
     raised = ways_out.apply(large, more, trace)
-    assert offered_load(load_trace(raised.base.trace), large.base.cluster) == pytest.approx(0.85, rel=1e-3)
+    assert offered_load(load_trace(raised.base.trace), large.base.cluster) == pytest.approx(
+        0.85, rel=1e-3
+    )
     smaller = ways_out.apply(large, fewer, trace)
     assert smaller.base.cluster.gpus == 8  # 0.089 / 0.85 of ten nodes
     assert fewer.text == "Fewer nodes: about 8 GPUs"
@@ -73,7 +83,11 @@ def test_idle_at_a_high_load_or_without_one() -> None:
 
 def test_more_repeats_until_there_are_enough(study: Study) -> None:
     trace = load_trace(study.base.trace)
-    assert [way.value for number in (1, 5, 20) for way in ways_out.more_repeats(number)] == [5, 20, 50]
+    assert [way.value for number in (1, 5, 20) for way in ways_out.more_repeats(number)] == [
+        5,
+        20,
+        50,
+    ]
     assert ways_out.more_repeats(50) == ()
     assert ways_out.apply(study, ways_out.more_repeats(1)[0], trace).repeats == 5
 

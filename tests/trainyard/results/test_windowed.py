@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from trainyard.results import windowed
+from trainyard.results import loads
 from trainyard.runs.frames import SERIES
 from trainyard.runs.run import keep, key_of, run
 from trainyard.store import Entry, Store
@@ -22,11 +22,11 @@ def entry(scenario: Scenario, store: Store) -> Entry:
 
 
 def test_a_window_keeps_every_step_of_a_short_run(entry: Entry, scenario: Scenario) -> None:
-    full = windowed.full_series(entry, scenario.cluster)
+    full = loads.full_series(entry, scenario.cluster)
     assert set(full) == {*SERIES, "resources"}
     queue = full["queue"]
     t0, t1 = queue["t_s"].iloc[2], queue["t_s"].iloc[5]
-    found = windowed.within(full, (t0, t1), 2)["queue"]
+    found = loads.within(full, (t0, t1), 2)["queue"]
     assert found["t_s"].tolist() == [*queue["t_s"].iloc[2:5], t1]
     assert found["waiting"].tolist()[:-1] == queue["waiting"].iloc[2:5].tolist()
 
@@ -35,9 +35,12 @@ def test_a_window_keeps_every_step_of_a_short_run(entry: Entry, scenario: Scenar
 def test_a_long_series_is_reduced_to_what_a_page_may_send(policies: int) -> None:
     t = np.arange(50_000.0)
     frame = pd.DataFrame({"t_s": t, "a": t % 7})
-    full = dict.fromkeys(("queue", "states"), frame) | {"utilisation": frame.assign(b=0.0, total=t % 7), "resources": pd.DataFrame({"t_s": np.zeros(0)})}
-    found = windowed.within(full, (1000.0, 41_000.0), policies)
-    lines = policies * (3 * (3 if policies <= windowed.MOST_BANDS else 1) + 2) + 6
+    full = dict.fromkeys(("queue", "states"), frame) | {
+        "utilisation": frame.assign(b=0.0, total=t % 7),
+        "resources": pd.DataFrame({"t_s": np.zeros(0)}),
+    }
+    found = loads.within(full, (1000.0, 41_000.0), policies)
+    lines = policies * (3 * (3 if policies <= loads.MOST_BANDS else 1) + 2) + 6
     assert 300 < len(found["queue"]) <= 1000
     assert lines * len(found["queue"]) <= 18_000
     assert found["resources"].empty
@@ -46,14 +49,6 @@ def test_a_long_series_is_reduced_to_what_a_page_may_send(policies: int) -> None
 def test_the_allocation_of_a_window_names_the_largest_jobs_of_it(entry: Entry) -> None:
     jobs = entry.result().segments
     last = float(jobs["t0"].max())
-    found = windowed.allocation(entry, (last, last + 1.0))
+    found = loads.allocation(entry, (last, last + 1.0))
     running = jobs[(jobs["t0"] <= last) & (jobs["t1"] > last)]
     assert {int(name) for name in found.columns if name.isdigit()} == set(running["job"])
-
-
-def test_the_strip_is_coarse_and_spans_the_run() -> None:
-    t = np.arange(1000.0)
-    found = windowed.strip(pd.DataFrame({"t_s": t, "waiting": t, "waiting_low": t, "waiting_high": t, "gpus_wanted": t}), 999.0)
-    assert len(found) == 200
-    assert (found["t_s"].iloc[0], found["t_s"].iloc[-1]) == (0, 999)
-    assert "gpus_wanted" not in found

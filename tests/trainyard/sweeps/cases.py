@@ -8,4 +8,6 @@ from trainyard.study.study import Study
 from trainyard.traces.samples import load_sample
 
 _, CLUSTER = load_sample("tiny")
-STUDY = Study(Scenario(TraceSpec("sample:tiny"), CLUSTER, Spec("fifo")), (Spec("fifo"), Spec("sjf")))
+STUDY = Study(
+    Scenario(TraceSpec("sample:tiny"), CLUSTER, Spec("fifo")), (Spec("fifo"), Spec("sjf"))
+)

@@ -7,10 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import ParameterError
-from trainyard.sweeps.capacity import FAR_IN_A_ROW, MOST_CHECKED, CountSearch, MixSearch, Search, Size
+from trainyard.study.capacity import (
+    FAR_IN_A_ROW,
+    MOST_CHECKED,
+    CountSearch,
+    MixSearch,
+    Search,
+    Size,
+)
 
 
-def follow(search: Search, holds: Callable[[Size], bool], most: int = 1000, far: Callable[[Size], bool] = lambda _: False) -> list[Size]:
+def follow(
+    search: Search,
+    holds: Callable[[Size], bool],
+    most: int = 1000,
+    far: Callable[[Size], bool] = lambda _: False,
+) -> list[Size]:
     """Answer whatever is asked; what was asked, in order."""
     asked: list[Size] = []
     while search.wanted:
@@ -26,7 +38,10 @@ def test_bisection_asks_for_the_end_and_then_for_middles() -> None:
     search = CountSearch(2, 20, check=False)
     assert follow(search, lambda size: size[0] >= 9) == [(20,), (10,), (5,), (7,), (8,), (9,)]
     assert search.answer == (9,)
-    assert search.assumed == "It is assumed that more nodes never do worse: 13 of 19 sizes were not tried."
+    assert (
+        search.assumed
+        == "It is assumed that more nodes never do worse: 13 of 19 sizes were not tried."
+    )
 
 
 def test_the_check_tries_everything_below_and_says_what_it_found() -> None:
@@ -43,7 +58,10 @@ def test_a_size_that_holds_below_larger_ones_that_do_not_is_found_and_named() ->
     follow(search, lambda size: size[0] in planted)
     assert search.answer == (4,)
     assert search.anomalies == (5, 6, 7, 8)
-    assert search.assumed == "More nodes do not always do better here: 5, 6, 7, 8 do not hold although fewer do."
+    assert (
+        search.assumed
+        == "More nodes do not always do better here: 5, 6, 7, 8 do not hold although fewer do."
+    )
 
 
 def test_where_the_largest_does_not_hold_a_smaller_one_may() -> None:
@@ -55,9 +73,15 @@ def test_where_the_largest_does_not_hold_a_smaller_one_may() -> None:
 
 def test_where_all_are_far_off_the_search_ends_soon_and_says_so() -> None:
     search = CountSearch(2, 40)
-    assert follow(search, lambda _: False, far=lambda _: True) == [(size,) for size in range(40, 40 - FAR_IN_A_ROW, -1)]
+    assert follow(search, lambda _: False, far=lambda _: True) == [
+        (size,) for size in range(40, 40 - FAR_IN_A_ROW, -1)
+    ]
     assert search.answer is None
-    assert search.assumed == "It is assumed that none of 31 smaller sizes holds, which were not tried since 8 sizes in a row above them miss the target by far."
+    assert (
+        search.assumed
+        == "It is assumed that none of 31 smaller sizes holds, which were not tried since 8 sizes"
+        " in a row above them miss the target by far."
+    )
 
 
 def test_sizes_that_are_not_far_off_keep_the_check_going() -> None:
@@ -77,7 +101,11 @@ def test_no_more_is_asked_at_once_than_it_takes_to_end_the_check() -> None:
 def test_the_check_of_a_wide_range_ends_after_so_many_sizes() -> None:
     search = CountSearch(1, 200)
     assert len(follow(search, lambda _: False)) == MOST_CHECKED
-    assert search.assumed == "It is assumed that none of 160 smaller sizes holds, which were not tried since the check ends after 40 sizes."
+    assert (
+        search.assumed
+        == "It is assumed that none of 160 smaller sizes holds, which were not tried since the"
+        " check ends after 40 sizes."
+    )
 
 
 def test_below_a_size_that_the_check_finds_it_bisects_again() -> None:
@@ -97,7 +125,9 @@ def test_no_size_holds() -> None:
 
 
 @given(st.integers(0, 12), st.data())
-def test_the_checked_answer_is_the_smallest_that_holds_whatever_holds(low: int, data: st.DataObject) -> None:
+def test_the_checked_answer_is_the_smallest_that_holds_whatever_holds(
+    low: int, data: st.DataObject
+) -> None:
     sizes = range(low, low + data.draw(st.integers(1, 25)))
     holding = {size for size in sizes if data.draw(st.booleans())}
     search = CountSearch(sizes[0], sizes[-1])
@@ -105,8 +135,16 @@ def test_the_checked_answer_is_the_smallest_that_holds_whatever_holds(low: int, 
     assert search.answer == ((min(holding),) if holding else None)
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(0, 3), st.floats(0.1, 9), st.floats(0.1, 9), st.floats(0, 90))
-def test_the_cheapest_mix_is_found_where_more_never_does_worse(needs: list[int], low: int, one: float, other: float, budget: float) -> None:
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=8),
+    st.integers(0, 3),
+    st.floats(0.1, 9),
+    st.floats(0.1, 9),
+    st.floats(0, 90),
+)
+def test_the_cheapest_mix_is_found_where_more_never_does_worse(
+    needs: list[int], low: int, one: float, other: float, budget: float
+) -> None:
     # Of the second type as many are needed as the first leaves: a staircase that only falls.
     stairs = sorted(needs, reverse=True)
     firsts, seconds = range(low, low + len(stairs)), range(10)
@@ -140,3 +178,42 @@ def test_an_empty_range_is_refused() -> None:
         CountSearch(5, 4)
     with pytest.raises(ParameterError, match="no range"):
         MixSearch((3, 0), (2, 5), (1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("begin", "fewest", "tried"),
+    [(4, 13, [4, 8, 16, 32, 12, 14, 13]), (4, 3, [4, 8, 1, 2, 3]), (40, 1, [40, 64, 19, 9, 4, 1])],
+)
+def test_a_search_that_finds_its_range_doubles_and_then_bisects(
+    begin: int, fewest: int, tried: list[int]
+) -> None:
+    search, asked = CountSearch(0, 64, check=False, begin=begin), list[int]()
+    while wanted := search.wanted:
+        asked.append(wanted[0][0])
+        search.tell(wanted[0], holds=wanted[0][0] >= fewest)
+    assert search.answer == (fewest,)
+    assert asked[: len(tried)] == tried
+
+
+def test_doubling_goes_on_where_a_larger_size_shows_that_a_smaller_one_does_not_hold() -> None:
+    search = CountSearch(1, 64, check=False, begin=4)
+    assert search.wanted == ((4,),)
+    search.tell((4,), holds=True)
+    assert search.wanted == ((8,),)
+    search.tell((8,), holds=True)
+    search.tell((4,), holds=False)  # more jobs could be completed on 8
+    assert search.wanted == ((16,),)
+
+
+def test_where_nothing_holds_doubling_ends_with_the_range() -> None:
+    search = CountSearch(1, 20, check=False, begin=4)
+    for size in (4, 8, 16, 20):
+        assert search.wanted == ((size,),)
+        search.tell((size,), holds=False)
+    assert search.answer is None
+    assert search.wanted == ()
+
+
+def test_a_begin_outside_the_range_is_refused() -> None:
+    with pytest.raises(ParameterError, match="begins at 9 nodes"):
+        CountSearch(1, 8, begin=9)

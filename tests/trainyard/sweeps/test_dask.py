@@ -1,4 +1,6 @@
-"""Sweeps on the workers of a real Dask scheduler, in processes that must not open anything in the folder of the one that asks."""
+"""Sweeps on the workers of a real Dask scheduler, in processes that must not open anything in the
+folder of the one that asks.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,12 @@ from tests.trainyard.sweeps.cases import STUDY
 from trainyard.runs import executors
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
-from trainyard.sweeps.recipe import Axis, Sweep
+from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.sweep_run import SweepRun
 
-Client = pytest.importorskip("distributed", reason="Dask is an extra (requirements-scale.txt)").Client
+Client = pytest.importorskip(
+    "distributed", reason="Dask is an extra (requirements-scale.txt)"
+).Client
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,7 +45,9 @@ sys.addaudithook(hook)
 
 @dataclass
 class Machines:
-    """A scheduler, and workers that are started when a test needs them; a test gets what it asks for, whatever an earlier one has killed."""
+    """A scheduler, and workers that are started when a test needs them; a test gets what it asks
+    for, whatever an earlier one has killed.
+    """
 
     folder: Path
     environment: dict[str, str]
@@ -50,7 +56,16 @@ class Machines:
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, **more: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "distributed.cli.dask_worker", f"tcp://{self.address}", "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+        command = [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_worker",
+            f"tcp://{self.address}",
+            "--nthreads",
+            "1",
+            "--no-nanny",
+            "--no-dashboard",
+        ]
         self.workers.append(self._run(command, "workers.log", more))
         return self.workers[-1]
 
@@ -69,7 +84,17 @@ class Machines:
         if self.scheduler is None or self.scheduler.poll() is not None:
             self.close()
             (self.folder / "scheduler.log").unlink(missing_ok=True)
-            start = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show"]
+            start = [
+                sys.executable,
+                "-m",
+                "distributed.cli.dask_scheduler",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                "0",
+                "--no-dashboard",
+                "--no-show",
+            ]
             self.scheduler = self._run(start, "scheduler.log", {})
             self.address = _address(self.folder / "scheduler.log").removeprefix("tcp://")
 
@@ -79,7 +104,9 @@ class Machines:
 
     def _run(self, command: list[str], log: str, more: dict[str, str]) -> subprocess.Popen[bytes]:
         with (self.folder / log).open("ab") as file:
-            return subprocess.Popen(command, cwd=self.folder, env=self.environment | more, stdout=file, stderr=file)
+            return subprocess.Popen(
+                command, cwd=self.folder, env=self.environment | more, stdout=file, stderr=file
+            )
 
     @property
     def place(self) -> str:
@@ -101,9 +128,16 @@ def store(machines: Machines, tmp_path: Path) -> Store:
 def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     elsewhere, mine = tmp_path_factory.mktemp("elsewhere"), tmp_path_factory.mktemp("mine")
     (elsewhere / "sitecustomize.py").write_text(FORBIDDEN)
-    # The database that the environment names is not for what a worker unpacks: it would list files that nobody else has.
-    told = {"PYTHONPATH": f"{elsewhere}{os.pathsep}{ROOT}", "FORBIDDEN": str(mine), "TRAINYARD_DATABASE": f"sqlite:///{mine / 'library.db'}"}
-    made = Machines(elsewhere, dict(os.environ) | told | {"TRAINYARD_STORE": str(elsewhere / "store")})
+    # The database that the environment names is not for what a worker unpacks: it would list files
+    # that nobody else has.
+    told = {
+        "PYTHONPATH": f"{elsewhere}{os.pathsep}{ROOT}",
+        "FORBIDDEN": str(mine),
+        "TRAINYARD_DATABASE": f"sqlite:///{mine / 'library.db'}",
+    }
+    made = Machines(
+        elsewhere, dict(os.environ) | told | {"TRAINYARD_STORE": str(elsewhere / "store")}
+    )
     try:
         yield made
     finally:
@@ -140,10 +174,14 @@ def failure(sweep: Sweep, store: Store, where: str) -> str:
     return run.error
 
 
-def test_a_scheduler_without_workers_or_with_other_ones_is_one_sentence(machines: Machines, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_without_workers_or_with_other_ones_is_one_sentence(
+    machines: Machines, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sweep = Sweep(STUDY, (Axis("seed", (1,)),))
     machines.staffed(0)
-    assert failure(sweep, store, machines.place).endswith(f"has no workers. Start some there with 'dask worker {machines.address}'.")
+    assert failure(sweep, store, machines.place).endswith(
+        f"has no workers. Start some there with 'dask worker {machines.address}'."
+    )
     without = machines.start(PYTHONPATH=str(machines.folder))
     _wait_for(machines, 1)
     told = failure(sweep, store, machines.place)
@@ -153,13 +191,30 @@ def test_a_scheduler_without_workers_or_with_other_ones_is_one_sentence(machines
     machines.staffed(2)
     monkeypatch.setattr(executors, "RESULTS_VERSION", 9999)
     told = failure(sweep, store, machines.place)
-    assert f"has another version of Trainyard (results {RESULTS_VERSION}, here 9999). Install the same there." in told
+    assert (
+        f"has another version of Trainyard (results {RESULTS_VERSION}, here 9999). Install the same"
+        " there." in told
+    )
 
 
-def test_one_of_two_workers_is_killed_and_nothing_is_lost_or_double(machines: Machines, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_two_workers_is_killed_and_nothing_is_lost_or_double(
+    machines: Machines, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # An upload: its jobs exist in the parent's folder only, and have to travel.
-    trace = Trace.of(pd.DataFrame({"job_id": [f"j{at}" for at in range(300)], "submit_time_s": range(300), "num_gpus": 1, "duration_s": 50.0}), name="mine")
-    study = replace(STUDY, base=replace(STUDY.base, trace=TraceSpec(f"store:{store.put_trace(trace)}")))
+    trace = Trace.of(
+        pd.DataFrame(
+            {
+                "job_id": [f"j{at}" for at in range(300)],
+                "submit_time_s": range(300),
+                "num_gpus": 1,
+                "duration_s": 50.0,
+            }
+        ),
+        name="mine",
+    )
+    study = replace(
+        STUDY, base=replace(STUDY.base, trace=TraceSpec(f"store:{store.put_trace(trace)}"))
+    )
     sweep = Sweep(study, (Axis("seed", tuple(range(25))),))
     lost, left = machines.staffed(2)
     kept: list[str] = []
@@ -189,7 +244,9 @@ def test_one_of_two_workers_is_killed_and_nothing_is_lost_or_double(machines: Ma
     assert refused.error.startswith("Workers on other machines cannot write whole results to ")
 
 
-def test_a_scheduler_that_dies_ends_the_sweep_with_a_sentence_and_what_is_done_is_kept(machines: Machines, store: Store) -> None:
+def test_a_scheduler_that_dies_ends_the_sweep_with_a_sentence_and_what_is_done_is_kept(
+    machines: Machines, store: Store
+) -> None:
     sweep = Sweep(STUDY, (Axis("seed", tuple(range(100))),))
     machines.staffed(2)
     run = SweepRun(sweep, store, machines.place)
@@ -201,13 +258,18 @@ def test_a_scheduler_that_dies_ends_the_sweep_with_a_sentence_and_what_is_done_i
     assert machines.scheduler is not None
     machines.scheduler.kill()
     assert run.wait(30)
-    assert (run.state, run.error) == ("failed", "The machines of these runs were lost. What is done is kept: start again to go on.")
+    assert (run.state, run.error) == (
+        "failed",
+        "The machines of these runs were lost. What is done is kept: start again to go on.",
+    )
     assert len(store.numbers(run.keys)) == run.done == len(run.table())
     assert 5 <= run.done < 200
 
 
 @pytest.mark.parametrize("others", [{}, {"tcp://b": RESULTS_VERSION}])
-def test_a_worker_that_goes_while_it_is_asked_is_lost_like_any_other(others: dict[str, object]) -> None:
+def test_a_worker_that_goes_while_it_is_asked_is_lost_like_any_other(
+    others: dict[str, object],
+) -> None:
     from distributed.comm.core import CommClosedError  # noqa: PLC0415 - an extra
 
     class Leaving:
@@ -224,7 +286,9 @@ def test_a_worker_that_goes_while_it_is_asked_is_lost_like_any_other(others: dic
             executors._check_workers(Leaving(), "x:1")
 
 
-def test_a_scheduler_that_does_not_answer_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_does_not_answer_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("trainyard.runs.executors._CONNECT_S", 0.5)
     told = failure(Sweep(STUDY, (Axis("seed", (1,)),)), Store(tmp_path), "dask://127.0.0.1:1")
     assert told.startswith("No Dask scheduler answers at 127.0.0.1:1 (")

@@ -10,10 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -24,16 +22,15 @@ from sim.errors import InfeasiblePlan, ParameterError
 from sim.trace import Trace
 from tests.trainyard.sweeps.cases import CLUSTER, STUDY
 from trainyard import store as stores
-from trainyard.runs import workers as crew
+from trainyard.runs import batch
 from trainyard.runs.executors import Inline, opened
 from trainyard.runs.run import run, summarise
 from trainyard.runs.task import Baggage, Numbers, run_numbers
 from trainyard.store import Store
-from trainyard.store.files import UnwritableError
 from trainyard.store.index import LibraryError
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
-from trainyard.sweeps.recipe import Axis, Sweep
+from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.sweep_run import SweepRun
 from trainyard.traces.sources import load_trace
 
@@ -62,13 +59,19 @@ def test_numbers_are_those_of_single_runs(store: Store) -> None:
         scenario = SWEEP.at(point).scenarios()[1]
         trace = load_trace(scenario.trace)
         numbers = summarise(scenario, run(scenario, trace=trace), trace)
-        row = table[(table["point"] == at) & (table["policy"] == "SJF") & (table["repeat"] == 0)].iloc[0]
-        assert (row["jct_mean_s"], row["makespan_s"], row["trace.load"]) == (numbers["jct_mean_s"], numbers["makespan_s"], point.values[0])
+        row = table[
+            (table["point"] == at) & (table["policy"] == "SJF") & (table["repeat"] == 0)
+        ].iloc[0]
+        assert (row["jct_mean_s"], row["makespan_s"], row["trace.load"]) == (
+            numbers["jct_mean_s"],
+            numbers["makespan_s"],
+            point.values[0],
+        )
 
 
 def test_what_is_known_is_not_run_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     first = done(SWEEP, store)
-    monkeypatch.setattr(crew, "run_numbers", None)
+    monkeypatch.setattr(batch, "run_numbers", None)
     again = done(SWEEP, store)
     assert (again.known, again.done) == (12, 12)
     assert again.table().drop(columns="key").equals(first.table().drop(columns="key"))
@@ -83,13 +86,25 @@ def test_runs_are_told_of_before_the_first_begins(store: Store) -> None:
 
 
 def test_processes_give_the_same(store: Store, tmp_path: Path) -> None:
-    here, there = done(SWEEP, store).table(), done(SWEEP, Store(tmp_path / "other"), "processes:2").table()
-    measured = ["cell_cpu_s", "cpu_s", "wall_s", "peak_rss_mb", "decision_ms_mean", "decision_ms_max"]
+    here, there = (
+        done(SWEEP, store).table(),
+        done(SWEEP, Store(tmp_path / "other"), "processes:2").table(),
+    )
+    measured = [
+        "cell_cpu_s",
+        "cpu_s",
+        "wall_s",
+        "peak_rss_mb",
+        "decision_ms_mean",
+        "decision_ms_max",
+    ]
     assert here.drop(columns=measured).equals(there.drop(columns=measured))
 
 
 def test_a_failed_run_is_a_row_with_a_sentence(store: Store) -> None:
-    made = done(Sweep(STUDY, (Axis("trace.load", (1.0, -1.0)), Axis("cluster", ("1x1:v100",)))), store)
+    made = done(
+        Sweep(STUDY, (Axis("trace.load", (1.0, -1.0)), Axis("cluster", ("1x1:v100",)))), store
+    )
     table = made.table()
     assert made.state == "done"
     assert made.done == made.of == 4
@@ -117,7 +132,7 @@ def test_cancelling_keeps_what_is_done(store: Store, monkeypatch: pytest.MonkeyP
             made.cancel()
         return run_numbers(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(crew, "run_numbers", some)
+    monkeypatch.setattr(batch, "run_numbers", some)
     made.run()
     assert made.state == "cancelled"
     assert len(made.table()) == 3
@@ -136,15 +151,18 @@ def test_whole_results_open_in_compare_at_once(store: Store) -> None:
 
 
 def test_places_to_run() -> None:
-    with opened("inline") as place:
-        assert isinstance(place.executor, Inline)
+    assert isinstance(opened("inline"), Inline)
     for wrong in ("thread", "inline:2", "processes:0", "processes:x", "processes:5000"):
-        with pytest.raises(ParameterError, match="is no place to run"), opened(wrong):
-            pass
+        with pytest.raises(ParameterError, match="is no place to run"):
+            opened(wrong)
 
 
-def fails(document: Mapping[str, Any], address: str, baggage: Baggage) -> Numbers:
-    """In a worker process: a run that takes the process down, ones that fail otherwise, and ones that do not."""
+def fails(
+    document: Mapping[str, Any], address: str, baggage: Baggage, progress: object = None
+) -> Numbers:
+    """In a worker process: a run that takes the process down, ones that fail otherwise, and ones
+    that do not.
+    """
     match document["seed"]:
         case 1:
             os._exit(9)
@@ -157,11 +175,16 @@ def fails(document: Mapping[str, Any], address: str, baggage: Baggage) -> Number
     return run_numbers(document, address, baggage)
 
 
-def test_a_run_that_takes_its_process_down_is_a_row_and_the_others_go_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "run_numbers", fails)
+def test_a_run_that_takes_its_process_down_is_a_row_and_the_others_go_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "run_numbers", fails)
     one = Study(STUDY.base, STUDY.allocators[:1])
     table = done(Sweep(one, (Axis("seed", tuple(range(7))),)), store, "processes:2").table()
-    ended = "The process of this run was ended by the system, most often because memory ran out. Choose fewer jobs, or a shorter window."
+    ended = (
+        "The process of this run was ended by the system, most often because memory ran out. Choose"
+        " fewer jobs, or a shorter window."
+    )
     assert table["error"].tolist()[:4] == ["", ended, ended, "It gave a GPU twice."]
     assert "No space left on device" in table["error"][4]
     assert table["error"].tolist()[5:] == ["", ""]
@@ -173,7 +196,9 @@ def test_a_run_that_takes_its_process_down_is_a_row_and_the_others_go_on(store: 
 
 def test_cancelling_ends_the_processes_at_once(store: Store) -> None:
     base = replace(STUDY.base, trace=TraceSpec("sample:week"))
-    run = SweepRun(Sweep(replace(STUDY, base=base), (Axis("seed", tuple(range(100))),)), store, "processes:2")
+    run = SweepRun(
+        Sweep(replace(STUDY, base=base), (Axis("seed", tuple(range(100))),)), store, "processes:2"
+    )
     before = _processes()
     run.start()
     while not run.done:
@@ -194,7 +219,9 @@ def test_settings_that_no_run_can_have_are_one_sentence(store: Store) -> None:
     run = SweepRun(Sweep(STUDY, (Axis("trace.nonsense", (1, 2)),)), store, "inline")
     run.run()
     assert (run.state, run.done) == ("failed", 0)
-    assert run.error.startswith("No run of this sweep can be made. The trace has no setting 'nonsense'.")
+    assert run.error.startswith(
+        "No run of this sweep can be made. The trace has no setting 'nonsense'."
+    )
     with pytest.raises(ParameterError, match="No run of this sweep can be made"):
         SweepRun(Sweep(STUDY, (Axis("trace.nonsense", (1, 2)),)), store).recall()
 
@@ -214,34 +241,45 @@ def test_two_sweeps_at_once_over_the_same_runs(store: Store) -> None:
     assert len(store.numbers(runs[0].keys)) == 12
 
 
-def test_what_cannot_be_kept_is_shown_and_the_reason_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_kept_is_shown_and_the_reason_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put, puts = store.put_numbers, itertools.count(1)
 
     def full(key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]) -> None:
         if next(puts) > 3:
-            raise LibraryError("The library's database cannot be written, because the disk is full.")
+            raise LibraryError(
+                "The library's database cannot be written, because the disk is full."
+            )
         put(key, summary, scenario)
 
     monkeypatch.setattr(store, "put_numbers", full)
     run = SweepRun(SWEEP, store, "inline")
     run.run()
-    assert (run.state, run.error) == ("failed", "The library's database cannot be written, because the disk is full.")
+    assert (run.state, run.error) == (
+        "failed",
+        "The library's database cannot be written, because the disk is full.",
+    )
     assert (len(run.table()), len(store.numbers(run.keys))) == (4, 3)
     monkeypatch.undo()
     assert done(SWEEP, store).known == 3
 
 
-def test_a_store_that_is_removed_under_a_sweep_is_said(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_removed_under_a_sweep_is_said(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def removed(document: Mapping[str, Any], address: str, baggage: Baggage) -> Numbers:
         found = run_numbers(document, address, baggage)
         shutil.rmtree(store.root)
         return found
 
-    monkeypatch.setattr(crew, "run_numbers", removed)
+    monkeypatch.setattr(batch, "run_numbers", removed)
     run = SweepRun(SWEEP, store, "inline")
     run.run()
     assert run.state == "failed"
-    assert run.error.endswith("was removed while it was in use. Start again: a new one lists whole results.")
+    assert run.error.endswith(
+        "was removed while it was in use. Start again: a new one lists whole results."
+    )
     # Another process that asks for the store by its address gets a new one.
     assert Store.at(store.address).entries() == []
 
@@ -261,7 +299,7 @@ def test_a_trace_that_is_gone_fails_its_runs_only(store: Store, trace: Trace) ->
 KILLED = """
 import sys
 from trainyard.store import Store
-from trainyard.sweeps.recipe import Axis, Sweep
+from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.sweep_run import SweepRun
 from tests.trainyard.sweeps.test_running import LONG
 if __name__ == "__main__":
@@ -269,7 +307,10 @@ if __name__ == "__main__":
     run.run()
     print(run.state, run.known, run.done, flush=True)
 """
-LONG = Sweep(Study(replace(STUDY.base, cluster=CLUSTER), (Spec("fifo"), Spec("sjf"), Spec("srtf"))), (Axis("seed", tuple(range(40))),))
+LONG = Sweep(
+    Study(replace(STUDY.base, cluster=CLUSTER), (Spec("fifo"), Spec("sjf"), Spec("srtf"))),
+    (Axis("seed", tuple(range(40))),),
+)
 
 
 @pytest.mark.slow
@@ -288,7 +329,15 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
     before = _kept(tmp_path / "store")
-    second = subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120)
+    second = subprocess.run(
+        command,
+        env=environment,
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert second.stdout.split() == ["done", str(before), "120"]
     assert 8 <= before < 120
 
@@ -312,9 +361,11 @@ def test_stores_are_opened_once_per_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["inline"])
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_full_disk_ends_a_sweep_with_one_sentence(store: Store, monkeypatch: pytest.MonkeyPatch, where: str, *, whole: bool) -> None:
+def test_a_full_disk_ends_a_sweep_with_one_sentence(
+    store: Store, monkeypatch: pytest.MonkeyPatch, where: str, *, whole: bool
+) -> None:
     made, begun = SweepRun(SWEEP, store, where, whole=whole), list[str]()
-    run_whole = crew.run_whole
+    run_whole = batch.run_whole
 
     def counted(*given: Any) -> Numbers:
         begun.append("one")
@@ -324,29 +375,18 @@ def test_a_full_disk_ends_a_sweep_with_one_sentence(store: Store, monkeypatch: p
         raise OSError(errno.ENOSPC, "No space left on device")
 
     def refused(*_: object) -> None:
-        raise LibraryError("The library's database cannot be written, because the disk is full. Free some space, then run again.")
+        raise LibraryError(
+            "The library's database cannot be written, because the disk is full. Free some space,"
+            " then run again."
+        )
 
-    monkeypatch.setattr(crew, "run_whole", counted)
+    monkeypatch.setattr(batch, "run_whole", counted)
     monkeypatch.setattr(Path, "write_bytes", full)
     monkeypatch.setattr(Store, "put_numbers", refused)
     made.run()
     assert made.state == "failed"
-    assert ("No space left on device" in made.error) if whole else ("the disk is full" in made.error)
+    assert (
+        ("No space left on device" in made.error) if whole else ("the disk is full" in made.error)
+    )
     assert made.done < made.of
     assert len(begun) <= 2
-
-
-def test_a_worker_that_cannot_write_ends_a_sweep(store: Store) -> None:
-    place = SimpleNamespace(remote=False, workers=1, executor=SimpleNamespace(submit=lambda *_: failed(UnwritableError("The disk is full. Free some."))))
-    own: Any = place
-    team = crew.Crew(own, store)
-    team.ask("0" * 32, SWEEP.at(SWEEP.points()[0]).scenarios()[0])
-    assert team.heard(1.0) == {}
-    with pytest.raises(UnwritableError, match="The disk is full"):
-        team.keep()
-
-
-def failed(error: Exception) -> Future[Numbers]:
-    made: Future[Numbers] = Future()
-    made.set_exception(error)
-    return made

@@ -11,22 +11,35 @@ from sim.contract import Spec
 from tests.trainyard.sweeps.cases import STUDY
 from trainyard.results.compare import ratio
 from trainyard.study.study import Study
-from trainyard.sweeps.recipe import Axis, Sweep
+from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.tables import curves, differences, repeats_are_equal, verdict
 
 LOADS = Axis("trace.load", (0.5, 1.0))
 NAN = float("nan")
 
 
-def table(values: dict[tuple[int, str, int], float], failed: tuple[tuple[int, str, int], ...] = ()) -> pd.DataFrame:
-    rows = [(point, LOADS.values[point], policy, repeat, "", value) for (point, policy, repeat), value in values.items()]
-    rows += [(point, LOADS.values[point], policy, repeat, "It broke.", NAN) for point, policy, repeat in failed]
-    return pd.DataFrame(rows, columns=["point", "trace.load", "policy", "repeat", "error", "jct_mean_s"])
+def table(
+    values: dict[tuple[int, str, int], float], failed: tuple[tuple[int, str, int], ...] = ()
+) -> pd.DataFrame:
+    rows = [
+        (point, LOADS.values[point], policy, repeat, "", value)
+        for (point, policy, repeat), value in values.items()
+    ]
+    rows += [
+        (point, LOADS.values[point], policy, repeat, "It broke.", NAN)
+        for point, policy, repeat in failed
+    ]
+    return pd.DataFrame(
+        rows, columns=["point", "trace.load", "policy", "repeat", "error", "jct_mean_s"]
+    )
 
 
 def test_means_per_point_and_policy_without_band_below_three_repeats() -> None:
     sweep = Sweep(replace(STUDY, repeats=2), (LOADS,))
-    runs = table({(0, "A", 0): 10.0, (0, "A", 1): 20.0, (0, "B", 0): 8.0, (1, "A", 0): 40.0}, failed=((0, "B", 1),))
+    runs = table(
+        {(0, "A", 0): 10.0, (0, "A", 1): 20.0, (0, "B", 0): 8.0, (1, "A", 0): 40.0},
+        failed=((0, "B", 1),),
+    )
     found = curves(runs, sweep, "jct_mean_s")
     assert found["trace.load"].tolist() == [0.5, 0.5, 1.0]
     assert found["policy"].tolist() == ["A", "B", "A"]
@@ -38,8 +51,15 @@ def test_means_per_point_and_policy_without_band_below_three_repeats() -> None:
 
 def test_differences_are_paired_by_repeat() -> None:
     sweep = Sweep(replace(STUDY, repeats=4), (LOADS,))
-    # Luck of a repeat moves both alike: the means vary by a factor of ten, the ratio does not at all.
-    runs = table({(0, name, turn): luck * (1.0 if name == "A" else 0.8) for turn, luck in enumerate((1.0, 3.0, 9.0, 10.0)) for name in "AB"})
+    # Luck of a repeat moves both alike: the means vary by a factor of ten, the ratio does not at
+    # all.
+    runs = table(
+        {
+            (0, name, turn): luck * (1.0 if name == "A" else 0.8)
+            for turn, luck in enumerate((1.0, 3.0, 9.0, 10.0))
+            for name in "AB"
+        }
+    )
     found = differences(runs, sweep, "jct_mean_s", "A")
     assert found["policy"].tolist() == ["B"]
     row = found.iloc[0]
@@ -49,7 +69,10 @@ def test_differences_are_paired_by_repeat() -> None:
 
 def test_repeats_that_only_one_of_both_has_do_not_count() -> None:
     sweep = Sweep(replace(STUDY, repeats=3), (LOADS,))
-    runs = table({(0, "A", 0): 10.0, (0, "B", 0): 5.0, (0, "A", 1): 10.0, (0, "B", 2): 1.0}, failed=((0, "B", 1),))
+    runs = table(
+        {(0, "A", 0): 10.0, (0, "B", 0): 5.0, (0, "A", 1): 10.0, (0, "B", 2): 1.0},
+        failed=((0, "B", 1),),
+    )
     row = differences(runs, sweep, "jct_mean_s", "A").iloc[0]
     assert (row["value"], row["runs"], row["failed"]) == (-0.5, 1, 1)
 
@@ -59,7 +82,11 @@ def test_bands_hold_the_mean_of_the_population_about_as_often_as_they_say() -> N
     sweep = Sweep(replace(STUDY, repeats=30), (LOADS,))
     inside = 0
     for _ in range(60):
-        found = curves(table({(0, "A", turn): value for turn, value in enumerate(rng.exponential(10.0, 30))}), sweep, "jct_mean_s").iloc[0]
+        found = curves(
+            table({(0, "A", turn): value for turn, value in enumerate(rng.exponential(10.0, 30))}),
+            sweep,
+            "jct_mean_s",
+        ).iloc[0]
         inside += found["low"] <= 10.0 <= found["high"]
     assert inside >= 50
 
@@ -67,9 +94,18 @@ def test_bands_hold_the_mean_of_the_population_about_as_often_as_they_say() -> N
 def test_bands_are_those_of_a_bootstrap_written_otherwise() -> None:
     sweep = Sweep(replace(STUDY, repeats=5), (LOADS,))
     ours, base = (4.0, 7.0, 1.0, 9.0, 5.5), (5.0, 9.0, 1.5, 9.5, 5.0)
-    runs = table({(0, name, turn): value for name, values in {"A": base, "B": ours}.items() for turn, value in enumerate(values)})
+    runs = table(
+        {
+            (0, name, turn): value
+            for name, values in {"A": base, "B": ours}.items()
+            for turn, value in enumerate(values)
+        }
+    )
     # All 3,125 ways to draw five repeats out of five, in place of 2,000 at random.
-    drawn = [([ours[at] for at in pick], [base[at] for at in pick]) for pick in itertools.product(range(5), repeat=5)]
+    drawn = [
+        ([ours[at] for at in pick], [base[at] for at in pick])
+        for pick in itertools.product(range(5), repeat=5)
+    ]
     means = sorted(sum(mine) / 5 for mine, _ in drawn)
     ratios = sorted(sum(mine) / sum(other) - 1 for mine, other in drawn)
     ends = [round(share * (len(drawn) - 1)) for share in (0.025, 0.975)]
@@ -81,41 +117,84 @@ def test_bands_are_those_of_a_bootstrap_written_otherwise() -> None:
     assert change["value"] == pytest.approx(26.5 / 30 - 1)
     # The same function that gives Compare its intervals.
     found = ratio(base, ours)
-    assert (found.value, found.low, found.high) == (pytest.approx(change["value"]), pytest.approx(change["low"]), pytest.approx(change["high"]))
+    assert (found.value, found.low, found.high) == (
+        pytest.approx(change["value"]),
+        pytest.approx(change["low"]),
+        pytest.approx(change["high"]),
+    )
 
 
 def test_a_policy_that_completes_fewer_jobs_is_ahead_nowhere_nor_is_a_recording() -> None:
     study = Study(STUDY.base, (Spec("fifo"), Spec("sjf"), Spec("recorded")))
-    rows = [(0, 1.0, "FIFO", 0, "", 9.0, 10.0, 10), (0, 1.0, "SJF", 0, "", 1.0, 9.0, 10), (0, 1.0, "As it happened", 0, "", 0.5, 10.0, 10)]
-    runs = pd.DataFrame(rows, columns=["point", "trace.load", "policy", "repeat", "error", "jct_mean_s", "completed", "jobs"])
+    rows = [
+        (0, 1.0, "FIFO", 0, "", 9.0, 10.0, 10),
+        (0, 1.0, "SJF", 0, "", 1.0, 9.0, 10),
+        (0, 1.0, "Recorded schedule", 0, "", 0.5, 10.0, 10),
+    ]
+    runs = pd.DataFrame(
+        rows,
+        columns=[
+            "point",
+            "trace.load",
+            "policy",
+            "repeat",
+            "error",
+            "jct_mean_s",
+            "completed",
+            "jobs",
+        ],
+    )
     sweep = Sweep(study, (LOADS,))
     found = curves(runs, sweep, "jct_mean_s")
     assert found["completed"].tolist() == [1.0, 0.9, 1.0]
     assert verdict(found, runs, sweep, "jct_mean_s", "mean JCT") == "Nothing to compare yet."
-    assert verdict(found.assign(completed=1.0), runs, sweep, "jct_mean_s", "mean JCT") == "Lowest mean JCT, of 1 point: SJF at 1."
+    assert (
+        verdict(found.assign(completed=1.0), runs, sweep, "jct_mean_s", "mean JCT")
+        == "Lowest mean JCT, of 1 point: SJF at 1."
+    )
 
 
 def test_points_whose_values_read_alike_stay_apart() -> None:
     sweep = Sweep(STUDY, (Axis("trace.load", (1, True)),))
     rows = [(at, value, "A", 0, "", 1.0 + at) for at, value in enumerate((1, True))]
-    found = curves(pd.DataFrame(rows, columns=["point", "trace.load", "policy", "repeat", "error", "jct_mean_s"]), sweep, "jct_mean_s")
+    found = curves(
+        pd.DataFrame(
+            rows, columns=["point", "trace.load", "policy", "repeat", "error", "jct_mean_s"]
+        ),
+        sweep,
+        "jct_mean_s",
+    )
     assert found["value"].tolist() == [1.0, 2.0]
 
 
-def said(runs: pd.DataFrame, sweep: Sweep, metric: str = "jct_mean_s", title: str = "mean JCT") -> str:
+def said(
+    runs: pd.DataFrame, sweep: Sweep, metric: str = "jct_mean_s", title: str = "mean JCT"
+) -> str:
     return verdict(curves(runs, sweep, metric), runs, sweep, metric, title)
 
 
 def of_both(ones: tuple[float, ...], others: tuple[float, ...]) -> pd.DataFrame:
-    return table({(0, name, turn): value for name, values in {"A": ones, "B": others}.items() for turn, value in enumerate(values)})
+    return table(
+        {
+            (0, name, turn): value
+            for name, values in {"A": ones, "B": others}.items()
+            for turn, value in enumerate(values)
+        }
+    )
 
 
 def test_who_is_ahead_where() -> None:
     sweep = Sweep(STUDY, (LOADS,))
     runs = table({(0, "A", 0): 1.0, (0, "B", 0): 2.0, (1, "A", 0): 3.0, (1, "B", 0): 3.0})
-    assert said(runs, sweep) == "Lowest mean JCT, of 2 points: A at 1, no clear difference between the first two at 1."
+    assert (
+        said(runs, sweep)
+        == "Lowest mean JCT, of 2 points: A at 1, no clear difference between the first two at 1."
+    )
     higher = runs.rename(columns={"jct_mean_s": "utilisation"})
-    assert said(higher, sweep, "utilisation", "GPUs busy") == "Highest GPUs busy, of 2 points: B at 1, no clear difference between the first two at 1."
+    assert (
+        said(higher, sweep, "utilisation", "GPUs busy")
+        == "Highest GPUs busy, of 2 points: B at 1, no clear difference between the first two at 1."
+    )
     assert said(runs.iloc[:0], sweep) == "Nothing to compare yet."
 
 

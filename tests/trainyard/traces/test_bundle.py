@@ -34,10 +34,22 @@ ACCOUNT = {
 
 @pytest.fixture
 def study(store: Store) -> Study:
-    frame = pd.DataFrame({"job_id": ["b", "a"], "submit_time_s": [0.0, 1 / 3], "num_gpus": [1, 2], "duration_s": [5.5, 7.25], "user": [None, None]})
-    digest = store.put_trace(Trace.of(frame, name="my month", epoch="2026-01-05T00:00:00+00:00"), ACCOUNT)
+    frame = pd.DataFrame(
+        {
+            "job_id": ["b", "a"],
+            "submit_time_s": [0.0, 1 / 3],
+            "num_gpus": [1, 2],
+            "duration_s": [5.5, 7.25],
+            "user": [None, None],
+        }
+    )
+    digest = store.put_trace(
+        Trace.of(frame, name="my month", epoch="2026-01-05T00:00:00+00:00"), ACCOUNT
+    )
     base = start.sample_study("tiny").base
-    return Study(replace(base, trace=TraceSpec(f"store:{digest}", load=2.0)), (base.allocator,)).named("mine")
+    return Study(
+        replace(base, trace=TraceSpec(f"store:{digest}", load=2.0)), (base.allocator,)
+    ).named("mine")
 
 
 def archive(**changed: str | bytes | None) -> Callable[[Study, Store], bytes]:
@@ -45,7 +57,10 @@ def archive(**changed: str | bytes | None) -> Callable[[Study, Store], bytes]:
 
     def make(study: Study, store: Store) -> bytes:
         made = io.BytesIO()
-        with zipfile.ZipFile(io.BytesIO(bundle.archive(study, store))) as old, zipfile.ZipFile(made, "w") as new:
+        with (
+            zipfile.ZipFile(io.BytesIO(bundle.archive(study, store))) as old,
+            zipfile.ZipFile(made, "w") as new,
+        ):
             for name in old.namelist():
                 content = changed.get(name.replace(".", "_"), old.read(name))
                 if content is not None:
@@ -55,18 +70,26 @@ def archive(**changed: str | bytes | None) -> Callable[[Study, Store], bytes]:
     return make
 
 
-def test_an_archive_restores_scenario_jobs_and_account_elsewhere(study: Study, store: Store, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_an_archive_restores_scenario_jobs_and_account_elsewhere(
+    study: Study, store: Store, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     other = Store(tmp_path_factory.mktemp("other"))
     data = bundle.archive(study, store)
     assert data == bundle.archive(study, store)
     found = bundle.opened(data, "mine.zip", start.sample_study("tiny"), other)
     assert (found.study, found.away, found.jobs) == (study, "", 2)
     there, here = load_source(study.base.trace, other), load_source(study.base.trace, store)
-    assert (there.trace.digest, there.trace.name, there.trace.epoch) == (here.trace.digest, "my month", here.trace.epoch)
+    assert (there.trace.digest, there.trace.name, there.trace.epoch) == (
+        here.trace.digest,
+        "my month",
+        here.trace.epoch,
+    )
     assert there.account == ACCOUNT
 
 
-@pytest.mark.parametrize("name", [name for name, sample in SAMPLES.items() if sample.suffix == ".parquet"][:2])
+@pytest.mark.parametrize(
+    "name", [name for name, sample in SAMPLES.items() if sample.suffix == ".parquet"][:2]
+)
 def test_jobs_of_a_sample_come_out_as_they_went_in(name: str, store: Store) -> None:
     study = start.sample_study(name)
     found = bundle.opened(bundle.archive(study, store), "sample.zip", study, store)
@@ -76,17 +99,32 @@ def test_jobs_of_a_sample_come_out_as_they_went_in(name: str, store: Store) -> N
 
 
 def test_a_trace_that_was_read_from_a_file_becomes_an_upload(study: Study, store: Store) -> None:
-    away = replace(study, base=replace(study.base, trace=replace(study.base.trace, source="/data/month.txt", read=(("cpu_jobs", "keep"),))))
-    found = bundle.opened(archive(scenario_json=bundle.text(away))(study, store), "mine.zip", study, store)
+    away = replace(
+        study,
+        base=replace(
+            study.base,
+            trace=replace(study.base.trace, source="/data/month.txt", read=(("cpu_jobs", "keep"),)),
+        ),
+    )
+    found = bundle.opened(
+        archive(scenario_json=bundle.text(away))(study, store), "mine.zip", study, store
+    )
     assert found.study == study
 
 
-def test_a_scenario_alone_keeps_the_trace_that_was_there_if_its_own_is_a_file(study: Study, store: Store) -> None:
+def test_a_scenario_alone_keeps_the_trace_that_was_there_if_its_own_is_a_file(
+    study: Study, store: Store
+) -> None:
     away = replace(study, base=replace(study.base, trace=TraceSpec("/data/month.txt"), seed=9))
     found = bundle.opened(bundle.text(away).encode(), "cli.json", study, store)
     assert (found.away, found.jobs, found.study.base.seed) == ("/data/month.txt", 0, 9)
     assert found.study.base.trace == study.base.trace
-    assert bundle.opened(bundle.text(study).encode(), "mine.json", start.sample_study("tiny"), store).study == study
+    assert (
+        bundle.opened(
+            bundle.text(study).encode(), "mine.json", start.sample_study("tiny"), store
+        ).study
+        == study
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +140,9 @@ def test_a_scenario_alone_keeps_the_trace_that_was_there_if_its_own_is_a_file(st
     ],
     ids=["stump", "no scenario", "no jobs", "no json", "no parquet", "bomb", "cut"],
 )
-def test_a_wrong_archive_gets_one_sentence(make: Callable[[Study, Store], bytes], message: str, study: Study, store: Store) -> None:
+def test_a_wrong_archive_gets_one_sentence(
+    make: Callable[[Study, Store], bytes], message: str, study: Study, store: Store
+) -> None:
     with pytest.raises(TrainyardError, match=message) as caught:
         bundle.opened(make(study, store), "mine.zip", study, store)
     assert "mine.zip" in str(caught.value)
@@ -118,9 +158,13 @@ def test_a_wrong_archive_gets_one_sentence(make: Callable[[Study, Store], bytes]
         {"epoch": "9999-12-31"},
     ],
 )
-def test_what_is_said_beside_the_jobs_is_checked(wrong: dict[str, object], study: Study, store: Store, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_is_said_beside_the_jobs_is_checked(
+    wrong: dict[str, object], study: Study, store: Store, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     other = Store(tmp_path_factory.mktemp("other"))
-    data = archive(trace_json=json.dumps({"name": "n", "epoch": "", "account": ACCOUNT} | wrong))(study, store)
+    data = archive(trace_json=json.dumps({"name": "n", "epoch": "", "account": ACCOUNT} | wrong))(
+        study, store
+    )
     bundle.opened(data, "mine.zip", study, other)
     source = load_source(study.base.trace, other)
     assert source.account == ({} if "account" in wrong else ACCOUNT)
@@ -132,7 +176,9 @@ def test_the_id_of_a_scenario_leaves_its_name_out(study: Study) -> None:
     assert len(study.digest) == 16
 
 
-def test_the_command_line_reads_the_jobs_of_an_archive_as_they_were(tmp_path: Path, store: Store) -> None:
+def test_the_command_line_reads_the_jobs_of_an_archive_as_they_were(
+    tmp_path: Path, store: Store
+) -> None:
     study = start.sample_study("week")
     with zipfile.ZipFile(io.BytesIO(bundle.archive(study, store))) as file:
         file.extract(bundle.JOBS, tmp_path)

@@ -11,7 +11,14 @@ from sim.errors import TraceError
 from sim.generate import PROFILES
 from sim.generate.workload import gpus_by_type
 from sim.readers.philly_json import STATUS
-from trainyard.traces.samples import FOLDER, SAMPLES, load_sample, make_sample, write_sample, write_trace
+from trainyard.traces.samples import (
+    FOLDER,
+    SAMPLES,
+    load_sample,
+    make_sample,
+    write_sample,
+    write_trace,
+)
 
 GENERATED = [name for name, sample in SAMPLES.items() if sample.recipe]
 
@@ -58,13 +65,21 @@ def test_the_recorded_history_is_feasible(name: str) -> None:
     for kind, size in gpus_by_type(cluster).items():
         mine = trace.frame[trace.frame["gpu_type"] == kind]
         ends = pd.DataFrame({"at": mine["end_time_s"], "gpus": -mine["num_gpus"]})
-        steps = pd.concat((pd.DataFrame({"at": mine["start_time_s"], "gpus": mine["num_gpus"]}), ends)).sort_values(["at", "gpus"])
+        steps = pd.concat(
+            (pd.DataFrame({"at": mine["start_time_s"], "gpus": mine["num_gpus"]}), ends)
+        ).sort_values(["at", "gpus"])
         assert steps["gpus"].cumsum().max() <= size
 
 
 def test_the_jobs_and_days_that_were_promised() -> None:
     sizes = {name: len(load_sample(name)[0]) for name in SAMPLES}
-    assert sizes == {"week": 1200, "tiny": 12, "philly-like": 10_000, "venus-like": 10_000, "pai-like": 10_000}
+    assert sizes == {
+        "week": 1200,
+        "tiny": 12,
+        "philly-like": 10_000,
+        "venus-like": 10_000,
+        "pai-like": 10_000,
+    }
     week, cluster = load_sample("week")
     assert week.span_s == 7 * 86_400
     assert sorted(gpus_by_type(cluster)) == ["a100", "v100"]
@@ -72,11 +87,26 @@ def test_the_jobs_and_days_that_were_promised() -> None:
 
 
 def test_tiny_starts_are_strict_first_come_first_served() -> None:
-    """The schedule of the README, in steps of 600 s: J3 wants the whole node, so J4 to J6 wait behind it; J8 does the same to J9 to J11."""
+    """The schedule of the README, in steps of 600 s: J3 wants the whole node, so J4 to J6 wait
+    behind it; J8 does the same to J9 to J11.
+    """
     trace, cluster = load_sample("tiny")
     assert cluster.gpus == 8
     starts = dict(zip(trace.frame["job_id"], trace.frame["start_time_s"] / 600, strict=True))
-    assert starts == {"J1": 0, "J2": 0, "J3": 6, "J4": 8, "J5": 8, "J6": 8, "J7": 8, "J8": 12, "J9": 13, "J10": 13, "J11": 13, "J12": 14}
+    assert starts == {
+        "J1": 0,
+        "J2": 0,
+        "J3": 6,
+        "J4": 8,
+        "J5": 8,
+        "J6": 8,
+        "J7": 8,
+        "J8": 12,
+        "J9": 13,
+        "J10": 13,
+        "J11": 13,
+        "J12": 14,
+    }
 
 
 def test_the_readme_names_every_sample_with_its_command() -> None:
@@ -101,10 +131,16 @@ def test_a_sample_can_be_written_again(tmp_path: Path) -> None:
 def test_a_trace_can_be_written_as_csv(tmp_path: Path) -> None:
     trace, _ = load_sample("tiny")
     write_trace(trace, tmp_path / "again.csv")
-    assert (tmp_path / "again.csv").read_text(encoding="utf-8").startswith("job_id,submit_time_s,num_gpus,duration_s,start_time_s")
+    assert (
+        (tmp_path / "again.csv")
+        .read_text(encoding="utf-8")
+        .startswith("job_id,submit_time_s,num_gpus,duration_s,start_time_s")
+    )
 
 
-def test_wrong_names_and_missing_files_get_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_wrong_names_and_missing_files_get_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with pytest.raises(TraceError, match="no sample 'nope'"):
         load_sample("nope")
     with pytest.raises(TraceError, match="made by hand"):

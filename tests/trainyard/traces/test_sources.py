@@ -28,7 +28,11 @@ def test_file_comes_with_its_account(csv: Path) -> None:
     source = load_source(TraceSpec(str(csv)))
     account = source.account
     assert (account["read"], account["used"], account["dropped"]) == (3, 2, 1)
-    assert account["read"] == account["used"] + account["dropped"] == len(source.trace) + account["dropped"]
+    assert (
+        account["read"]
+        == account["used"] + account["dropped"]
+        == len(source.trace) + account["dropped"]
+    )
     assert sum(item["rows"] for item in account["reasons"] if item["action"] == "dropped") == 1
     assert source.imported is not None
     assert source.cluster is None
@@ -58,7 +62,9 @@ def test_stored_trace_needs_no_reading_for_its_digest(store: Store, trace: Trace
 
 def test_same_jobs_from_file_and_store_have_one_digest(csv: Path, store: Store) -> None:
     trace = load_trace(TraceSpec(str(csv)))
-    assert source_digest(TraceSpec(f"store:{store.put_trace(trace)}")) == source_digest(TraceSpec(str(csv)))
+    assert source_digest(TraceSpec(f"store:{store.put_trace(trace)}")) == source_digest(
+        TraceSpec(str(csv))
+    )
 
 
 def test_window_starts_its_own_clock(trace: Trace) -> None:
@@ -84,8 +90,12 @@ def test_unchanged_trace_is_the_same_object(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize(("window", "end"), [((1e6, 2e6), "2e"), ((1e6, float("inf")), "the end")])
-def test_empty_window_says_when_the_last_job_came(trace: Trace, window: tuple[float, float], end: str) -> None:
-    with pytest.raises(TraceError, match=rf"no job was submitted between .*{end}.*; the last came at 40 s"):
+def test_empty_window_says_when_the_last_job_came(
+    trace: Trace, window: tuple[float, float], end: str
+) -> None:
+    with pytest.raises(
+        TraceError, match=rf"no job was submitted between .*{end}.*; the last came at 40 s"
+    ):
         changed(trace, TraceSpec("x", from_s=window[0], to_s=window[1]))
 
 
@@ -108,7 +118,9 @@ def test_missing_sources_are_one_sentence(store: Store, source: str, message: st
 def test_folder_and_large_file_are_refused(tmp_path: Path, csv: Path) -> None:
     with pytest.raises(TraceError, match="this is a folder"):
         load_trace(TraceSpec(str(tmp_path)))
-    with pytest.raises(TraceError, match=r"jobs.csv: \d+ bytes are more than the limit of 10 bytes\. .*--max-mb"):
+    with pytest.raises(
+        TraceError, match=r"jobs.csv: \d+ bytes are more than the limit of 10 bytes\. .*--max-mb"
+    ):
         load_source(TraceSpec(str(csv)), max_mb=1e-5)
 
 
@@ -116,13 +128,21 @@ def test_three_hundred_megabytes_are_refused_unless_asked_for(tmp_path: Path) ->
     path = tmp_path / "large.csv"
     with path.open("wb") as file:
         file.truncate(300_000_000)
-    with pytest.raises(TraceError, match=r"large.csv: 300 MB are more than the limit of 200 MB\. .* raise the limit with --max-mb\."):
+    with pytest.raises(
+        TraceError,
+        match=(
+            r"large.csv: 300 MB are more than the limit of 200 MB\. .* raise the limit with"
+            r" --max-mb\."
+        ),
+    ):
         load_source(TraceSpec(str(path)))
     with pytest.raises(TraceError, match="binary"):
         load_source(TraceSpec(str(path)), max_mb=301)
 
 
-def test_a_raised_limit_counts_for_what_is_unpacked_too(csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_raised_limit_counts_for_what_is_unpacked_too(
+    csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("trainyard.traces.sources.UNPACKED_BYTES", 50)
     packed = csv.with_suffix(".gz")
     packed.write_bytes(gzip.compress(csv.read_bytes() * 50))
@@ -140,7 +160,14 @@ def test_a_raised_limit_counts_for_what_is_unpacked_too(csv: Path, monkeypatch: 
         (Measure(first_job=2, last_job=1), "rows 2 to 1"),
     ],
 )
-def test_a_measured_window_without_jobs_is_refused(trace: Trace, measure: Measure, window: str) -> None:
-    with pytest.raises(TraceError, match=rf"the measured window \(.*{window}\) holds none of the \d+ jobs; the last came at 40 s"):
+def test_a_measured_window_without_jobs_is_refused(
+    trace: Trace, measure: Measure, window: str
+) -> None:
+    with pytest.raises(
+        TraceError,
+        match=(
+            rf"the measured window \(.*{window}\) holds none of the \d+ jobs; the last came at 40 s"
+        ),
+    ):
         check_measure(trace, measure)
     check_measure(trace, Measure(first_job=1, last_job=1))

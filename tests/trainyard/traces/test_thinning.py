@@ -38,7 +38,16 @@ def test_the_draw_is_the_same_everywhere_and_another_seed_draws_others() -> None
 
 def test_users_are_numbered_in_the_order_of_their_first_job() -> None:
     names = renamed(USERS)
-    assert list(names.fillna("-")) == ["user 1", "user 2", "-", "user 1", "user 3", "user 2", "user 4", "-"]
+    assert list(names.fillna("-")) == [
+        "user 1",
+        "user 2",
+        "-",
+        "user 1",
+        "user 3",
+        "user 2",
+        "user 4",
+        "-",
+    ]
 
 
 def test_a_part_of_the_jobs_has_no_history(trace: Trace) -> None:
@@ -57,9 +66,16 @@ def test_the_window_comes_first_and_the_load_last(trace: Trace) -> None:
 
 
 def test_renamed_users_keep_their_history_and_their_jobs() -> None:
-    whole, hidden = load_trace(TraceSpec("sample:week")), load_trace(TraceSpec("sample:week", anonymise=True))
-    assert set(hidden.frame["user"].unique()) == {f"user {at}" for at in range(1, whole.frame["user"].nunique() + 1)}
-    pairs = pd.DataFrame({"was": whole.frame["user"], "now": hidden.frame["user"]}).drop_duplicates()
+    whole, hidden = (
+        load_trace(TraceSpec("sample:week")),
+        load_trace(TraceSpec("sample:week", anonymise=True)),
+    )
+    assert set(hidden.frame["user"].unique()) == {
+        f"user {at}" for at in range(1, whole.frame["user"].nunique() + 1)
+    }
+    pairs = pd.DataFrame(
+        {"was": whole.frame["user"], "now": hidden.frame["user"]}
+    ).drop_duplicates()
     assert pairs["was"].is_unique
     assert pairs["now"].is_unique
     assert hidden.has("start_time_s") == whole.has("start_time_s")
@@ -73,17 +89,33 @@ def test_users_of_a_trace_without_users_cannot_be_chosen(trace: Trace) -> None:
 
 def test_what_is_not_done_is_not_written_so_that_keys_stay(scenario: Scenario) -> None:
     plain = TraceSpec("sample:tiny")
-    assert plain.to_json() == {"source": "sample:tiny", "fmt": "", "read": {}, "from_s": 0.0, "to_s": None, "load": 1.0}
+    assert plain.to_json() == {
+        "source": "sample:tiny",
+        "fmt": "",
+        "read": {},
+        "from_s": 0.0,
+        "to_s": None,
+        "load": 1.0,
+    }
     assert TraceSpec("sample:tiny", sample_seed=7) == plain
-    again = TraceSpec.from_json({**plain.to_json(), "every_user": 1, "sample": 0, "sample_seed": 0, "anonymise": False})
+    again = TraceSpec.from_json(
+        {**plain.to_json(), "every_user": 1, "sample": 0, "sample_seed": 0, "anonymise": False}
+    )
     assert again == plain
     thin = TraceSpec("sample:tiny", every_user=2, sample=3, sample_seed=1, anonymise=True)
     assert TraceSpec.from_json(thin.to_json()) == thin
 
 
 def test_a_setting_on_the_command_line_draws_a_sample(scenario: Scenario) -> None:
-    made = Scenario.from_json(with_settings(scenario.to_json(), ["trace.sample=3", "trace.sample_seed=2", "trace.anonymise=true", "trace.every_user=2"]))
-    assert made.trace == TraceSpec(scenario.trace.source, sample=3, sample_seed=2, anonymise=True, every_user=2)
+    made = Scenario.from_json(
+        with_settings(
+            scenario.to_json(),
+            ["trace.sample=3", "trace.sample_seed=2", "trace.anonymise=true", "trace.every_user=2"],
+        )
+    )
+    assert made.trace == TraceSpec(
+        scenario.trace.source, sample=3, sample_seed=2, anonymise=True, every_user=2
+    )
     assert made.key("d" * 32) != scenario.key("d" * 32)
 
 
@@ -120,20 +152,33 @@ def test_a_load_by_jobs_is_offered_within_two_percent(load: float) -> None:
 
 
 def test_a_smaller_load_is_a_part_of_a_larger_one() -> None:
-    ids = [set(load_trace(replace(BUSY, load=load, load_by="jobs")).frame["job_id"]) for load in (0.2, 0.5, 0.9, 1.0, 1.4, 2.0, 2.1)]
+    ids = [
+        set(load_trace(replace(BUSY, load=load, load_by="jobs")).frame["job_id"])
+        for load in (0.2, 0.5, 0.9, 1.0, 1.4, 2.0, 2.1)
+    ]
     assert all(less < more for less, more in pairwise(ids))
 
 
 def test_another_draw_has_other_jobs_at_the_same_load() -> None:
-    first, second = (load_trace(replace(BUSY, load=0.5, load_by="jobs", sample_seed=seed)) for seed in (0, 1))
+    first, second = (
+        load_trace(replace(BUSY, load=0.5, load_by="jobs", sample_seed=seed)) for seed in (0, 1)
+    )
     common = len(set(first.frame["job_id"]) & set(second.frame["job_id"]))
     assert 0.4 < common / len(first) < 0.6
     assert first.digest == load_trace(replace(BUSY, load=0.5, load_by="jobs")).digest
 
 
 def test_copies_are_the_same_jobs_at_other_times_of_the_same_span() -> None:
-    jobs = {"job_id": ["a", "b+1", "c"], "submit_time_s": [0.0, 10.0, 40.0], "num_gpus": [1, 2, 4], "duration_s": 5.0, "user": ["x", "y", "x"]}
-    one = Trace.of(pd.DataFrame(jobs | {"deadline_s": [8.0, 30.0, 100.0], "start_time_s": [0.0, 10.0, 40.0]}))
+    jobs = {
+        "job_id": ["a", "b+1", "c"],
+        "submit_time_s": [0.0, 10.0, 40.0],
+        "num_gpus": [1, 2, 4],
+        "duration_s": 5.0,
+        "user": ["x", "y", "x"],
+    }
+    one = Trace.of(
+        pd.DataFrame(jobs | {"deadline_s": [8.0, 30.0, 100.0], "start_time_s": [0.0, 10.0, 40.0]})
+    )
     two = changed(one, TraceSpec("x", load=2.0, load_by="jobs")).frame.set_index("job_id")
     assert set(two.index) == {"a", "b+1", "c", "a++1", "b+1++1", "c++1"}
     assert list(two.loc[["a", "b+1", "c"], "submit_time_s"]) == [0.0, 10.0, 40.0]
@@ -142,25 +187,39 @@ def test_copies_are_the_same_jobs_at_other_times_of_the_same_span() -> None:
     apart = np.mod(copies["submit_time_s"].to_numpy() - np.array([0.0, 10.0, 40.0]), 40.0)
     assert np.allclose(apart, apart[0])
     assert apart[0] > 0
-    assert list(two["deadline_s"] - two["submit_time_s"]) == pytest.approx([{"a": 8.0, "b": 20.0, "c": 60.0}[name[0]] for name in two.index])
+    assert list(two["deadline_s"] - two["submit_time_s"]) == pytest.approx(
+        [{"a": 8.0, "b": 20.0, "c": 60.0}[name[0]] for name in two.index]
+    )
     assert list(copies["user"]) == ["x", "y", "x"]
     assert "start_time_s" not in two
 
 
 def test_jobs_that_all_come_at_once_are_copied_where_they_are() -> None:
-    one = Trace.of(pd.DataFrame({"job_id": ["a", "b"], "submit_time_s": 0.0, "num_gpus": 1, "duration_s": 5.0}))
+    one = Trace.of(
+        pd.DataFrame({"job_id": ["a", "b"], "submit_time_s": 0.0, "num_gpus": 1, "duration_s": 5.0})
+    )
     assert changed(one, TraceSpec("x", load=3.0, load_by="jobs")).gpu_seconds == 30.0
 
 
 def test_a_load_that_leaves_no_job_is_one_sentence() -> None:
-    one = Trace.of(pd.DataFrame({"job_id": ["a", "b", "c"], "submit_time_s": 0.0, "num_gpus": 1, "duration_s": 5.0}))
+    one = Trace.of(
+        pd.DataFrame(
+            {"job_id": ["a", "b", "c"], "submit_time_s": 0.0, "num_gpus": 1, "duration_s": 5.0}
+        )
+    )
     unlucky = next(seed for seed in range(99) if ranks(one.frame, seed).min() > 0)
     with pytest.raises(TraceError, match=r"of 3 jobs a load of 0\.001 leaves none"):
         changed(one, TraceSpec("x", load=0.001, load_by="jobs", sample_seed=unlucky))
 
 
 def test_ranks_halve_the_work_again_and_again() -> None:
-    frame = pd.DataFrame({"job_id": [f"j{at}" for at in range(64)], "num_gpus": 1, "duration_s": np.arange(64, 0, -1.0)})
+    frame = pd.DataFrame(
+        {
+            "job_id": [f"j{at}" for at in range(64)],
+            "num_gpus": 1,
+            "duration_s": np.arange(64, 0, -1.0),
+        }
+    )
     found = ranks(frame, 0)
     assert sorted(found * 64) == list(range(64))
     for part in (1 / 2, 1 / 4, 1 / 8):
@@ -168,11 +227,18 @@ def test_ranks_halve_the_work_again_and_again() -> None:
         assert (np.flatnonzero(found < part) // (1 / part)).tolist() == list(range(int(64 * part)))
 
 
-def test_a_load_by_pace_is_not_written_and_one_of_1_has_the_key_of_the_trace_itself(scenario: Scenario) -> None:
+def test_a_load_by_pace_is_not_written_and_one_of_1_has_the_key_of_the_trace_itself(
+    scenario: Scenario,
+) -> None:
     assert "load_by" not in TraceSpec("sample:tiny", load=2.0).to_json()
-    by_jobs = Scenario.from_json(with_settings(scenario.to_json(), ["trace.load_by=jobs", "trace.sample_seed=4"]))
+    by_jobs = Scenario.from_json(
+        with_settings(scenario.to_json(), ["trace.load_by=jobs", "trace.sample_seed=4"])
+    )
     assert by_jobs.trace == TraceSpec(scenario.trace.source, load_by="jobs", sample_seed=4)
     assert TraceSpec.from_json(by_jobs.trace.to_json()) == by_jobs.trace
     assert by_jobs.key("d" * 32) == scenario.key("d" * 32)
-    more, pace = (Scenario.from_json(with_settings(one.to_json(), ["trace.load=2"])) for one in (by_jobs, scenario))
+    more, pace = (
+        Scenario.from_json(with_settings(one.to_json(), ["trace.load=2"]))
+        for one in (by_jobs, scenario)
+    )
     assert more.key("d" * 32) != pace.key("d" * 32)

@@ -12,17 +12,18 @@ import pytest
 from allocators import make
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.conditions import Conditions
+from sim.contract import Needs
+from sim.engine.faults import Faults
+from sim.engine.simulator import Simulator
 from sim.errors import ParameterError
-from sim.faults import Faults
 from sim.params import Spec
-from sim.simulator import Simulator
 from sim.trace import Trace
 from tests.sim import scripted
 from tests.sim.metrics_cases import FIVE, Held, Job, cluster_of, failures_of, five, run_of, trace_of
 from trainyard.runs.run import keep, key_of, run
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
-from trainyard.text import Clock, length
+from trainyard.text import RunClock
 from trainyard.traces.sources import load_trace
 from trainyard.what_if import explore
 from trainyard.what_if.explore import Book
@@ -34,23 +35,43 @@ TWO = Cluster.parse("2x4:v100")
 def book_of(trace: Trace, cluster: Cluster, spec: str, **more: Any) -> Book:
     allocator = make(Spec.parse(spec))
     result = Simulator(trace, cluster, allocator, Conditions(**more)).run()
-    return Book(result, trace, cluster, spec, frozenset(allocator.needs))
+    return Book(result, trace, cluster, spec, allocator.needs)
 
 
 def three(**columns: object) -> Trace:
-    """Job a: 4 GPUs for an hour; b, 10 minutes later: 8 GPUs for 30 minutes; c, 20 minutes later: 2 GPUs for 3 hours."""
-    frame = {"job_id": ["a", "b", "c"], "submit_time_s": [0.0, 600.0, 1200.0], "num_gpus": [4, 8, 2], "duration_s": [3600.0, 1800.0, 10_800.0]}
+    """Job a: 4 GPUs for an hour; b, 10 minutes later: 8 GPUs for 30 minutes; c, 20 minutes later: 2
+    GPUs for 3 hours.
+    """
+    frame = {
+        "job_id": ["a", "b", "c"],
+        "submit_time_s": [0.0, 600.0, 1200.0],
+        "num_gpus": [4, 8, 2],
+        "duration_s": [3600.0, 1800.0, 10_800.0],
+    }
     return Trace.of(pd.DataFrame({**frame, "user": ["ann", "bob", "cy"], **columns}))
 
 
 def told(book: Book, job: int) -> list[str]:
-    return [one.told for one in explore.why(book, job)]
+    return [one.sentence for one in explore.why(book, job)]
 
 
 def test_the_share_of_time_on_each_gpu_type_is_told_of_any_job() -> None:
-    # Half as fast on K80: job b changes to the V100 once job a has finished, and c gets no GPU of its own before.
-    trace = Trace.of(pd.DataFrame({"job_id": ["a", "b", "c"], "submit_time_s": 0.0, "num_gpus": [1, 1, 4], "duration_s": [720.0, 1440.0, 60.0]}))
-    cluster = Cluster((NodeGroup(1, 1, "v100"), NodeGroup(1, 1, "k80")), (GpuType("v100", 1.0), GpuType("k80", 0.5)))
+    # Half as fast on K80: job b changes to the V100 once job a has finished, and c gets no GPU of
+    # its own before.
+    trace = Trace.of(
+        pd.DataFrame(
+            {
+                "job_id": ["a", "b", "c"],
+                "submit_time_s": 0.0,
+                "num_gpus": [1, 1, 4],
+                "duration_s": [720.0, 1440.0, 60.0],
+            }
+        )
+    )
+    cluster = Cluster(
+        (NodeGroup(1, 1, "v100"), NodeGroup(1, 1, "k80")),
+        (GpuType("v100", 1.0), GpuType("k80", 0.5)),
+    )
     book = book_of(trace, cluster, "gavel:objective=fifo,recompute_s=0")
     assert explore.life(book, 0).types == "of its GPU time 100 % on v100"
     assert explore.life(book, 1).types == "of its GPU time 60 % on v100, 40 % on k80"
@@ -60,33 +81,62 @@ def test_the_share_of_time_on_each_gpu_type_is_told_of_any_job() -> None:
 
 def test_first_come_first_served_in_words() -> None:
     book = book_of(three(), TWO, "fifo")
-    assert explore.life(book, 1).told == "submitted day 1 00:10, started 01:00 (waited 50 min), finished 01:30"
+    assert (
+        explore.life(book, 1).sentence
+        == "submitted day 1, 00:10, started 01:00 (waited 50 min), finished 01:30"
+    )
     assert told(book, 1) == ["No 8 free GPUs: 4 GPUs were free."]
-    assert explore.life(book, 2).told == "submitted day 1 00:20, started 01:30 (waited 1 h 10 min), finished 04:30"
+    assert (
+        explore.life(book, 2).sentence
+        == "submitted day 1, 00:20, started 01:30 (waited 70 min), finished 04:30"
+    )
     assert told(book, 2) == [
-        "4 GPUs were free and it needs 2, but the policy changed nothing until day 1 01:00. 1 job submitted earlier waited too: b (8 GPUs).",
+        (
+            "4 GPUs were free and it needs 2, but the policy changed nothing until day 1, 01:00. 1"
+            " job submitted earlier waited too: b (8 GPUs)."
+        ),
         "No 2 free GPUs: none was free.",
     ]
     assert explore.why(book, 0) == ()
     first, second = explore.why(book, 2)
-    assert (first.t0, first.t1, first.waited_s, second.t1) == (20 * MINUTE, 60 * MINUTE, 40 * MINUTE, 90 * MINUTE)
+    assert (first.t0, first.t1, first.waited_s, second.t1) == (
+        20 * MINUTE,
+        60 * MINUTE,
+        40 * MINUTE,
+        90 * MINUTE,
+    )
 
 
 def test_shortest_first_in_words() -> None:
-    """Job c is the shorter one here: it starts at once, on GPUs that would not have been enough for b."""
+    """Job c is the shorter one here: it starts at once, on GPUs that would not have been enough for
+    b.
+    """
     late = Trace.of(three().frame.assign(duration_s=[3600.0, 7200.0, 1200.0]))
     book = book_of(late, TWO, "sjf")
-    assert explore.life(book, 2).told == "submitted day 1 00:20, started 00:20, finished 00:40"
-    assert told(book, 1) == ["No 8 free GPUs: 2 to 4 GPUs were free. Without the jobs submitted later it would not have been enough either."]
+    assert explore.life(book, 2).sentence == "submitted day 1, 00:20, started 00:20, finished 00:40"
+    assert told(book, 1) == [
+        "No 8 free GPUs: 2 to 4 GPUs were free. Without the jobs submitted later it would not have"
+        " been enough either."
+    ]
 
 
 def test_who_ran_instead_in_words() -> None:
     trace = scripted.jobs((0, 4, 3600), (600, 4, 7200), (1200, 3, 2400), (1200, 1, 2400))
-    steps = {0.0: {0: scripted.on(0, 4)}, 1200.0: {2: scripted.on(1, 3), 3: scripted.on(1)}, 3600.0: {1: scripted.on(0, 4)}}
+    steps = {
+        0.0: {0: scripted.on(0, 4)},
+        1200.0: {2: scripted.on(1, 3), 3: scripted.on(1)},
+        3600.0: {1: scripted.on(0, 4)},
+    }
     result = scripted.run(trace, TWO, scripted.Script(steps))
     assert told(Book(result, trace, TWO, "script"), 1) == [
-        "4 GPUs were free and it needs 4, but the policy changed nothing until day 1 00:20; no job submitted earlier waited.",
-        "2 jobs submitted later ran meanwhile: j2 (3 GPUs), j3 (1 GPU). Without them there was room for 4 GPUs.",
+        (
+            "4 GPUs were free and it needs 4, but the policy changed nothing until day 1, 00:20; no"
+            " job submitted earlier waited."
+        ),
+        (
+            "2 jobs submitted later ran meanwhile: j2 (3 GPUs), j3 (1 GPU). Without them there was"
+            " room for 4 GPUs."
+        ),
     ]
 
 
@@ -95,13 +145,21 @@ def test_scattered_in_words() -> None:
     pieces = [Held(0, 0, 6000, 2), Held(1, 0, 3000, 2, node=1), Held(2, 3000, 5400, 4, node=1)]
     result = run_of(jobs, pieces, 7200.0, decisions=_decisions(0, 600, 3000))
     sentence = (
-        "4 GPUs were free, but on several nodes, at most 2 on one; it needs 4 GPUs. In this run no job of 4 GPUs is spread over more nodes than it needs."
+        "4 GPUs were free, but on several nodes, at most 2 on one; it needs 4 GPUs. In this run no"
+        " job of 4 GPUs is spread over more nodes than it needs."
     )
     assert told(Book(result, trace_of(jobs), TWO, "packs"), 2) == [sentence]
     apart = [Job(0, 4, 0, 6000), Job(600, 6, 6000, 7000)]
-    larger = run_of(apart, [Held(0, 0, 6000, 4), Held(1, 6000, 7000, 6)], 7200.0, decisions=_decisions(0, 600, 6000))
+    larger = run_of(
+        apart,
+        [Held(0, 0, 6000, 4), Held(1, 6000, 7000, 6)],
+        7200.0,
+        decisions=_decisions(0, 600, 6000),
+    )
     book = Book(larger, trace_of(apart), Cluster.parse("2x4:v100,1x4:t4"), "one type")
-    assert told(book, 1) == ["8 GPUs were free, but at most 4 of one type, and it needs 6 GPUs of one type."]
+    assert told(book, 1) == [
+        "8 GPUs were free, but at most 4 of one type, and it needs 6 GPUs of one type."
+    ]
 
 
 def _decisions(*times: float) -> pd.DataFrame:
@@ -121,42 +179,68 @@ def test_types_and_partitions_in_words() -> None:
 
 def test_nodes_down_in_words() -> None:
     book = book_of(three(), TWO, "fifo", faults=Faults(outages="1:300:7200"))
-    assert told(book, 1) == ["It needs 8 GPUs, and at times 4 were up: other nodes were down or absent."]
+    assert told(book, 1) == [
+        "It needs 8 GPUs, and at times 4 were up: other nodes were down or absent."
+    ]
 
 
 def test_a_replay_names_the_recording() -> None:
     book = book_of(three(start_time_s=[0.0, 3600.0, 7200.0]), TWO, "recorded")
-    assert told(book, 1)[-1].endswith("The recording started it at day 1 01:00.")
+    assert told(book, 1)[-1].endswith("The recording started it at day 1, 01:00.")
 
 
 def test_a_recording_may_hold_more_than_the_cluster() -> None:
     book = book_of(three(num_gpus=[4, 12, 2], start_time_s=[0.0, 3600.0, 7200.0]), TWO, "recorded")
-    assert told(book, 1) == ["It needs 12 GPUs, and this cluster has 8. The recording started it at day 1 01:00."]
+    assert told(book, 1) == [
+        "It needs 12 GPUs, and this cluster has 8. The recording started it at day 1, 01:00."
+    ]
 
 
 def test_the_end_of_the_run_in_words() -> None:
     book = book_of(three(), TWO, "fifo", horizon_s=3000.0)
     assert told(book, 1) == ["No 8 free GPUs: 4 GPUs were free. Then the run ended."]
-    assert explore.life(book, 1).told == "submitted day 1 00:10:00, not finished when the run ended, 00:50:00"
+    assert (
+        explore.life(book, 1).sentence
+        == "submitted day 1, 00:10:00, not finished when the run ended, 00:50:00"
+    )
     assert np.isnan(explore.life(book, 1).finish_s)
 
 
 def test_the_calendar_where_it_is_known() -> None:
     trace = replace(three(), epoch="2017-10-03T23:30:00")
-    assert explore.life(book_of(trace, TWO, "fifo"), 1).told == "submitted 2017-10-03 23:40, started 2017-10-04 00:30 (waited 50 min), finished 01:00"
+    assert (
+        explore.life(book_of(trace, TWO, "fifo"), 1).sentence
+        == "submitted Tue 3 Oct, 23:40, started Wed 4 Oct, 00:30 (waited 50 min), finished 01:00"
+    )
 
 
 def test_hits_and_changes_in_words() -> None:
-    rows = [(30.0, 0, 1.0, 0, "oom", "server"), (70.0, 0, 0.0, 1, "interruption", "worker"), (80.0, 0, 0.0, 0, "outage", "worker")]
-    pieces = [Held(0, 0, 30, 2, ended="evicted"), Held(0, 40, 50, 2, node=1), Held(0, 50, 80, 1, node=1, ended="evicted")]
+    rows = [
+        (30.0, 0, 1.0, 0, "oom", "server"),
+        (70.0, 0, 0.0, 1, "interruption", "worker"),
+        (80.0, 0, 0.0, 0, "outage", "worker"),
+    ]
+    pieces = [
+        Held(0, 0, 30, 2, ended="evicted"),
+        Held(0, 40, 50, 2, node=1),
+        Held(0, 50, 80, 1, node=1, ended="evicted"),
+    ]
     jobs = [Job(0, 2, 0, outcome="failed", evictions=2)]
-    book = Book(run_of(jobs, pieces, 90.0, failures=failures_of(rows)), trace_of(jobs), cluster_of(), "rough")
-    life = explore.life(book, 0)
-    assert life.told == (
-        "submitted day 1 00:00:00, started 00:00:00, evicted (a parameter server ran out of memory) 00:00:30, started 00:00:40 (waited 10 s), "
-        "resized 2 → 1 GPU 00:00:50, one worker restarted (a worker was interrupted) 00:01:10, evicted (a node went down) 00:01:20, failed 00:01:20"
+    book = Book(
+        run_of(jobs, pieces, 90.0, failures=failures_of(rows)),
+        trace_of(jobs),
+        cluster_of(),
+        "rough",
     )
-    assert life.events["told"].iloc[3] == "Day 1 00:00:40: started on t4-2-1 (waited 10 s)."
+    life = explore.life(book, 0)
+    assert (
+        life.sentence
+        == "submitted day 1, 00:00:00, started 00:00:00, evicted (a parameter server ran out of"
+        " memory) 00:00:30, started 00:00:40 (waited 10 s), resized 2 → 1 GPU 00:00:50, one"
+        " worker restarted (a worker was interrupted) 00:01:10, evicted (a node went down)"
+        " 00:01:20, failed 00:01:20"
+    )
+    assert life.events["told"].iloc[3] == "Day 1, 00:00:40: started on t4-2-1 (waited 10 s)."
     assert life.spells["types"].tolist() == ["v100", "", "t4", "t4"]
 
 
@@ -165,11 +249,12 @@ def test_long_lives_are_shortened() -> None:
     jobs = [Job(0, 2, 0, outcome="unfinished")]
     life = explore.life(Book(run_of(jobs, pieces, 400.0), trace_of(jobs), cluster_of(), "x"), 0)
     assert len(life.events) == 42
-    assert ", 32 more changes, " in life.told
-    assert life.told.count(",") < 15
+    assert ", 32 more changes, " in life.sentence
+    assert life.sentence.count(",") < 15
 
 
-# -- an instant, jobs, bars -----------------------------------------------------------------------------------------------------------------------------------
+# -- an instant, jobs, bars
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +296,12 @@ def test_an_instant_as_tables(by_hand: Book) -> None:
         "used": [2, 0],
         "down": [0, 2],
     }
-    assert now.pieces.to_dict("list") == {"type": ["v100", "t4"], "free": [2, 0], "pieces": [1, 0], "largest": [2, 0]}
+    assert now.pieces.to_dict("list") == {
+        "type": ["v100", "t4"],
+        "free": [2, 0],
+        "pieces": [1, 0],
+        "largest": [2, 0],
+    }
     assert (now.held, now.free, now.down, now.largest, now.unit) == (2, 2, 2, 2, "GPU")
 
 
@@ -222,7 +312,9 @@ def test_beyond_the_cluster_and_without_gpus() -> None:
         explore.moment(Book(result, trace_of(jobs), cluster_of(), "x"), 5.0).sentence
         == "No job waits; 3 GPUs are free. The recording holds 2 GPUs more than this cluster has."
     )
-    cores = Book(run_of([Job(0, 0)], [], 10.0), trace_of([Job(0, 0)]), Cluster.parse("2x0:cpu/8c"), "x")
+    cores = Book(
+        run_of([Job(0, 0)], [], 10.0), trace_of([Job(0, 0)]), Cluster.parse("2x0:cpu/8c"), "x"
+    )
     assert explore.moment(cores, 5.0).sentence == "No job waits; 16 cores are free."
 
 
@@ -285,27 +377,23 @@ def test_a_stored_run_is_opened(store: Store, scenario: Scenario) -> None:
     entry = store.get(key_of(scenario, store))
     assert entry is not None
     book = explore.opened(entry, trace, scenario.cluster, "FIFO", store)
-    assert (book.title, book.needs, book.line.end_s) == ("FIFO", frozenset(), entry.summary["end_s"])
+    assert (book.title, book.needs, book.line.end_s) == (
+        "FIFO",
+        Needs(),
+        entry.summary["end_s"],
+    )
     waited = explore.jobs(book, state="waited")[0]["job"].tolist()
     assert all(explore.why(book, job) for job in waited)
     with pytest.raises(ParameterError, match="the trace 3"):
         explore.opened(entry, Trace.of(trace.frame.head(3)), scenario.cluster, "FIFO")
 
 
-def test_instants_and_lengths() -> None:
-    assert [Clock().at(t) for t in (0, 86_399.9999, 3 * 86_400 + 51_600)] == ["day 1 00:00", "day 2 00:00", "day 4 14:20"]
-    assert Clock(seconds=True).at(3661) == "day 1 01:01:01"
-    assert Clock("2020-02-28T12:00:00").after(86_400.0, 80_000.0) == "12:00"
-    assert Clock("2020-02-28T12:00:00").at(1e18).startswith("day 11,574,")
-    assert [length(s) for s in (0, 0.25, 45, 60, 90, 599.6, 2280, 9480, 7200, 190_000)] == [
-        "0 s",
-        "0.2 s",
-        "45 s",
-        "1 min",
-        "1 min 30 s",
-        "10 min",
-        "38 min",
-        "2 h 38 min",
-        "2 h",
-        "2 days 5 h",
+def test_instants() -> None:
+    assert [RunClock().at(t) for t in (0, 86_399.9999, 3 * 86_400 + 51_600)] == [
+        "day 1, 00:00",
+        "day 2, 00:00",
+        "day 4, 14:20",
     ]
+    assert RunClock(seconds=True).at(3661) == "day 1, 01:01:01"
+    assert RunClock("2020-02-28T12:00:00").after(86_400.0, 80_000.0) == "12:00"
+    assert RunClock("2020-02-28T12:00:00").at(1e18).startswith("day 11,574,")

@@ -52,8 +52,14 @@ def test_a_difference_is_of_the_size_and_hatched_where_either_is_down() -> None:
 
 def test_rows_are_named_by_what_tells_them_apart() -> None:
     assert tables.row_names(POLICY) == ["big · 8 × a100", "old-v100 · 4 GPUs"]
-    assert tables.row_names(replace(POLICY, size=np.array([8.0, 8.0]))) == ["big · a100", "old-v100"]
-    assert tables.row_names(replace(POLICY, size=np.array([8.0, 8.0]), kinds=("a100", "a100"))) == ["big", "old-v100"]
+    assert tables.row_names(replace(POLICY, size=np.array([8.0, 8.0]))) == [
+        "big · a100",
+        "old-v100",
+    ]
+    assert tables.row_names(replace(POLICY, size=np.array([8.0, 8.0]), kinds=("a100", "a100"))) == [
+        "big",
+        "old-v100",
+    ]
 
 
 def test_the_table_has_means_of_the_window_per_policy() -> None:
@@ -74,7 +80,9 @@ def test_nodes_have_gpus_or_else_cores() -> None:
 
 
 def test_the_busiest_instant_is_in_the_middle_of_the_step_in_which_most_wait() -> None:
-    queue = pd.DataFrame({"t_s": [0.0, 10, 30, 60], "waiting": [1.0, 5, 2, 9]})  # the last row only closes the line
+    queue = pd.DataFrame(
+        {"t_s": [0.0, 10, 30, 60], "waiting": [1.0, 5, 2, 9]}
+    )  # the last row only closes the line
     assert tables.busiest_s(queue) == 20
     assert tables.busiest_s(queue.iloc[:1]) == 0
 
@@ -84,3 +92,15 @@ def test_a_job_is_found_by_its_id_letter_by_letter() -> None:
     name = str(trace.frame["job_id"].iloc[3])
     assert tables.job_row(trace, name) == 3
     assert tables.job_row(trace, f"{name} ") is None
+
+
+def test_time_is_idle_while_jobs_wait_and_gpus_are_up_and_free() -> None:
+    always = pd.DataFrame({"t_s": [0.0, 60.0], "waiting": [3.0, 3.0]})
+    # Bins of 30 s: the first row holds 8 of 8 GPUs, then 4; the second is down, then holds 2 of 4.
+    assert tables.idle_while_waiting_s(POLICY, always).tolist() == [15.0, 15.0]
+    second = pd.DataFrame({"t_s": [0.0, 30.0, 60.0], "waiting": [2.0, 0.0, 0.0]})
+    assert tables.idle_while_waiting_s(POLICY, second).tolist() == [0.0, 0.0]
+    nobody = pd.DataFrame({"t_s": [0.0], "waiting": [0.0]})
+    assert tables.idle_while_waiting_s(BASE, nobody).tolist() == [0.0, 0.0]
+    empty = pd.DataFrame({"t_s": np.zeros(0), "waiting": np.zeros(0)})
+    assert tables.idle_while_waiting_s(BASE, empty).tolist() == [0.0, 0.0]

@@ -1,0 +1,101 @@
+"""Sentences that several policies use to explain why a job waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sim.contract import Decided, JobId, Reason, Value
+
+_NO_CORES: Final = "no node had the cores and memory that it asks for"
+_TOO_FEW: Final = "{free:gpus_were} free, it asks for {need:gpus}"
+_APART: Final = "{free:gpus_were} free, but not where its {need:gpus} can be together"
+ROOM: Final = (_NO_CORES, _TOO_FEW, _APART)
+"""What holds under any policy; a reason of a policy says more."""
+
+
+def room(decided: Decided, job: JobId) -> Reason:
+    """Return what was free, against what a job asks for."""
+    need, free = decided.wants(job), decided.free_for(job)
+    rule = _NO_CORES if not need else _TOO_FEW if free < need else _APART
+    return Reason(rule, {"free": free, "need": need})
+
+
+def joined(rule: str, then: Reason, **values: Value) -> Reason:
+    """Return a clause followed by a reason."""
+    return Reason(f"{rule}; {then.rule}", {**then.values, **values}, then.detail)
+
+
+def in_line(
+    decided: Decided, job: JobId, ahead: Sequence[JobId], order: str, *, blocks: bool
+) -> Reason:
+    """Explain a wait in a queue from which jobs start in order.
+
+    Parameters
+    ----------
+    decided : Decided
+        The decision.
+    job : int
+        Who waits.
+    ahead : sequence of int
+        The jobs before it, the first of the queue first.
+    order : str
+        What the order is, e.g. "by submission".
+    blocks : bool
+        Whether the first one holds up all others.
+    """
+    if not ahead:
+        return joined(f"it was the first {order}", room(decided, job))
+    if not blocks:
+        return joined(f"{{ahead:jobs_were}} ahead {order}", room(decided, job), ahead=len(ahead))
+    first = ahead[0]
+    if not decided.wants(first):
+        return Reason(
+            f"{{ahead:jobs_were}} ahead {order}; the first one, job {{first:job}}, needs cores that"
+            " no node had",
+            {"ahead": len(ahead), "first": first},
+        )
+    free, needs = decided.free_for(first), decided.wants(first)
+    there = "{free:gpus_were} free" if free < needs else "only smaller pieces were free"
+    return Reason(
+        f"{{ahead:jobs_were}} ahead {order}, the first one (job {{first:job}}) needs"
+        f" {{needs:gpus}} and {there}",
+        {"ahead": len(ahead), "first": first, "needs": needs, "free": free},
+    )
+
+
+def behind(
+    decided: Decided, job: JobId, better: Sequence[JobId], rank: str, **values: Value
+) -> Reason:
+    """Explain a wait behind running jobs that rank better.
+
+    Parameters
+    ----------
+    decided : Decided
+        The decision.
+    job : int
+        Who waits.
+    better : sequence of int
+        The running jobs that may not be stopped for it.
+    rank : str
+        In what they are better, e.g. "with less time left".
+    **values
+        What `rank` names.
+    """
+    held = sum(decided.held_gpus(one) for one in better)
+    if not better:
+        return room(decided, job)
+    return joined(
+        f"{{better:jobs}} {rank} held {{held:gpus}}",
+        room(decided, job),
+        better=len(better),
+        held=held,
+        **values,
+    )
+
+
+def next_decision(at_s: float, what: str) -> Reason:
+    """Explain a wait for an instant before which nothing is decided, e.g. "the next round
+    begins".
+    """
+    return Reason(f"{what} at {{next:instant}}, and nothing starts before", {"next": at_s})

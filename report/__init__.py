@@ -1,5 +1,0 @@
-"""One HTML file from a study: figures, numbers, scenario and provenance, to be opened anywhere without a network."""
-
-from report.page import html
-
-__all__ = ["html"]

@@ -1,0 +1,254 @@
+"""Generate pages from the code: the contract, the policies, and README's table of
+policies.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from inspect import cleandoc, isfunction, signature
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Final
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from allocators import REGISTRY, make  # noqa: E402 - the checkout, wherever it is started from
+from allocators.nesting import Composite  # noqa: E402
+from sim import contract  # noqa: E402
+from sim.contract import Allocator, Card, ParamInfo, Spec, parameters  # noqa: E402
+
+CONTRACT: Final[Mapping[str, tuple[str, ...]]] = {
+    "A policy": ("Allocator", "Needs", "Cadence", "Card", "Plan"),
+    "What it sees": (
+        "View",
+        "JobTable",
+        "Delta",
+        "Eviction",
+        "FreeResources",
+        "Estimates",
+        "Resources",
+        "Telemetry",
+    ),
+    "What jobs ask for and hold": (
+        "Demand",
+        "NodePool",
+        "Grant",
+        "Gang",
+        "Part",
+        "Tuning",
+        "Shape",
+    ),
+    "Why a job waits": ("Reason", "Decided"),
+    "Parameters": ("param", "Spec"),
+}
+ELSEWHERE: Final = frozenset(
+    {"ContractError", "JobId", "ParamInfo", "ParameterError", "SolverError", "Value"}
+)
+"""Public types of the contract that need no section."""
+FAMILIES: Final = {
+    "queue": "jobs that keep their size",
+    "elastic": "jobs that are resized",
+    "gavel": "several GPU types",
+    "hadar": "several GPU types",
+    "parameter_server": "workers and parameter servers, CPUs and GPUs",
+    "nested": "policies inside others",
+}
+_TABLE_HEAD: Final = ("| parameter | default | values | meaning |", "|---|---|---|---|")
+_COMMON: Final = 3
+_METHODS: Final = (FunctionType, classmethod, property)
+TABLE: Final = re.compile(r"(<!-- policies -->\n).*?(<!-- end -->\n)", re.DOTALL)
+
+
+def contract_page() -> str:
+    """Return the reference of `sim.contract`."""
+    lines = [
+        "# The contract between simulator and policies",
+        "",
+        "Generated from `sim.contract` by `scripts/reference.py`. To write a policy step by step:"
+        " [add an allocator](../how-to/add-an-allocator.md).",
+        "",
+        *_paragraphs(contract.__doc__),
+    ]
+    for title, names in CONTRACT.items():
+        lines += ["", f"## {title}"]
+        for name in names:
+            lines += ["", f"### `{name}`", "", *_described(getattr(contract, name))]
+            if name == "Needs":
+                lines += _words("reads", contract.READS) + _words("requires", contract.REQUIRES)
+    return "\n".join(lines) + "\n"
+
+
+def policies_page() -> str:
+    """Return the reference of all policies."""
+    lines = [
+        "# Policies",
+        "",
+        "Generated from the registry by `scripts/reference.py`.",
+        "",
+        "| policy | goal | rule |",
+        "|---|---|---|",
+        *(f"| {card.title} | {card.goals[0]} | {card.brief} |" for card in _cards()),
+        "",
+        "Parameters of several policies:",
+        "",
+        *_TABLE_HEAD,
+        *(f"| `{info.name}` | | {_range(info)} | {_cell(info.help)} |" for info in _common()),
+    ]
+    for family, names in families().items():
+        lines += ["", f"## For {family}"]
+        for name in names:
+            if f"### `{name}`" not in lines:
+                lines += ["", f"### `{name}`", "", *_policy(name)]
+    return "\n".join(lines) + "\n"
+
+
+def _cards() -> list[Card]:
+    """Return the cards of all policies, those of one goal together."""
+    cards = [make(Spec(name)).card for name in REGISTRY]
+    goals = list(dict.fromkeys(card.goals[0] for card in cards))
+    return sorted(cards, key=lambda card: goals.index(card.goals[0]))
+
+
+def families() -> dict[str, list[str]]:
+    """Return the policies by what they are for, in the order of the registry."""
+    found: dict[str, list[str]] = {label: [] for label in FAMILIES.values()}
+    for name, cls in REGISTRY.items():
+        family = cls.__module__.split(".")[1]
+        nested = isinstance(make(Spec(name)), Composite)
+        if not (nested and family == "queue"):
+            found[FAMILIES[family]].append(name)
+        if nested:
+            found[FAMILIES["nested"]].append(name)
+    return found
+
+
+def with_table(readme: str) -> str:
+    """Return README with the table of policies as the registry has it."""
+    rows = [
+        f"| {label} | {', '.join(f'`{name}`' for name in names)} |"
+        for label, names in families().items()
+    ]
+    table = "\n".join(["| for | names |", "|---|---|", *rows])
+    return TABLE.sub(lambda found: f"{found[1]}{table}\n{found[2]}", readme)
+
+
+def pages() -> dict[Path, str]:
+    """Return what each generated page holds."""
+    readme = ROOT / "README.md"
+    return {
+        ROOT / "docs" / "reference" / "contract.md": contract_page(),
+        ROOT / "docs" / "reference" / "policies.md": policies_page(),
+        readme: with_table(readme.read_text(encoding="utf-8")),
+    }
+
+
+def _policy(name: str) -> Iterator[str]:
+    made: Allocator = make(Spec(name))
+    card, needs = made.card, made.needs
+    yield f"**{card.title}.** {card.what} {card.cost} {card.limits}"
+    yield ""
+    yield f"Source: {card.source} ({card.certainty})."
+    words = [*sorted(needs.reads), *sorted(needs.requires)]
+    if words:
+        yield f"Needs {', '.join(f'`{word}`' for word in words)}."
+    yield ""
+    yield from _TABLE_HEAD
+    shared = {(info.name, info.help) for info in _common()}
+    for info in parameters(REGISTRY[name]):
+        known = (info.name, info.help) in shared
+        values, meaning = ("", "as above") if known else (_range(info), _cell(info.help))
+        yield f"| `{info.name}` | {_value(info.default)} | {values} | {meaning} |"
+
+
+def _common() -> list[ParamInfo]:
+    """Return the parameters that at least three policies declare alike."""
+    found = {(info.name, info.help): info for cls in REGISTRY.values() for info in parameters(cls)}
+    times = Counter((info.name, info.help) for cls in REGISTRY.values() for info in parameters(cls))
+    return [info for key, info in found.items() if times[key] >= _COMMON]
+
+
+def _range(info: ParamInfo) -> str:
+    if info.choices:
+        return ", ".join(f"`{one}`" for one in info.choices)
+    if info.kind in {"bool", "spec"}:
+        return {"bool": "`yes`, `no`", "spec": "a policy"}[info.kind]
+    ends = [f"{end:g}" for end in (info.low, info.high) if end is not None]
+    return " to ".join(ends) + (f" {info.unit}" if info.unit else "")
+
+
+def _value(value: Any) -> str:
+    return f"`{str(Spec.of('x', value=value)).removeprefix('x:value=')}`"
+
+
+def _described(thing: Any) -> list[str]:
+    """Return what a docstring says, and the table of fields or methods."""
+    text = cleandoc(thing.__doc__ or "")
+    lines = _paragraphs(text.split("\nParameters\n")[0])
+    if isfunction(thing):
+        lines = ["```text", f"{thing.__name__}{signature(thing)}", "```", "", *lines]
+    rows = [f"| `{names}` | {_cell(what)} |" for names, what in _fields(text)]
+    named = {name for names, _ in _fields(text) for name in names.split(", ")}
+    fields = [
+        f"`{name}: {getattr(kind, '__forward_arg__', kind)}`"
+        for name, kind in getattr(thing, "__annotations__", {}).items()
+        if isinstance(thing, type) and name not in named
+    ]
+    lines += ["", f"Fields: {', '.join(fields)}."] if fields else []
+    if isinstance(thing, type):
+        rows += [
+            f"| `{_called(name, value)}` | {_cell(_first(value))} |"
+            for name, value in vars(thing).items()
+            if not name.startswith("_") and isinstance(value, _METHODS)
+        ]
+    return [*lines, "", "| name | what it is |", "|---|---|", *rows] if rows else lines
+
+
+def _called(name: str, value: Any) -> str:
+    if isinstance(value, property):
+        return name
+    function = getattr(value, "__func__", value)
+    _, *arguments = [one for one in signature(function).parameters if one != "/"]
+    return f"{name}({', '.join(arguments)})"
+
+
+def _first(value: Any) -> str:
+    target = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+    return cleandoc(target.__doc__ or "").split("\n\n")[0]
+
+
+def _fields(text: str) -> Iterator[tuple[str, str]]:
+    """Walk the parameters of a docstring, as (names, description)."""
+    body = text.partition("\nParameters\n")[2].partition("\n\n")[0]
+    for found in re.finditer(r"^([\w, ]+) :[^\n]*\n((?:    [^\n]*\n?)+)", body, re.MULTILINE):
+        yield found[1], found[2]
+
+
+def _words(field: str, known: Mapping[str, str]) -> list[str]:
+    rows = [f"| `{word}` | {what} |" for word, what in known.items()]
+    return ["", f"| word of `{field}` | what it opens or asks for |", "|---|---|", *rows]
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("``", "`").replace("|", "\\|").split())
+
+
+def _paragraphs(text: str | None) -> list[str]:
+    parts = cleandoc(text or "").replace("``", "`").split("\n\n")
+    return "\n\n".join(" ".join(part.split()) for part in parts).split("\n")
+
+
+def main() -> int:
+    """Write the pages that differ."""
+    for path, text in pages().items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(path.relative_to(ROOT).as_posix())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

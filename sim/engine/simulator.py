@@ -1,0 +1,506 @@
+"""Turns a trace, a cluster and an allocator into a record of what would have happened. Read this
+after the contract.
+
+Four sources enter events in one agenda: arrivals, running jobs, outages, and the clock of the
+allocator (a ticker and its own wake-ups). Each event updates only the jobs it concerns and, if the
+cadence of the allocator asks for it, makes a decision due. One decision point per instant is
+processed after all other events of that instant: it shows the view, validates the plan and applies
+it, releases first.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from math import inf
+from time import perf_counter, process_time
+from typing import NoReturn
+
+from sim.clock import LATEST_S, instant, later
+from sim.cluster import Cluster
+from sim.conditions import ENDS, Conditions, Measure
+from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan, View, remarks_of
+from sim.engine.agenda import DECISION, END, LANDING, URGENT, Agenda, Alarm, Expected
+from sim.engine.endings import (
+    ENDLESS,
+    HOPELESS,
+    LOOK_EVERY,
+    PATIENCE,
+    STUCK,
+    at_once,
+    eventless,
+    infeasible_plan,
+    never_done,
+    standstill,
+)
+from sim.engine.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM
+from sim.engine.faults import Outages
+from sim.engine.record import COMPLETED, FAILED, REJECTED, UNSCHEDULABLE
+from sim.engine.stage import Stage
+from sim.engine.view import snapshot
+from sim.errors import ContractError, InfeasiblePlan, ParameterError
+from sim.result import Progress, RunResult
+from sim.trace import Trace
+
+__all__ = ["Conditions", "Measure", "Progress", "Simulator"]
+
+
+class Simulator:
+    """One run.
+
+    Parameters
+    ----------
+    trace, cluster, allocator : Trace, Cluster, Allocator
+        The subject. The allocator must be fresh.
+    conditions : Conditions
+        The rest.
+    progress : callable
+        Called with a `Progress` every few hundred decisions.
+    witness : callable
+        Called with the view and the plan right after every decision; must change neither.
+
+    Raises
+    ------
+    ParameterError
+        If conditions contradict each other.
+    """
+
+    __slots__ = (
+        "_agenda",
+        "_alarm",
+        "_allocate",
+        "_allocate_s",
+        "_allocator",
+        "_arrivals_over",
+        "_arrived",
+        "_asked",
+        "_beats",
+        "_cadence",
+        "_columns",
+        "_due",
+        "_evicted",
+        "_execution",
+        "_expected",
+        "_finished",
+        "_has_latency",
+        "_idle",
+        "_in_flight",
+        "_ledger",
+        "_longest_s",
+        "_measured",
+        "_next",
+        "_nodes",
+        "_observe",
+        "_outages",
+        "_over",
+        "_progress",
+        "_reason",
+        "_record",
+        "_room",
+        "_running",
+        "_settled",
+        "_stage",
+        "_standstill",
+        "_submit_s",
+        "_to_settle",
+        "_touched",
+        "_unschedulable",
+        "_view",
+        "_voided",
+        "_waiting",
+        "cluster",
+        "conditions",
+        "trace",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        trace: Trace,
+        cluster: Cluster,
+        allocator: Allocator,
+        conditions: Conditions | None = None,
+        *,
+        progress: Callable[[Progress], None] | None = None,
+        witness: Callable[[View, Plan], None] | None = None,
+    ) -> None:
+        self.trace, self.cluster, self.conditions = trace, cluster, conditions or Conditions()
+        self._allocator, self._cadence = allocator, allocator.cadence
+        self._allocate = (
+            allocator.allocate if witness is None else _witnessed(allocator.allocate, witness)
+        )
+        self._progress = progress
+        self._stage = stage = Stage(trace, cluster, self.conditions, allocator.needs)
+        self._waiting, self._running = stage.waiting, stage.running
+        self._columns, self._room = stage.columns, stage.room
+        self._ledger, self._execution, self._record = stage.ledger, stage.execution, stage.record
+        self._view, self._observe, self._standstill = stage.view, stage.observe, stage.standstill
+        self._unschedulable = stage.unschedulable.tobytes()
+        self._measured = stage.measured.tobytes() if self.conditions.stop == "measured" else None
+        self._settled = 0
+        self._to_settle = int(stage.measured.sum()) if self._measured else len(trace)
+        self._has_latency = self.conditions.overheads.latency(1) > 0
+        self._agenda, self._over = Agenda(), False
+        self._outages = Outages(self._agenda, self._node_down, self._node_up)
+        self._submit_s: memoryview[float] = memoryview(stage.submit_s)  # type: ignore[arg-type]
+        self._arrived, self._finished = list[JobId](), list[JobId]()
+        self._evicted, self._nodes = list[Eviction](), list[int]()
+        self._expected = Expected(self._agenda, self._on_job)
+        self._touched: set[int] = set()  # nodes that came or went while a plan is in flight
+        self._due = self._in_flight = self._arrivals_over = False
+        self._beats = self._idle = self._next = self._voided = 0
+        self._alarm, self._reason = Alarm(self._agenda, self._make_due), "drained"
+        self._asked: JobId | None = None  # whose speed the model was asked for last
+        self._allocate_s = self._longest_s = 0.0
+
+    def run(self) -> RunResult:
+        """Run to the end.
+
+        Returns
+        -------
+        RunResult
+            The record.
+
+        Raises
+        ------
+        InfeasiblePlan
+            If a plan cannot be carried out.
+        ContractError
+            If the allocator or a model breaks the contract.
+        SolverError
+            If no solver could solve an allocator's program.
+        """
+        agenda, wall, cpu = self._agenda, perf_counter(), process_time()
+        self._outages.start(self.conditions.faults, self.cluster, self.conditions.seed)
+        agenda.at(0.0, self._arrive, URGENT)
+        if self._cadence.every_s < inf:
+            agenda.at(0.0, partial(agenda.follow, self._ticks()), URGENT)
+        if self.conditions.horizon_s < inf:
+            agenda.at(instant(self.conditions.horizon_s), partial(self._end, "horizon"), END)
+        collected = gc.isenabled()
+        # a run makes no cycles, and the collector would visit the whole heap again and again
+        gc.disable()
+        try:
+            agenda.run()
+        except ContractError as error:
+            raise ContractError(
+                f"{type(self._allocator).__name__} broke the contract at {agenda.now_s:.3f} s:"
+                f" {error}. The run was stopped."
+            ) from error
+        finally:
+            if collected:
+                gc.enable()
+        if (self._running or self._waiting) and not self._over:
+            self._end(eventless(self._columns, self._running, self._waiting))
+        timing = (process_time() - cpu, perf_counter() - wall, self._allocate_s, self._longest_s)
+        said = () if self._reason in ENDS else (f"{self._reason}.",)
+        return self._stage.result(
+            agenda.now_s, self._reason, self._voided, (*said, *remarks_of(self._allocator)), timing
+        )
+
+    # -- sources of events
+    # ----------------------------------------------------------------------------------------------
+
+    def _arrive(self) -> None:
+        agenda, submit_s, job = self._agenda, self._submit_s, self._next
+        at_s, jobs = agenda.now_s, len(submit_s)
+        while job < jobs and submit_s[job] <= at_s:
+            if self._unschedulable[job]:
+                self._settle(job, UNSCHEDULABLE)
+            else:
+                self._waiting[job] = None
+                self._arrived.append(job)
+            job += 1
+        self._next = job
+        if self._arrived and self._cadence.on_arrival:
+            self._decide_last()
+        if job < jobs:
+            agenda.at(submit_s[job], self._arrive)
+        else:
+            self._arrivals_over = True
+
+    def _ticks(self) -> Iterator[float]:
+        every, tick = self._cadence.every_s, 0
+        while tick * every <= LATEST_S:
+            if self._waiting or self._running or self._finished:
+                self._make_due()
+            tick += 1
+            yield later(tick * every, self._agenda.now_s)
+
+    def _on_job(self, job: JobId, kind: int) -> None:
+        now_s = self._agenda.now_s
+        if kind == FINISH:
+            self._execution.finish(job, now_s)
+            self._observe(job, now_s)
+            del self._running[job]
+            self._finished.append(job)
+            self._settle(job)
+            if self._cadence.on_finish:
+                self._decide_last()
+        elif kind == ASK:
+            self._asked = job
+            self._expected.put(job, self._execution.ask(job, now_s))
+            self._beats += 1
+            if not self._beats % LOOK_EVERY:
+                self._look()
+        elif kind == OVERLAP_END:
+            self._nodes += sorted({node for node, *_ in self._ledger.charged[job].spots})
+            self._expected.put(job, self._execution.end_overlap(job, now_s))
+            if self._cadence.on_finish:
+                self._make_due()
+        elif kind == INTERRUPTION and self._execution.survives(job):
+            self._expected.put(job, self._execution.relaunch(job, now_s))
+        else:
+            self._evict(
+                job,
+                "interruption" if kind == INTERRUPTION else "oom",
+                "server" if kind == SERVER_OOM else "worker",
+            )
+
+    def _evict(self, job: JobId, cause: str, role: str) -> None:
+        lost = self._execution.evict(job, self._agenda.now_s, (cause, role))
+        del self._running[job]
+        self._expected.drop(job)
+        self._evicted.append(Eviction(job, cause, role, lost))
+        evictions = self._columns.evictions[job]
+        if evictions > HOPELESS:
+            raise ParameterError(never_done(self.trace, job, evictions, cause))
+        if 0 <= self.conditions.faults.retries < evictions:
+            self._finished.append(job)
+            self._settle(job, FAILED)
+        else:
+            self._waiting[job] = None
+        if self._cadence.on_finish:
+            self._make_due()
+
+    def _node_down(self, node: int, cause: str) -> None:
+        for job in self._ledger.holders(node):
+            grant = self._ledger.grants[job]
+            hit = [
+                (node in workers.nodes, servers is not None and node in servers.nodes)
+                for workers, servers in grant.gangs
+            ]
+            survivors = tuple(
+                gang for gang, where in zip(grant.gangs, hit, strict=True) if not any(where)
+            )
+            if survivors and not self._execution.overlaps(job):
+                self._expected.put(
+                    job,
+                    self._execution.lose_gangs(
+                        job, replace(grant, gangs=survivors), self._agenda.now_s
+                    ),
+                )
+            else:
+                self._evict(
+                    job,
+                    "outage",
+                    (
+                        "server"
+                        if any(servers for _, servers in hit)
+                        and not any(workers for workers, _ in hit)
+                        else "worker"
+                    ),
+                )
+        self._room.remove(node)
+        self._record.node_down(node, self._agenda.now_s, cause)
+        self._capacity_changed(node)
+
+    def _node_up(self, node: int) -> None:
+        self._room.restore(node)
+        self._record.node_up(node, self._agenda.now_s)
+        self._capacity_changed(node)
+
+    def _capacity_changed(self, node: int) -> None:
+        self._nodes.append(node)
+        self._touched.add(node)
+        if self._cadence.on_capacity:
+            self._make_due()
+        elif (
+            self._cadence.every_s == inf
+            and self._arrivals_over
+            and not (self._running or self._in_flight or self._due)
+        ):
+            self._give_up_if_stuck()  # with a ticker, ticks without effect are counted
+
+    # -- the decision point
+    # ----------------------------------------------------------------------------------------------
+
+    def _make_due(self) -> None:
+        was_due, self._due = self._due, True
+        if was_due or self._in_flight:
+            return
+        self._agenda.at(self._agenda.now_s, self._decide, DECISION)
+
+    def _decide_last(self) -> None:
+        # The last thing that a source does at an instant at which nothing else happens: then the
+        # decision needs no event of its own.
+        agenda = self._agenda
+        more = agenda.actions and agenda.actions[0][0] <= agenda.now_s
+        if more or self._due or self._in_flight:
+            self._make_due()
+        else:
+            self._decide()
+
+    def _decide(self) -> None:
+        self._due, now_s, room = False, self._agenda.now_s, self._room
+        evicted: tuple[Eviction, ...] = ()
+        nodes: tuple[int, ...] = ()
+        if self._evicted or self._nodes:
+            evicted, nodes = tuple(self._evicted), tuple(self._nodes)
+            self._evicted.clear()
+            self._nodes.clear()
+        delta = tuple(self._arrived), tuple(self._finished), evicted, nodes, ()
+        # The named tuple's own constructor costs a second call, once per decision.
+        self._view.at(now_s, tuple.__new__(Delta, delta))
+        self._arrived.clear()
+        self._finished.clear()
+        began = perf_counter()
+        plan = self._allocate(self._view)  # type: ignore[arg-type]
+        took_s = perf_counter() - began
+        self._allocate_s += took_s
+        if took_s > self._longest_s:  # noqa: PLR1730 - max() costs a call, once per decision
+            self._longest_s = took_s
+        changed = len(plan.changes) + len(plan.refuse)
+        if not changed:
+            room.undo()
+        elif self._has_latency:
+            room.undo()
+            self._send(
+                plan,
+                now_s + self.conditions.overheads.latency(len(self._waiting) + len(self._running)),
+            )
+        else:
+            self._apply(plan, reserved=room.adopt(plan.changes, self._ledger.charged))
+        self._record.decision(now_s, changed, len(self._waiting), len(self._running))
+        if plan.notes:
+            self._record.notes(plan.notes)
+        if plan.wake_at_s != self._alarm.asked_s:
+            self._alarm.set(plan.wake_at_s)
+        self._beats += 1
+        if not self._beats % LOOK_EVERY:
+            self._look()
+        if changed or self._running:
+            self._idle = 0
+        elif self._arrivals_over and not self._in_flight:
+            self._give_up_if_stuck()
+
+    def _look(self) -> None:
+        seen = self._beats, self._settled, self._agenda.now_s
+        if self._progress is not None:
+            self._progress(Progress(self._settled, len(self.trace), seen[2], self.trace.span_s))
+        if self._standstill.hurries(*seen):
+            self._end(at_once(self._allocator, self.trace, self._asked, seen[2]))
+        elif self._arrivals_over and self._standstill.found(
+            *seen, self._planned_until_s, self._outages.are_over
+        ):
+            self._end(standstill(len(self._waiting) + len(self._running), self._idle))
+
+    def _planned_until_s(self) -> float:
+        own_s = max(self._expected.until_s, self._alarm.until_s)
+        return max(self._outages.last_known_s, own_s, self._agenda.planned_until_s)
+
+    def _give_up_if_stuck(self) -> None:
+        self._idle += 1
+        patience = 1 if self._cadence.every_s == inf else PATIENCE
+        if self._waiting and (
+            (
+                self._idle >= patience
+                and not self._outages.repairs_pending
+                and self._alarm.at_s == inf
+            )
+            or self._idle >= ENDLESS
+        ):
+            self._end(STUCK.format(len(self._waiting)))
+
+    def _send(self, plan: Plan, lands_s: float) -> None:
+        self._in_flight = True
+        self._touched.clear()
+        seen = {job: self._view.grants.get(job) for job in plan.changes}
+        land = partial(self._land, plan, seen)
+        self._agenda.at(later(lands_s, self._agenda.now_s), land, LANDING)
+
+    def _land(self, plan: Plan, seen: Mapping[JobId, Grant | None]) -> None:
+        self._in_flight = False
+        valid = self._ledger.still_valid(plan.changes, seen, self._touched)
+        void = [job for job in plan.changes if job not in valid]
+        self._voided += len(void)
+        unstarted = [
+            Eviction(job, "void", "worker", 0.0)
+            for job in void
+            if job in self._waiting and seen[job] is None
+        ]
+        self._evicted += unstarted
+        self._due |= bool(unstarted) and self._cadence.on_finish
+        self._apply(plan._replace(changes=valid))
+        if self._due:
+            self._due = False
+            self._make_due()
+
+    def _apply(self, plan: Plan, *, reserved: bool = False) -> None:
+        self._refuse(plan.refuse)
+        changes, seamless, now_s, job = plan.changes, plan.seamless, self._agenda.now_s, -1
+        waiting, running, expected = self._waiting, self._running, self._expected
+        leave, enter = self._execution.leave, self._execution.enter
+        try:
+            for job, grant in changes.items():  # releases first
+                if job in running:
+                    leave(job, grant, now_s, seamless=job in seamless, reserved=reserved)
+                    if grant is None:
+                        waiting[job] = running.pop(job)
+                        expected.drop(job)
+                elif grant is None:
+                    self._fail(job, "it is to be stopped but does not run")
+            for job, grant in changes.items():
+                if grant is None:
+                    continue
+                if job in waiting:
+                    running[job] = waiting.pop(job)
+                elif job not in running:
+                    self._fail(job, "it is neither waiting nor running")
+                expected.put(job, enter(job, grant, now_s, reserved=reserved))
+        except ContractError as error:
+            self._fail(job, str(error))
+        self._ledger.give_back()
+
+    def _refuse(self, jobs: Iterable[JobId]) -> None:
+        for job in sorted(jobs):
+            if job not in self._waiting:
+                self._fail(job, "it is refused but not waiting")
+            del self._waiting[job]
+            self._settle(job, REJECTED)
+
+    def _fail(self, job: JobId, what: str) -> NoReturn:
+        self._ledger.give_back()  # the snapshot counts what the plan has freed so far
+        raise InfeasiblePlan(
+            infeasible_plan(self._allocator, self._agenda.now_s, self.trace, job, what),
+            snapshot(self._view),
+        )
+
+    # -- endings
+    # ----------------------------------------------------------------------------------------------
+
+    def _settle(self, job: JobId, outcome: int = COMPLETED) -> None:
+        if outcome:
+            self._columns.outcome[job] = outcome
+        self._settled += 1
+        if self._measured is None or self._measured[job]:
+            self._to_settle -= 1
+            if not self._to_settle and self.conditions.stop != "horizon":
+                self._end("drained" if self._measured is None else "measured")
+
+    def _end(self, reason: str) -> None:
+        if not self._over:
+            self._over, self._reason = True, reason
+            self._agenda.at(self._agenda.now_s, self._agenda.stop)
+
+
+def _witnessed(
+    allocate: Callable[[View], Plan], witness: Callable[[View, Plan], None]
+) -> Callable[[View], Plan]:
+    def both(view: View) -> Plan:
+        plan = allocate(view)
+        witness(view, plan)
+        return plan
+
+    return both

@@ -1,0 +1,350 @@
+"""What an allocator sees: tables gathered lazily from the columns, for active jobs only, and only
+what it declared to need.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.contract import (
+    Delta,
+    Demand,
+    Estimates,
+    Floats,
+    Grant,
+    Ints,
+    JobId,
+    Resources,
+    Shape,
+    Telemetry,
+)
+from sim.engine.columns import Columns, IdSet
+from sim.errors import ContractError
+from sim.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sim.cluster import Cluster
+    from sim.demand import Demands
+    from sim.engine.ledger import FreeRoom
+    from sim.perf.estimators import BoundEstimator
+    from sim.perf.model import Limits
+    from sim.perf.resources import Noted
+
+# Name in a table -> (column of the trace, value where nothing is given).
+PUBLIC_NUMBERS: Final[dict[str, tuple[str, float]]] = {
+    "arrival_s": ("submit_time_s", 0.0),
+    "gpus": ("num_gpus", 0.0),
+    "priority": ("priority", 0.0),
+    "deadline_s": ("deadline_s", np.inf),
+    "time_limit_s": ("time_limit_s", np.inf),
+    "batch_size": ("batch_size", np.nan),
+    "cpus": ("cpus", 0.0),
+    "mem_gb": ("mem_gb", 0.0),
+}
+PUBLIC_TEXTS: Final = ("user", "name", "vc", "model", "partition", "gpu_type")
+GATED: Final = {
+    "remaining_work": "remaining_work",
+    "predictable": "remaining_work",
+    "recorded_start_s": "recorded_start",
+    "gpu_type": "recorded_start",
+}
+
+
+class JobColumns:
+    """Columns of the trace and of the state, under their public names, for any ids at any instant.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs.
+    columns : Columns
+        Their state.
+    work : array of shape (jobs,)
+        True total work.
+    limits : Limits
+        How far jobs may be resized.
+    stops : mapping of arrays of shape (jobs,)
+        What a stop does: "preemptible", whether a job may be stopped once it runs, and
+        "keeps_work".
+    estimator : BoundEstimator
+        Where the remaining work comes from.
+    reads : frozenset of str
+        What the allocator declared, see `sim.contract.Needs`.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - everything that a column may come from
+        self,
+        trace: Trace,
+        columns: Columns,
+        work: Floats,
+        limits: Limits,
+        stops: Mapping[str, NDArray[np.bool_]],
+        estimator: BoundEstimator,
+        reads: frozenset[str],
+    ) -> None:
+        self.now_s = 0.0
+        self.from_zero = trace.from_zero
+        self._trace, self._columns, self._work, self._estimator, self._reads = (
+            trace,
+            columns,
+            work,
+            estimator,
+            reads,
+        )
+        self._static: dict[str, NDArray[Any]] = {**stops, **limits._asdict()}
+        self._scalars: dict[str, memoryview[float]] = {}
+        self._work_of: memoryview[float] = memoryview(work)  # type: ignore[arg-type]
+        self._live: dict[str, Callable[[Ints], NDArray[Any]]] = {
+            "rate": self._rate,
+            "held_gpus": lambda ids: columns.array("held_gpus")[ids].astype(np.int64),
+            "served_gpu_s": lambda ids: self._served(ids, "served_gpu_s", "held_gpus"),
+            "served_cpu_s": lambda ids: self._served(ids, "served_cpu_s", "held_cpus"),
+            "remaining_work": lambda ids: self._estimator.remaining(ids, self._done(ids)),
+            "predictable": lambda ids: self._estimator.predictable(ids, self._done(ids)),
+        }
+
+    def gather(self, name: str, ids: Ints) -> NDArray[Any]:
+        """Return one column for these jobs, as a fresh read-only array."""
+        self._check(name)
+        live = self._live.get(name)
+        values: NDArray[Any] = live(ids) if live else self._column(name)[ids]
+        values.flags.writeable = False
+        return values
+
+    def one(self, name: str, job: JobId) -> float:
+        """Return one value, without building arrays."""
+        known = self._scalars.get(name)
+        if known is not None:
+            return known[job]
+        if name == "remaining_work" and name in self._reads:
+            return self._estimator.remaining_one(job, self.done_one(job))
+        self._check(name)
+        columns, now = self._columns, self.now_s
+        if name == "served_gpu_s":
+            return columns.served_gpu_s[job] + columns.held_gpus[job] * (
+                now - columns.segment_t0[job]
+            )
+        if name == "held_gpus":
+            return columns.held_gpus[job]
+        if name in self._live:
+            return float(self.gather(name, np.array([job]))[0])
+        self._scalars[name] = memoryview(np.ascontiguousarray(self._column(name), np.float64))  # type: ignore[arg-type]
+        return self._scalars[name][job]
+
+    def done_one(self, job: JobId) -> float:
+        """Return the true work that a job has done by now."""
+        columns, left = self._columns, self._columns.left[job]
+        rate = columns.rate[job]
+        if rate:
+            moving = self.now_s - max(columns.segment_t0[job], columns.resume[job])
+            left -= rate * moving if moving > 0 else 0.0
+        return self._work_of[job] - left
+
+    def names(self, column: str) -> tuple[str, ...]:
+        """Return the texts behind the codes of a text column."""
+        return tuple(map(str, self._trace.texts(column).categories))
+
+    def _check(self, name: str) -> None:
+        need = GATED.get(name)
+        if need and need not in self._reads:
+            raise ContractError(
+                f"the allocator reads '{name}' but does not declare '{need}' in needs.reads"
+            )
+
+    def _column(self, name: str) -> NDArray[Any]:
+        known = self._static.get(name)
+        if known is None:
+            known = self._static[name] = self._read(name)
+        return known
+
+    def _read(self, name: str) -> NDArray[Any]:
+        if name in PUBLIC_NUMBERS:
+            values = self._trace.numbers(*PUBLIC_NUMBERS[name])
+            return values.astype(np.int64) if name == "gpus" else values
+        if name in PUBLIC_TEXTS:
+            return np.asarray(self._trace.texts(name).codes, np.int64)
+        if name == "recorded_start_s":
+            return self._trace.numbers("start_time_s")
+        raise ContractError(f"there is no column '{name}' that an allocator may read")
+
+    def _rate(self, ids: Ints) -> Floats:
+        columns = self._columns
+        rate: Floats = np.where(
+            columns.array("resume")[ids] <= self.now_s, columns.array("rate")[ids], 0.0
+        )
+        return rate
+
+    def _done(self, ids: Ints) -> Floats:
+        columns = self._columns
+        since = np.maximum(columns.array("segment_t0")[ids], columns.array("resume")[ids])
+        left = columns.array("left")[ids] - columns.array("rate")[ids] * np.maximum(
+            self.now_s - since, 0.0
+        )
+        done: Floats = self._work[ids] - left
+        return done
+
+    def _served(self, ids: Ints, total: str, held: str) -> Floats:
+        columns = self._columns
+        served: Floats = columns.array(total)[ids] + columns.array(held)[ids] * (
+            self.now_s - columns.array("segment_t0")[ids]
+        )
+        return served
+
+
+class LiveTable:
+    """The columns of one set of jobs: `sim.contract.JobTable`."""
+
+    __slots__ = ("_cache", "_jobs", "_sets")
+
+    def __init__(
+        self, jobs: JobColumns, cache: dict[tuple[LiveTable, str], NDArray[Any]], *sets: IdSet
+    ) -> None:
+        self._jobs, self._cache, self._sets = jobs, cache, sets
+
+    def __len__(self) -> int:
+        return sum([len(ids) for ids in self._sets])
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column by name, gathered once per instant."""
+        key = (self, name)
+        known = self._cache.get(key)
+        if known is None:
+            known = self._cache[key] = (
+                self._ids() if name == "ids" else self._jobs.gather(name, self.ids)
+            )
+        return known
+
+    @property
+    def ids(self) -> Ints:
+        """Job ids, ascending."""
+        return self.column("ids")
+
+    def _ids(self) -> Ints:
+        merged = (
+            self._sets[0].ids()
+            if len(self._sets) == 1
+            else np.sort(np.concatenate([ids.ids() for ids in self._sets]))
+        )
+        merged.flags.writeable = False
+        return merged
+
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self.column(name)
+
+
+class GatedEstimates:
+    """Estimates, as far as the allocator declared that it reads them."""
+
+    def __init__(self, estimator: BoundEstimator, resources: Noted, reads: frozenset[str]) -> None:
+        self._estimator, self._resources, self._reads = estimator, resources, reads
+
+    def rate(self, job: JobId, grant: Grant) -> float:
+        """See `sim.contract.Estimates`."""
+        if "rates" not in self._reads:
+            self._check("rates")
+        return self._estimator.rate(job, grant)
+
+    def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
+        """See `sim.contract.Estimates`."""
+        self._check("rates")
+        return self._estimator.rates(ids, shapes)
+
+    def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
+        """See `sim.contract.Estimates`."""
+        if "pause" not in self._reads:
+            self._check("pause")
+        return self._estimator.pause_s(job, old, new)
+
+    def resources(self, job: JobId) -> Resources | None:
+        """See `sim.contract.Estimates`."""
+        self._check("resources")
+        return self._resources.of(job)
+
+    def _check(self, need: str) -> None:
+        if need not in self._reads:
+            raise ContractError(
+                f"the allocator reads the estimate '{need}' but does not declare it in needs.reads"
+            )
+
+
+class LiveView:
+    """One object for the whole run: `sim.contract.View`."""
+
+    __slots__ = (
+        "_gathered", "_jobs", "active", "cluster", "delta", "demand", "done_one", "estimates", "from_zero", "grants", "names", "now_s", "one", "rng", "room",  # noqa: E501
+        "running", "telemetry", "waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self, jobs: JobColumns, waiting: IdSet, running: IdSet, room: FreeRoom, demands: Demands
+    ) -> None:
+        self._jobs = jobs
+        self.now_s = 0.0
+        self.from_zero = jobs.from_zero
+        self.delta = Delta()
+        self._gathered: dict[tuple[LiveTable, str], NDArray[Any]] = {}
+        self.waiting = LiveTable(jobs, self._gathered, waiting)
+        self.running = LiveTable(jobs, self._gathered, running)
+        self.active = LiveTable(jobs, self._gathered, waiting, running)
+        self.room = room
+        self.one = jobs.one
+        self.done_one = jobs.done_one
+        self.demand = demands.of
+        self.names = jobs.names
+        self.grants: Mapping[JobId, Grant] = {}
+        self.cluster: Cluster
+        self.estimates: Estimates
+        self.rng: np.random.Generator
+        self.telemetry: Callable[[JobId], Telemetry]
+
+    def at(self, now_s: float, delta: Delta) -> None:
+        """Move to a new instant."""
+        self.now_s = self._jobs.now_s = now_s
+        self.delta = delta
+        if self._gathered:
+            self._gathered.clear()
+
+    @property
+    def free_gpus(self) -> Ints:
+        """Free GPUs per node."""
+        return np.array([self.room.free_on(node)[0] for node in range(self.room.nodes)], np.int64)
+
+    @property
+    def free_cpus(self) -> Floats:
+        """Free cores per node."""
+        return np.array([self.room.free_on(node)[1] for node in range(self.room.nodes)], np.float64)
+
+    @property
+    def free_mem_gb(self) -> Floats:
+        """Free memory per node."""
+        return np.array([self.room.free_on(node)[2] for node in range(self.room.nodes)], np.float64)
+
+    @property
+    def capacity(self) -> Ints:
+        """GPUs per node in service."""
+        nodes = self.cluster.nodes
+        return np.array(
+            [node.gpus if self.room.is_present(at) else 0 for at, node in enumerate(nodes)],
+            np.int64,
+        )
+
+
+def snapshot(view: LiveView) -> dict[str, Any]:
+    """Reduce a view to plain values, for the report of an infeasible plan."""
+    return {
+        "now_s": view.now_s,
+        "waiting": view.waiting.ids.tolist(),
+        "running": {job: grant.gangs for job, grant in sorted(view.grants.items())},
+        "free_gpus": view.free_gpus.tolist(),
+        "delta": view.delta._asdict(),
+    }
+
+
+__all__ = ["Demand", "GatedEstimates", "JobColumns", "LiveTable", "LiveView", "snapshot"]

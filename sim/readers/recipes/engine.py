@@ -1,0 +1,200 @@
+"""Runs the expressions of a recipe: scalar SQL in a DuckDB that can reach no file and no network.
+
+The seal of the connection is one wall; that only known functions are called (`Guard`) is another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
+import pyarrow as pa
+
+from sim.errors import TrainyardError
+from sim.readers.cells import MISSING
+from sim.readers.recipes.expressions import Guard
+from sim.readers.recipes.recipe import Recipe
+from sim.trace import NUMBERS
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+TIME_LIMIT_S: Final = 60.0
+SEAL: Final[Mapping[str, str]] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+    "memory_limit": "1GB",
+    "threads": "1",
+}
+LEFT_OUT: Final = "left out"
+SAID: Final = "said "
+ROW: Final = "row"
+JSON: Final = "j"
+_JOBS: Final = "jobs_read"
+
+
+class RecipeError(TrainyardError):
+    """An expression fails, or takes too much time or memory."""
+
+
+@cache
+def _macros() -> tuple[str, ...]:
+    text = resources.files(__package__).joinpath("functions.sql").read_text(encoding="utf-8")
+    lines = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
+    return tuple(made for made in lines.split(";\n") if made.strip())
+
+
+def macro_names() -> frozenset[str]:
+    """Return the functions that `functions.sql` adds to those of DuckDB."""
+    return frozenset(made.split("(")[0].split()[-1] for made in _macros())
+
+
+@contextmanager
+def sealed(zone: str) -> Iterator[DuckDBPyConnection]:
+    """Open a database in memory that reaches nothing outside.
+
+    Parameters
+    ----------
+    zone : str
+        IANA name, of times without an offset.
+    """
+    # Imported on first use: most runs read no trace by a recipe.
+    import duckdb  # noqa: PLC0415
+
+    with duckdb.connect(":memory:", config={**SEAL}) as database:
+        database.execute("SET TimeZone = 'UTC'")
+        database.execute(f"CREATE MACRO zone() AS {_quoted(zone)}")
+        for made in _macros():
+            database.execute(made)
+        database.execute("SET lock_configuration = true")
+        timer = threading.Timer(TIME_LIMIT_S, database.interrupt)
+        timer.start()
+        try:
+            yield database
+        except duckdb.InterruptException as error:
+            raise RecipeError(
+                f"the expressions of the recipe take more than {TIME_LIMIT_S:.0f} s"
+            ) from error
+        except duckdb.OutOfMemoryException as error:
+            raise RecipeError("the expressions of the recipe take too much memory") from error
+        except duckdb.Error as error:
+            fault = " ".join(str(error).split())[:160]
+            raise RecipeError(f"an expression of the recipe fails ({fault})") from error
+        finally:
+            timer.cancel()
+
+
+def run(
+    recipe: Recipe, rows: pa.RecordBatchReader, present: Mapping[str, str], zone: str
+) -> pd.DataFrame:
+    """Evaluate a recipe.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        What to evaluate.
+    rows : RecordBatchReader
+        Of texts; the column `ROW` holds their numbers, and `JSON` the items of a JSON file.
+    present : mapping of str to str
+        Column of the recipe -> column of `rows`; others are empty.
+    zone : str
+        IANA name, of times without an offset.
+
+    Returns
+    -------
+    DataFrame
+        Native columns; `LEFT_OUT` holds the place of the rule that leaves a row out, -1 = none;
+        `SAID` and a number, whether that sentence holds. The index holds the numbers of rows.
+
+    Raises
+    ------
+    TrainyardError
+        If an expression is not allowed, fails, or takes too much time or memory.
+    """
+    with sealed(zone) as database:
+        query = compiled(recipe, database, present)
+        database.register(_JOBS, rows)
+        table = database.sql(query).to_arrow_table()
+        database.unregister(_JOBS)
+    frame: pd.DataFrame = table.to_pandas().set_index(ROW).sort_index()
+    frame.index.name = None
+    return frame
+
+
+def compiled(recipe: Recipe, database: DuckDBPyConnection, present: Mapping[str, str]) -> str:
+    """Return the query of a recipe, all its expressions checked.
+
+    Raises
+    ------
+    TraceError
+        If one of them is not allowed.
+    """
+    guard = Guard(lambda text: _tree(database, text), macro_names())
+    known = {ROW, *([JSON] if recipe.items is not None else recipe.known)}
+    used: set[str] = set()
+
+    def checked(text: str, where: str, *, windows: bool = False) -> str:
+        nonlocal used
+        used |= guard.check(text, f"{recipe.name}, {where}", known, windows=windows)
+        return f"({text}\n)"
+
+    steps = []
+    for name, text in recipe.let.items():
+        steps.append((name, checked(text, name, windows=True)))
+        known.add(name)
+    chosen = [
+        f"{_cast(native, checked(text, native, windows=True))} AS {_name(native)}"
+        for native, text in recipe.columns.items()
+    ]
+    cases = " ".join(
+        f"WHEN {checked(rule.when, 'leave_out')} THEN {at}"
+        for at, rule in enumerate(recipe.leave_out)
+    )
+    chosen.append(f"CASE {cases or 'WHEN false THEN 0'} ELSE -1 END AS {_name(LEFT_OUT)}")
+    chosen += [
+        f"coalesce({checked(rule.when, 'say')}, false) AS {_name(f'{SAID}{at}')}"
+        for at, rule in enumerate(recipe.say)
+    ]
+    columns = sorted(used - recipe.let.keys() - {ROW})
+    cells = [f"{_cell(one, present)} AS {_name(one)}" for one in columns]
+    query = f"SELECT {', '.join([ROW, *cells])} FROM {_JOBS}"
+    for name, text in steps:
+        query = f"SELECT *, {text} AS {_name(name)} FROM ({query})"
+    return f"SELECT {', '.join([ROW, *chosen])} FROM ({query})"
+
+
+def _cell(column: str, present: Mapping[str, str]) -> str:
+    if column == JSON:
+        # What Python takes for JSON and the database does not becomes a row that says nothing.
+        return f"CASE WHEN json_valid({JSON}) THEN {JSON} END"
+    if column not in present:
+        return "NULL::VARCHAR"
+    cell = f"trim({_name(present[column])})"
+    nothing = ", ".join(_quoted(word) for word in sorted({*MISSING, "-"}))
+    return f"CASE WHEN lower({cell}) NOT IN ({nothing}) THEN {cell} END"
+
+
+def _cast(native: str, text: str) -> str:
+    return f"try_cast({text} AS {'DOUBLE' if native in NUMBERS else 'VARCHAR'})"
+
+
+def _tree(database: DuckDBPyConnection, text: str) -> str:
+    query = "SELECT json_serialize_sql('SELECT (' || ? || '\n) AS v')"
+    # All of a result is fetched: the connection takes no other statement before.
+    return str(database.execute(query, [text]).fetchall()[0][0])
+
+
+def _name(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

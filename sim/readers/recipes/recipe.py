@@ -1,0 +1,281 @@
+"""What a recipe says: how a format is recognised, and one expression for each native column."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from sim.errors import TraceError
+from sim.trace import COLUMNS
+
+MOST_TEXT: Final = 64_000
+MOST_EXPRESSIONS: Final = 100
+_KEYS: Final = {
+    "": {
+        "name",
+        "title",
+        "zone",
+        "items",
+        "optional",
+        "recognise",
+        "let",
+        "columns",
+        "status",
+        "leave_out",
+        "say",
+        "refuse",
+    },
+    "recognise": {"columns", "without", "paths", "fields", "first_cell"},
+    "leave_out": {"when", "reason"},
+    "say": {"when", "text", "warn"},
+}
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_\-/]*")
+_IDENTIFIER: Final = re.compile(r"[a-z_][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Rows of which something is said, or that are left out.
+
+    Parameters
+    ----------
+    when : str
+        Expression: which rows.
+    text : str
+        The sentence, in which ``{n}`` is their number; for rows left out, the reason.
+    warn : bool
+        Whether what is said may distort a result.
+    """
+
+    when: str
+    text: str
+    warn: bool = False
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One format as data.
+
+    Parameters
+    ----------
+    name, title : str
+        Key of ``--format``, and what the user reads.
+    zone : str
+        IANA name, for times without an offset.
+    items : str or None
+        Of JSON: the key of the list, "" where the file is the list itself or one object per line;
+        None = a table.
+    required : tuple of tuple of str
+        Columns that a table must have, each with the other names it goes by.
+    optional : frozenset of str
+        Columns that it may have; read as empty where it has not.
+    without : frozenset of str
+        Columns of which it may have none.
+    paths : frozenset of str
+        Key paths that the first item of JSON must have; ``kind=Pod`` also says which value.
+    fields : frozenset of int
+        Of a table without header: how many columns it may have.
+    first_cell : str
+        Regular expression that its first cell fits.
+    let, columns : mapping
+        Name -> expression, and native column -> expression.
+    status : mapping
+        Word in upper case -> outcome.
+    leave_out, say : tuple of Rule
+        The first that holds leaves a row out.
+    refuse : str
+        Why a file of this kind cannot be read, "" = it can.
+    """
+
+    name: str
+    title: str
+    zone: str = "UTC"
+    items: str | None = None
+    required: tuple[tuple[str, ...], ...] = ()
+    optional: frozenset[str] = frozenset()
+    without: frozenset[str] = frozenset()
+    paths: frozenset[str] = frozenset()
+    fields: frozenset[int] = frozenset()
+    first_cell: str = ".*"
+    let: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    status: Mapping[str, str] = field(default_factory=dict)
+    leave_out: tuple[Rule, ...] = ()
+    say: tuple[Rule, ...] = ()
+    refuse: str = ""
+
+    @property
+    def weight(self) -> int:
+        """How much must fit: of two recipes that recognise a file the heavier one is meant."""
+        return len(self.required) + len(self.paths) + len(self.fields)
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The columns an expression may name."""
+        return self.optional | {names[0] for names in self.required}
+
+    def sources(self) -> dict[str, tuple[str, ...]]:
+        """Return native column -> the columns of the table that its expression is made of."""
+
+        def named(expression: str) -> dict[str, None]:
+            words = _IDENTIFIER.findall(re.sub(r"'[^']*'", "", expression.lower()))
+            found: dict[str, None] = {}
+            for word in words:
+                if word in self.let:
+                    found |= named(self.let[word])
+                elif word in self.known:
+                    found[word] = None
+            return found
+
+        spellings = {names[0]: names for names in self.required}
+        return {
+            native: tuple(
+                name for source in named(text) for name in spellings.get(source, (source,))
+            )
+            for native, text in self.columns.items()
+        }
+
+
+def parse(text: str, where: str) -> Recipe:
+    """Read a recipe.
+
+    Parameters
+    ----------
+    text : str
+        TOML.
+    where : str
+        For messages.
+
+    Raises
+    ------
+    TraceError
+        If it is no TOML, has keys that are not known, lacks some, or is too large.
+    """
+    if len(text) > MOST_TEXT:
+        raise TraceError(f"{where}: a recipe may have {MOST_TEXT:,} characters. Shorten it.")
+    try:
+        raw = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise TraceError(f"{where}: the recipe is no TOML ({str(error)[:80]}).") from error
+    _check_keys(raw, "", where)
+    recognise = _table(raw, "recognise", where)
+    _check_keys(recognise, "recognise", where)
+    columns = _expressions(raw, "columns", where)
+    for native in columns:
+        if native not in COLUMNS:
+            near = _near(native, COLUMNS)
+            raise TraceError(f"{where}: columns.{native} is no native column{near}.")
+    recipe = Recipe(
+        name=_text(raw, "name", where),
+        title=_text(raw, "title", where),
+        zone=_zone(raw, where),
+        items=raw.get("items") if isinstance(raw.get("items"), str) else None,
+        required=tuple(tuple(one.split("|")) for one in _texts(recognise, "columns", where)),
+        optional=frozenset(_texts(raw, "optional", where)),
+        without=frozenset(_texts(recognise, "without", where)),
+        paths=frozenset(_texts(recognise, "paths", where)),
+        fields=frozenset(_counts(recognise, where)),
+        first_cell=_text({"first_cell": ".*"} | dict(recognise), "first_cell", where),
+        let=MappingProxyType(_expressions(raw, "let", where)),
+        columns=MappingProxyType(columns),
+        status=MappingProxyType(
+            {word.upper(): out for word, out in _expressions(raw, "status", where).items()}
+        ),
+        leave_out=_rules(raw, "leave_out", "reason", where),
+        say=_rules(raw, "say", "text", where),
+        refuse=_text(raw, "refuse", where) if "refuse" in raw else "",
+    )
+    _check_whole(recipe, where)
+    return recipe
+
+
+def _check_whole(recipe: Recipe, where: str) -> None:
+    if not _NAME.fullmatch(recipe.name):
+        raise TraceError(f"{where}: name may hold small letters, digits and dashes only.")
+    if not recipe.weight:
+        raise TraceError(f"{where}: recognise names no columns, paths or fields.")
+    for name in (*recipe.let, *recipe.known):
+        if not _IDENTIFIER.fullmatch(name):
+            raise TraceError(f"{where}: {name!r} is no plain name; use small letters and _.")
+    count = len(recipe.let) + len(recipe.columns) + len(recipe.leave_out) + len(recipe.say)
+    if count > MOST_EXPRESSIONS:
+        raise TraceError(f"{where}: {count} expressions are more than {MOST_EXPRESSIONS}.")
+    for native in () if recipe.refuse else ("submit_time_s", "num_gpus", "duration_s"):
+        if native not in recipe.columns:
+            raise TraceError(f"{where}: columns.{native} is missing.")
+
+
+def _near(word: str, known: Any) -> str:
+    close = get_close_matches(word, list(known), 1)
+    return f"; did you mean {close[0]}" if close else ""
+
+
+def _check_keys(table: Mapping[str, Any], part: str, where: str) -> None:
+    for key in table:
+        if key not in _KEYS[part]:
+            named = f"{part}.{key}" if part else key
+            raise TraceError(f"{where}: the key {named} is not known{_near(key, _KEYS[part])}.")
+
+
+def _table(raw: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    table = raw.get(key, {})
+    if not isinstance(table, dict):
+        raise TraceError(f"{where}: {key} must be a table.")
+    return table
+
+
+def _expressions(raw: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
+    table = _table(raw, key, where)
+    return {name: _text(table, name, f"{where}, {key}") for name in table}
+
+
+def _text(table: Mapping[str, Any], key: str, where: str) -> str:
+    value = table.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise TraceError(f"{where}: {key} must be a text.")
+    return value
+
+
+def _texts(table: Mapping[str, Any], key: str, where: str) -> list[str]:
+    values = table.get(key, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TraceError(f"{where}: {key} must be a list of texts.")
+    return values
+
+
+def _counts(table: Mapping[str, Any], where: str) -> list[int]:
+    values = table.get("fields", [])
+    if not isinstance(values, list) or not all(isinstance(value, int) for value in values):
+        raise TraceError(f"{where}: fields must be a list of whole numbers.")
+    return values
+
+
+def _zone(raw: Mapping[str, Any], where: str) -> str:
+    zone = _text({"zone": "UTC"} | dict(raw), "zone", where)
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError) as error:
+        raise TraceError(f"{where}: the time zone {zone!r} is not known.") from error
+    return zone
+
+
+def _rules(raw: Mapping[str, Any], key: str, text: str, where: str) -> tuple[Rule, ...]:
+    listed = raw.get(key, [])
+    if not isinstance(listed, list) or not all(isinstance(rule, dict) for rule in listed):
+        raise TraceError(f"{where}: write [[{key}]] above each rule.")
+    for rule in listed:
+        _check_keys(rule, key, where)
+    return tuple(
+        Rule(
+            _text(rule, "when", f"{where}, {key}"),
+            _text(rule, text, f"{where}, {key}"),
+            rule.get("warn") is True,
+        )
+        for rule in listed
+    )

@@ -1,0 +1,214 @@
+"""Every policy states why jobs wait, in the words of its rule; asking it changes nothing."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from allocators import REGISTRY, make
+from allocators.reasons import ROOM
+from sim.cluster import Cluster
+from sim.contract import Spec
+from sim.engine.simulator import Conditions, Simulator
+from sim.overheads import Overheads
+from sim.trace import Trace
+from tests.allocators.walk import trace_of
+from tests.conformance import Scenario, scenarios, specs
+from trainyard.text import RunClock
+from trainyard.what_if.explore import Book
+from trainyard.what_if.reasons import ReasonFormatter, why
+from trainyard.what_if.witness import NOT_ASKED, Statement, Witness
+
+
+def fitting(spec: Spec) -> Scenario:
+    """A scenario in which jobs wait under this policy."""
+    requires = make(spec).needs.requires
+    name = (
+        "staffed"
+        if "servers" in requires
+        else "batched"
+        if spec.name == "dp_elastic"
+        else "elastic"
+        if "scaling" in requires
+        else "measured"
+        if "forks" in requires
+        else "mixed"
+    )
+    found = next(one for one in scenarios() if one.name == name)
+    if name != "staffed":
+        return found
+    # There they come one by one; here they wait for each other.
+    frame = found.trace.frame.assign(submit_time_s=np.arange(len(found.trace)) * 10.0)
+    return replace(found, trace=Trace.of(frame))
+
+
+def asked(spec: Spec, scenario: Scenario) -> tuple[list[Statement], Book]:
+    allocator, witness = make(spec), Witness()
+    result = Simulator(
+        scenario.trace,
+        scenario.cluster,
+        allocator,
+        scenario.conditions,
+        witness=witness.of(allocator),
+    ).run()
+    needs, perf = allocator.needs, scenario.conditions.perf
+    return witness.said, Book(result, scenario.trace, scenario.cluster, spec.name, needs, perf)
+
+
+def check(spec: Spec) -> list[Statement]:
+    scenario = fitting(spec)
+    said, book = asked(spec, scenario)
+    assert book.result.digest() == scenario.run(make(spec)).digest()
+    words = ReasonFormatter(scenario.trace.frame["job_id"].tolist(), RunClock())
+    for one in said:
+        for text in (words.rule(one.reason), words.detail(one.reason)):
+            assert not set("{}") & set(text)
+            assert "nan" not in text.split()
+            assert "inf" not in text.split()
+        assert not one.reason.rule.endswith(".")
+    return said
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_policy_states_its_own_rule_and_asking_changes_nothing(name: str) -> None:
+    said = check(Spec(name))
+    own = [one for one in said if one.reason.rule not in {*ROOM, NOT_ASKED}]
+    assert own
+    stated = {one.job for one in said}
+    _, book = asked(Spec(name), fitting(Spec(name)))
+    waited = np.flatnonzero(
+        (book.result.jobs["first_start_s"] > book.result.jobs["submit_s"]).to_numpy()
+    )
+    # A job that an outage or a resize stops between two decisions is asked about at the next.
+    assert set(waited.tolist()) <= stated
+    for job in waited.tolist():
+        assert all(rule.stated for rule in why(book, job, said))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REGISTRY)
+def test_the_same_holds_with_parameters_changed(name: str, pytestconfig: pytest.Config) -> None:
+    # Others for every commit; all of them take minutes.
+    seed = str(pytestconfig.getoption("--hypothesis-seed", None))
+    known = list(specs(name))
+    for spec in random.Random(seed + name).sample(known, min(len(known), 3)):
+        check(spec)
+
+
+# -- sentences computed by hand
+# --------------------------------------------------------------------------------------------------
+
+
+def sentences(spec: str, jobs: list[tuple[float, int, float]], job: int, **more: object) -> str:
+    """What is said of one job on a node of 4 GPUs."""
+    scenario = Scenario(
+        "by hand",
+        trace_of(jobs, **{name: value for name, value in more.items() if name != "cluster"}),  # type: ignore[arg-type]
+        Cluster.parse(str(more.get("cluster", "1x4:v100"))),
+        Conditions(overheads=Overheads()),
+    )
+    said, book = asked(Spec.parse(spec), scenario)
+    return " / ".join(one.sentence for one in why(book, job, said))
+
+
+HEADED = [(0, 3, 4000), (1, 2, 3000), (2, 1, 2000), (3, 1, 5000)]
+
+
+def test_fifo_names_the_first_of_the_queue() -> None:
+    # Job 0 leaves 1 GPU; job 1 needs 2 and holds up the others.
+    assert sentences("fifo", HEADED, 1) == (
+        "It was the first by submission; 1 GPU was free, it asks for 2 GPUs"
+    )
+    assert sentences("fifo", HEADED, 3) == (
+        "2 jobs were ahead by submission, the first one (job j1) needs 2 GPUs and 1 GPU was free"
+    )
+
+
+def test_fifo_with_first_fit_names_the_room() -> None:
+    # Job 2 takes the free GPU, so job 3 finds none.
+    assert sentences("fifo:backfill=first_fit", HEADED, 3) == (
+        "1 job was ahead by submission; no GPU was free, it asks for 1 GPU"
+    )
+
+
+def test_sjf_counts_shorter_jobs() -> None:
+    # Of jobs 1 (3000 s), 2 (2000 s) and 3 (5000 s), which wait for job 0, job 3 is the last.
+    jobs = [(0, 4, 4000), (1, 4, 3000), (2, 4, 2000), (3, 4, 5000)]
+    assert sentences("sjf", jobs, 3).startswith(
+        "2 jobs were ahead by run time, the first one (job j2) needs 4 GPUs and no GPU was free"
+    )
+
+
+def test_easy_names_the_job_that_would_have_been_delayed() -> None:
+    # Job 0 ends at 1 h, when job 1 takes all 4 GPUs. Job 2 fits the free GPU but runs for 5 h.
+    jobs = [(0, 3, 3600), (1, 4, 3600), (2, 1, 18_000)]
+    assert sentences("easy", jobs, 1).endswith("asks for 4 GPUs, expected at day 1, 01:00")
+    assert sentences("easy", jobs, 2).startswith(
+        "1 GPU was free, but its 5 h would have delayed job j1, which starts at day 1, 01:00"
+    )
+
+
+def test_srtf_names_the_jobs_that_came_first() -> None:
+    # Job 0 runs for 3 h; twice a job of 10 minutes takes all GPUs.
+    jobs = [(0, 4, 10_800), (1000, 4, 600), (5000, 4, 600)]
+    assert sentences("srtf", jobs, 0).startswith(
+        "2 times a shorter job arrived: job j1 (4 GPUs, 10 min left), job j2 (4 GPUs, 10 min left)"
+    )
+    assert sentences("srtf", [*jobs[:2], (1001, 4, 700)], 2).startswith(
+        "1 job with less time left held 4 GPUs; no GPU was free, it asks for 4 GPUs"
+    )
+
+
+def test_las_names_queue_and_service() -> None:
+    # 4 GPUs for 1000 s are 4000 GPU-s, beyond the first limit of 3250.
+    jobs = [(0, 4, 10_800), (1000, 4, 600)]
+    assert sentences("las", jobs, 0).startswith(
+        "A job with less service went first (this one had 1.1 GPU-hours, in queue 2 of 3): job j1"
+        " (queue 1)"
+    )
+
+
+def test_recorded_names_the_recorded_start() -> None:
+    assert sentences("recorded", [(0, 1, 60)], 0, start_time_s=[7200.0]) == (
+        "The recording started it at day 1, 02:00"
+    )
+
+
+def test_rounds_name_the_next_round() -> None:
+    jobs = [(0, 4, 1200), (10, 4, 600)]
+    first, second = sentences("rounds:every_s=300", jobs, 1).split(" / ")
+    assert first == "The policy made its next decision at day 1, 00:05:00, and none before"
+    assert second == "It was the first by submission; no GPU was free, it asks for 4 GPUs"
+
+
+def test_a_partition_names_itself() -> None:
+    jobs = [(0, 4, 1200), (10, 4, 600)]
+    assert sentences("partition", jobs, 1, vc=["<b>", "<b>"]) == (
+        "In <b>, it was the first by submission; no GPU was free, it asks for 4 GPUs"
+    )
+
+
+def test_gavel_names_the_share() -> None:
+    # Two jobs share 4 GPUs of one type, each half of the time.
+    jobs = [(0, 4, 20_000), (0, 4, 20_000)]
+    said = sentences("gavel", jobs, 1)
+    assert "v100" in said
+    assert "share" in said
+
+
+def test_elastic_policies_name_sizes_and_their_sum() -> None:
+    said, book = asked(Spec("greedy_elastic"), fitting(Spec("greedy_elastic")))
+    found = [rule.sentence for job in range(40) for rule in why(book, job, said)]
+    assert any("jobs got 32 GPUs" in one and "smallest size" in one for one in found)
+
+
+def test_a_run_without_statements_says_what_the_record_shows() -> None:
+    scenario = Scenario("by hand", trace_of(HEADED), Cluster.parse("1x4:v100"))
+    _, book = asked(Spec("fifo"), scenario)
+    (only,) = why(book, 1, ())
+    assert only.sentence == "No reason recorded; 1 GPU was free, the job asks for 2"
+    assert not only.stated
+    assert why(book, 0, ()) == ()

@@ -1,0 +1,64 @@
+"""What every page of the forms has in common: nothing is wider than a small window, one button is
+blue at most, instants are written in one way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.measuring import misplaced
+from tests.browser.waiting import idle
+from trainyard.traces import start
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+Visit = Callable[..., Page]
+PAGES = ("trace", "cluster", "explore", "plan", "learn")
+OLD = re.compile(r"since the first submission|\bday \d+ \d\d:\d\d|\b\d+\.\d\d (h|hours|days)\b")
+
+
+@pytest.fixture(scope="module")
+def ran(app: str, browser: object) -> str:
+    """The parameters of an address with stored results of the sample."""
+    page = browser.new_page()  # type: ignore[attr-defined]
+    page.goto(f"{app}/start")
+    page.get_by_role("button", name="Run the sample").click()
+    expect(page.get_by_text("Up to date")).to_be_visible(timeout=120_000)
+    page.close()
+    return f"s={start.sample_study().pack()}&r=1"
+
+
+@pytest.mark.parametrize("width", [1440, 800, 390])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_its_window_and_has_one_blue_button(
+    app: str, visit: Visit, ran: str, name: str, width: int
+) -> None:
+    page = visit(f"{app}/{name}?{ran}", width)
+    idle(page)
+    assert misplaced(page) == []
+    if width > 480:  # where Streamlit folds its navigation into one
+        assert page.get_by_test_id("stSidebar").count() == 0
+    assert page.locator("[data-testid=stBaseButton-primary]:visible").count() <= 1
+    assert not OLD.findall(page.inner_text("body"))
+
+
+def test_an_unknown_gpu_type_stops_with_the_nearest(app: str, visit: Visit, ran: str) -> None:
+    page = visit(f"{app}/cluster?{ran}")
+    before = page.locator("h1").inner_text()
+    page.get_by_role("button", name="Type or import").click()
+    line = page.get_by_role("textbox", name="Type it, e.g. 4x8:a100")
+    line.fill("2x8:h100x")
+    line.press("Enter")
+    idle(page)
+    page.get_by_role("button", name="Apply", exact=True).click()
+    expect(
+        page.get_by_text(
+            "No speed known for ‘h100x’. Nearest: H100. Enter speed and price, or take H100."
+        )
+    ).to_be_visible()
+    expect(page.locator("h1")).to_have_text(before)
+    page.get_by_role("button", name="Take H100").click()
+    expect(page.locator("h1")).to_have_text("2 nodes of 8 H100: 16 GPUs on 2 nodes")

@@ -1,0 +1,114 @@
+"""Presentation mode, and the colour of a policy on all pages."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.test_compare import LEDGER, Visit, drawn, stored
+from tests.browser.waiting import idle
+from trainyard.store import Store
+from trainyard.study.study import Study
+from trainyard.traces import start
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+ANSWER = "h1.ty-answer"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("app") / "store"
+    stored(Store(place), start.sample_study())
+    return place
+
+
+def opened(visit: Visit, app: str, study: Study, more: str = "") -> Page:
+    page = visit(f"{app}/compare?s={study.pack()}&r=1{more}")
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    drawn(page)
+    return page
+
+
+def test_a_presentation_fills_the_screen_and_is_driven_by_keys(app: str, visit: Visit) -> None:
+    page = opened(visit, app, start.sample_study(), "&present=1")
+    expect(page.locator(".st-key-bar_place")).to_be_hidden()
+    expect(page.locator(ANSWER)).to_contain_text("With SRTF")
+    assert page.evaluate(f"document.querySelector('{ANSWER}').getBoundingClientRect().height") >= 40
+    last = page.locator(f"{LEDGER} tbody tr").last.bounding_box()
+    assert last is not None
+    assert last["y"] + last["height"] <= 1080
+    for chart in page.locator(".st-key-charts .js-plotly-plot").all():
+        box, inside = chart.bounding_box(), chart.locator(".main-svg").first.bounding_box()
+        assert box is not None
+        assert inside is not None
+        assert inside["width"] <= box["width"] + 1
+        assert box["x"] + box["width"] <= 1920
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(ANSWER)).to_contain_text("EASY backfilling")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(ANSWER)).to_contain_text("With SRTF")
+    page.keyboard.press("Escape")
+    expect(page.locator(".st-key-bar_place")).to_be_visible()
+    assert "present" not in page.url
+
+
+def test_up_and_down_step_through_saved_comparisons(app: str, visit: Visit, store: Path) -> None:
+    sample = start.sample_study()
+    # What is opened is put on the shelf of this browser, but for the sample.
+    two, three = (sample.choosing(sample.allocators[:count]) for count in (2, 3))
+    for study in (two, three):
+        stored(Store(store), study)
+    page = opened(visit, app, two)
+    page.goto(f"{app}/compare?s={three.pack()}&r=1&present=1")
+    drawn(page)
+    rows = page.locator(f"{LEDGER} tbody tr")
+    expect(rows).to_have_count(3)
+    page.keyboard.press("ArrowDown")
+    expect(rows).to_have_count(2)
+    idle(page)
+    page.keyboard.press("ArrowUp")
+    expect(rows).to_have_count(3)
+    expect(page).to_have_url(re.compile(r"[?&]present=1"))
+
+
+def test_the_entry_of_the_menu_begins_a_presentation(app: str, visit: Visit) -> None:
+    page = opened(visit, app, start.sample_study())
+    page.locator(".st-key-share button").first.click()
+    page.get_by_role("button", name="Present").click()
+    expect(page.get_by_role("button", name="Leave (Esc)")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"[?&]present=1"))
+    page.get_by_role("button", name="Leave (Esc)").click()
+    expect(page.locator(".st-key-bar_place")).to_be_visible()
+
+
+def colours(page: Page) -> dict[str, str]:
+    return dict(
+        page.locator(f"{LEDGER} tbody tr").evaluate_all(
+            "rows => rows.map(row =>"
+            " [row.title, getComputedStyle(row.querySelector('i')).borderTopColor])"
+        )
+    )
+
+
+def test_a_policy_keeps_its_colour_without_another_and_beside_another_baseline(
+    app: str, visit: Visit
+) -> None:
+    whole = start.sample_study()
+    page = opened(visit, app, whole)
+    first = colours(page)
+    grey = first["FIFO"]
+    page.reload()
+    drawn(page)
+    assert colours(page) == first
+    fewer = whole.choosing([spec for spec in whole.allocators if spec.name != "easy"])
+    assert colours(opened(visit, app, fewer)).items() <= first.items()
+    srtf = next(at for at, spec in enumerate(whole.allocators) if spec.name == "srtf")
+    based = colours(opened(visit, app, replace(whole, baseline=srtf)))
+    assert based["SRTF"] == grey
+    kept = set(first) - {"SRTF", "FIFO"}
+    assert {name: based[name] for name in kept} == {name: first[name] for name in kept}
+    idle(page)

@@ -1,0 +1,449 @@
+"""Small exports in the layouts that are read by recipes, each with figures worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from sim.errors import TraceError
+from sim.readers import FORMATS, ReadOptions, peek, read, recipes
+from sim.readers.sniff import sample_of
+from tests.sim.readers.account import checked, reasons, row
+
+NEVER, RUNNING, CPU = (
+    "the job never started",
+    "still running when the trace ends",
+    "no GPU: a CPU job",
+)
+DAY = "2026-03-02T"
+
+
+def number(value: float | None) -> dict[str, Any]:
+    return {"set": value is not None, "infinite": False, "number": value or 0}
+
+
+def packed(key: str, *items: Any) -> bytes:
+    return json.dumps({"apiVersion": "v1", "kind": "List", key: items}).encode()
+
+
+def gpus(count: Any) -> dict[str, Any]:
+    return {"resources": {"limits": {"nvidia.com/gpu": str(count)}}}
+
+
+def pod(name: str, phase: str, *, begun: str = "", ended: str = "", **spec: Any) -> dict[str, Any]:
+    conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": DAY + begun}]
+    state = {"terminated": {"finishedAt": DAY + ended}} if ended else {"running": {}}
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "ml",
+            "creationTimestamp": DAY + "09:00:00Z",
+            "ownerReferences": [{"uid": "u1"}],
+        },
+        "spec": {"containers": [gpus(2)]} | spec,
+        "status": {
+            "phase": phase,
+            "conditions": conditions if begun else [],
+            "containerStatuses": [{"state": state}],
+        },
+    }
+
+
+PODS = [
+    pod("a", "Succeeded", begun="09:00:10Z", ended="10:00:10Z"),
+    pod("b", "Failed", begun="09:01:00Z", ended="09:02:00Z", initContainers=[gpus(4)]),
+    pod("c", "Running", begun="09:05:00Z"),
+    pod("d", "Pending"),
+    pod("e", "Succeeded", begun="09:00:00Z", ended="09:30:00Z", containers=[{}]),
+]
+WORKLOAD = {
+    "kind": "Workload",
+    "metadata": {"name": "w", "namespace": "ml", "creationTimestamp": DAY + "09:00:00Z"},
+    "spec": {
+        "queueName": "team",
+        "podSets": [
+            {"count": 1, "template": {"spec": {"containers": [gpus(1)]}}},
+            {"count": 3, "template": {"spec": {"containers": [gpus(8), {}]}}},
+        ],
+    },
+    "status": {
+        "admission": {"clusterQueue": "research"},
+        "requeueState": {"count": 1},
+        "conditions": [
+            {"type": "Admitted", "status": "True", "lastTransitionTime": DAY + "09:10:00Z"},
+            {
+                "type": "Finished",
+                "status": "True",
+                "reason": "Succeeded",
+                "lastTransitionTime": DAY + "11:10:00Z",
+            },
+        ],
+    },
+}
+VOLCANO = {
+    "kind": "Job",
+    "metadata": {"name": "v", "namespace": "ml", "creationTimestamp": DAY + "09:00:00Z"},
+    "spec": {
+        "queue": "gold",
+        "tasks": [
+            {"replicas": 1, "template": {"spec": {"containers": [{}]}}},
+            {"replicas": 4, "template": {"spec": {"containers": [gpus(2)]}}},
+        ],
+    },
+    "status": {
+        "runningDuration": "1h0m5s",
+        "state": {"phase": "Terminated", "lastTransitionTime": DAY + "10:30:05Z"},
+    },
+}
+RAY = {
+    "submission_id": "r1",
+    "status": "STOPPED",
+    "entrypoint": "python t.py",
+    "start_time": 1_772_442_000_000,
+    "end_time": 1_772_442_090_500,
+    "entrypoint_num_gpus": 2,
+    "metadata": {"user": "ann"},
+}
+
+
+def account(job: int, state: Any, *, ran: int = 100, **more: Any) -> dict[str, Any]:
+    times = {"submission": 1000, "start": 1010, "end": 1010 + ran, "elapsed": ran}
+    tres = [{"type": "cpu", "name": "", "count": 8}, {"type": "gres", "name": "gpu", "count": 4}]
+    return {
+        "job_id": job,
+        "user": "ann",
+        "partition": "gpu",
+        "name": "train",
+        "state": {"current": state},
+        "time": times | {"limit": number(60)},
+        "tres": {"allocated": tres},
+    } | more
+
+
+TYPED = [{"type": "gres", "name": f"gpu:{kind}", "count": 2} for kind in ("a100", "h100")]
+ACCOUNT = [
+    account(1, ["COMPLETED"]),
+    account(2, "FAILED", tres={"allocated": TYPED}),
+    account(3, ["CANCELLED"], ran=0),
+    account(4, ["RUNNING"]),
+    account(
+        5, ["COMPLETED"], tres={}, submit_line="sbatch --gres=gpu:v100:3 t", allocation_nodes=2
+    ),
+    account(6, ["TIMEOUT"], tres={}, submit_line="srun --gpus=a100:5 t"),
+    account(7, ["COMPLETED"], tres={}, submit_line="srun t"),
+]
+
+
+def queued(job: int, state: Any, *, end: int = 1100, **more: Any) -> dict[str, Any]:
+    return {
+        "job_id": job,
+        "job_state": state,
+        "submit_time": number(1000),
+        "start_time": number(1040),
+        "end_time": number(end),
+        "node_count": number(2),
+        "user_name": "ann",
+        "gres_detail": [],
+        "time_limit": number(5),
+    } | more
+
+
+QUEUE = [
+    queued(1, ["COMPLETED"], gres_detail=["gpu:h100:4(IDX:0-3)", "gpu:h100:4(IDX:0-3)"]),
+    queued(2, "FAILED", tres_per_job="gres/gpu:8", submit_time=1010),
+    queued(3, ["TIMEOUT"], tres_per_node="gres:gpu:3"),
+    queued(4, ["CANCELLED"], tres_alloc_str="cpu=8,gres/gpu:a100=2"),
+    queued(5, ["RUNNING"], end=90_000, tres_per_job="gres/gpu:1"),
+    queued(6, ["PENDING"], tres_per_job="gres/gpu:1"),
+]
+
+# Format, file, first job: id, submission, start, duration, GPUs, outcome; what was left out.
+Row = tuple[str, float, float, float, int, str]
+JSON: dict[str, tuple[bytes, list[Row], dict[str, int]]] = {
+    "k8s-pods": (
+        packed("items", *PODS),
+        [("ml/a", 0, 10, 3600, 2, "completed"), ("ml/b", 0, 60, 60, 4, "failed")],
+        {RUNNING: 1, NEVER: 1, CPU: 1},
+    ),
+    "kueue": (
+        packed("items", WORKLOAD),
+        [("ml/w", 0, 600, 7200, 25, "completed")],
+        {},
+    ),
+    "volcano": (
+        packed("items", VOLCANO),
+        [("ml/v", 0, 1800, 3605, 8, "cancelled")],
+        {},
+    ),
+    "ray": (
+        json.dumps([RAY, RAY | {"submission_id": "r2", "end_time": None}]).encode(),
+        [("r1", 0, float("nan"), 90.5, 2, "cancelled")],
+        {RUNNING: 1},
+    ),
+    "sacct-json": (
+        packed("jobs", *ACCOUNT),
+        [
+            ("1", 0, 10, 100, 4, "completed"),
+            ("2", 0, 10, 100, 4, "failed"),
+            ("5", 0, 10, 100, 6, "completed"),
+            ("6", 0, 10, 100, 5, "timeout"),
+        ],
+        {NEVER: 1, RUNNING: 1, CPU: 1},
+    ),
+    "squeue-json": (
+        packed("jobs", *QUEUE),
+        [
+            ("1", 0, 40, 60, 8, "completed"),
+            ("2", 10, 40, 60, 8, "failed"),
+            ("3", 0, 40, 60, 6, "timeout"),
+            ("4", 0, 40, 60, 2, "cancelled"),
+        ],
+        {NEVER: 1, RUNNING: 1},
+    ),
+}
+TABLES: dict[str, tuple[str, list[Row], dict[str, int]]] = {
+    "acme": (
+        "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,"
+        "gpu_time\n"
+        "5,ann,1,8,90,Eval,COMPLETED,2023-07-01 10:00:00+08:00,2023-07-01 10:00:10+08:00,"
+        "2023-07-01 10:00:18+08:00,18,10.0,144\n"
+        "6,ann,1,8,90,SFT,RUNNING,2023-07-01 10:00:00+08:00,2023-07-01 10:00:10+08:00,,,,\n",
+        [("5", 0, 10, 8, 8, "completed")],
+        {RUNNING: 1},
+    ),
+    "muri": (
+        "job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval,iteration_time,"
+        "resource_time_0,resource_time_1,resource_time_2,priority\n"
+        "0,4,0,100,resnet18,128,927475000,11174000,886,703,62,17,0\n"
+        "1,2,1456000,100,resnet18,128,500,1456000,921,723,113,73,1\n",
+        [("0", 0, float("nan"), 927_475, 4, ""), ("1", 1456, float("nan"), 0.5, 2, "")],
+        {},
+    ),
+    "chronus": (
+        "job_id,user,num_gpu,submit_time,iterations,model_name,duration,interval,expect_time_list,"
+        "expect_value_list,best_effort,job_type\n"
+        "0,ann,1,5601,5530,vgg,96,5,159-189,10-8,0,soft\n1,ann,0,5602,1,vgg,96,5,1,1,0,soft\n",
+        [("0", 0, float("nan"), 96, 1, "")],
+        {CPU: 1},
+    ),
+    "dirlab": (
+        "u_id,user,gpu_num,cpu_num,node_num,interval,run_time,wall_time,new_status\n"
+        "0,1,1,0,1,0,84,0,Pass\n1,1,8,0,4,100,90,120,Killed\n2,1,1,0,1,20,80,0,Failed\n",
+        [
+            ("0", 0, float("nan"), 84, 1, "completed"),
+            ("1", 100, float("nan"), 90, 8, "cancelled"),
+            ("2", 120, float("nan"), 80, 1, "failed"),
+        ],
+        {},
+    ),
+    "dlrm": (
+        "instance_sn,role,app_name,cpu_request,gpu_request,memory_request,creation_time,scheduled_time,"
+        "deletion_time\n"
+        "i0,HN,app,12,1,120.0,,,500\ni1,HN,app,12,1,120.0,100,110,210\ni2,HN,app,12,1,120.0,100,110,\n",
+        [("i0", 0, float("nan"), 500, 1, ""), ("i1", 100, 110, 100, 1, "")],
+        {RUNNING: 1},
+    ),
+    "elasticflow-old": (
+        "job_id,submit_time,real_iteration,model_name,ddl,batch_size,num_gpu,real_duration,duration,"
+        "iteration\n0,100,7,vgg16,900,256,4,600,500,7\n",
+        [("0", 0, float("nan"), 500, 4, "")],
+        {},
+    ),
+    "hydra": (
+        ",job_name,norm_job_submit_time,ddl,A100,V100,GTX2080Ti\n"
+        "0,j0,0,inf,1020.0,1540.0,2595.0\n1,j1,60,4000,10,20,30\n",
+        [("j0", 0, float("nan"), 1540, 1, ""), ("j1", 60, float("nan"), 20, 1, "")],
+        {},
+    ),
+    "openb": (
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,"
+        "scheduled_time\n"
+        "p0,12000,16384,8,1000,V100M16|V100M32,LS,Running,0,1000,10\n"
+        "p1,6000,12288,1,460,,LS,Pending,5,1000,\np2,6000,12288,0,0,,BE,Succeeded,5,1000,7\n",
+        [("p0", 0, 10, 990, 8, "completed")],
+        {NEVER: 1, CPU: 1},
+    ),
+    "rubick": (
+        "name,submission_time,duration,application,num_gpus,num_cpus,bandwidth,exec_plan,steps,is_sla\n"
+        "vit-0,5,3163.25,vit,2,16,0,zero-dp,37239,0\n",
+        [("vit-0", 0, float("nan"), 3163.25, 2, "")],
+        {},
+    ),
+    "spot-2026": (
+        "job_name,organization,job_type,duration,gpu_request,cpu_request,worker_num,gpu_seconds,"
+        "submit_time\n236855,13,Spot,100.0,2.0,8.0,4,800,0.0\n",
+        [("236855", 0, float("nan"), 100, 8, "")],
+        {},
+    ),
+}
+CASES = {
+    **JSON,
+    **{name: (text.encode(), rows, left) for name, (text, rows, left) in TABLES.items()},
+}
+
+
+@pytest.mark.parametrize("fmt", CASES)
+def test_an_export(fmt: str) -> None:
+    data, rows, left = CASES[fmt]
+    got = checked(data)
+    assert got.fmt == fmt
+    dropped = {reason: count for action, reason, count in got.counts() if action == "dropped"}
+    assert dropped == left
+    assert got.used == len(rows)
+    for job_id, submitted, started, duration, cards, outcome in rows:
+        job = row(got, job_id)
+        told = [job["submit_time_s"], job.get("start_time_s", float("nan")), job["duration_s"]]
+        assert told == pytest.approx([submitted, started, duration], nan_ok=True)
+        assert job["num_gpus"] == cards
+        assert job.get("status", "") == outcome or (outcome == "" and pd.isna(job["status"]))
+
+
+def test_every_recipe_has_an_export() -> None:
+    assert {recipe.name for recipe in recipes.shipped() if not recipe.refuse} == set(CASES)
+
+
+@pytest.mark.parametrize("fmt", CASES)
+def test_exactly_one_recipe_wins(fmt: str) -> None:
+    sample = sample_of(CASES[fmt][0].decode())
+    fitting = [recipe for recipe in recipes.shipped() if recipes.matches(recipe, sample)]
+    heaviest = max(recipe.weight for recipe in fitting)
+    assert [recipe.name for recipe in fitting if recipe.weight == heaviest] == [fmt]
+    assert next(name for name, known in FORMATS.items() if known.matches(sample)) == fmt
+
+
+@pytest.mark.parametrize("fmt", TABLES)
+def test_a_lost_column_never_makes_another_trace(fmt: str) -> None:
+    table = pd.read_csv(pd.io.common.BytesIO(CASES[fmt][0]), dtype=str)
+    whole = checked(CASES[fmt][0]).trace.frame
+    facts = ["submit_time_s", "num_gpus", "duration_s"]
+    for column in table:
+        try:
+            got = read(table.drop(columns=column).to_csv(index=False).encode())
+        except TraceError:
+            continue
+        found = got.trace.frame
+        same = found[facts].reset_index(drop=True).equals(whole[facts].reset_index(drop=True))
+        assert same or got.fmt == "table", column
+
+
+def test_facts_beside_the_figures() -> None:
+    kueue = row(checked(CASES["kueue"][0]), "ml/w")
+    assert (kueue["vc"], kueue["user"]) == ("research", "ml")
+    account = checked(CASES["sacct-json"][0])
+    assert tuple(row(account, "1")[["user", "partition", "name", "time_limit_s"]]) == (
+        *("ann", "gpu", "train"),
+        3600,
+    )
+    assert row(account, "2")["gpu_type"] == "a100"
+    openb = row(checked(CASES["openb"][0]), "p0")
+    assert (openb["gpu_types_allowed"], openb["cpus"], openb["mem_gb"]) == (
+        "v100m16|v100m32",
+        12,
+        16,
+    )
+    hydra = checked(CASES["hydra"][0])
+    assert row(hydra, "j1")["deadline_s"] == 4000
+    assert pd.isna(row(hydra, "j0")["deadline_s"])
+    assert set(hydra.trace.frame["gpu_type"]) == {"v100"}
+    acme = row(checked(CASES["acme"][0]), "5")
+    assert "vc" not in acme
+    assert row(checked(CASES["spot-2026"][0]), "236855")["preemptible"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fmt", "words"),
+    [
+        ("kueue", "evicted and admitted again (1)"),
+        ("ray", "Ray states no submission"),
+        ("squeue-json", "snapshot of a queue"),
+        ("k8s-pods", "share their owner with an earlier one (4)"),
+        ("hydra", "Durations are those on a V100"),
+        ("acme", "end minus start is taken there (1)"),
+        ("sacct-json", "taken from the submission line (2)"),
+        ("muri", "milliseconds"),
+    ],
+)
+def test_what_is_told(fmt: str, words: str) -> None:
+    got = checked(CASES[fmt][0])
+    assert any(words in sentence for sentence in (*got.guesses, *got.warnings))
+
+
+def test_the_calendar_is_kept_where_there_is_one() -> None:
+    assert checked(CASES["k8s-pods"][0]).trace.epoch == "2026-03-02T09:00:00+00:00"
+    assert checked(CASES["openb"][0]).trace.epoch == ""
+    local = CASES["acme"][0].replace(b"+08:00", b"")
+    shanghai = checked(local)
+    assert shanghai.trace.epoch == "2023-07-01T10:00:00+08:00"
+    assert "Times have no offset; they are read as Asia/Shanghai." in shanghai.guesses
+    berlin = checked(local, options=ReadOptions(zone="Europe/Berlin"))
+    assert berlin.trace.epoch == "2023-07-01T10:00:00+02:00"
+
+
+def test_jobs_that_still_run_are_cut_on_request() -> None:
+    got = checked(CASES["k8s-pods"][0], options=ReadOptions(unfinished="cut"))
+    # From 09:05:00 until 10:00:10, the last instant of the export.
+    assert row(got, "ml/c")["duration_s"] == 3310
+    assert reasons(got)["still running when the trace ends: cut there"] == 1
+
+
+BAD = {
+    "cut": (CASES["k8s-pods"][0][:-20], "not complete or not valid"),
+    "empty": (b'{"items": []}', "no known trace"),
+    "offsets": (
+        CASES["acme"][0].replace(b"10:00:10+08:00", b"10:00:10", 1),
+        "Give every time an offset",
+    ),
+    "constant": (json.dumps([RAY | {"x": float("nan")}]).encode(), "no known trace"),
+    "summary": (
+        b"id,job_num,gpu_job_num,avg_run_time_gpu,avg_que_time_gpu\n1,2,3,4,5\n",
+        "summary of clusters",
+    ),
+    "sia": (b"name,time,application,num_replicas,batch_size\na,1,ncf,2,8\n", "state no durations"),
+    "pai": (b"0" * 24 + b",w,1,Running,,\n", "it alone names GPUs"),
+}
+
+
+@pytest.mark.parametrize(("data", "words"), BAD.values(), ids=BAD.keys())
+def test_a_bad_file_is_one_sentence(data: bytes, words: str) -> None:
+    with pytest.raises(TraceError, match=words) as caught:
+        read(data, name="upload")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_json_that_is_damaged_behind_its_beginning() -> None:
+    ray = json.dumps([RAY | {"submission_id": f"r{at}"} for at in range(2_000)])
+    for at, words in ((len(ray) - 50, "at character"), (len(ray) // 2, "at character")):
+        with pytest.raises(TraceError, match=words):
+            read(ray[:at].encode())
+    deep = ray[:-1] + ", " + "[" * 200_000
+    with pytest.raises(TraceError, match="nested too deeply"):
+        read(deep.encode())
+    with pytest.raises(TraceError, match="is not a list of jobs"):
+        read((ray[:-1] + ", 5]").encode())
+    with pytest.raises(TraceError, match="more than 1,000,000"):
+        read((ray[:-1] + ', {"x": "' + "y" * 1_000_001 + '"}]').encode())
+    with pytest.raises(TraceError, match="more than the limit of 10"):
+        read(ray.encode(), options=ReadOptions(max_rows=10))
+
+
+def test_one_object_per_line() -> None:
+    lines = "\n".join(json.dumps(RAY | {"submission_id": f"r{at}"}) for at in range(3))
+    assert checked(lines.encode()).used == 3
+
+
+def test_a_mapping_overrides_a_recipe() -> None:
+    columns = {"submit_time_s": "submit_time", "num_gpus": "num_gpu", "duration_s": "interval"}
+    got = checked(CASES["chronus"][0], options=ReadOptions(mapping=columns))
+    assert (got.fmt, row(got, "0")["duration_s"]) == ("table", 5)
+
+
+def test_a_look_at_the_beginning() -> None:
+    found = peek(CASES["openb"][0])
+    assert (found.fmt, found.columns[0]) == ("openb", "name")
+    assert peek(CASES["ray"][0]).fmt == "ray"
+    assert FORMATS["openb"].sources["num_gpus"] == ("num_gpu", "gpu_milli")

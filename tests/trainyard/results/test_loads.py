@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from sim.metrics import integral, queue_series, utilisation_series
+from trainyard.results import outcomes
+from trainyard.results.loads import MOST_BINS, clock_bins, loads
+from trainyard.runs.run import keep, key_of, run
+from trainyard.store import Entry, Store
+from trainyard.traces import start
+from trainyard.traces.sources import load_trace
+
+
+@pytest.fixture(scope="module")
+def entries(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Entry]:
+    store, study = Store(tmp_path_factory.mktemp("loads")), start.sample_study()
+    for at in range(2):
+        scenario = study.repeated(at)[0]
+        trace = load_trace(scenario.trace, store)
+        keep(store, key_of(scenario, store), scenario, run(scenario, trace=trace), trace)
+    shown = outcomes.gather(study, store)
+    return {shown.titles[at]: shown.entries[at][0] for at in shown.places}
+
+
+@pytest.mark.parametrize(
+    ("t0", "t1", "width"),
+    [
+        (0.0, 664_128.7, 5400.0),
+        (10.0, 610.0, 5.0),
+        (0.0, 9600.0, 60.0),
+        (3600.0 * 5, 86_400.0 * 2, 1800.0),
+        (0.0, 86_400.0 * 400, 86_400.0 * 5),
+        (0.0, 86_400.0 * 400_000, 86_400.0 * 3000),
+    ],
+)
+def test_bins_are_round_and_few(t0: float, t1: float, width: float) -> None:
+    edges = clock_bins(t0, t1)
+    assert set(np.diff(edges)) == {width}
+    assert not (edges % width).any()
+    assert edges[0] <= t0
+    assert edges[-1] >= t1
+    assert len(edges) - 1 <= MOST_BINS
+
+
+def test_bins_begin_at_the_midnight_of_the_calendar() -> None:
+    edges = clock_bins(0.0, 664_128.7, midnight_s=-1200.0)
+    assert not ((edges + 1200.0) % 5400.0).any()
+
+
+def test_means_are_exact_and_end_with_the_run(entries: Mapping[str, Entry]) -> None:
+    study = start.sample_study()
+    found = loads(entries, study.base.cluster)
+    assert not found.exact
+    first, other = (entry.result() for entry in entries.values())
+    assert first.end_s != other.end_s
+    for (title, entry), result in zip(entries.items(), (first, other), strict=True):
+        queue = queue_series(result)
+        held = utilisation_series(result, study.base.cluster)
+        load = found.runs[title]
+        for at in (0, 40, 100):
+            a, b = found.edges_s[at : at + 2]
+            times, waiting = queue["t_s"].to_numpy(), queue["waiting"].to_numpy()
+            assert load.waiting[at] == pytest.approx(integral(times, waiting, a, b) / (b - a))
+            used = integral(held["t_s"].to_numpy(), held["total"].to_numpy(), a, b)
+            assert load.busy[at] == pytest.approx(100 * used / (b - a) / 64)
+        ended = found.edges_s[:-1] >= result.end_s
+        assert (np.isnan(load.waiting) == ended).all()
+        assert load.peak == queue["waiting"].max()
+        assert load.peak > np.nanmax(load.waiting)
+        assert load.peak_s == queue["t_s"][queue["waiting"].idxmax()]
+        assert entry.summary["end_s"] == result.end_s
+
+
+def test_a_window_of_few_changes_has_the_steps_themselves(entries: Mapping[str, Entry]) -> None:
+    study = start.sample_study()
+    window = (300_000.0, 302_000.0)
+    found = loads(entries, study.base.cluster, window)
+    assert found.exact
+    assert len(found.edges_s) <= MOST_BINS
+    assert (found.edges_s[0], found.edges_s[-1]) == window
+    for title, entry in entries.items():
+        queue = queue_series(entry.result())
+        at = np.searchsorted(queue["t_s"], found.edges_s[:-1], "right") - 1
+        assert found.runs[title].waiting == pytest.approx(queue["waiting"].to_numpy()[at])

@@ -1,0 +1,220 @@
+"""What may vary, and what a search comes to, in words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sim.cluster import Cluster
+from sim.contract import Spec
+from sim.errors import ParameterError
+from trainyard.runs.estimate import Costs
+from trainyard.store import Store
+from trainyard.study.scenario import TraceSpec
+from trainyard.study.search import Question
+from trainyard.study.settings import with_settings
+from trainyard.study.study import Study
+from trainyard.sweeps import sentences
+from trainyard.sweeps.axes import levers, prepared
+from trainyard.sweeps.plan import Answer, Reading
+from trainyard.traces import start
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+@pytest.fixture
+def study() -> Study:
+    return start.sample_study("tiny")
+
+
+def answer(policy: str, nodes: int | None, usd: float = 10.0, **more: float) -> Answer:
+    size = None if nodes is None else (nodes,)
+    near = Reading((4,), 4800.0, 4800.0, 4800.0, more.get("completed", 1.0), False)
+    return Answer(
+        policy,
+        size,
+        usd,
+        None if nodes else near,
+        more.get("fewer", math.nan),
+        9,
+        "Nothing is assumed.",
+        True,
+    )
+
+
+@pytest.fixture
+def question(study: Study) -> Question:
+    two = replace(
+        study,
+        allocators=(Spec("fifo"), Spec("srtf")),
+        base=replace(study.base, cluster=Cluster.parse("4x8:v100,2x8:a100")),
+    )
+    return Question(two, (0,), (2,), (20,), "queue_p95_s", 3600.0)
+
+
+def test_every_lever_moves_within_what_is_allowed(study: Study, store: Store) -> None:
+    found = levers(study, store)
+    for lever in found:
+        moved = prepared(study, [lever])
+        for value in (lever.low, lever.high):
+            Study.from_json(
+                with_settings(
+                    moved.to_json(), [f"{lever.path}={int(value) if lever.whole else value}"]
+                )
+            )
+        assert lever.low < lever.high
+    assert len({lever.label for lever in found}) == len(found)
+    by_path = {lever.path: lever for lever in found}
+    assert (by_path["trace.load"].low, by_path["trace.load"].high) == (0.6, 1.4)
+    assert by_path["cluster.groups.0.count"].title == "V100 nodes"
+    assert (by_path["allocators.1.depth"].now, by_path["allocators.1.depth"].whole) == (500.0, True)
+    assert prepared(study, [by_path["estimator.sigma"]]).base.estimator == Spec("noisy")
+    assert prepared(study, [by_path["seed"]]) == study
+
+
+def test_a_made_workload_has_levers_of_its_own(study: Study, store: Store) -> None:
+    made = replace(
+        study,
+        base=replace(study.base, trace=TraceSpec("made:gavel:jobs=20")),
+        allocators=(Spec("fifo"),),
+        baseline=0,
+    )
+    (jobs,) = [lever for lever in levers(made, store) if lever.path == "trace.source.jobs"]
+    assert (jobs.now, jobs.low, jobs.high, jobs.whole) == (20.0, 10.0, 40.0, True)
+
+
+def test_which_jobs_are_drawn_may_vary_where_some_are(study: Study, store: Store) -> None:
+    def drawn(trace: TraceSpec) -> list[tuple[float, float, float, bool]]:
+        found = levers(replace(study, base=replace(study.base, trace=trace)), store)
+        return [
+            (lever.now, lever.low, lever.high, lever.whole)
+            for lever in found
+            if lever.path == "trace.sample_seed"
+        ]
+
+    assert not drawn(study.base.trace)
+    assert drawn(replace(study.base.trace, sample=10, sample_seed=3)) == [(3.0, 3.0, 7.0, True)]
+    assert drawn(replace(study.base.trace, load=0.5, load_by="jobs")) == [(0.0, 0.0, 4.0, True)]
+
+
+def test_recordings_are_left_out_and_the_baseline_stays(study: Study, store: Store) -> None:
+    assert [spec.name for spec in study.allocators][-1] == "recorded"
+    kept, left_out = sentences.runnable(replace(study, baseline=1), store)
+    assert kept is not None
+    assert (len(kept.allocators), kept.baseline) == (len(study.allocators) - 1, 1)
+    assert list(left_out) == ["Recorded schedule"]
+    assert (
+        sentences.runnable(replace(study, allocators=(Spec("recorded"),), baseline=0), store)[0]
+        is None
+    )
+    scales, reasons = sentences.runnable(
+        replace(study, allocators=(Spec("fifo"), Spec("optimus")), baseline=0), store
+    )
+    assert scales is not None
+    assert len(reasons) == 2 - len(scales.allocators) == 1
+
+
+def test_another_policy_is_one_that_is_not_there_and_can_run(study: Study, store: Store) -> None:
+    found = sentences.another(
+        replace(study, allocators=(Spec("fifo"), Spec("srtf")), baseline=0), store
+    )
+    assert found == (Spec("easy"), "EASY backfilling")
+
+
+def test_the_answer_is_told_against_the_baseline(question: Question) -> None:
+    said = sentences.fewest([answer("FIFO", 14, 246.0), answer("SRTF", 9, 158.0)], question)
+    assert said == "SRTF needs 9 V100 nodes; FIFO needs 14. That saves $ 64,200 a month."
+    dearer = [answer("FIFO", 9, 158.0), answer("SRTF", 10, 176.0)]
+    assert sentences.fewest(dearer, question) == "FIFO needs 9 V100 nodes. No policy needs less."
+    unpriced = [answer("FIFO", None), answer("SRTF", 9, 0.0)]
+    assert sentences.fewest(unpriced, question) == "SRTF needs 9 V100 nodes; FIFO needs more."
+    assert not sentences.fewest([answer("FIFO", None), answer("SRTF", None)], question)
+
+
+def test_what_does_not_vary_is_told(question: Question, study: Study) -> None:
+    assert sentences.staying(question) == "2 A100 nodes stay"
+    assert not sentences.staying(replace(question, groups=(0, 1), low=(1, 1), high=(2, 2)))
+    alone = replace(
+        question,
+        study=replace(question.study, base=replace(study.base, cluster=Cluster.parse("4x8:v100"))),
+    )
+    assert not sentences.staying(alone)
+    assert sentences.nodes(alone, (1,)) == "1 node"
+
+
+def test_a_miss_is_told_with_what_was_reached_and_what_would_be_met(question: Question) -> None:
+    assert (
+        sentences.missed(answer("FIFO", None), question)
+        == "Not met up to 20: 95 % started within 80 min at 4 V100 nodes with FIFO."
+    )
+    dear = replace(question, budget_per_h=1000.0)
+    assert sentences.missed(answer("FIFO", None), dear).startswith(
+        "Not met up to 20 within $ 1,000 per hour: "
+    )
+    assert sentences.missed(answer("FIFO", None, completed=0.5), question).endswith(
+        "with FIFO, with 50.0 % of the jobs completed."
+    )
+    assert sentences.missed(replace(answer("FIFO", None), nearest=None), question).endswith(
+        "no size gave a figure."
+    )
+    assert sentences.reached(question, 4801.0) == (4860.0, "81 min")
+    for value in (0.0, 1.0, 59.9, 61.0, 3599.0, 7201.0, 123_456.0):
+        limit, _ = sentences.reached(question, value)
+        assert value <= limit <= 1.1 * value + 1.0
+    share, text = sentences.reached(replace(question, metric="completion_rate"), 0.876)
+    assert (round(share, 6), text) == (0.87, "87.0 %")
+
+
+def test_one_node_fewer_is_a_value_with_its_unit(question: Question) -> None:
+    assert sentences.one_fewer(answer("FIFO", 9, fewer=5400.0), question) == "1.5 h"
+    assert not sentences.one_fewer(answer("FIFO", 9), question)
+
+
+def test_targets_are_typed_as_they_are_written() -> None:
+    assert sentences.target("queue_p95_s") == "95 % of jobs wait at most"
+    assert sentences.target("utilisation") == "GPUs busy is at least"
+    for metric, limit, text in (
+        ("queue_p95_s", 3600.0, "1 h"),
+        ("queue_p95_s", 5400.0, "1.5 h"),
+        ("jct_mean_s", 45.0, "45 s"),
+        ("jct_mean_s", 259_200.0, "3 days"),
+        ("completion_rate", 0.9, "90 %"),
+        ("cost_held_per_job_usd", 12.5, "$ 12.5"),
+        ("preemptions", 1.5, "1.5"),
+    ):
+        assert sentences.limit_text(metric, limit) == text
+        assert sentences.read_limit(metric, text) == pytest.approx(limit)
+    assert sentences.read_limit("queue_p95_s", "90 Minutes") == 5400.0
+    assert sentences.read_limit("queue_p95_s", "2") == 7200.0
+    for wrong in ("", "soon", "1 fortnight", "-1 h", "nan", "1 h 2"):
+        with pytest.raises(ParameterError, match="45 s, 30 min, 1 h or 2 days"):
+            sentences.read_limit("queue_p95_s", wrong)
+
+
+def test_twice_the_range_and_two_rows(question: Question) -> None:
+    assert sentences.wider(question).high == (40,)
+    two = replace(question, groups=(0, 1), low=(1, 0), high=(4, 2))
+    assert sentences.nodes(two, (3, 1)) == "3 V100 and 1 A100 nodes"
+    assert sentences.nodes(question, (1,)) == "1 V100 node"
+
+
+def test_places_and_times(question: Question, store: Store) -> None:
+    assert [sentences.workers(where) for where in ("inline", "processes:3")] == [1, 3]
+    assert (
+        sentences.place("dask://host:8786") == "on the workers of the Dask scheduler at host:8786"
+    )
+    one, ten = (
+        sentences.seconds(question.study, runs, store, Costs(), "inline") for runs in (1, 10)
+    )
+    assert 1.0 < one < ten < 10.0
+
+
+def test_reasons_are_counted() -> None:
+    assert sentences.reasons(["a", "b", "a"]) == ["2 runs failed: a", "1 run failed: b"]
+    assert sentences.reasons(list("abcde"))[-1] == "Others failed for 2 more reasons."

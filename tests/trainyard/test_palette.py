@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from allocators import REGISTRY, make
+from sim.errors import ParameterError
+from sim.params import Spec
+from trainyard.study.scenario import Scenario
+from trainyard.study.study import SLOTS, Study
+
+FIVE = tuple(Spec(name) for name in ("fifo", "easy", "srtf", "gavel", "recorded"))
+
+
+def slots(study: Study) -> dict[str, int]:
+    return {str(spec): slot for spec, slot in zip(study.allocators, study.slots, strict=True)}
+
+
+def test_every_policy_prefers_a_slot_that_there_is() -> None:
+    assert {1 <= make(Spec(name)).card.slot <= SLOTS for name in REGISTRY} == {True}
+
+
+def test_policies_get_the_slots_that_they_prefer(scenario: Scenario) -> None:
+    assert slots(Study(scenario, FIVE)) == {
+        "fifo": 5,
+        "easy": 1,
+        "srtf": 2,
+        "gavel": 3,
+        "recorded": 4,
+    }
+
+
+def test_a_slot_that_is_taken_gives_way_to_the_next_free_one(scenario: Scenario) -> None:
+    study = Study(scenario, (Spec("fifo"), Spec("srtf"), Spec.of("srtf", size="gpu_time")))
+    assert study.slots == (5, 2, 3)
+
+
+def test_no_slot_is_used_twice_by_five_policies_beside_the_baseline(scenario: Scenario) -> None:
+    names = ("fifo", "easy", "srtf", "gavel", "recorded", "las", "sjf")
+    for count in range(2, 7):
+        study = Study(scenario, tuple(Spec(name) for name in names[:count]))
+        others = study.slots[1:]
+        assert len(set(others)) == len(others)
+    counts = Counter(Study(scenario, tuple(map(Spec, names))).slots[1:])
+    assert max(counts.values()) == 2
+
+
+def test_adding_removing_and_another_baseline_recolour_no_other_policy(scenario: Scenario) -> None:
+    study = Study(scenario, FIVE)
+    fewer = study.choosing([spec for spec in FIVE if spec.name != "easy"])
+    assert slots(fewer).items() <= slots(study).items()
+    more = study.choosing([Spec("las"), *FIVE], 1)
+    assert slots(study).items() <= slots(more).items()
+    assert replace(study, baseline=2).slots == study.slots
+    assert study.only([3, 1]).slots == (3, 1)
+    turned = study.choosing(tuple(reversed(FIVE)))
+    assert slots(turned) == slots(study)
+
+
+def test_a_policy_whose_settings_change_keeps_its_colour(scenario: Scenario) -> None:
+    study = Study(scenario, (Spec("fifo"), Spec("srtf"), Spec("srtf")))
+    changed = study.choosing((Spec("fifo"), Spec.of("srtf", size="gpu_time"), Spec("srtf")))
+    assert changed.slots == study.slots
+
+
+def test_colours_change_no_result_and_are_kept_by_file_and_address(scenario: Scenario) -> None:
+    study = Study(scenario, FIVE)
+    other = replace(study, slots=(1, 2, 3, 4, 5))
+    assert other == study
+    assert other.digest == study.digest
+    assert other.canonical() == study.canonical()
+    assert Study.unpack(other.pack()).slots == (1, 2, 3, 4, 5)
+    assert Study.from_json(other.to_json()).slots == (1, 2, 3, 4, 5)
+    before = {key: value for key, value in study.to_json().items() if key != "slots"}
+    assert Study.from_json(before).slots == study.slots
+
+
+@pytest.mark.parametrize("wrong", [[9], [-1], ["blue"], "12", 5, [1.5]])
+def test_slots_that_there_are_not_are_refused(scenario: Scenario, wrong: object) -> None:
+    with pytest.raises(ParameterError, match="slots"):
+        Study.from_json(Study(scenario, FIVE).to_json() | {"slots": wrong})

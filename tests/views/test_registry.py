@@ -1,0 +1,97 @@
+"""Every figure of compared runs, as pages, reports and notebooks show it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from sim.cluster import Cluster
+from sim.errors import ParameterError
+from sim.params import Spec
+from tests.trainyard.results.test_exports import finished
+from trainyard.results import outcomes
+from trainyard.store import Store
+from trainyard.traces import start
+from views.compared import ComparedRuns, compare_runs
+from views.over_time import queue
+from views.registry import VIEWS, view, views
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> ComparedRuns:
+    """Two policies on two GPU types, with wrong estimates of run times."""
+    study = start.with_cluster(start.sample_study("tiny"), Cluster.parse("1x8:v100,1x4:t4"))
+    study = replace(
+        study,
+        base=replace(study.base, estimator=Spec.of("noisy", sigma=1.0)),
+        allocators=(Spec("fifo"), Spec("srtf")),
+    )
+    store = Store(tmp_path_factory.mktemp("store"))
+    found = compare_runs(finished(study, store), store)
+    assert found is not None
+    return found
+
+
+def test_every_view_has_a_question_a_finding_and_its_numbers(compared: ComparedRuns) -> None:
+    every = views(compared)
+    names = [one.name for one in every]
+    assert len(names) == len(set(names))
+    assert [name for name in names if not any(f"{name}-".startswith(f"{k}-") for k in VIEWS)] == []
+    for one in every:
+        assert one.figure.layout.title.text, one.name
+        assert re.match(r"[A-Z].*\.$", one.alt), one.alt
+        assert one.note == "" or re.match(r"[A-Z].*\.$", one.note), one.note
+        assert one.data is not None
+        rows = one.data()
+        assert len(rows), one.name
+        assert all(str(column)[0].isupper() or "(share)" in column for column in rows), one.name
+
+
+def test_a_kind_stands_for_its_first_figure(compared: ComparedRuns) -> None:
+    assert view(compared, "allocation").name == "allocation-1"
+    assert view(compared, "allocation-2").name == "allocation-2"
+    assert view(compared, "type-use").name == "type-use"
+    with pytest.raises(ParameterError, match=r"There is no figure 'allocation-9' here. There are"):
+        view(compared, "allocation-9")
+
+
+def test_no_figure_of_gpus_without_gpus_and_none_of_changes_without_a_baseline(
+    compared: ComparedRuns, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = Store(tmp_path_factory.mktemp("alone"))
+    study = replace(start.sample_study("tiny"), allocators=(Spec("fifo"),))
+    found = compare_runs(finished(study, store), store)
+    assert found is not None
+    kinds = {one.name.split("-")[0] for one in views(found)}
+    assert kinds == {"queue", "gpus", "jct_cdf", "parts", "allocation"}
+    missing = outcomes.gather(replace(study, base=replace(study.base, seed=9)), store)
+    assert compare_runs(missing, store) is None
+
+
+def test_series_on_other_instants_share_one_table(compared: ComparedRuns) -> None:
+    # By hand: jobs wait from 0 to 10; a GPU is held from 5 on.
+    def frame(t_s: list[float], **columns: list[float]) -> pd.DataFrame:
+        return pd.DataFrame({"t_s": t_s, **columns})
+
+    still = {state: [0.0, 0.0] for state in ("busy", "paused", "fragmented", "idle", "down")}
+    title = compared.drawn[0]
+    made = replace(
+        compared,
+        report=replace(compared.report, labels=(title,)),
+        frames={
+            "queue": {title: frame([0, 10], waiting=[2.0, 0.0], waiting_high=[3.0, 0.0])},
+            "utilisation": {title: frame([0, 5], total=[0.0, 1.0])},
+            "capacity": {title: frame([0, 5], total=[2.0, 2.0])},
+            "states": {title: frame([0, 5], **still)},
+        },
+    )
+    shown = queue(made, title)
+    assert shown.data is not None
+    rows = shown.data()
+    assert rows["Time (s)"].tolist() == [0, 5, 10]
+    assert rows["Jobs waiting"].tolist() == [2, 2, 0]
+    assert rows["GPUs held"].tolist() == [0, 1, 1]
+    assert f"Longest queue: {title} {made.loads.runs[title].peak:.0f}." in shown.alt

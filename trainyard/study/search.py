@@ -1,0 +1,258 @@
+"""The question of a search: which nodes may vary, between how many, and what target must be met."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, Final
+
+from sim.cluster import Cluster
+from sim.errors import ParameterError
+from trainyard.study.capacity import MOST_CHECKED, CountSearch, MixSearch, Size, most_tried
+from trainyard.study.document import Document, number, settings, whole
+from trainyard.study.metrics_shown import METRICS
+from trainyard.study.study import Study
+
+MOST_SIZES: Final = 10_000
+_SAME: Final = 1e-9
+LOWER: Final = {metric.name: metric.better == "lower" for metric in METRICS if metric.better}
+"""Name of a metric that a target may be set for -> whether less is better."""
+
+
+@dataclass(frozen=True)
+class Question(Document):
+    """How many nodes of a kind, or of two kinds together, are needed.
+
+    Parameters
+    ----------
+    study : Study
+        Jobs, policies, repeats, and the cluster whose groups of nodes vary.
+    groups : tuple of int
+        Places of one or two groups of the cluster.
+    low, high : tuple of int
+        The range of each, both ends included.
+    metric : str
+        Key of `LOWER`.
+    limit : float
+        What the metric must reach, in its own unit (seconds, shares, USD).
+    check : bool
+        Whether sizes below the answer are tried too, see `trainyard.study.capacity.CountSearch`;
+        one group only.
+    budget_per_h : float, USD per hour
+        What the whole cluster may cost; inf = anything. Sizes that cost more are not tried.
+    begin : int
+        Of one group: the size that is tried first, from which the search finds its range by
+        doubling; 0 = all of the range is looked at.
+
+    Raises
+    ------
+    ParameterError
+        If a part does not go with the others.
+    """
+
+    study: Study
+    groups: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    metric: str = "queue_p95_s"
+    limit: float = 600.0
+    check: bool = True
+    budget_per_h: float = math.inf
+    begin: int = 0
+
+    def __post_init__(self) -> None:
+        """Check."""
+        for name in ("groups", "low", "high"):
+            object.__setattr__(
+                self, name, tuple(whole(name, value) for value in getattr(self, name))
+            )
+        object.__setattr__(self, "begin", whole("begin", self.begin))
+        object.__setattr__(self, "limit", number("limit", self.limit))
+        object.__setattr__(self, "budget_per_h", number("budget_per_h", self.budget_per_h))
+        there = len(self.study.base.cluster.groups)
+        if (
+            len(self.groups) not in (1, 2)
+            or len(set(self.groups)) < len(self.groups)
+            or not all(group < there for group in self.groups)
+        ):
+            raise ParameterError(
+                f"One or two different groups of nodes may vary, numbered from 0 to {there - 1};"
+                f" {list(self.groups)} are not."
+            )
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        if len(self.low) != len(self.groups) or len(self.high) != len(self.groups):
+            raise ParameterError(
+                "Each group of nodes that varies needs a range: give as many ends as groups."
+            )
+        if not isinstance(self.check, bool):
+            raise ParameterError(f"check = {self.check} is neither true nor false.")
+        if any(high - low >= MOST_SIZES for low, high in zip(self.low, self.high, strict=True)):
+            raise ParameterError(
+                f"A range may have at most {MOST_SIZES:,} sizes. Narrow it, or make the nodes"
+                " larger."
+            )
+        if math.isinf(self.limit):
+            raise ParameterError("The target must be a finite number.")
+        if self.metric not in LOWER:
+            raise ParameterError(
+                f"No target can be set for '{self.metric}'. Choose one of {', '.join(LOWER)}."
+            )
+        self.search()
+
+    @property
+    def lower(self) -> bool:
+        """Whether the metric must stay at or below the limit."""
+        return LOWER[self.metric]
+
+    @property
+    def most_runs(self) -> int:
+        """How many runs it may take at most."""
+        sizes = [high - low + 1 for low, high in zip(self.low, self._affordable(), strict=True)]
+        bisected = math.ceil(math.log2(sizes[0] + 1)) + 2
+        if len(sizes) > 1:
+            tried = sum(sizes) + 3
+        elif self.begin:
+            tried = min(sizes[0], most_tried(self.high[0], self.begin))
+        else:
+            tried = min(sizes[0], bisected + MOST_CHECKED * self.check)
+        return tried * len(self.study.allocators) * self.study.repeats
+
+    def search(self) -> CountSearch | MixSearch:
+        """Return a search that has not begun."""
+        if len(self.groups) == 1:
+            high = self._affordable()[0]
+            return CountSearch(self.low[0], high, check=self.check, begin=min(self.begin, high))
+        first, second = (self._price_per_node(group) for group in self.groups)
+        return MixSearch(
+            (self.low[0], self.low[1]),
+            (self.high[0], self.high[1]),
+            (first, second),
+            self.budget_per_h - self._fixed_per_h(),
+        )
+
+    def _affordable(self) -> tuple[int, ...]:
+        """Return the upper ends; of one group no further than the budget allows."""
+        if (
+            len(self.groups) > 1
+            or self.price_per_h(self.high) <= self.budget_per_h
+            or self.low[0] > self.high[0]
+        ):
+            return self.high
+        if (least := self.price_per_h(self.low)) > self.budget_per_h:
+            more = f"{least:g} USD per hour, which is more than {self.budget_per_h:g}"
+            raise ParameterError(
+                f"Even the fewest nodes make the cluster cost {more}. Raise the budget."
+            )
+        return (
+            min(
+                self.high[0],
+                int(
+                    (self.budget_per_h - self._fixed_per_h()) / self._price_per_node(self.groups[0])
+                    + _SAME
+                ),
+            ),
+        )
+
+    def _fixed_per_h(self) -> float:
+        """Return what the nodes cost that do not vary."""
+        return sum(
+            group.count * self._price_per_node(at)
+            for at, group in enumerate(self.study.base.cluster.groups)
+            if at not in self.groups
+        )
+
+    def _price_per_node(self, at: int) -> float:
+        base = self.study.base.cluster
+        return Cluster((replace(base.groups[at], count=1),), base.types).price_per_hour
+
+    def cluster(self, size: Size) -> Cluster:
+        """Return the machines with so many nodes in the groups that vary; a group of none is left
+        out, and so are dated changes of nodes that are not there.
+
+        Raises
+        ------
+        TrainyardError
+            If no node is left, or there are too many.
+        """
+        base = self.study.base.cluster
+        counts = dict(zip(self.groups, size, strict=True))
+        groups = [
+            replace(group, count=counts.get(at, group.count))
+            for at, group in enumerate(base.groups)
+        ]
+        before, after = (
+            list(accumulate((group.count for group in of), initial=0))
+            for of in (base.groups, groups)
+        )
+        # A dated change means the same machine whatever stands before it: the k-th of its group, if
+        # there is one.
+        places = {
+            before[at] + k: after[at] + k
+            for at, group in enumerate(groups)
+            for k in range(min(base.groups[at].count, group.count))
+        }
+        kept = (
+            replace(change, nodes=tuple(places[node] for node in change.nodes if node in places))
+            for change in base.changes
+        )
+        return replace(
+            base,
+            groups=tuple(group for group in groups if group.count),
+            changes=tuple(change for change in kept if change.nodes),
+        )
+
+    def price_per_h(self, size: Size) -> float:
+        """Return what the whole cluster costs per hour."""
+        counts = dict(zip(self.groups, size, strict=True))
+        groups = self.study.base.cluster.groups
+        return sum(
+            counts.get(at, group.count) * self._price_per_node(at)
+            for at, group in enumerate(groups)
+        )
+
+    def at(self, size: Size) -> Study:
+        """Return the comparison on so many nodes."""
+        return replace(self.study, base=replace(self.study.base, cluster=self.cluster(size)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        budget = None if math.isinf(self.budget_per_h) else self.budget_per_h
+        plain = {
+            "groups": list(self.groups),
+            "low": list(self.low),
+            "high": list(self.high),
+            "metric": self.metric,
+            "limit": self.limit,
+            "check": self.check,
+        }
+        made = {"kind": "plan", "study": self.study.to_json(), **plain, "budget_per_h": budget}
+        # Left out of older questions, whose ids stay the same.
+        return made | ({"begin": self.begin} if self.begin else {})
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Question:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        TrainyardError
+            If a key is missing or unknown, or a value cannot be used.
+        """
+        kept = settings("plan", data, cls)
+        if not isinstance(kept.get("study"), Mapping):
+            raise ParameterError("A question of capacity needs 'study' (what Save wrote).")
+        study = Study.from_json(kept.pop("study"))
+        for name in ("groups", "low", "high"):
+            if not isinstance(kept.get(name), Sequence) or isinstance(kept.get(name), str):
+                raise ParameterError(
+                    f"A question of capacity needs '{name}', a list of whole numbers."
+                )
+            kept[name] = tuple(kept[name])
+        kept["metric"] = str(kept.get("metric", cls.metric))
+        if kept.get("budget_per_h", 0) is None:
+            kept["budget_per_h"] = math.inf
+        return cls(study, **kept)

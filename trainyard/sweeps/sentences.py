@@ -1,0 +1,323 @@
+"""What a search for the fewest nodes, or a sweep, takes and comes to, in sentences."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sim.errors import ParameterError
+from sim.params import Spec
+from trainyard.runs.estimate import Costs, estimate
+from trainyard.runs.executors import DASK, DEFAULT, cores
+from trainyard.store import Store
+from trainyard.study import catalog
+from trainyard.study.capacity import Size
+from trainyard.study.metrics_shown import METRICS, Metric
+from trainyard.study.search import Question
+from trainyard.study.study import Study
+from trainyard.sweeps.axes import row_name
+from trainyard.sweeps.plan import HOURS_A_MONTH, Answer
+from trainyard.text import BY_UNIT, money, plural, time
+from trainyard.traces.sources import load_trace
+from trainyard.traces.start import FIRST_POLICIES
+
+BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in METRICS}
+_START_S: Final = 2.0
+"""Until the processes are up."""
+_EACH_S: Final = 0.1
+"""Of every run, however few jobs it has."""
+_MOST_REASONS: Final = 3
+_CONDITIONS: Final = {
+    "queue_p95_s": "95 % of jobs wait at most",
+    "queue_mean_s": "the average wait before start is at most",
+    "wait_mean_s": "the average wait is at most",
+    "jct_mean_s": "the average job is done within",
+    "jct_p50_s": "half of the jobs are done within",
+    "jct_p95_s": "95 % of jobs are done within",
+    "jct_p99_s": "99 % of jobs are done within",
+    "makespan_s": "all jobs are done within",
+    "completion_rate": "the share of jobs completed is at least",
+    "deadline_rate": "the share of deadlines met is at least",
+}
+_TYPED: Final = (
+    (2 * 86_400.0, 86_400.0, "days"),
+    (3600.0, 3600.0, "h"),
+    (60.0, 60.0, "min"),
+    (0.0, 1.0, "s"),
+)
+"""From how many seconds on a target is written in a unit, how long one is, and its name."""
+_AMOUNT: Final = re.compile(r"\$?\s*(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[A-Za-z%]*)")
+_SCALES: Final[Mapping[str, Mapping[str, float]]] = {
+    "s": {
+        **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+        **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+        **dict.fromkeys(("", "h", "hour", "hours"), 3600.0),
+        **dict.fromkeys(("d", "day", "days"), 86_400.0),
+    },
+    "1": {"": 0.01, "%": 0.01},
+    "USD": {"": 1.0, "usd": 1.0},
+    "": {"": 1.0},
+}
+"""Unit of a metric -> what may follow the number of a target, and what one of each comes to."""
+_EXAMPLES: Final = {"s": "45 s, 30 min, 1 h or 2 days", "1": "90 %", "USD": "12", "": "1.5"}
+
+
+def runnable(study: Study, store: Store) -> tuple[Study | None, dict[str, str]]:
+    """Return the study with the policies that other sizes and loads can be tried with, and why
+    others are left out (title -> sentence).
+
+    A policy that replays what was recorded cannot: on other machines it would show the same
+    schedule. None = no policy is left.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be loaded.
+    """
+    trace, left_out, kept = load_trace(study.base.trace, store), dict[str, str](), list[int]()
+    for at, (spec, title) in enumerate(zip(study.allocators, study.titles, strict=True)):
+        choice = catalog.allocator(spec, trace, study.base.perf)
+        if "recorded_start" in choice.needs.reads:
+            left_out[title] = "It repeats what was recorded, which is the same on any machines."
+        elif choice.reason:
+            left_out[title] = choice.reason
+        else:
+            kept.append(at)
+    if not kept:
+        return None, left_out
+    return study.only(kept), left_out
+
+
+def another(study: Study, store: Store) -> tuple[Spec, str] | None:
+    """Return a policy that the study does not have and that can run on it, with its title: one of
+    the usual ones first; None = there is none.
+    """
+    there = {spec.name for spec in study.allocators}
+    choices = catalog.allocator_choices(load_trace(study.base.trace, store), study.base.perf)
+    free = [
+        one
+        for one in choices
+        if one.name not in there and not one.reason and "recorded_start" not in one.needs.reads
+    ]
+    free.sort(
+        key=lambda one: (
+            one.name not in FIRST_POLICIES,
+            -FIRST_POLICIES.index(one.name) if one.name in FIRST_POLICIES else 0,
+        )
+    )
+    return (Spec(free[0].name), free[0].title) if free else None
+
+
+def workers(where: str) -> int:
+    """Return how many runs a place does at once, as far as its name says it; of machines elsewhere
+    nothing is known before they are asked.
+    """
+    kind, _, count = where.partition(":")
+    if where.startswith(DASK):
+        return cores()
+    return (
+        int(count)
+        if kind == DEFAULT and count.isdecimal() and int(count)
+        else cores()
+        if kind == DEFAULT
+        else 1
+    )
+
+
+def place(where: str) -> str:
+    """Return where runs happen, in words."""
+    if where.startswith(DASK):
+        return f"on the workers of the Dask scheduler at {where.removeprefix(DASK)}"
+    return f"on this server, {workers(where)} at once"
+
+
+def seconds(study: Study, runs: int, store: Store, costs: Costs, where: str) -> float:
+    """Return how long so many runs of a study's policies will take, in seconds.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be loaded.
+    """
+    one = estimate(study, store, costs, 1)
+    return _START_S + (_EACH_S + one.seconds / max(one.runs, 1)) * runs / workers(where)
+
+
+def amount(metric: str, value: float) -> str:
+    """Return a value of a metric with its unit."""
+    return BY_UNIT[BY_NAME[metric].unit](value)
+
+
+def nodes(question: Question, size: Size) -> str:
+    """Return a size in words: "14 nodes", "14 A100 nodes" beside others, or "2 A100 and 3 V100
+    nodes".
+    """
+    if len(question.study.base.cluster.groups) == 1:
+        return plural(size[0], "node")
+    if len(size) == 1:
+        return plural(size[0], f"{row_name(question.study, question.groups[0])} node")
+    return (
+        f"{' and '.join(f'{count} {row_name(question.study, at)}' for at, count in zip(question.groups, size, strict=True))}"  # noqa: E501
+        " nodes"
+    )
+
+
+def staying(question: Question) -> str:
+    """Return that other nodes of the cluster do not vary: "4 V100 nodes stay"; "" = there are
+    none.
+    """
+    groups = question.study.base.cluster.groups
+    found = [
+        f"{group.count} {row_name(question.study, at)}"
+        for at, group in enumerate(groups)
+        if at not in question.groups and group.count
+    ]
+    count = sum(group.count for at, group in enumerate(groups) if at not in question.groups)
+    return f"{' and '.join(found)} {'node stays' if count == 1 else 'nodes stay'}" if found else ""
+
+
+def fewest(answers: Sequence[Answer], question: Question) -> str:
+    """Return what the cheapest policy and the baseline need, and what that saves; "" = none
+    holds.
+    """
+    found = [answer for answer in answers if answer.size is not None]
+    if not found:
+        return ""
+    base = answers[question.study.baseline]
+    best = min(found, key=lambda one: (_price(one), one is not base))
+    if best is base:
+        others = " No policy needs less." if len(answers) > 1 else ""
+        return f"{base.policy} needs {_needed(base, question)}.{others}"
+    if base.size is None:
+        return f"{best.policy} needs {_needed(best, question)}; {base.policy} needs more."
+    few = f"{'' if base.over else 'at most '}{sum(base.size)}"
+    there = few if len(base.size) == 1 else _needed(base, question)
+    first = f"{best.policy} needs {_needed(best, question)}; {base.policy} needs {there}."
+    saved = (base.usd_per_h - best.usd_per_h) * HOURS_A_MONTH
+    return f"{first} That saves {money(round(saved, -2) or saved)} a month." if saved > 0 else first
+
+
+def _price(answer: Answer) -> tuple[float, int]:
+    assert answer.size is not None, "asked for answers only"
+    return answer.usd_per_h, sum(answer.size)
+
+
+def _needed(answer: Answer, question: Question) -> str:
+    assert answer.size is not None, "asked for answers only"
+    return f"{'' if answer.over else 'at most '}{nodes(question, answer.size)}"
+
+
+def missed(answer: Answer, question: Question) -> str:
+    """Return how near a policy came that meets the target nowhere, as one sentence."""
+    within = (
+        ""
+        if math.isinf(question.budget_per_h)
+        else f" within {money(question.budget_per_h)} per hour"
+    )
+    most = f"{' and '.join(map(str, question.high))}{within}"
+    near = answer.nearest
+    if near is None:
+        return f"Not met up to {most} with {answer.policy}: no size gave a figure."
+    part = (
+        "" if near.completed >= 1 else f", with {100 * near.completed:.1f} % of the jobs completed"
+    )
+    title = BY_NAME[question.metric].title
+    return (
+        f"Not met up to {most}: {title} {amount(question.metric, near.value)} at"
+        f" {nodes(question, near.size)} with {answer.policy}{part}."
+    )
+
+
+def reached_at(answer: Answer, question: Question) -> str:
+    """Return the nearest miss in a few words: "80 min at 4 V100 nodes"."""
+    near = answer.nearest
+    if near is None:
+        return "no figure at any size"
+    return f"{amount(question.metric, near.value)} at {nodes(question, near.size)}"
+
+
+def one_fewer(answer: Answer, question: Question) -> str:
+    """Return what the metric is with one node fewer; "" = not tried."""
+    return "" if math.isnan(answer.fewer) else amount(question.metric, answer.fewer)
+
+
+def target(metric: str) -> str:
+    """Return the condition that a target sets, without its amount: "95 % of jobs wait at most"."""
+    most = "at most" if BY_NAME[metric].better == "lower" else "at least"
+    title = BY_NAME[metric].title
+    return _CONDITIONS.get(metric, f"{title} is {most}")
+
+
+def limit_text(metric: str, limit: float) -> str:
+    """Return the amount of a target as it is typed: "1 h", "90 %", "$ 12.00"."""
+    unit = BY_NAME[metric].unit
+    if unit == "s":
+        size, name = next((one[1:] for one in _TYPED if limit >= one[0]), _TYPED[-1][1:])
+        return f"{limit / size:.6g} {name}"
+    return {"1": f"{100 * limit:.6g} %", "USD": f"$ {limit:,.6g}"}.get(unit, f"{limit:.6g}")
+
+
+def read_limit(metric: str, text: str) -> float:
+    """Read what `limit_text` writes; a number without a unit is of hours, per cent or USD.
+
+    Raises
+    ------
+    ParameterError
+        If it is no such amount.
+    """
+    found = _AMOUNT.fullmatch(text.strip().replace(",", ""))
+    unit = BY_NAME[metric].unit
+    scale = dict(_SCALES[unit]).get(found["unit"].lower()) if found is not None else None
+    if found is None or scale is None:
+        raise ParameterError(
+            f"‘{text[:40]}’ is no target here. Type an amount such as {_EXAMPLES[unit]}."
+        )
+    return float(found["number"]) * scale
+
+
+def reached(question: Question, value: float) -> tuple[float, str]:
+    """Return a target that a value meets, as round as two digits allow, and its words."""
+    unit = BY_NAME[question.metric].unit
+    step = next(
+        (one for one in sorted(_SCALES[unit].values(), reverse=True) if abs(value) >= 2 * one),
+        min(_SCALES[unit].values()),
+    )
+    digits = 10.0 ** math.floor(math.log10(abs(value / step))) / 10 if value else 1.0
+    target = (
+        (
+            math.ceil(value / step / digits - 1e-9)
+            if question.lower
+            else math.floor(value / step / digits + 1e-9)
+        )
+        * digits
+        * step
+    )
+    return target, amount(question.metric, target)
+
+
+def wider(question: Question) -> Question:
+    """Return the question with twice the range, all of which is looked at."""
+    high = tuple(max(2 * high, high + 1) for high in question.high)
+    return replace(question, high=high, begin=0)
+
+
+def reasons(sentences: Iterable[str]) -> list[str]:
+    """Return why runs failed, the most frequent first, with how many."""
+    counted = Counter(sentences)
+    said = [
+        f"{plural(count, 'run')} failed: {why}" for why, count in counted.most_common(_MOST_REASONS)
+    ]
+    return said + (
+        [f"Others failed for {plural(len(counted) - _MOST_REASONS, 'more reason')}."]
+        if len(counted) > _MOST_REASONS
+        else []
+    )
+
+
+def about(seconds_: float) -> str:
+    """Return a time that is to come."""
+    return time(max(seconds_, 1.0))

@@ -1,0 +1,106 @@
+"""What a policy states of waits, asked for right after its decisions in a replay of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from sim.contract import Allocator, Decided, JobId, Plan, Reason, View, instant
+
+MOST: Final = 50_000
+"""Statements that are kept of one run."""
+NOT_ASKED: Final = "the policy made its next decision at {next:instant}, and none before"
+_FIRST_S: Final = 60.0
+_ALL_OF: Final = 8
+"""Waits of one job that are all asked about."""
+
+
+class Statement(NamedTuple):
+    """What a policy stated of a job at one decision.
+
+    Parameters
+    ----------
+    job : int
+        Row of the trace.
+    t_s, since_s : float, seconds
+        When, and since when the job waited.
+    reason : Reason
+        What it stated.
+    """
+
+    job: JobId
+    t_s: float
+    since_s: float
+    reason: Reason
+
+
+@dataclass
+class Witness:
+    """Asks an allocator after its decisions why jobs wait: at the beginning of a wait, and again
+    each time the wait has doubled. Of jobs that wait very often, only the first waits are asked
+    about, and after them the 16th, 32nd, 64th, and so on.
+
+    Parameters
+    ----------
+    jobs : collection of int or None
+        Which jobs; None = all.
+    """
+
+    jobs: Collection[JobId] | None = None
+    said: list[Statement] = field(default_factory=list)
+    _allocator: Allocator | None = None
+    _since_s: dict[JobId, float] = field(default_factory=dict)
+    _waits_of: dict[JobId, int] = field(default_factory=dict)
+    _due: list[tuple[float, JobId, float]] = field(default_factory=list)
+
+    def of(self, allocator: Allocator) -> Witness:
+        """Return itself as the witness of an allocator, for one run."""
+        self._allocator = allocator
+        return self
+
+    def __call__(self, view: View, plan: Plan) -> None:
+        """Follow one decision."""
+        delta, now_s = view.delta, view.now_s
+        for job in delta.arrived:
+            self._arrives(view, job)
+        for eviction in delta.evicted:
+            self._waits(eviction.job, now_s)
+        for job in (*delta.finished, *plan.refuse):
+            self._since_s.pop(job, None)
+        for job, grant in plan.changes.items():
+            if grant is None:
+                self._waits(job, now_s)
+            else:
+                self._since_s.pop(job, None)
+        if self._due and self._due[0][0] <= now_s:
+            self._ask(Decided(view, plan))
+
+    def _arrives(self, view: View, job: JobId) -> None:
+        now_s, since_s = view.now_s, instant(view.one("arrival_s", job))
+        if since_s < now_s and (self.jobs is None or job in self.jobs):
+            # The policy was not asked in between, so nobody but its cadence gives a reason.
+            reason = Reason(NOT_ASKED, {"next": now_s})
+            self.said.append(Statement(job, since_s, since_s, reason))
+        self._waits(job, now_s)
+
+    def _waits(self, job: JobId, now_s: float) -> None:
+        if self.jobs is not None and job not in self.jobs:
+            return
+        self._since_s[job] = now_s
+        count = self._waits_of[job] = self._waits_of.get(job, 0) + 1
+        if count <= _ALL_OF or not count & (count - 1):
+            heappush(self._due, (now_s, job, now_s))
+
+    def _ask(self, decided: Decided) -> None:
+        due, now_s, allocator = self._due, decided.view.now_s, self._allocator
+        assert allocator is not None, "a witness is of one run"
+        while due and due[0][0] <= now_s and len(self.said) < MOST:
+            _, job, since_s = heappop(due)
+            if self._since_s.get(job) != since_s:
+                continue
+            reason = allocator.explain(decided, job)
+            if reason is not None:
+                self.said.append(Statement(job, now_s, since_s, reason))
+            heappush(due, (now_s + max(now_s - since_s, _FIRST_S), job, since_s))

@@ -1,0 +1,105 @@
+// What the frame of every page does in the browser. It is put into the page once; its text is constant.
+(() => {
+  if (window.trainyardFrame) return;
+  window.trainyardFrame = true;
+
+  // Streamlit pushes an entry whenever parameters of the address change; Back is to lead to the page before, with one press.
+  const push = history.pushState.bind(history);
+  history.pushState = (state, title, url) =>
+    new URL(url, location.href).pathname === location.pathname ? history.replaceState(state, title, url) : push(state, title, url);
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest?.(".ty-link button");
+    if (!button) return;
+    const field = button.parentElement.querySelector("input");
+    field.select();
+    // Without a secure connection there is no clipboard to ask for.
+    try { await navigator.clipboard.writeText(field.value); } catch { document.execCommand("copy"); }
+    button.textContent = "Link copied";
+  });
+
+  const typing = (element) => element.closest("input, textarea, select, [contenteditable=true]");
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "?" && !event.ctrlKey && !event.metaKey && !event.altKey && !typing(event.target))
+      document.querySelector(".st-key-keys button")?.click();
+  });
+
+  // A menu that is opened by a key hands the focus to its first field; it stands at the end of the page.
+  document.addEventListener("click", (event) => {
+    const menu = event.detail === 0 && event.target.closest?.("button[aria-haspopup=dialog]");
+    if (!menu) return;
+    const seek = (tries) => {
+      const field = document.querySelector("[data-testid=stPopoverBody] :is(input, textarea, select, button, a):not(:disabled, [tabindex='-1'], [aria-label^='Help for'])");
+      if (menu.getAttribute("aria-expanded") !== "true" && tries < 55) return;
+      if (field) field.focus();
+      else if (tries) requestAnimationFrame(() => seek(tries - 1));
+    };
+    requestAnimationFrame(() => seek(60));
+  });
+
+  // A row of jobs opens by a click anywhere on it and by Enter, as by its tick, which the grid sets on Shift and Space.
+  const JOBS = "[class*=st-key-job_rows-] [data-testid=stDataFrame]";
+  const [TICKS_PX, HEAD_PX] = [48, 36];
+  const tick = (table) =>
+    table.contains(document.activeElement) &&
+    document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: " ", code: "Space", keyCode: 32, shiftKey: true, bubbles: true, cancelable: true }));
+  document.addEventListener("click", (event) => {
+    const table = event.target.closest?.(JOBS), box = table?.getBoundingClientRect();
+    if (table && event.clientX - box.left > TICKS_PX && event.clientY - box.top > HEAD_PX) requestAnimationFrame(() => tick(table));
+  });
+  document.addEventListener("keydown", (event) => {
+    const table = event.key === "Enter" && !typing(event.target) && event.target.closest(JOBS);
+    if (!table) return;
+    // The grid itself would show the text of the cell in a box.
+    event.stopPropagation();
+    event.preventDefault();
+    tick(table);
+  }, true);
+
+  // What is drawn anew while it has the focus gives it to what stands in its place; what is gone for good gives it to
+  // what held it, to where the focus was before a drawer opened, or to the status of the runs.
+  const FIELDS = ":is(button, input, select, textarea, a, [tabindex='0']):not(:disabled)";
+  const first = (place) => [...document.querySelectorAll(`${place} ${FIELDS}`)].find((one) => one.checkVisibility());
+  let [last, places, outside] = [null, [], []];
+  document.addEventListener("focusin", (event) => {
+    last = event.target;
+    places = [];
+    for (let part = last; part; part = part.parentElement)
+      for (const name of part.classList)
+        // What is drawn anew under the next number is the same.
+        if (name.startsWith("st-key-")) places.push(/-\d+$/.test(name) ? `[class*="${name.replace(/\d+$/, "")}"]` : `.${CSS.escape(name)}`);
+    if (!last.closest("[role=dialog]")) outside = places;
+  });
+  document.addEventListener("pointerdown", () => { last = null; });
+  setInterval(() => {
+    if (!last || document.activeElement !== document.body || (last.checkVisibility() && !last.disabled)) return;
+    const drawing = document.querySelector("[data-testid=stApp][data-test-script-state=running]");
+    for (const place of drawing ? places.slice(0, 1) : [...places, ...outside, ".st-key-status"]) {
+      const found = first(place);
+      if (found) return found.focus({ preventScroll: true });
+    }
+  }, 200);
+
+  // In a narrow window the pages stand in a menu over the page, which Streamlit leaves open when one is chosen.
+  document.addEventListener("click", (event) => {
+    if (event.target.closest?.("[data-testid=stSidebarNavLink]")) setTimeout(() => document.querySelector("[data-testid=stSidebarCollapseButton] button")?.click());
+  });
+
+  // A lost connection is a line under the bar; what is shown stays readable, so Streamlit's dialog on it is closed.
+  const DIALOG = /^\s*Connection (error|timed out)/;
+  let lostAt = 0;
+  const watch = () => {
+    const app = document.querySelector("[data-testid=stApp]");
+    // Menus and dialogs stand outside the app, and are to have its light or dark colours.
+    if (app) document.documentElement.style.colorScheme = getComputedStyle(app).colorScheme;
+    const lost = app && app.dataset.testConnectionState !== "CONNECTED";
+    lostAt = lost ? lostAt || Date.now() : 0;
+    document.documentElement.classList.toggle("ty-lost", Boolean(lost) && Date.now() - lostAt > 1500);
+    if (!lost) return;
+    for (const dialog of document.querySelectorAll("[data-testid=stDialog]"))
+      if (DIALOG.test(dialog.innerText)) dialog.querySelector("button[aria-label=Close]")?.click();
+  };
+  watch();
+  setInterval(watch, 500);
+  new MutationObserver(watch).observe(document.body, { childList: true });
+})();

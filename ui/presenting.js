@@ -1,0 +1,24 @@
+// Keys of the presentation mode, and type as large as the window allows.
+const KEYS = {
+  ArrowRight: "next_policy", ArrowLeft: "previous_policy",
+  ArrowDown: "next_saved", PageDown: "next_saved", ArrowUp: "previous_saved", PageUp: "previous_saved",
+  Escape: "leave",
+};
+const WIDTH = 1240, HEIGHT = 800; // of what is shown, in its own pixels
+
+export default function ({ setTriggerValue }) {
+  const end = new AbortController(), root = document.documentElement;
+  const fit = () => root.style.setProperty("--ty-zoom", Math.max(Math.min(innerWidth / WIDTH, innerHeight / HEIGHT), 1).toFixed(3));
+  const press = (event) => {
+    const step = KEYS[event.key];
+    if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    setTriggerValue("step", step);
+  };
+  fit();
+  addEventListener("resize", fit, { signal: end.signal });
+  // Before the ledger, which has arrows of its own.
+  document.addEventListener("keydown", press, { signal: end.signal, capture: true });
+  return () => end.abort();
+}

@@ -1,0 +1,126 @@
+"""Figures: pure functions from small frames to Plotly figures; no Streamlit, no simulation, never
+WebGL.
+"""
+
+from views.charts.axes import TimeAxis, duration_text
+from views.charts.gpu_types import (
+    fairness_cdf,
+    note_colours,
+    note_lines,
+    type_cost,
+    type_shares,
+    type_use,
+)
+from views.charts.inputs import arrivals, durations, example, heaviest, racks, sizes, speedup
+from views.charts.jobs import (
+    PARTS,
+    decomposition,
+    dumbbell,
+    jct_cdf,
+    predictions,
+    quantiles,
+    winners,
+)
+from views.charts.lines import Look
+from views.charts.load import Course, allocation, load, resources
+from views.charts.machines import (
+    Grid,
+    Waiting,
+    down_spells,
+    left_out,
+    machines,
+    node_jobs,
+    row_labels,
+    thinned,
+)
+from views.charts.over_time import (
+    STATES,
+    busy_row,
+    linked_rows,
+    parted,
+    state_row,
+    waiting_row,
+)
+from views.charts.replay import PublishedClaim, published_vs_simulated, ratio_curve, speedup_figure
+from views.charts.sweeps import (
+    Amount,
+    Nodes,
+    Target,
+    capacity_curve,
+    lesson_curve,
+    mix_map,
+    sweep_curve,
+    sweep_map,
+)
+from views.charts.theme import (
+    darkened,
+    image_config,
+    literal,
+    policy_colours,
+    policy_style,
+    type_style,
+    visible,
+)
+
+__all__ = [
+    "PARTS",
+    "STATES",
+    "Amount",
+    "Course",
+    "Grid",
+    "Look",
+    "Nodes",
+    "PublishedClaim",
+    "Target",
+    "TimeAxis",
+    "Waiting",
+    "allocation",
+    "arrivals",
+    "busy_row",
+    "capacity_curve",
+    "darkened",
+    "decomposition",
+    "down_spells",
+    "dumbbell",
+    "duration_text",
+    "durations",
+    "example",
+    "fairness_cdf",
+    "heaviest",
+    "image_config",
+    "jct_cdf",
+    "left_out",
+    "lesson_curve",
+    "linked_rows",
+    "literal",
+    "load",
+    "machines",
+    "mix_map",
+    "node_jobs",
+    "note_colours",
+    "note_lines",
+    "parted",
+    "policy_colours",
+    "policy_style",
+    "predictions",
+    "published_vs_simulated",
+    "quantiles",
+    "racks",
+    "ratio_curve",
+    "resources",
+    "row_labels",
+    "sizes",
+    "speedup",
+    "speedup_figure",
+    "state_row",
+    "sweep_curve",
+    "sweep_map",
+    "thinned",
+    "type_cost",
+    "type_shares",
+    "type_style",
+    "type_use",
+    "visible",
+    "waiting_row",
+    "winners",
+]

@@ -1,0 +1,352 @@
+"""Colours and the frame of every figure: a policy has one colour on every page, in light and in
+dark.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import plotly.graph_objects as go
+
+Trace = dict[str, Any]
+"""What a figure draws, as Plotly takes it."""
+Style = Mapping[str, tuple[str, str]]
+"""Label of a policy -> (colour, dash)."""
+
+BASELINE_COLOUR: Final = "#5F6875"
+POLICY_COLOURS: Final = ("#1B4FD0", "#C24A00", "#0A8754", "#7B1885", "#3D2F00")
+"""Slots 1 to 5: blue, vermilion, green, purple, bronze. At least 4.5 : 1 on white, so that names
+are written in them, and apart from each other with any common colour blindness.
+"""
+TEXT: Final = "#1B2430"
+NEUTRAL: Final = "#5A6472"
+"""Second text: axes, notes, outlines, capacity."""
+GRID: Final = "#E9EDF2"
+PAPER: Final = "#FFFFFF"
+"""The page itself: behind a name that may lie on a line."""
+BETTER: Final = "#005F94"
+WORSE: Final = "#B34700"
+AMBER: Final = "#8A4B00"
+"""Warnings."""
+MOST: Final = "#6F93C4"
+_MORE: Final = "#D98B52"
+SEQUENTIAL: Final = ((0.0, GRID), (1.0, MOST))
+"""Least to most, from the grey of surfaces to a calm blue: `TEXT` is legible on all of it."""
+DIVERGING: Final = ((0.0, MOST), (0.5, GRID), (1.0, _MORE))
+"""Less, no difference, more; `TEXT` is legible on all of it."""
+DARK: Final[Mapping[str, str]] = {
+    BASELINE_COLOUR: "#A3ADB9",
+    "#1B4FD0": "#4D86FF",
+    "#C24A00": "#F0843E",
+    "#0A8754": "#57EA9C",
+    "#7B1885": "#F08CF0",
+    "#3D2F00": "#FCE157",
+    TEXT: "#E4E9EF",
+    NEUTRAL: "#A9B4C0",
+    GRID: "#26303B",
+    BETTER: "#56B4E9",
+    WORSE: "#FF9A5C",
+    AMBER: "#E6B422",
+    MOST: "#3B6299",
+    _MORE: "#8F4F24",
+}
+"""Colour on white -> the same on the dark page. Figures are made in the former."""
+PRINTED: Final[Mapping[str, str]] = dict(
+    zip(POLICY_COLOURS, ("dash", "dot", "dashdot", "longdash", "longdashdot"), strict=True)
+)
+"""Colour of a line -> its dash on paper, which may have no colours; the baseline is solid."""
+TYPE_COLOURS: Final = (
+    "#44AA99",
+    "#DDCC77",
+    "#AA4499",
+    "#88CCEE",
+    "#999933",
+    "#CC6677",
+    "#6699CC",
+    "#BBBBBB",
+)
+"""Paul Tol's muted palette, its darkest two replaced: GPU types never share a colour with a policy.
+"""
+JOB_COLOURS: Final = (
+    "#66C2A5",
+    "#FC8D62",
+    "#8DA0CB",
+    "#E78AC3",
+    "#A6D854",
+    "#FFD92F",
+    "#B3835B",
+    "#9C6FB0",
+)
+"""ColorBrewer's Set2, its tan and grey replaced: single jobs share no colour with a policy or a GPU
+type.
+"""
+INK: Final = "#1A1A1A"
+"""Text on one of the light colours of `JOB_COLOURS` and of GPU types, in light and in dark."""
+TEXT_PX: Final = 14
+LINE_PX: Final = 2
+MOST_CHARACTERS: Final = 80
+"""Of one name in a figure."""
+_MOST_UNBROKEN: Final = 120
+"""Of one word in a text: longer than any path or hash that is shown."""
+_LONG: Final = re.compile(rf"\S{{{_MOST_UNBROKEN + 1},}}")
+_UNSEEN: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+_TITLE_CHARACTERS: Final = 78
+NARROW_PX: Final = 380
+"""What a legend has of the window of a phone."""
+
+
+def policy_colours(
+    labels: Sequence[str], baseline: str, slots: Sequence[int] = (), *, dark: bool = False
+) -> dict[str, str]:
+    """Return the colour of every policy.
+
+    Parameters
+    ----------
+    labels : sequence of str
+        All policies of the study.
+    baseline : str
+        The one that the others are compared with: grey; "" = none is.
+    slots : sequence of int
+        The slot of each, see `trainyard.study.study`; () = 1, 2, ... for all but the baseline.
+    dark : bool
+        Of the dark theme.
+    """
+    if not slots:
+        others = [label for label in labels if label != baseline]
+        slots = [others.index(label) + 1 if label in others else 1 for label in labels]
+    colours = {
+        label: POLICY_COLOURS[(slot - 1) % len(POLICY_COLOURS)]
+        for label, slot in zip(labels, slots, strict=True)
+    }
+    if baseline in colours:
+        colours[baseline] = BASELINE_COLOUR
+    return {label: DARK[colour] if dark else colour for label, colour in colours.items()}
+
+
+def policy_style(
+    labels: Sequence[str], baseline: str, slots: Sequence[int] = ()
+) -> dict[str, tuple[str, str]]:
+    """Return colour and dash of every policy in figures; parameters as in `policy_colours`.
+
+    On a screen all lines are solid: width, opacity and a name at the line tell them apart.
+    """
+    colours = policy_colours(labels, baseline, slots)
+    return {label: (colour, "solid") for label, colour in colours.items()}
+
+
+def darkened(figure: go.Figure) -> go.Figure:
+    """Return a figure in the colours of the dark theme, for showing only."""
+    return _shown(_darkened(figure.to_dict()))
+
+
+def enlarged(figure: go.Figure, by: float) -> go.Figure:
+    """Return a figure with larger type and lines, for showing only: on a projector."""
+    return _shown(_enlarged(figure.to_dict(), by))
+
+
+def _shown(plain: Any) -> go.Figure:
+    """Return a figure of which only the plain values are asked for: building one would check all of
+    them again.
+    """
+    twin = go.Figure()
+    twin.to_dict = lambda: plain
+    return twin
+
+
+def _enlarged(part: Any, by: float, of: str = "") -> Any:
+    if isinstance(part, dict):
+        return {name: _enlarged(value, by, f"{of}.{name}") for name, value in part.items()}
+    if isinstance(part, (list, tuple)):
+        return [_enlarged(value, by, of) for value in part]
+    if isinstance(part, (int, float)) and of.endswith(_SIZES):
+        return part * by
+    return part
+
+
+_SIZES: Final = ("font.size", "line.width", "margin.l", "margin.t", "margin.b", "shift")
+
+
+def _darkened(part: Any) -> Any:
+    if isinstance(part, dict):
+        # Arrays hold no colours, and are long.
+        return {key: value if key == "bdata" else _darkened(value) for key, value in part.items()}
+    if isinstance(part, (list, tuple)):
+        return [_darkened(value) for value in part]
+    if not isinstance(part, str):
+        return part
+    return _COLOUR.sub(lambda found: RECOLOURED[found[0]], part)
+
+
+def type_style(names: Sequence[str]) -> dict[str, str]:
+    """Return the colour of every GPU type, by its place in the cluster; nodes without GPUs ("") are
+    grey.
+    """
+    style = {
+        name: TYPE_COLOURS[at % len(TYPE_COLOURS)]
+        for at, name in enumerate(name for name in names if name)
+    }
+    return style | {"": NEUTRAL}
+
+
+def faded(colour: str, share: float) -> str:
+    """Return a #RRGGBB colour with an opacity between 0 and 1."""
+    return f"{_channels(colour)}{share:g})"
+
+
+def _channels(colour: str) -> str:
+    """Return a #RRGGBB colour as `faded` begins it."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, "
+
+
+RECOLOURED: Final[Mapping[str, str]] = {**DARK} | {
+    _channels(light): _channels(dark) for light, dark in {**DARK, PAPER: "#10161D"}.items()
+}
+"""`DARK`, and the beginnings of the same colours and of the page with an opacity; white alone is
+text on a dark bar, and stays.
+"""
+_COLOUR: Final = re.compile("|".join(map(re.escape, RECOLOURED)))
+"""Of a text within a figure: names in direct labels are coloured by markup."""
+
+
+def visible(text: str, most: int = MOST_CHARACTERS) -> str:
+    """Return a text from outside on one line, with everything in it to be seen, and no longer than
+    `most` characters.
+
+    Notes
+    -----
+    Control characters become their pictures (NUL: ␀). Marks that turn the direction of writing, and
+    what is no character, become �: they would make a name look like another one, or turn the words
+    around it. A name of 10,000 characters within a sentence is shortened too.
+    """
+    words = _LONG.sub(lambda found: f"{found[0][: _MOST_UNBROKEN - 1]}…", " ".join(text.split()))
+    line = _UNSEEN.sub(lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "�", words)
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def literal(text: str) -> str:
+    """Return a name from outside such that Plotly shows it as it is: HTML would be markup, two
+    ``$`` LaTeX, and ``%{`` in a hover label a variable.
+    """
+    return html.escape(visible(text), quote=False).replace("%{", "%&#123;").replace("$", "&#36;")
+
+
+def image_config(name: str) -> dict[str, Any]:
+    """Return what `st.plotly_chart` takes as `config`: a sharp PNG under this file name, no logo,
+    no lasso.
+    """
+    return {
+        "displaylogo": False,
+        "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
+        "toImageButtonOptions": {"format": "png", "scale": 2, "filename": name},
+    }
+
+
+def wrapped(title: str) -> tuple[str, int]:
+    """Return a title broken into lines that fit 800 px, and the height it takes in pixels."""
+    lines = textwrap.wrap(title, _TITLE_CHARACTERS)
+    return "<br>".join(lines), 24 * len(lines)
+
+
+def figure(
+    traces: Sequence[Mapping[str, Any]],
+    title: str,
+    height: int,
+    *,
+    legend_px: int = 0,
+    **layout: Any,
+) -> go.Figure:
+    """Return a figure with what all have in common: transparent, title at the left, legend in one
+    band above the data, room for both.
+
+    Parameters
+    ----------
+    traces : sequence of mapping
+        Properties of the traces, `type` among them; plain mappings, because Plotly then checks
+        everything once instead of at every step.
+    title : str
+        The finding or the question; may be empty.
+    height : int, pixels
+        Of the data, without title, legend and margins.
+    legend_px : int, pixels
+        Height of the legend band; 0 = no legend.
+    **layout
+        More layout properties.
+    """
+    text, title_px = wrapped(title)
+    top, bottom = 16 + title_px + legend_px, 52
+    total = height + top + bottom
+    place = {"x": 0, "xanchor": "left", "yanchor": "top", "yref": "container"}
+    common: dict[str, Any] = {
+        "title": {"text": text, "y": 1 - 8 / total, "font": {"size": 16}, **place},
+        "height": total,
+        "margin": {"l": 64, "r": 16, "t": top, "b": bottom},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"size": TEXT_PX, "color": TEXT},
+        "showlegend": legend_px > 0,
+        "legend": {
+            "orientation": "h",
+            "y": 1 - (12 + title_px) / total,
+            "font": {"size": TEXT_PX},
+            "bgcolor": "rgba(0,0,0,0)",
+            "tracegroupgap": 0,
+            **place,
+        },
+        "hoverlabel": {"font": {"size": TEXT_PX}},
+    }
+    lines = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False}
+    lines["tickfont"] = {"size": TEXT_PX, "color": NEUTRAL}
+    axes = {
+        name: lines | value | _sized(value)
+        for name, value in layout.items()
+        if name.startswith(("xaxis", "yaxis"))
+    }
+    return go.Figure(list(traces), common | layout | axes)
+
+
+def _sized(axis: Mapping[str, Any]) -> dict[str, Any]:
+    font = {"size": TEXT_PX, "color": NEUTRAL}
+    return {"title": {"font": font, **axis["title"]}} if "title" in axis else {}
+
+
+def legend_px(labels: Sequence[str], width: int = 700) -> int:
+    """Return the height that a horizontal legend of these labels takes in a figure of 800 px, in
+    pixels.
+    """
+    rows, used = 1, 0
+    for label in labels:
+        entry = 56 + 8 * len(label)
+        if used and used + entry > width:
+            rows, used = rows + 1, 0
+        used += entry
+    return 24 * rows if labels else 0
+
+
+def narrow_legend_px(labels: Sequence[str]) -> int:
+    """Return the height that a horizontal legend of many labels takes in a narrow window:
+    Plotly gives all entries the width of the longest, in pixels.
+    """
+    per_row = max(int(NARROW_PX / (44 + 6.5 * max(map(len, labels), default=0))), 1)
+    return 24 * -(-len(labels) // per_row)
+
+
+def legend_entry(name: str, mode: str, **look: Any) -> dict[str, Any]:
+    """Return a trace without points, which gives a name in the legend to what is drawn otherwise;
+    `mode` is "lines" or "markers".
+    """
+    return {
+        "type": "scatter",
+        "x": [None],
+        "y": [None],
+        "mode": mode,
+        "name": name,
+        "hoverinfo": "skip",
+        **look,
+    }
