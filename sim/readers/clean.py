@@ -98,6 +98,7 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
         tuple(report.warnings),
         before,
         after,
+        tuple(report.questions),
     )
 
 

@@ -49,6 +49,8 @@ class ReadOptions:
         and --begin over).
     mapping : mapping of str to str
         Native column -> column of the table; overrides the guess for native and unknown tables.
+    answers : mapping of str to str
+        Answers to questions that a file leaves open: `Question.id` -> key of its options.
     time_unit, duration_unit : {"s", "ms", "min", "h"}
         Units of numeric instants, and of durations and time limits, in native and unknown tables.
     max_bytes : int, bytes
@@ -67,6 +69,7 @@ class ReadOptions:
     unfinished: Literal["drop", "cut"] = "drop"
     since: Literal["submit", "eligible"] = "submit"
     mapping: Mapping[str, str] = field(default_factory=dict)
+    answers: Mapping[str, str] = field(default_factory=dict)
     time_unit: str = "s"
     duration_unit: str = "s"
     max_bytes: int = 2_000_000_000

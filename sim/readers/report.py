@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from sim.errors import ParameterError
+from sim.readers.questions import Question
 from sim.trace import Trace
 
 ISSUE_COLUMNS: Final = ("row", "job_id", "action", "reason", "detail")
@@ -29,6 +32,7 @@ class Report:
     guesses: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     parts: list[pd.DataFrame] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
 
     def drop(
         self, jobs: pd.DataFrame, bad: pd.Series, reason: str, detail: pd.Series | str = ""
@@ -50,6 +54,25 @@ class Report:
         """Write down an assumption the user may want to correct."""
         if sentence not in self.guesses:
             self.guesses.append(sentence)
+
+    def ask(self, question: Question, answers: Mapping[str, str]) -> str:
+        """Return the answer to a question, or its default, which leaves the question open.
+
+        Raises
+        ------
+        ParameterError
+            If the answer is not one of those offered.
+        """
+        answer = answers.get(question.id)
+        if answer is None:
+            self.questions.append(question)
+            return question.default
+        if answer not in question.options:
+            raise ParameterError(
+                f"The answer {question.id} = {answer!r} is not one of"
+                f" {', '.join(question.options)}."
+            )
+        return answer
 
     def issues(self, used: pd.Index) -> pd.DataFrame:
         """Return one line per dropped row and per alteration of a row in `used`, in order of the
@@ -107,6 +130,8 @@ class Import:
         Sentences: what was assumed, and what may distort a result.
     load_before_gpu_s, load_after_gpu_s : float, GPU-seconds
         Work before and after fractional GPU counts were rounded up; equal where none was.
+    questions : tuple of Question
+        Those without an answer; their defaults were taken.
     """
 
     trace: Trace
@@ -119,6 +144,7 @@ class Import:
     warnings: tuple[str, ...] = ()
     load_before_gpu_s: float = 0.0
     load_after_gpu_s: float = 0.0
+    questions: tuple[Question, ...] = ()
 
     @property
     def dropped(self) -> int:

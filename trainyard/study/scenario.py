@@ -39,6 +39,7 @@ _READ: Final = {
     "unfinished": "drop",
     "since": "submit",
     "mapping": (),
+    "answers": (),
     "time_unit": "s",
     "duration_unit": "s",
 }
@@ -172,7 +173,7 @@ class TraceSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; an open end is null."""
-        read = {key: dict(value) if key == "mapping" else value for key, value in self.read}
+        read = {key: dict(value) if _READ[key] == () else value for key, value in self.read}
         return {"source": self.source, "fmt": self.fmt, "read": read, **self.changes()}
 
     @classmethod
@@ -366,7 +367,7 @@ def _read_options(given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
                 f"Reading a trace has no choice '{name}'. It has: {', '.join(_READ)}."
             )
     plain = {
-        name: tuple(sorted(dict(value).items())) if name == "mapping" else value
+        name: tuple(sorted(dict(value).items())) if _READ[name] == () else value
         for name, value in given.items()
     }
     return tuple(sorted((name, value) for name, value in plain.items() if value != _READ[name]))

@@ -326,7 +326,7 @@ def _read(
     path: str, state: tuple[int, int, int], fmt: str, choices: tuple[tuple[str, Any], ...]
 ) -> Source:
     given: dict[str, Any] = {
-        name: dict(value) if name == "mapping" else value for name, value in choices
+        name: dict(value) if isinstance(value, tuple) else value for name, value in choices
     }
     imported = read(Path(path), fmt=fmt or None, options=ReadOptions(**given, max_bytes=state[2]))
     return Source(imported.trace, MappingProxyType(account_of(imported)), imported=imported)
