@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.measuring import low_contrast, misplaced
 from tests.browser.server import serving
+from tests.browser.waiting import idle
 from trainyard.replays.reading import load
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -19,6 +21,16 @@ Visit = Callable[..., Page]
 
 QUICK = "ibm-drop"
 LINK = f"/learn?tab=replays&replay={QUICK}&seeds=1"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_tab_can_be_read(app: str, visit: Visit, scheme: str) -> None:
+    for tab in ("lessons", "replays", "glossary", "limits"):
+        page = visit(f"{app}/learn?tab={tab}", color_scheme=scheme)
+        expect(page.get_by_role("tab", selected=True)).to_have_text(re.compile(tab, re.IGNORECASE))
+        idle(page)
+        assert low_contrast(page) == [], tab
+        assert misplaced(page) == [], tab
 
 
 def title(page: Page) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.measuring import low_contrast, misplaced
 from tests.browser.server import serving
 from tests.browser.waiting import idle
 
@@ -40,6 +41,9 @@ def test_the_fewest_nodes_for_a_wait_of_an_hour(app: str, store: Path, visit: Vi
     expect(answer).to_have_text(ANSWER, timeout=60_000)
     expect(main.get_by_test_id("stProgress")).to_have_count(0)
     expect(main.locator(".js-plotly-plot")).to_have_count(1)
+    idle(page)
+    assert low_contrast(page) == []
+    assert misplaced(page) == []
     told = answer.inner_text()
     page.reload()
     expect(answer).to_have_text(told)
@@ -54,6 +58,7 @@ def test_the_fewest_nodes_for_a_wait_of_an_hour(app: str, store: Path, visit: Vi
         expect(
             again.get_by_text(re.compile(r"^(\d+ of )?27 runs \(9 points × 3 policies\)"))
         ).to_be_visible()
+        idle(again)
         again.get_by_role("button", name="Sweep", exact=True).click()
         again.get_by_role("button", name="Cancel").click()
         expect(

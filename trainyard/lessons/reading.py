@@ -29,7 +29,7 @@ from trainyard.lessons.numbers import (
 from trainyard.results import outcomes
 from trainyard.study import parsing
 from trainyard.study.document import number, whole
-from trainyard.study.scenario import MADE, NO_OVERHEADS, Scenario, as_spec
+from trainyard.study.scenario import MADE, Scenario, as_spec
 from trainyard.study.settings import seeded, with_settings
 from trainyard.study.study import Study
 from trainyard.traces import start
@@ -309,8 +309,7 @@ def _lesson(data: Mapping[str, Any], name: str) -> Lesson:
 
 def _base(data: Any, policies: Any) -> Study:
     if data == SAMPLE:
-        study = start.sample_study()
-        return replace(study, base=replace(study.base, overheads=NO_OVERHEADS))
+        return start.sample_study()
     specs = tuple(as_spec(one) for one in parsing.listed("policies", policies))
     if not specs:
         raise ParameterError("it names no policies. Add at least one.")

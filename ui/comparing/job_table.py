@@ -51,7 +51,7 @@ def draw(compared: ComparedRuns, high: str) -> None:
             )
         elif show in by:
             what = st.segmented_control(
-                "Of each",
+                "What is shown of each group",
                 list(WHATS),
                 default=next(iter(WHATS)),
                 required=True,

@@ -144,7 +144,7 @@ def _policy(shown: Shown) -> int:
     return int(
         view.choice(
             st.selectbox,
-            "The run under",
+            "Policy of the run",
             list(titles),
             view.POLICY,
             first,

@@ -21,6 +21,7 @@ from trainyard.results.outcomes import Shown
 from trainyard.runs.run import run_to_store
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
+from trainyard.traces import start
 
 NAMES = reading.names()
 TEACHING = [name for name in NAMES if reading.load(name).made]
@@ -117,6 +118,12 @@ def test_a_change_changes_the_runs_and_the_first_option_nothing(name: str) -> No
 
 def test_only_the_lesson_on_buying_goes_on_to_plan() -> None:
     assert [one.number for one in reading.lessons() if one.plans] == [6]
+
+
+def test_lesson_0_is_the_comparison_that_the_app_opens_with() -> None:
+    (study,) = reading.lessons()[0].studies(Setup())
+    sample = start.sample_study()
+    assert [one.key("") for one in study.scenarios()] == [one.key("") for one in sample.scenarios()]
 
 
 def test_seed_and_size_reach_the_jobs_but_a_sample_stays_as_it_is() -> None:
