@@ -22,12 +22,12 @@ from sim.readers.mapping import guess_mapping, missing
 from sim.readers.native import NATIVE, TABLE
 from sim.readers.parquet import parquet_head
 from sim.readers.philly_json import PHILLY_JSON
-from sim.readers.recipes import JSON_FORMATS, formats, refuse
+from sim.readers.recipes import HEADLESS, JSON_FORMATS, formats, gathered, refuse
 from sim.readers.report import Import, Report
 from sim.readers.sacct import SACCT
 from sim.readers.slurm_db import SLURM_DB
 from sim.readers.sniff import Sample, distinct, plain
-from sim.readers.source import HEAD, Content, open_source
+from sim.readers.source import HEAD, Content, open_all
 from sim.readers.swf import SWF
 from sim.readers.table import read_table
 
@@ -102,16 +102,21 @@ def detect(content: Content) -> Format | None:
 
 
 def read(
-    source: Path | bytes, *, name: str = "", fmt: str | None = None, options: ReadOptions = DEFAULTS
+    source: Path | bytes | Mapping[str, Path | bytes],
+    *,
+    name: str = "",
+    fmt: str | None = None,
+    options: ReadOptions = DEFAULTS,
 ) -> Import:
     """Read a trace.
 
     Parameters
     ----------
-    source : Path or bytes
-        A file or its bytes, plain or packed with gzip or zip.
+    source : Path, bytes or mapping of str to Path or bytes
+        A file or its bytes, plain or packed with gzip or zip; several files that are the tables of
+        one trace under their names, or packed into one zip archive.
     name : str
-        What to call the trace; "" = the file's name.
+        What to call the trace; "" = the name of the file, or of the first one.
     fmt : str or None
         Key in `FORMATS`; None = recognise it by the content.
     options : ReadOptions
@@ -128,7 +133,9 @@ def read(
         One sentence: the fault, its place, and what to do.
     """
     name = name or _name_of(source)
-    content = open_source(source, name, options)
+    contents = open_all(source, name, options)
+    content = contents[0] if len(contents) == 1 else gathered(contents)
+    del contents
     chosen = _choose(content, fmt, options)
     draft = chosen.load(content, options)
     # Checking takes memory of its own, and the file is not needed for it.
@@ -136,7 +143,12 @@ def read(
     return finish(draft, chosen, name, options)
 
 
-def peek(source: Path | bytes, *, name: str = "", options: ReadOptions = DEFAULTS) -> Peek:
+def peek(
+    source: Path | bytes | Mapping[str, Path | bytes],
+    *,
+    name: str = "",
+    options: ReadOptions = DEFAULTS,
+) -> Peek:
     """Look at the beginning of a source without checking its rows.
 
     Parameters
@@ -149,11 +161,13 @@ def peek(source: Path | bytes, *, name: str = "", options: ReadOptions = DEFAULT
     TraceError
         If it cannot be opened or is no table.
     """
-    content = open_source(source, name or _name_of(source), options)
+    contents = open_all(source, name or _name_of(source), options)
+    content = contents[0] if len(contents) == 1 else gathered(contents)
     found = detect(content)
     headless = (
         found is SWF
         or (found is SACCT and "submit" not in content.sample.keys)
+        or (found is not None and found.name in HEADLESS)
         or (found is GAVEL and "total_steps" not in content.sample.keys)
     )
     head = pd.DataFrame() if headless else _head(content, options)
@@ -172,7 +186,9 @@ def peek(source: Path | bytes, *, name: str = "", options: ReadOptions = DEFAULT
     )
 
 
-def _name_of(source: Path | bytes) -> str:
+def _name_of(source: Path | bytes | Mapping[str, Path | bytes]) -> str:
+    if isinstance(source, Mapping):
+        return next(iter(source), "trace")
     return source.name if isinstance(source, Path) else "trace"
 
 

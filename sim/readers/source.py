@@ -10,9 +10,9 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol, TextIO
@@ -25,6 +25,8 @@ CHUNK: Final = 1 << 20
 HEAD: Final = 1 << 16
 LONGEST_LINE: Final = 1 << 16
 """Characters of a line of a table; also how far one looks for a line's end."""
+MOST_FILES: Final = 100
+"""Of one trace, or in one archive."""
 # Stands for a NUL byte, which the parsers would take for the end of a cell.
 DAMAGE: Final = "\x06"
 # First bytes of files people upload by mistake, and what to call them.
@@ -80,6 +82,8 @@ class Content:
         What was assumed while unpacking and decoding.
     damaged : bool
         Whether NUL bytes were found in a table; each is replaced by `DAMAGE`.
+    beside : tuple of Content
+        Further tables of the same trace.
     """
 
     name: str
@@ -87,6 +91,7 @@ class Content:
     encoding: str
     guesses: tuple[str, ...] = ()
     damaged: bool = False
+    beside: tuple[Content, ...] = ()
 
     @property
     def text(self) -> str:
@@ -189,6 +194,73 @@ def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Conten
     return Content(name, data, encoding, guesses, damaged)
 
 
+def open_all(
+    source: Path | bytes | Mapping[str, Path | bytes], name: str, options: ReadOptions
+) -> list[Content]:
+    """Read one file, several, or the members of a zip archive, as `open_source`.
+
+    Parameters
+    ----------
+    source : Path, bytes or mapping of str to Path or bytes
+        A file or its bytes; several under their names.
+    name : str
+        Of a single one, for messages.
+    options : ReadOptions
+        Holds the limits; that on bytes is for all files together.
+
+    Raises
+    ------
+    TraceError
+        As `open_source`; also if there are too many files, or an archive holds archives.
+    """
+    if isinstance(source, Mapping):
+        found: list[Content] = []
+        for one, data in source.items():
+            found += open_all(data, one, _rest(found, options))
+        if len(found) > MOST_FILES:
+            raise TraceError(
+                f"{name}: {len(found)} files are more than {MOST_FILES}. Choose fewer."
+            )
+        return found
+    data = source if isinstance(source, bytes) else _file_bytes(source, name, options)
+    _check_size(len(data), name, options)
+    if data[:4] == b"PK\x03\x04":
+        try:
+            with opened_zip(data, name) as archive:
+                members = _members(archive)
+                if len(members) > 1:
+                    return _opened_members(archive, members, name, options)
+        except DAMAGED as error:
+            raise damaged_archive(name, error) from error
+    return [open_source(data, name, options)]
+
+
+def _opened_members(
+    archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], name: str, options: ReadOptions
+) -> list[Content]:
+    if len(members) > MOST_FILES:
+        raise TraceError(
+            f"{name}: the zip archive holds {len(members)} files, more than {MOST_FILES}. Pack"
+            " fewer."
+        )
+    found: list[Content] = []
+    for member in members:
+        # A name from an archive is shown, and never a path.
+        called = f"{name}: {Path(member.filename).name}"
+        rest = _rest(found, options)
+        data = _unpack_stream(lambda one=member: archive.open(one), called, rest)  # type: ignore[misc]
+        if data[:2] in (b"PK", b"\x1f\x8b"):
+            raise TraceError(f"{called}: archives in archives are not read. Unpack it first.")
+        found.append(open_source(data, called, rest))
+    return found
+
+
+def _rest(found: list[Content], options: ReadOptions) -> ReadOptions:
+    """Return the options for what comes after some files: the limit is for all of them."""
+    taken = sum(len(content.data) for content in found)
+    return replace(options, max_bytes=max(options.max_bytes - taken, 0))
+
+
 def _check_lines(data: bytes, name: str, options: ReadOptions) -> None:
     lines = data.count(b"\n")
     if lines > options.max_rows + 1:
@@ -272,12 +344,19 @@ def damaged_archive(name: str, error: BaseException) -> TraceError:
     )
 
 
-def _only_member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+def _members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """Return the files of an archive; an Office document is one file."""
     members = [
         item
         for item in archive.infolist()
         if not item.is_dir() and not item.filename.startswith("__MACOSX/")
     ]
+    office = [item for item in members if item.filename == "[Content_Types].xml"]
+    return office or members
+
+
+def _only_member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+    members = _members(archive)
     if any(item.filename == "[Content_Types].xml" for item in members):
         raise TraceError(
             f"{name}: this is an Office document. Save the sheet as CSV and use that file."

@@ -28,7 +28,7 @@ from trainyard.study import catalog
 from trainyard.study.scenario import MADE, READY, TraceSpec
 from trainyard.text import plural
 from trainyard.traces.samples import SAMPLES, write_sample, write_trace
-from trainyard.traces.sources import FILE_LIMIT_MB, load_source
+from trainyard.traces.sources import FILE_LIMIT_MB, Source, load_files, load_source
 from views.report.page import offline_html
 
 T = TypeVar("T")
@@ -265,8 +265,12 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_convert)
     parser.add_argument(
-        "--trace", metavar="FILE|sample:NAME|made:NAME", required=True, help="the trace to read"
+        "files",
+        metavar="FILE|sample:NAME|made:NAME",
+        nargs="*",
+        help="the trace to read; several files where its tables are apart",
     )
+    parser.add_argument("--trace", metavar="FILE|sample:NAME|made:NAME", help="the same")
     _add_reading(parser)
     parser.add_argument("--out", metavar="FILE", required=True, help="FILE.csv or FILE.parquet")
     parser.add_argument(
@@ -343,7 +347,7 @@ def _look_alike(profile: str, args: argparse.Namespace) -> Trace:
 def _convert(args: argparse.Namespace) -> None:
     out = Path(args.out)
     _table_name(out)
-    found = load_source(trace_spec(args), max_mb=args.max_mb)
+    found = _to_convert(args)
     _folder_of(out)
     _writing(out, lambda: write_trace(found.trace, out))
     account = found.account
@@ -362,6 +366,20 @@ def _convert(args: argparse.Namespace) -> None:
         print(f"  {item['rows']:,} {item['action']}: {item['reason']}")
     for sentence in (*account["warnings"], *account["guesses"]):
         print(f"  {sentence}")
+
+
+def _to_convert(args: argparse.Namespace) -> Source:
+    places = [*args.files, *([args.trace] if args.trace else [])]
+    if not places:
+        raise UsageError("Nothing to convert: name a file, sample:NAME or made:NAME.")
+    if len(places) == 1:
+        args.trace = places[0]
+        return load_source(trace_spec(args), max_mb=args.max_mb)
+    if ready := next((place for place in places if place.startswith(READY)), ""):
+        raise UsageError(f"{ready} is a trace by itself. Convert it alone.")
+    args.trace = places[0]
+    spec = trace_spec(args)
+    return load_files(places, spec.fmt, spec.choices(), max_mb=args.max_mb)
 
 
 def _list(args: argparse.Namespace) -> None:

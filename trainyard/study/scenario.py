@@ -171,10 +171,18 @@ class TraceSpec:
         """Return the changes without choices that change nothing: how a load of 1 is reached."""
         return (replace(self, load_by="pace") if self.load == 1.0 else self).changes()
 
+    def choices(self) -> dict[str, Any]:
+        """Return how to read it, as `sim.readers.ReadOptions` takes it."""
+        return {key: dict(value) if _READ[key] == () else value for key, value in self.read}
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values; an open end is null."""
-        read = {key: dict(value) if _READ[key] == () else value for key, value in self.read}
-        return {"source": self.source, "fmt": self.fmt, "read": read, **self.changes()}
+        return {
+            "source": self.source,
+            "fmt": self.fmt,
+            "read": self.choices(),
+            **self.changes(),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> TraceSpec:

@@ -5,7 +5,8 @@ the load.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -294,8 +295,48 @@ def _stored_trace(digest: str, root: str) -> Trace:
     return Store.at(root).get_trace(digest)
 
 
+def load_files(
+    paths: Sequence[str],
+    fmt: str = "",
+    choices: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    max_mb: float = FILE_LIMIT_MB,
+) -> Source:
+    """Read several files that are the tables of one trace.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        The files, at least two.
+    fmt : str
+        Key of `sim.readers.FORMATS`; "" = recognised by content.
+    choices : mapping
+        Of `sim.readers.ReadOptions`.
+    max_mb : float, MB
+        Largest of the files.
+
+    Raises
+    ------
+    TrainyardError
+        If one of them cannot be read, or they are not the tables of one trace.
+    """
+    files = {path: _checked(path, max_mb)[0] for path in paths}
+    options = ReadOptions(**choices, max_bytes=max(UNPACKED_BYTES, int(max_mb * 1e6)))
+    name = " + ".join(file.name for file in files.values())
+    imported = read(files, name=name, fmt=fmt or None, options=options)
+    return Source(imported.trace, MappingProxyType(account_of(imported)), imported=imported)
+
+
 def _file(spec: TraceSpec, max_mb: float) -> Source:
-    path = Path(spec.source).expanduser()
+    path, facts = _checked(spec.source, max_mb)
+    unpacked = max(UNPACKED_BYTES, int(max_mb * 1e6))
+    return _read(
+        str(path.absolute()), (facts.st_mtime_ns, facts.st_size, unpacked), spec.fmt, spec.read
+    )
+
+
+def _checked(place: str, max_mb: float) -> tuple[Path, os.stat_result]:
+    path = Path(place).expanduser()
     try:
         if path.is_dir():
             raise TraceError(f"{path}: this is a folder, not a trace. Name one file of it.")
@@ -307,7 +348,7 @@ def _file(spec: TraceSpec, max_mb: float) -> Source:
         ) from error
     except ValueError as error:
         raise TraceError(
-            f"{spec.source!r:.80} is not the path of a file ({error}). Check the path."
+            f"{place!r:.80} is not the path of a file ({error}). Check the path."
         ) from error
     if facts.st_size > max_mb * 1e6:
         size, limit = size_text(facts.st_size), size_text(max_mb * 1e6)
@@ -315,10 +356,7 @@ def _file(spec: TraceSpec, max_mb: float) -> Source:
             f"{path.name}: {size} are more than the limit of {limit}. Cut a window out of the file,"
             " or raise the limit with --max-mb."
         )
-    unpacked = max(UNPACKED_BYTES, int(max_mb * 1e6))
-    return _read(
-        str(path.absolute()), (facts.st_mtime_ns, facts.st_size, unpacked), spec.fmt, spec.read
-    )
+    return path, facts
 
 
 @lru_cache(maxsize=4)

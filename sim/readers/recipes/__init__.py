@@ -5,6 +5,8 @@ job; this package reads a file by it.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Final
@@ -19,12 +21,23 @@ from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.recipes import engine
 from sim.readers.recipes.items import paths_of
 from sim.readers.recipes.recipe import Recipe, parse
-from sim.readers.recipes.sources import ItemSource, TableSource
+from sim.readers.recipes.sources import ItemSource, TableSource, assigned, joined_rows
 from sim.readers.report import Report
 from sim.readers.sniff import Sample
 from sim.readers.source import Content
 
-__all__ = ["JSON_FORMATS", "Recipe", "formats", "load", "parse", "recognised", "refuse", "shipped"]
+__all__ = [
+    "HEADLESS",
+    "JSON_FORMATS",
+    "Recipe",
+    "formats",
+    "gathered",
+    "load",
+    "parse",
+    "recognised",
+    "refuse",
+    "shipped",
+]
 
 RUNNING: Final = "still running when the trace ends"
 
@@ -44,6 +57,8 @@ def shipped() -> tuple[Recipe, ...]:
 JSON_FORMATS: Final = frozenset(
     recipe.name for recipe in shipped() if recipe.items is not None and not recipe.refuse
 )
+HEADLESS: Final = frozenset(recipe.name for recipe in shipped() if recipe.tables)
+"""Formats whose tables have no header."""
 
 
 def matches(recipe: Recipe, sample: Sample) -> bool:
@@ -64,6 +79,27 @@ def recognised(sample: Sample) -> Recipe | None:
     """Return the recipe that asks for most of those that recognise the beginning of a file."""
     fitting = [recipe for recipe in shipped() if matches(recipe, sample)]
     return max(fitting, key=lambda recipe: recipe.weight, default=None)
+
+
+def gathered(contents: Sequence[Content]) -> Content:
+    """Return several files that are given together as one, if they are the tables of one format.
+
+    Raises
+    ------
+    TraceError
+        If no format is made of such files.
+    """
+    names = ", ".join(content.name for content in contents)
+    for recipe in shipped():
+        tables = assigned(recipe, contents) if recipe.tables else {}
+        if tables:
+            first, *rest = tables.values()
+            others = [one.name for one in contents if one not in tables.values()]
+            unused = (f"Not needed for {recipe.title}: {', '.join(others)}.",) if others else ()
+            return replace(first, guesses=(*first.guesses, *unused), beside=tuple(rest))
+    raise TraceError(
+        f"{names}: these {len(contents)} files are not the tables of one trace. Choose one of them."
+    )
 
 
 def refuse(content: Content) -> None:
@@ -103,13 +139,26 @@ def load(recipe: Recipe, content: Content, options: ReadOptions) -> Draft:
         If it is no file of this format, or the recipe fails.
     """
     zone = options.zone or recipe.zone
+    tables = assigned(recipe, (content, *content.beside))
+    for table in recipe.tables:
+        if table.name not in tables and not table.optional:
+            raise TraceError(
+                f"{content.name}: the table {table.title} is wanted too. Give the tables of"
+                f" {recipe.title} together: several files at once, or one zip archive of them."
+            )
+    if tables:
+        content = tables[recipe.tables[0].name]
     kind = TableSource if recipe.items is None else ItemSource
     source = kind(recipe, content, options)
+    beside = Report(0)
+    others = joined_rows(recipe, tables, options, beside)
     try:
-        found = engine.run(recipe, source.rows(), source.present, zone)
+        found = engine.run(recipe, source.rows(), source.present, zone, others)
     except engine.RecipeError as error:
         raise TraceError(f"{content.name}: {error}") from error
     report = source.finish()
+    report.guesses += beside.guesses
+    report.warnings += beside.warnings
     jobs = found[list(recipe.columns)].copy()
     if "status" in jobs:
         words = jobs["status"].fillna("").str.upper()

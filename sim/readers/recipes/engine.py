@@ -6,10 +6,11 @@ The seal of the connection is one wall; that only known functions are called (`G
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import pandas as pd
@@ -18,7 +19,7 @@ import pyarrow as pa
 from sim.errors import TrainyardError
 from sim.readers.cells import MISSING
 from sim.readers.recipes.expressions import Guard
-from sim.readers.recipes.recipe import Recipe
+from sim.readers.recipes.recipe import Join, Recipe
 from sim.trace import NUMBERS
 
 if TYPE_CHECKING:
@@ -93,7 +94,11 @@ def sealed(zone: str) -> Iterator[DuckDBPyConnection]:
 
 
 def run(
-    recipe: Recipe, rows: pa.RecordBatchReader, present: Mapping[str, str], zone: str
+    recipe: Recipe,
+    rows: pa.RecordBatchReader,
+    present: Mapping[str, str],
+    zone: str,
+    others: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> pd.DataFrame:
     """Evaluate a recipe.
 
@@ -107,6 +112,9 @@ def run(
         Column of the recipe -> column of `rows`; others are empty.
     zone : str
         IANA name, of times without an offset.
+    others : mapping of str to Table
+        Name of a further source -> its rows of texts, under the names of the recipe; those that
+        were not given are empty.
 
     Returns
     -------
@@ -122,9 +130,12 @@ def run(
     with sealed(zone) as database:
         query = compiled(recipe, database, present)
         database.register(_JOBS, rows)
-        table = database.sql(query).to_arrow_table()
+        for table in recipe.tables[1:]:
+            nothing = pa.table({name: pa.array([], pa.string()) for name in table.columns})
+            database.register(_joined(table.name), others.get(table.name, nothing))
+        found = database.sql(query).to_arrow_table()
         database.unregister(_JOBS)
-    frame: pd.DataFrame = table.to_pandas().set_index(ROW).sort_index()
+    frame: pd.DataFrame = found.to_pandas().set_index(ROW).sort_index()
     frame.index.name = None
     return frame
 
@@ -146,6 +157,10 @@ def compiled(recipe: Recipe, database: DuckDBPyConnection, present: Mapping[str,
         used |= guard.check(text, f"{recipe.name}, {where}", known, windows=windows)
         return f"({text}\n)"
 
+    joins = []
+    for join in recipe.joins:
+        joins.append(_join(recipe, join, guard, checked))
+        known |= join.take.keys()
     steps = []
     for name, text in recipe.let.items():
         steps.append((name, checked(text, name, windows=True)))
@@ -163,12 +178,51 @@ def compiled(recipe: Recipe, database: DuckDBPyConnection, present: Mapping[str,
         f"coalesce({checked(rule.when, 'say')}, false) AS {_name(f'{SAID}{at}')}"
         for at, rule in enumerate(recipe.say)
     ]
-    columns = sorted(used - recipe.let.keys() - {ROW})
+    taken = {name for join in recipe.joins for name in join.take}
+    columns = sorted(used - recipe.let.keys() - taken - {ROW})
     cells = [f"{_cell(one, present)} AS {_name(one)}" for one in columns]
     query = f"SELECT {', '.join([ROW, *cells])} FROM {_JOBS}"
+    for other, on, names in joins:
+        kept = ", ".join(f"other.{_name(name)}" for name in names)
+        equal = " AND ".join(f"{here} = other.{_name(f'on {nth}')}" for nth, here in enumerate(on))
+        query = f"SELECT base.*, {kept} FROM ({query}) base LEFT JOIN ({other}) other ON {equal}"
     for name, text in steps:
         query = f"SELECT *, {text} AS {_name(name)} FROM ({query})"
     return f"SELECT {', '.join([ROW, *chosen])} FROM ({query})"
+
+
+def _join(
+    recipe: Recipe, join: Join, guard: Guard, checked: Callable[[str, str], str]
+) -> tuple[str, list[str], list[str]]:
+    """Return the query of another table, one row for each of its keys; the keys here; the names
+    that come from there.
+    """
+    table = next(table for table in recipe.tables if table.name == join.table)
+    used: set[str] = set()
+
+    def there(text: str, key: str, *, aggregates: bool = False) -> str:
+        place = f"{recipe.name}, join {join.table}, {key}"
+        used.update(guard.check(text, place, table.columns, aggregates=aggregates))
+        return f"({text}\n)"
+
+    on = [checked(text, f"join {join.table}, on") for text in join.on]
+    keys = [
+        f"{there(text, 'on_other')} AS {_name(f'on {nth}')}"
+        for nth, text in enumerate(join.on_other)
+    ]
+    take = [
+        f"{there(text, name, aggregates=True)} AS {_name(name)}" for name, text in join.take.items()
+    ]
+    where = f" WHERE {there(join.where, 'where')}" if join.where else ""
+    cells = ", ".join(f"{_cell(name, {name: name})} AS {_name(name)}" for name in sorted(used))
+    rows = f"SELECT {cells or 'NULL'} FROM {_name(_joined(table.name))}"
+    groups = ", ".join(str(nth + 1) for nth in range(len(keys)))
+    query = f"SELECT {', '.join([*keys, *take])} FROM ({rows}){where} GROUP BY {groups}"
+    return query, on, list(join.take)
+
+
+def _joined(name: str) -> str:
+    return f"joined {name}"
 
 
 def _cell(column: str, present: Mapping[str, str]) -> str:

@@ -38,6 +38,9 @@ FUNCTIONS: Final = frozenset(
     }
 )
 WINDOWS: Final = frozenset({"sum", "lag", "lead", "row_number", "min", "max", "first", "last"})
+AGGREGATES: Final = frozenset(
+    {"sum", "min", "max", "avg", "count", "count_star", "any_value", "first"}
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,13 @@ class Guard:
     macros: Collection[str]
 
     def check(
-        self, text: str, where: str, known: Collection[str], *, windows: bool = False
+        self,
+        text: str,
+        where: str,
+        known: Collection[str],
+        *,
+        windows: bool = False,
+        aggregates: bool = False,
     ) -> frozenset[str]:
         """Return the columns that an expression names.
 
@@ -70,6 +79,8 @@ class Guard:
             What it may name.
         windows : bool
             Whether it may look at other rows.
+        aggregates : bool
+            Whether it may make one value of many rows.
 
         Raises
         ------
@@ -79,12 +90,13 @@ class Guard:
         if len(text) > LONGEST:
             raise TraceError(f"{where}: an expression may have {LONGEST:,} characters.")
         classes = CLASSES | {"WINDOW"} if windows else CLASSES
+        functions = {*FUNCTIONS, *self.macros, *(AGGREGATES if aggregates else ())}
         named: set[str] = set()
         for node, bound in _nodes(self._tree(text, where), frozenset()):
             kind = node["class"]
             if kind not in classes:
                 raise TraceError(f"{where}: {kind.lower()} may not be used here.")
-            self._check_call(node, kind, where)
+            _check_call(node, kind, WINDOWS if kind == "WINDOW" else functions, where)
             if kind == "TYPE" and node.get("type_name", "").upper() not in TYPES:
                 raise TraceError(f"{where}: {node.get('type_name')} is no type to cast to.")
             if kind == "COLUMN_REF":
@@ -96,16 +108,6 @@ class Guard:
                     raise TraceError(f"{where}: {'.'.join(names)} is no known column{hint}.")
                 named |= {name} - bound
         return frozenset(named)
-
-    def _check_call(self, node: Mapping[str, Any], kind: str, where: str) -> None:
-        if kind not in {"FUNCTION", "WINDOW"}:
-            return
-        name = node["function_name"].lower()
-        allowed = WINDOWS if kind == "WINDOW" else FUNCTIONS | set(self.macros)
-        if name not in allowed or node.get("schema") or node.get("catalog"):
-            close = get_close_matches(name, sorted(allowed), 1)
-            hint = f"; did you mean {close[0]}" if close else ""
-            raise TraceError(f"{where}: the function {name} may not be used{hint}.")
 
     def _tree(self, text: str, where: str) -> Any:
         try:
@@ -128,6 +130,16 @@ class Guard:
         if not alone:
             raise TraceError(f"{where}: this is more than one expression.")
         return node["select_list"][0]
+
+
+def _check_call(node: Mapping[str, Any], kind: str, allowed: Collection[str], where: str) -> None:
+    if kind not in {"FUNCTION", "WINDOW"}:
+        return
+    name = node["function_name"].lower()
+    if name not in allowed or node.get("schema") or node.get("catalog"):
+        close = get_close_matches(name, sorted(allowed), 1)
+        hint = f"; did you mean {close[0]}" if close else ""
+        raise TraceError(f"{where}: the function {name} may not be used{hint}.")
 
 
 _CLAUSES: Final = ("where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")

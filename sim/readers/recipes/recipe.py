@@ -16,6 +16,8 @@ from sim.trace import COLUMNS
 
 MOST_TEXT: Final = 64_000
 MOST_EXPRESSIONS: Final = 100
+MOST_SOURCES: Final = 20
+ANYTHING: Final = ".*"
 _KEYS: Final = {
     "": {
         "name",
@@ -24,6 +26,8 @@ _KEYS: Final = {
         "items",
         "optional",
         "recognise",
+        "source",
+        "join",
         "let",
         "columns",
         "status",
@@ -34,6 +38,8 @@ _KEYS: Final = {
     "recognise": {"columns", "without", "paths", "fields", "first_cell"},
     "leave_out": {"when", "reason"},
     "say": {"when", "text", "warn"},
+    "source": {"title", "columns", "optional"},
+    "join": {"table", "on", "on_other", "where", "take"},
 }
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_\-/]*")
 _IDENTIFIER: Final = re.compile(r"[a-z_][a-z0-9_]*")
@@ -56,6 +62,49 @@ class Rule:
     when: str
     text: str
     warn: bool = False
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """One of several tables that a format is made of, each without a header.
+
+    Parameters
+    ----------
+    name, title : str
+        What joins call it, and what the user reads.
+    columns : tuple of str
+        Names of its columns in order.
+    optional : bool
+        Whether the jobs can be read without it.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Join:
+    """What another table adds to each record; never more records than there are.
+
+    Parameters
+    ----------
+    table : str
+        Name of a `SourceTable`.
+    on, on_other : tuple of str
+        Expressions that are equal where rows belong together, here and in the other table.
+    where : str
+        Which rows of the other table count, "" = all.
+    take : mapping of str to str
+        New name -> expression with an aggregate over the rows that belong to a record.
+    """
+
+    table: str
+    on: tuple[str, ...]
+    on_other: tuple[str, ...]
+    where: str
+    take: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -91,6 +140,11 @@ class Recipe:
         The first that holds leaves a row out.
     refuse : str
         Why a file of this kind cannot be read, "" = it can.
+    tables : tuple of SourceTable
+        Of a format that is made of several tables: each of them, the first holds one record per
+        job.
+    joins : tuple of Join
+        In the order in which they are made.
     """
 
     name: str
@@ -102,23 +156,27 @@ class Recipe:
     without: frozenset[str] = frozenset()
     paths: frozenset[str] = frozenset()
     fields: frozenset[int] = frozenset()
-    first_cell: str = ".*"
+    first_cell: str = ANYTHING
     let: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     status: Mapping[str, str] = field(default_factory=dict)
     leave_out: tuple[Rule, ...] = ()
     say: tuple[Rule, ...] = ()
     refuse: str = ""
+    tables: tuple[SourceTable, ...] = ()
+    joins: tuple[Join, ...] = ()
 
     @property
     def weight(self) -> int:
         """How much must fit: of two recipes that recognise a file the heavier one is meant."""
-        return len(self.required) + len(self.paths) + len(self.fields)
+        cells = bool(self.fields) + (self.first_cell != ANYTHING)
+        return len(self.required) + len(self.paths) + cells
 
     @property
     def known(self) -> frozenset[str]:
         """The columns an expression may name."""
-        return self.optional | {names[0] for names in self.required}
+        base = self.tables[0].columns if self.tables else ()
+        return self.optional | {names[0] for names in self.required} | set(base)
 
     def sources(self) -> dict[str, tuple[str, ...]]:
         """Return native column -> the columns of the table that its expression is made of."""
@@ -171,6 +229,7 @@ def parse(text: str, where: str) -> Recipe:
         if native not in COLUMNS:
             near = _near(native, COLUMNS)
             raise TraceError(f"{where}: columns.{native} is no native column{near}.")
+    tables = _source_tables(raw, where)
     recipe = Recipe(
         name=_text(raw, "name", where),
         title=_text(raw, "title", where),
@@ -180,8 +239,8 @@ def parse(text: str, where: str) -> Recipe:
         optional=frozenset(_texts(raw, "optional", where)),
         without=frozenset(_texts(recognise, "without", where)),
         paths=frozenset(_texts(recognise, "paths", where)),
-        fields=frozenset(_counts(recognise, where)),
-        first_cell=_text({"first_cell": ".*"} | dict(recognise), "first_cell", where),
+        fields=frozenset(_counts(recognise, where) or (len(one.columns) for one in tables)),
+        first_cell=_text({"first_cell": ANYTHING} | dict(recognise), "first_cell", where),
         let=MappingProxyType(_expressions(raw, "let", where)),
         columns=MappingProxyType(columns),
         status=MappingProxyType(
@@ -190,6 +249,8 @@ def parse(text: str, where: str) -> Recipe:
         leave_out=_rules(raw, "leave_out", "reason", where),
         say=_rules(raw, "say", "text", where),
         refuse=_text(raw, "refuse", where) if "refuse" in raw else "",
+        tables=tables,
+        joins=_joins(raw, where),
     )
     _check_whole(recipe, where)
     return recipe
@@ -203,12 +264,36 @@ def _check_whole(recipe: Recipe, where: str) -> None:
     for name in (*recipe.let, *recipe.known):
         if not _IDENTIFIER.fullmatch(name):
             raise TraceError(f"{where}: {name!r} is no plain name; use small letters and _.")
+    _check_joins(recipe, where)
     count = len(recipe.let) + len(recipe.columns) + len(recipe.leave_out) + len(recipe.say)
+    count += sum(1 + len(join.on) + len(join.on_other) + len(join.take) for join in recipe.joins)
     if count > MOST_EXPRESSIONS:
         raise TraceError(f"{where}: {count} expressions are more than {MOST_EXPRESSIONS}.")
     for native in () if recipe.refuse else ("submit_time_s", "num_gpus", "duration_s"):
         if native not in recipe.columns:
             raise TraceError(f"{where}: columns.{native} is missing.")
+
+
+def _check_joins(recipe: Recipe, where: str) -> None:
+    for name in (name for table in recipe.tables for name in table.columns):
+        if not _IDENTIFIER.fullmatch(name):
+            raise TraceError(f"{where}: {name!r} is no plain name; use small letters and _.")
+    taken = {*recipe.known, *recipe.let}
+    others = [table.name for table in recipe.tables[1:]]
+    for join in recipe.joins:
+        if join.table not in others:
+            raise TraceError(
+                f"{where}: join names the table {join.table!r}, but the other sources are"
+                f" {', '.join(others) or 'none'}."
+            )
+        if not join.on or len(join.on) != len(join.on_other):
+            raise TraceError(f"{where}: join.on and join.on_other must be equally many.")
+        for name in join.take:
+            if name in taken or not _IDENTIFIER.fullmatch(name):
+                raise TraceError(
+                    f"{where}: join.take.{name} must be a new name of small letters and _."
+                )
+            taken.add(name)
 
 
 def _near(word: str, known: Any) -> str:
@@ -263,6 +348,44 @@ def _zone(raw: Mapping[str, Any], where: str) -> str:
     except (KeyError, ValueError, OSError) as error:
         raise TraceError(f"{where}: the time zone {zone!r} is not known.") from error
     return zone
+
+
+def _source_tables(raw: Mapping[str, Any], where: str) -> tuple[SourceTable, ...]:
+    listed = _table(raw, "source", where)
+    if len(listed) > MOST_SOURCES:
+        raise TraceError(f"{where}: {len(listed)} sources are more than {MOST_SOURCES}.")
+    made = []
+    for name in listed:
+        table, place = _table(listed, name, where), f"{where}, source.{name}"
+        _check_keys(table, "source", place)
+        columns = tuple(_texts(table, "columns", place))
+        title = _text({"title": name} | dict(table), "title", place)
+        made.append(SourceTable(name, title, columns, table.get("optional") is True))
+    if len({len(table.columns) for table in made}) < len(made):
+        raise TraceError(f"{where}: the sources must differ in their numbers of columns.")
+    return tuple(made)
+
+
+def _joins(raw: Mapping[str, Any], where: str) -> tuple[Join, ...]:
+    listed = raw.get("join", [])
+    if not isinstance(listed, list) or not all(isinstance(join, dict) for join in listed):
+        raise TraceError(f"{where}: write [[join]] above each join.")
+    if len(listed) > MOST_SOURCES:
+        raise TraceError(f"{where}: {len(listed)} joins are more than {MOST_SOURCES}.")
+    made = []
+    for join in listed:
+        _check_keys(join, "join", where)
+        on = tuple(_texts(join, "on", f"{where}, join"))
+        made.append(
+            Join(
+                _text(join, "table", f"{where}, join"),
+                on,
+                tuple(_texts({"on_other": [*on]} | dict(join), "on_other", f"{where}, join")),
+                _text(join, "where", f"{where}, join") if "where" in join else "",
+                MappingProxyType(_expressions(join, "take", f"{where}, join")),
+            )
+        )
+    return tuple(made)
 
 
 def _rules(raw: Mapping[str, Any], key: str, text: str, where: str) -> tuple[Rule, ...]:

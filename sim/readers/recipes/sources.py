@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -15,7 +16,7 @@ from sim.readers.cells import OFFSET, text
 from sim.readers.format import ReadOptions
 from sim.readers.recipes.engine import JSON, ROW
 from sim.readers.recipes.items import items
-from sim.readers.recipes.recipe import Recipe
+from sim.readers.recipes.recipe import Recipe, SourceTable
 from sim.readers.report import Report
 from sim.readers.source import Content
 from sim.readers.table import check_rows, ignored, read_table
@@ -46,6 +47,9 @@ class TableSource:
     def __init__(self, recipe: Recipe, content: Content, options: ReadOptions) -> None:
         spellings = {names[0]: names for names in recipe.required}
         spellings |= {name: (name,) for name in recipe.optional}
+        if recipe.tables:
+            spellings |= {name: (name,) for name in recipe.tables[0].columns}
+            content = headed(content, recipe.tables[0])
         wanted = {name for names in spellings.values() for name in names}
         self._frame, self._report = read_table(content, options, wanted)
         self._columns = {
@@ -101,6 +105,80 @@ class TableSource:
                 " every time an offset, or none and choose a zone."
             )
         return bool(naive)
+
+
+def headed(content: Content, table: SourceTable) -> Content:
+    """Return a table without header with the names of its columns above it."""
+    line = content.sample.delimiter.join(table.columns) + "\n"
+    data = content.data.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
+    return Content(
+        content.name,
+        line.encode(content.encoding) + data,
+        content.encoding,
+        content.guesses,
+        content.damaged,
+    )
+
+
+def assigned(recipe: Recipe, contents: Iterable[Content]) -> dict[str, Content]:
+    """Return which file is which table of a recipe: name of a `SourceTable` -> file; files that are
+    none of them are left out.
+
+    Raises
+    ------
+    TraceError
+        If two files are the same table.
+    """
+    found: dict[str, Content] = {}
+    for content in contents:
+        sample = content.sample
+        if sample.kind != "text" or not re.fullmatch(recipe.first_cell, sample.cells[0]):
+            continue
+        for table in recipe.tables:
+            if len(sample.cells) == len(table.columns):
+                if table.name in found:
+                    raise TraceError(
+                        f"{content.name}: this and {found[table.name].name} are both the table"
+                        f" {table.title}. Leave one of them out."
+                    )
+                found[table.name] = content
+    return found
+
+
+def joined_rows(
+    recipe: Recipe, tables: Mapping[str, Content], options: ReadOptions, report: Report
+) -> dict[str, pa.Table]:
+    """Return the rows of the tables beside the first, as texts; only columns that joins name.
+
+    Raises
+    ------
+    TraceError
+        If one of them cannot be read.
+    """
+    told = [
+        text for join in recipe.joins for text in (*join.on_other, join.where, *join.take.values())
+    ]
+    words = set(re.findall(r"[a-z_][a-z0-9_]*", " ".join(told).lower()))
+    rows = {}
+    for table in recipe.tables[1:]:
+        if table.name not in tables:
+            report.guess(f"The table {table.title} is not given; the jobs are read without it.")
+            continue
+        wanted = [name for name in table.columns if name in words]
+        frame, account = read_table(headed(tables[table.name], table), options, wanted)
+        if lost := account.read - len(frame):
+            report.warnings.append(
+                f"{lost:,} rows of {table.title} cannot be read and are left out."
+            )
+        rows[table.name] = pa.table(
+            {name: pa.Array.from_pandas(frame[name], type=pa.string()) for name in wanted}
+            | {
+                name: pa.nulls(len(frame), pa.string())
+                for name in table.columns
+                if name not in words
+            }
+        )
+    return rows
 
 
 class ItemSource:

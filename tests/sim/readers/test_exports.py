@@ -303,7 +303,9 @@ def test_an_export(fmt: str) -> None:
 
 
 def test_every_recipe_has_an_export() -> None:
-    assert {recipe.name for recipe in recipes.shipped() if not recipe.refuse} == set(CASES)
+    # Traces of several tables have tests of their own.
+    single = {one.name for one in recipes.shipped() if not (one.refuse or one.tables)}
+    assert single == set(CASES)
 
 
 @pytest.mark.parametrize("fmt", CASES)
@@ -403,7 +405,7 @@ BAD = {
         "summary of clusters",
     ),
     "sia": (b"name,time,application,num_replicas,batch_size\na,1,ncf,2,8\n", "state no durations"),
-    "pai": (b"0" * 24 + b",w,1,Running,,\n", "it alone names GPUs"),
+    "pai": (b"0" * 24 + b",i,u,Running,1,\n", "it alone names GPUs"),
 }
 
 
