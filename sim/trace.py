@@ -31,6 +31,34 @@ OF_ROLES: Final = (
 """Composition and needs of jobs of workers and parameter servers, and when their size becomes
 predictable.
 """
+OF_SCHEDULERS: Final = (
+    "nodes",
+    "tasks",
+    "tasks_per_node",
+    "cpus_per_task",
+    "mem_per_node_gb",
+    "mem_per_cpu_gb",
+    "gpu_fraction",
+    "gpu_mem_gb",
+    "begin_s",
+    "nice",
+    "requeue",
+    "requeues",
+)
+"""Numbers that a scheduler was given beside GPUs, cores and memory of the whole job."""
+WORDS_OF_SCHEDULERS: Final = (
+    "account",
+    "qos",
+    "constraint",
+    "gres",
+    "exclusive",
+    "reservation",
+    "dependency",
+    "array",
+    "durations_by_type",
+    "node_list",
+)
+"""Texts of the same kind, as the scheduler writes them, and what was recorded of the run."""
 NUMBERS: Final = (
     "submit_time_s",
     "num_gpus",
@@ -53,10 +81,20 @@ NUMBERS: Final = (
     "deadline_s",
     "priority",
     "preemptible",
+    *OF_SCHEDULERS,
 )
-CATEGORIES: Final = ("status", "user", "vc", "model", "gpu_type", "gpu_types_allowed", "partition")
+CATEGORIES: Final = (
+    "status",
+    "user",
+    "vc",
+    "model",
+    "gpu_type",
+    "gpu_types_allowed",
+    "partition",
+    *WORDS_OF_SCHEDULERS,
+)
 TEXTS: Final = ("job_id", "name")
-TYPES: Final = ("gpu_type", "gpu_types_allowed")
+TYPES: Final = ("gpu_type", "gpu_types_allowed", "durations_by_type")
 """Names of GPU types are kept in lower case, so that V100 and v100 are one type."""
 MOST_GPUS: Final = 2**31 - 1
 MOST: Final = float(np.finfo(np.float64).max)
@@ -79,9 +117,20 @@ BOUNDS: Final = {
     "server_mem_need_gb": (0.0, MOST),
     "server_mem_growth_gb": (0.0, MOST),
     "predictable_after": (0.0, MOST),
+    "nodes": (1.0, MOST),
+    "tasks": (1.0, MOST),
+    "tasks_per_node": (1.0, MOST),
+    "cpus_per_task": (1.0, MOST),
+    "mem_per_node_gb": (0.0, MOST),
+    "mem_per_cpu_gb": (0.0, MOST),
+    "gpu_fraction": (0.0, 1.0),
+    "gpu_mem_gb": (0.0, MOST),
+    "nice": (-MOST, MOST),
+    "requeue": (0.0, 1.0),
+    "requeues": (0.0, MOST),
 }
-"""Optional numbers of how a job trains and scales -> smallest and largest value."""
-INSTANTS: Final = ("submit_time_s", "start_time_s", "end_time_s", "deadline_s")
+"""Optional numbers of how a job trains, scales and was asked for -> smallest and largest value."""
+INSTANTS: Final = ("submit_time_s", "start_time_s", "end_time_s", "deadline_s", "begin_s")
 """When something happened: counted from the first submission, and rounded to whole microseconds."""
 ORDERED: Final = (
     ("min_gpus", "max_gpus"),
@@ -123,6 +172,8 @@ COLUMNS: Final = (
     "priority",
     "partition",
     "preemptible",
+    *OF_SCHEDULERS,
+    *WORDS_OF_SCHEDULERS,
 )
 
 

@@ -13,7 +13,7 @@ from sim.errors import TraceError
 from sim.readers.cells import UNIX
 from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.report import Import, Report
-from sim.trace import BOUNDS, COLUMNS, NUMBERS, REQUIRED, Trace
+from sim.trace import BOUNDS, COLUMNS, INSTANTS, NUMBERS, REQUIRED, Trace
 
 # Rounding demands up by more than this distorts every comparison.
 ROUNDING_WARNING: Final = 1.1
@@ -316,11 +316,7 @@ def _nothing_left(report: Report, name: str) -> str:
 
 def _trace(jobs: pd.DataFrame, draft: Draft, name: str) -> Trace:
     zero = float(jobs["submit_time_s"].min())
-    shifted = {
-        column: jobs[column] - zero
-        for column in ("submit_time_s", "start_time_s", "end_time_s", "deadline_s")
-        if column in jobs
-    }
+    shifted = {column: jobs[column] - zero for column in INSTANTS if column in jobs}
     kept = [
         column
         for column in COLUMNS

@@ -19,11 +19,11 @@ from sim.readers.report import Report
 from sim.readers.sniff import Sample, plain
 from sim.readers.source import Content
 from sim.readers.table import ignored, read_table
-from sim.trace import COLUMNS, NUMBERS, REQUIRED
+from sim.trace import COLUMNS, INSTANTS, NUMBERS, REQUIRED
 
-TIMES: Final = ("submit_time_s", "start_time_s", "end_time_s", "deadline_s")
 LONG_S: Final = 1e7
 LENGTHS: Final = ("duration_s", "time_limit_s")
+_YES_NO: Final = ("preemptible", "requeue")
 _WANTED: Final = {
     "submit_time_s": "a submission time",
     "num_gpus": "a number of GPUs",
@@ -125,7 +125,7 @@ def draft_of(
         if native in times:
             jobs[native] = times[native].seconds
         elif native in NUMBERS:
-            figures = booleans(raw[native]) if native == "preemptible" else numbers(raw[native])
+            figures = booleans(raw[native]) if native in _YES_NO else numbers(raw[native])
             jobs[native] = figures * (SECONDS[options.duration_unit] if native in LENGTHS else 1.0)
             unreadable = figures.isna() & (text(raw[native]) != "")
             if native not in REQUIRED:
@@ -175,7 +175,7 @@ def _times(
 ) -> dict[str, Instants]:
     times: dict[str, Instants] = {}
     submitted = None
-    for native in (column for column in TIMES if column in raw):
+    for native in (column for column in INSTANTS if column in raw):
         read = instants(
             raw[native],
             options.zone or "UTC",

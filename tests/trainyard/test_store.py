@@ -12,7 +12,7 @@ import pytest
 
 from sim.errors import TraceError
 from sim.result import CAUSES, ENDINGS, OUTCOMES, RunResult, Timing
-from sim.trace import Trace
+from sim.trace import OF_SCHEDULERS, WORDS_OF_SCHEDULERS, Trace
 from trainyard.store import FRAMES, Store, StoreError, default_root, plain
 
 KEY = "ab" * 16
@@ -277,3 +277,13 @@ def test_every_frame_of_a_result_is_kept() -> None:
     assert set(FRAMES) == {
         name for name, kind in RunResult.__annotations__.items() if "DataFrame" in str(kind)
     }
+
+
+def test_what_a_scheduler_says_of_jobs_is_kept_exactly(store: Store) -> None:
+    jobs = {"job_id": ["1", "2"], "submit_time_s": [0.0, 5.0], "num_gpus": [1, 2]}
+    numbers = {name: [1.0, np.nan] for name in OF_SCHEDULERS}
+    texts = {name: [None, f"{name}|a&b"] for name in WORDS_OF_SCHEDULERS}
+    trace = Trace.of(pd.DataFrame(jobs | {"duration_s": [60.0, 70.0]} | numbers | texts))
+    kept = store.get_trace(store.put_trace(trace))
+    assert kept.digest == trace.digest
+    pd.testing.assert_frame_equal(kept.frame, trace.frame)

@@ -32,7 +32,7 @@ FILE_LIMIT_MB: Final = 200.0
 """Largest file that is read from a path, unless told otherwise: as much as may be uploaded."""
 UNPACKED_BYTES: Final = 2_000_000_000
 """So much a file may unpack to, unless the limit of the file itself is higher."""
-_HISTORY: Final = ("start_time_s", "end_time_s")
+_HISTORY: Final = ("start_time_s", "end_time_s", "node_list")
 
 
 @dataclass(frozen=True, eq=False)

@@ -125,12 +125,14 @@ def _copy(frame: pd.DataFrame, turn: int, mark: str, seed: int) -> pd.DataFrame:
 
 
 def moved(frame: pd.DataFrame, submit_s: pd.Series) -> pd.DataFrame:
-    """Return jobs with other submissions, in seconds; deadlines keep their distance from them."""
-    kept = (
-        {"deadline_s": frame["deadline_s"] - frame["submit_time_s"] + submit_s}
-        if "deadline_s" in frame
-        else {}
-    )
+    """Return jobs with other submissions, in seconds; deadlines and the times before which jobs may
+    not begin keep their distance from them.
+    """
+    kept = {
+        column: frame[column] - frame["submit_time_s"] + submit_s
+        for column in ("deadline_s", "begin_s")
+        if column in frame
+    }
     return frame.assign(submit_time_s=submit_s, **kept)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from sim.errors import TraceError
 from sim.readers import FORMATS, ReadOptions, peek, read
+from sim.trace import OF_SCHEDULERS, WORDS_OF_SCHEDULERS, Trace
 from tests.sim.readers.account import checked, reasons, row
 
 PLAIN = "job_id,submit_time_s,num_gpus,duration_s,user,vc,model,status\na,10,1,100,ann,v1,bert,completed\nb,0,8,50.5,bob,v2,,failed\nc,10,2,7,ann,v1,resnet,\n"  # noqa: E501
@@ -449,3 +450,46 @@ def test_a_start_and_an_end_are_a_duration(names: tuple[str, str]) -> None:
     }
     assert any("from start to end" in guess for guess in got.guesses)
     assert not peek(text.encode()).missing
+
+
+def said_by_schedulers() -> pd.DataFrame:
+    """Return two jobs with a value in every column that a scheduler's log may fill, and one
+    without.
+    """
+    numbers = {name: [2.0, np.nan, 0.5] for name in OF_SCHEDULERS}
+    whole = {"nodes", "tasks", "tasks_per_node", "cpus_per_task", "requeue"}
+    numbers |= {name: [1.0, np.nan, 1.0] for name in whole | {"gpu_fraction"}}
+    texts = {name: [f"a|b=1:{name},x", None, "a&[b*2]"] for name in WORDS_OF_SCHEDULERS}
+    return pd.DataFrame(
+        {
+            "job_id": ["1", "2", "3"],
+            "submit_time_s": [0.0, 5.0, 9.0],
+            "num_gpus": [1, 2, 4],
+            "duration_s": [60.0, 70.0, 80.0],
+        }
+        | numbers
+        | texts
+    )
+
+
+def test_all_that_a_scheduler_says_of_a_job_survives_csv_and_parquet() -> None:
+    trace = Trace.of(said_by_schedulers())
+    for data in (trace.frame.to_csv(index=False).encode(), parquet(trace.frame)):
+        back = checked(data).trace
+        assert list(back.frame.columns) == list(trace.frame.columns)
+        assert back.digest == trace.digest
+
+
+def test_columns_of_schedulers_leave_the_digest_of_other_traces_alone() -> None:
+    lean = said_by_schedulers()[["job_id", "submit_time_s", "num_gpus", "duration_s"]]
+    assert Trace.of(lean).digest == "8edb3b9b4615c38c5c88fbe5d7c30ada"
+
+
+def test_values_of_schedulers_outside_their_bounds_are_taken_as_not_given() -> None:
+    table = said_by_schedulers().assign(nodes=[0, 1, 1], gpu_fraction=[1.5, 0.5, np.nan])
+    taken = checked(table.to_csv(index=False).encode())
+    assert set(reasons(taken)) >= {
+        "nodes is below 1: taken as not given",
+        "gpu_fraction is outside 0 to 1: taken as not given",
+    }
+    assert taken.trace.frame["nodes"].isna().sum() == 1
