@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from sim.errors import ClusterError
+from sim.gpu_catalog import catalog, find
 from sim.limits import check_sizes
 
 T = TypeVar("T")
@@ -124,7 +125,7 @@ class Cluster:
     groups : tuple of NodeGroup
         In order; nodes are numbered through.
     types : tuple of GpuType
-        Every type that a group names. A type left out gets the figures of `KNOWN_TYPES`, or speed 1
+        Every type that a group names. A type left out gets the figures of `known_type`, or speed 1
         and price 0.
     changes : tuple of Change
         Dated, in any order.
@@ -171,7 +172,7 @@ class Cluster:
         if len(named) != len(self.types):
             raise ClusterError("A GPU type is described twice. Keep one line for each type.")
         used = dict.fromkeys(group.gpu_type for group in self.groups if group.gpus)
-        extra = tuple(KNOWN_TYPES.get(kind, GpuType(kind)) for kind in used if kind not in named)
+        extra = tuple(known_type(kind) or GpuType(kind) for kind in used if kind not in named)
         object.__setattr__(self, "types", self.types + extra)
         for change in self.changes:
             if any(not 0 <= node < len(self.nodes) for node in change.nodes) or not math.isfinite(
@@ -191,8 +192,7 @@ class Cluster:
             prefix = group.name or f"{group.gpu_type or 'cpu'}-{at + 1}"
             price = group.price_per_hour
             if price is None:
-                known = KNOWN_TYPES.get(group.gpu_type, GpuType(group.gpu_type)).price_per_gpu_hour
-                price = group.gpus * prices.get(group.gpu_type, known)
+                price = group.gpus * prices.get(group.gpu_type, 0.0)
             for i in range(group.count):
                 rack = (
                     f"{prefix}/r{i // group.rack_size + 1}" if group.rack_size else f"{prefix}/r1"
@@ -329,16 +329,20 @@ class Cluster:
 # Speed against one V100 and on-demand price of the GPU alone: docs/reference/gpu-types.md names the
 # source of every figure. For comparison only.
 KNOWN_TYPES: Mapping[str, GpuType] = {
-    kind.name: kind
-    for kind in (
-        GpuType("k80", 0.22, 0.45),
-        GpuType("t4", 0.37, 0.35),  # speed: assumption
-        GpuType("p100", 0.75, 1.46),
-        GpuType("v100", 1.00, 2.48),
-        GpuType("a100", 2.10, 2.93),
-        GpuType("h100", 4.20, 6.98),  # speed and price (with the machine): assumptions
-    )
+    gpu.name: GpuType(gpu.name, gpu.speed, gpu.price)
+    for gpu in catalog().values()
+    if gpu.speed is not None
 }
+
+
+def known_type(name: str) -> GpuType | None:
+    """Return the figures of a GPU type under the name given, e.g. those of `a100-80` for
+    "a100-sxm4-80gb"; None = its speed is not known.
+    """
+    found = find(name)
+    if found is None or found.speed is None:
+        return None
+    return GpuType(name, found.speed, found.price)
 
 
 def _plain_change(change: Change) -> dict[str, Any]:

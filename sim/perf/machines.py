@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from sim.cluster import KNOWN_TYPES, Cluster
+from sim.cluster import Cluster, known_type
 from sim.contract import Floats, Gang, Grant, JobId, Shape, Telemetry
 from sim.errors import ParameterError
 from sim.perf.model import Rate
@@ -68,7 +68,10 @@ class Machines:
         speeds = {kind.name: kind.speed for kind in cluster.types}
         self.reference = speeds.get(spans.reference or next(iter(speeds), ""), 1.0)
         types = trace.texts("gpu_type")
-        known = {kind: data.speed for kind, data in KNOWN_TYPES.items()} | speeds
+        # A type of the cluster has the figures that the user sees there.
+        known = {
+            str(kind): like.speed for kind in types.categories if (like := known_type(str(kind)))
+        } | speeds
         self.measured: Floats = np.array(
             [known.get(str(kind), self.reference) for kind in types.categories]
         )[types.codes]

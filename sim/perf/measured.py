@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 
 import pandas as pd
 
-from sim.cluster import KNOWN_TYPES
 from sim.errors import ParameterError
 from sim.perf.profiles import number, plain
 
@@ -25,6 +24,8 @@ BUILT_IN: Final = ("simulation", "physical")
 """Names of the tables that come with the project, both of Gavel (Narayanan et al., OSDI 2020): of
 its simulator, and of its own cluster.
 """
+_RANKED: Final = ("k80", "t4", "p100", "v100", "a100", "h100")
+"""Types of which each is known to be no slower than the one before."""
 COLUMNS: Final = (
     "gpu_type",
     "model",
@@ -135,10 +136,7 @@ class ProfileTable:
         server.
         """
         together = {key: row.together for key, row in self.rows.items()}
-        ranked = sorted(
-            (kind for kind in self.types if kind in KNOWN_TYPES),
-            key=lambda kind: KNOWN_TYPES[kind].speed,
-        )
+        ranked = sorted((kind for kind in self.types if kind in _RANKED), key=_RANKED.index)
         for key in dict.fromkeys(key._replace(gpu_type="") for key in self.rows):
             _raise(together, [key._replace(gpu_type=kind) for kind in ranked])
         for (model, batch, kind), sizes in self._sizes.items():

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
+from sim.cluster import Cluster, GpuType, NodeGroup, known_type
 from sim.demand import GANG, SERVERS, TOGETHER, WORKERS, Demands, narrowed, pools_of
 from sim.errors import ClusterError, ParameterError
 from sim.metrics import node_table
@@ -485,7 +485,7 @@ def _types_without_speed(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
     strange = {
         str(kind): int((recorded.codes == at).sum())
         for at, kind in enumerate(recorded.categories)
-        if kind and kind not in KNOWN_TYPES and kind not in cluster.type_index
+        if kind and kind not in cluster.type_index and known_type(str(kind)) is None
     }
     counts = {kind: jobs for kind, jobs in strange.items() if jobs}
     if not counts:

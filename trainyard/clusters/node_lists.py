@@ -18,7 +18,7 @@ from sim.readers.format import ReadOptions
 from sim.readers.slurm_fields import SCALE_GB
 from sim.readers.source import ADVICE, open_source
 from sim.readers.table import read_table
-from trainyard.clusters.prices import known_like
+from trainyard.clusters.prices import known_like, speed_from
 from trainyard.study import gpu_types
 from trainyard.text import plural
 
@@ -186,7 +186,10 @@ def _types(names: Iterable[str]) -> tuple[tuple[GpuType, ...], list[str]]:
         if (like := known_like(name)) is None:
             continue
         types.append(replace(like, name=name))
-        if like.name != name:
+        told = speed_from(types[-1])
+        if told.startswith("guessed"):
+            remarks.append(f"The speed of GPU type {name}, {like.speed:.3g}, is {told}.")
+        elif like.name != name:
             remarks.append(f"The GPU type {name} has the speed and price of {like.name}.")
     return tuple(types), remarks
 

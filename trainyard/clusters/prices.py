@@ -4,28 +4,19 @@ lists of prices, or the user.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sim.cluster import KNOWN_TYPES, Cluster, GpuType
+from sim.cluster import Cluster, GpuType, known_type
+from sim.gpu_catalog import find
 
 OWN: Final = "own"
 _NONE: Final = "not known"
-_PART_OF_A_GPU: Final = re.compile(r"\d+g\.\d+gb")
 _CLOUD: Final = "Google Cloud on demand, the GPU alone (SkyPilot's catalogue v1 at 6e18f0e)"
-_SPEEDS: Final[Mapping[str, str]] = {
-    "k80": "measured for Gavel (OSDI 2020), geometric mean of 25",
-    "p100": "measured for Gavel (OSDI 2020), geometric mean of 26",
-    "v100": "the reference, 1 by definition",
-    "a100": "micro-benchmarks of a BERT layer",
-    "t4": "assumed",
-    "h100": "assumed: twice an A100",
-}
-_PRICES: Final[Mapping[str, str]] = dict.fromkeys(("k80", "t4", "p100", "v100", "a100"), _CLOUD) | {
-    "h100": "assumed: a cloud machine with one H100"
-}
+_PRICES: Final[Mapping[str, str]] = dict.fromkeys(
+    ("k80", "t4", "p100", "v100", "a100", "a100-40"), _CLOUD
+) | {"h100": "assumed: a cloud machine with one H100"}
 
 
 @dataclass(frozen=True)
@@ -76,35 +67,37 @@ def with_prices(cluster: Cluster, prices: Prices) -> Cluster:
 
 
 def known_like(name: str) -> GpuType | None:
-    """Return the type of known figures that a name stands for, e.g. v100 for
-    "tesla_v100-sxm2-16gb"; None = none, or only a part of such a GPU.
+    """Return the type of the catalogue that a name stands for, e.g. a100-80 for
+    "nvidia_a100-sxm4-80gb"; None = none, or one without a speed.
     """
-    if name in KNOWN_TYPES:
-        return KNOWN_TYPES[name]
-    if _PART_OF_A_GPU.search(name):
-        return None
-    return next(
-        (
-            kind
-            for known, kind in KNOWN_TYPES.items()
-            if re.search(rf"(?<![a-z0-9]){known}(?!\d|[a-z](?!\d))", name)
-        ),
-        None,
-    )
+    found = find(name)
+    return None if found is None else known_type(found.name)
 
 
 def speed_from(kind: GpuType) -> str:
     """Return where the speed of a type comes from; `OWN` = from the user."""
-    known = known_like(kind.name)
-    if known is None:
-        return OWN if kind.speed != 1.0 else _NONE
-    return _SPEEDS[known.name] if kind.speed == known.speed else OWN
+    known = find(kind.name)
+    if known is None or known.speed is None:
+        return OWN if kind.speed != 1.0 else f"guessed: {_NONE}, so counted as a V100"
+    if kind.speed != known.speed:
+        return OWN
+    return f"guessed: {known.source}" if known.guessed else known.source
+
+
+def guessed(cluster: Cluster) -> tuple[GpuType, ...]:
+    """Return the GPU types of a cluster whose speed was neither measured nor entered."""
+    used = {group.gpu_type for group in cluster.groups if group.gpus}
+    return tuple(
+        kind
+        for kind in cluster.types
+        if kind.name in used and speed_from(kind).startswith("guessed")
+    )
 
 
 def price_from(kind: GpuType) -> str:
     """Return where the price of a type comes from; `OWN` = from the user."""
     known, price = known_like(kind.name), kind.price_per_gpu_hour
-    if known is not None and price == known.price_per_gpu_hour:
+    if known is not None and price and price == known.price_per_gpu_hour:
         return _PRICES[known.name]
     listed = next(
         (prices for prices in PRICES if prices.usd_per_gpu_hour.get(kind.name) == price), None

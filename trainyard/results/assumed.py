@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from sim.cluster import Cluster
 from sim.overheads import Overheads
 from sim.perf import PerfSpec
 from sim.perf.resizable import Sizing, counted
 from sim.trace import Trace
+from trainyard.clusters.prices import guessed
 from trainyard.results import plainest
 from trainyard.store import Store, profiles
 from trainyard.study import catalog
 from trainyard.study.study import Study
+from trainyard.text import gpu_type
 
 
 def assumed(
@@ -66,7 +69,23 @@ def assumed(
     ):  # a copy has a node of its own
         price = perf.price()
         said.append(f"{price[:1].upper()}{price[1:]}.")
+    said.append(guessed_speeds(study.base.cluster, trace))
     return tuple(filter(None, said))
+
+
+def guessed_speeds(cluster: Cluster, trace: Trace) -> str:
+    """Return which speeds of GPU types were neither measured nor entered; "" = none, or none that
+    moves a result: jobs of an unnamed type on GPUs of one type take as long as they took.
+    """
+    there = {group.gpu_type for group in cluster.groups if group.gpus}
+    recorded = {str(kind) for kind in trace.texts("gpu_type").categories} - {""}
+    if not (kinds := guessed(cluster)) or len(there | recorded) < 2:
+        return ""
+    named = ", ".join(f"{gpu_type(kind.name)} ({kind.speed:.3g})" for kind in kinds)
+    return (
+        f"Not measured but guessed, against a V100: the speed of {named}. Enter your own on the"
+        " Cluster page."
+    )
 
 
 def restarts(costs: Overheads) -> str:

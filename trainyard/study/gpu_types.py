@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from sim.cluster import KNOWN_TYPES, Cluster, GpuType
+from sim.cluster import KNOWN_TYPES, Cluster, GpuType, known_type
 from sim.errors import ClusterError
 
 _ALIKE: Final = 0.5
@@ -50,7 +50,7 @@ def sentence(name: str) -> str:
 def unknown(cluster: Cluster, described: Collection[str] = ()) -> tuple[str, ...]:
     """Return the GPU types of a cluster that are neither known nor among those described."""
     used = dict.fromkeys(group.gpu_type for group in cluster.groups if group.gpus)
-    return tuple(name for name in used if name not in KNOWN_TYPES and name not in described)
+    return tuple(name for name in used if name not in described and known_type(name) is None)
 
 
 def checked(cluster: Cluster, described: Iterable[str] = ()) -> Cluster:

@@ -17,7 +17,14 @@ from sim.params import Spec
 from sim.trace import Trace
 from trainyard import text
 from trainyard.clusters import machines
-from trainyard.clusters.prices import PRICES, Prices, figures_from, with_prices
+from trainyard.clusters.prices import (
+    PRICES,
+    Prices,
+    figures_from,
+    guessed,
+    speed_from,
+    with_prices,
+)
 from trainyard.preflight import leave_out
 from trainyard.store import profiles
 from trainyard.study import gpu_types as study_types
@@ -302,7 +309,7 @@ def _types(cluster: Cluster) -> pd.DataFrame:
     if key not in st.session_state or key not in sources:
         sources.clear()
         sources[key] = machines.type_table(cluster)
-    return st.data_editor(
+    edited = st.data_editor(
         sources[key],
         key=key,
         hide_index=True,
@@ -310,3 +317,10 @@ def _types(cluster: Cluster) -> pd.DataFrame:
         column_config={"gpu_type": _type_column([kind.name for kind in cluster.types]), **_TYPES},
         alt="GPU types",
     )
+    if doubtful := guessed(cluster):
+        named = "; ".join(
+            f"{text.gpu_type(kind.name)} {speed_from(kind).removeprefix('guessed: ')}"
+            for kind in doubtful
+        )
+        st.caption(f":material/help: Speeds that are guessed, not measured: {words.plain(named)}.")
+    return edited

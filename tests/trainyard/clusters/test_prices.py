@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType, NodeGroup
+from sim.gpu_catalog import catalog, find
 from trainyard.clusters import prices
 
 CAMPUS = Cluster(
@@ -43,7 +46,8 @@ def test_price_lists_change_the_types_they_name_and_nothing_else() -> None:
 def test_every_known_figure_has_a_source(name: str) -> None:
     kind = KNOWN_TYPES[name]
     assert prices.OWN not in (prices.speed_from(kind), prices.price_from(kind))
-    assert "not known" not in (prices.speed_from(kind), prices.price_from(kind))
+    assert "not known" not in prices.speed_from(kind)
+    assert (prices.price_from(kind) == "not known") == (not kind.price_per_gpu_hour)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,8 @@ def test_every_known_figure_has_a_source(name: str) -> None:
         (GpuType("v100", 1.1, 2.48), "own", "Google Cloud on demand"),
         (GpuType("v100", 1.0, 2.85), "the reference", "on demand: Google Cloud, about 2020"),
         (GpuType("tesla_v100-sxm2-16gb", 1.0, 3.0), "the reference", "own"),
-        (GpuType("a100_1g.5gb", 1.0, 0.0), "not known", "not known"),
+        (GpuType("a100_1g.5gb", 2.1 / 7, 0.0), "guessed: 1 of 7 parts of a100", "not known"),
+        (GpuType("g2", 1.0, 0.0), "guessed: not known", "not known"),
         (GpuType("mine", 2.0, 5.0), "own", "own"),
     ],
 )
@@ -65,13 +70,24 @@ def test_where_a_figure_comes_from(kind: GpuType, speed: str, price: str) -> Non
     ("name", "like"),
     [
         ("v100", "v100"),
-        ("nvidia_a100-sxm4-80gb", "a100"),
+        ("nvidia_a100-sxm4-80gb", "a100-80"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80"),
+        ("A100_80G", "a100-80"),
+        ("a100-pcie-40gb", "a100-40"),
+        ("Tesla-V100-SXM2-32GB", "v100"),
+        ("NVIDIA-H100-80GB-HBM3", "h100-sxm"),
+        ("NVIDIA-H100-PCIe", "h100-pcie"),
+        ("Quadro-RTX-A6000", "a6000"),
+        ("nvidia-geforce-rtx-4090", "rtx4090"),
+        ("a10g", ""),
+        ("h20", ""),
+        ("a100x", ""),
         ("v100m32", "v100"),
         ("gt4", ""),
         ("t40", ""),
         ("gh100", ""),
-        ("a100_3g.20gb", ""),
-        ("h200", ""),
+        ("h2000", ""),
+        ("1g.10gb", ""),
     ],
 )
 def test_a_name_stands_for_a_known_type_or_for_none(name: str, like: str) -> None:
@@ -88,3 +104,33 @@ def test_types_without_an_own_price_are_named_where_it_counts() -> None:
         ("x9",),
     )
     assert prices.figures_from(CAMPUS)[0] == "a100: speed 3 (own), 4.00 USD (own)."
+
+
+def test_a_part_of_a_gpu_is_a_type_of_its_own() -> None:
+    part = prices.known_like("a100_3g.20gb")
+    assert part is not None
+    assert (part.name, part.price_per_gpu_hour) == ("a100_3g.20gb", 0.0)
+    assert part.speed == pytest.approx(2.1 * 3 / 7)
+    found = find("NVIDIA-A100-SXM4-80GB-MIG-2g.20gb")
+    assert found is not None
+    assert (found.memory_gb, found.guessed) == (20, True)
+    assert find("a100_9g.80gb") is None
+
+
+def test_no_name_of_the_catalogue_leads_to_another_type() -> None:
+    for name, gpu in catalog().items():
+        assert find(name) is gpu
+        assert gpu.source
+        hits = [
+            one.name
+            for one in catalog().values()
+            if any(re.fullmatch(alias, name) for alias in one.aliases)
+        ]
+        assert set(hits) <= {name}
+
+
+def test_speeds_that_nobody_measured_are_named() -> None:
+    cluster = Cluster.parse("1x8:a100,1x8:l40s,1x4:t4,1x2:g2")
+    assert [kind.name for kind in prices.guessed(cluster)] == ["l40s", "t4", "g2"]
+    own = Cluster((NodeGroup(1, 8, "l40s"),), (GpuType("l40s", 1.9),))
+    assert prices.guessed(own) == ()

@@ -82,7 +82,10 @@ def test_what_scontrol_shows(one_line: bool) -> None:
         NodeGroup(1, 0, "", 32.0, 125.0, name="cpu"),
         NodeGroup(1, 2, "h100", 32.0, 125.0, name="tres"),
     )
-    assert made.notes == ("1 node down or drained: taken all the same, as if they worked.",)
+    assert made.notes == (
+        "1 node down or drained: taken all the same, as if they worked.",
+        "The speed of GPU type h100, 4.2, is guessed: taken as twice an A100.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +116,10 @@ def test_what_is_not_said_is_not_modelled_and_unknown_types_are_told() -> None:
     assert several.notes == ()
     group = made.cluster.groups[0]
     assert (group.cpus, group.mem_gb) == (math.inf, math.inf)
-    assert made.unknown == ("a100_3g.20gb",)
+    assert made.unknown == ()
+    assert made.notes == (
+        "The speed of GPU type a100_3g.20gb, 0.9, is guessed: 3 of 7 parts of a100.",
+    )
 
 
 def test_boards_and_sockets() -> None:

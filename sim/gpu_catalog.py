@@ -1,0 +1,93 @@
+"""The GPU types that are known by name: speed, memory and price of each, with their source."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Final
+
+SLICES: Final = 7
+"""Parts into which NVIDIA's MIG cuts the multiprocessors of a GPU."""
+_MIG: Final = re.compile(r"(?:mig[-_.])?(\d)(?:g|c\.\d+g)\.(\d+)gb(?:\+.*)?")
+_MAKER: Final = re.compile(r"^(?:(?:nvidia|tesla|amd|quadro(?=-rtx))[-_]+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogGpu:
+    """What is known of a GPU type.
+
+    Parameters
+    ----------
+    name : str
+        Lower case, e.g. "a100-80".
+    speed : float or None, relative
+        Training speed against a V100; None = nobody knows.
+    price : float, USD per GPU-hour
+        0 = none is known.
+    memory_gb : float or None, GB
+        None = several sizes were made, or nobody knows.
+    source : str
+        Where the speed comes from.
+    guessed : bool
+        Whether the speed was not measured in training.
+    aliases : tuple of str
+        Regular expressions on other names.
+    """
+
+    name: str
+    speed: float | None = None
+    price: float = 0.0
+    memory_gb: float | None = None
+    source: str = ""
+    guessed: bool = False
+    aliases: tuple[str, ...] = ()
+
+
+@cache
+def catalog() -> Mapping[str, CatalogGpu]:
+    """Return all types by name; measured ones come before those that are guessed."""
+    text = resources.files("sim").joinpath("gpus.toml").read_text(encoding="utf-8")
+    return MappingProxyType(
+        {
+            name: CatalogGpu(name, **{**facts, "aliases": tuple(facts.get("aliases", ()))})
+            for name, facts in tomllib.loads(text).items()
+        }
+    )
+
+
+@lru_cache(maxsize=4096)
+def find(name: str) -> CatalogGpu | None:
+    """Return the type that a name stands for, e.g. a100-80 for "NVIDIA-A100-SXM4-80GB"; None =
+    none.
+
+    A part of a GPU (MIG) is a type of its own, whose speed is guessed by its share of the GPU.
+    """
+    plain = _MAKER.sub("", re.sub(r"\s+", "-", name.strip().lower()))
+    known = catalog().get(plain) or next(
+        (
+            gpu
+            for gpu in catalog().values()
+            if any(re.fullmatch(alias, plain) for alias in gpu.aliases)
+        ),
+        None,
+    )
+    return known or _part(plain)
+
+
+def _part(plain: str) -> CatalogGpu | None:
+    cut = re.fullmatch(rf"(?:(.+?)[-_])?({_MIG.pattern})", plain)
+    if cut is None:
+        return None
+    slices, memory = int(cut[3]), float(cut[4])
+    if not 1 <= slices <= SLICES:
+        return None
+    whole = find(cut[1]) if cut[1] else None
+    if whole is None or whole.speed is None:
+        return CatalogGpu(plain, memory_gb=memory, source="part of a GPU that is not named")
+    source = f"{slices} of {SLICES} parts of {whole.name}"
+    return CatalogGpu(plain, whole.speed * slices / SLICES, 0.0, memory, source, guessed=True)
