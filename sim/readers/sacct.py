@@ -227,7 +227,7 @@ def _records(rows: Iterable[list[str]], columns: Sequence[str], content: Content
         )
         pieces.append(piece)
         first += len(group)
-    return named(pd.concat(pieces), list(dict.fromkeys(column for column in columns if column)))
+    return named(pd.concat(pieces), [*dict.fromkeys(c for c in columns if c), SHORT, DAMAGED])
 
 
 def _rejoin(row: list[str], width: int, at: int) -> list[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import pandas as pd
 
 from sim.errors import TraceError
-from sim.readers.delimited import BROKEN, DAMAGED, OVERFLOW, parse
+from sim.readers.delimited import Rows, named
 from sim.readers.format import ReadOptions
 from sim.readers.report import Report
 from sim.readers.sniff import NAMES, distinct, plain
@@ -41,6 +42,20 @@ def read_table(
     TraceError
         If there is a single column, no row, more rows than the limit, or a cell that is too long.
     """
+    rows = table_rows(content, options, wanted)
+    frame = named(rows.frame(), rows.header)
+    check_rows(rows.read, content.name, options)
+    return frame, rows.report()
+
+
+def table_rows(content: Content, options: ReadOptions, wanted: Collection[str] | None) -> Rows:
+    """Return the rows of a table with a header as a stream; arguments as of `read_table`.
+
+    Raises
+    ------
+    TraceError
+        If it is no table, or has more cells than fit.
+    """
     sample = content.sample
     if sample.kind != "text":
         raise TraceError(
@@ -52,33 +67,16 @@ def read_table(
             f"{content.name}: the first line has a single column ({sample.cells[0][:60]!r})."
             " Separate the columns with commas, tabs, semicolons or bars."
         )
-    header = distinct(plain(cell) for cell in sample.cells)
-    frame = parse(content, sample.delimiter, header, wanted, options)
-    check_rows(len(frame), content.name, options)
-    report = Report(len(frame))
-    report.guesses.extend(content.guesses)
     if sample.delimiter != ",":
-        report.guess(f"Columns are separated by {NAMES[sample.delimiter]}.")
-    extra, damaged = frame.pop(OVERFLOW), frame.pop(DAMAGED)
-    if sample.delimiter == ";":
-        frame = _decimal_points(frame, report)
-    frame = report.drop(frame, damaged, BROKEN)
-    return (
-        report.drop(frame, extra.reindex(frame.index), "the row has more fields than the header"),
-        report,
-    )
-
-
-def _decimal_points(frame: pd.DataFrame, report: Report) -> pd.DataFrame:
-    # Spreadsheets that separate by semicolons do so because their decimals have commas.
-    pattern = r"^(-?\d+),(\d+)$"
-    texts = list(map(str, frame.select_dtypes("str").columns))
-    affected = [column for column in texts if frame[column].str.match(pattern).any()]
-    if affected:
-        report.guess("Numbers are read with a decimal comma.")
-    return frame.assign(
-        **{column: frame[column].str.replace(pattern, r"\1.\2", regex=True) for column in affected}
-    )
+        content = replace(
+            content,
+            guesses=(
+                *content.guesses,
+                f"Columns are separated by {NAMES[sample.delimiter]}.",
+            ),
+        )
+    header = distinct(plain(cell) for cell in sample.cells)
+    return Rows(content, sample.delimiter, header, wanted, options)
 
 
 def check_rows(rows: int, name: str, options: ReadOptions) -> None:
