@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from sim.errors import TrainyardError
     from sim.params import Spec
     from sim.trace import Trace
-    from trainyard.api import Comparison, compare, fit_cluster, policies, read_cluster, read_trace
+    from trainyard.api import (
+        Comparison,
+        compare,
+        fit_cluster,
+        look_alike,
+        policies,
+        read_cluster,
+        read_trace,
+    )
     from trainyard.traces.sources import Source
 
 __all__ = [
@@ -28,6 +36,7 @@ __all__ = [
     "TrainyardError",
     "compare",
     "fit_cluster",
+    "look_alike",
     "policies",
     "read_cluster",
     "read_trace",

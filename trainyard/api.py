@@ -24,7 +24,7 @@ from trainyard.study import catalog, gpu_types
 from trainyard.study.metrics_shown import METRICS
 from trainyard.study.scenario import NEW_COSTS, RIGID, Scenario, TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import bundle
+from trainyard.traces import bundle, likeness
 from trainyard.traces.sources import Source, load_source, load_trace
 from trainyard.what_if import explore, reasons, tables
 from views import registry
@@ -59,6 +59,43 @@ def read_trace(source: str | Path | pd.DataFrame, fmt: str = "", **reading: Any)
     if isinstance(source, pd.DataFrame):
         return Source(Trace.of(source), {})
     return load_source(TraceSpec.of(str(source), fmt=fmt, read=reading))
+
+
+def look_alike(
+    trace: Source | Trace | str | Path | pd.DataFrame,
+    *,
+    load: float = 1.0,
+    seed: int = 0,
+    cluster: Cluster | None = None,
+) -> str:
+    """Fit a generator to a trace and return it as text that holds no name, id or date.
+
+    Parameters
+    ----------
+    trace : Source, Trace, str, Path or DataFrame
+        The jobs, at least 50, as `read_trace` takes or returns them.
+    load : float
+        How many times the jobs in the same time.
+    seed : int
+        Seed of the jobs that are made.
+    cluster : Cluster, optional
+        The machines that the jobs come with; None = those of the trace, or ones that fit it.
+
+    Returns
+    -------
+    str
+        ``made:like:...``, which `read_trace` and `compare` take as any other source.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace cannot be read, has too few jobs, or the load is out of its bounds.
+    """
+    if isinstance(trace, Trace):
+        trace = Source(trace, {})
+    source = trace if isinstance(trace, Source) else read_trace(trace)
+    machines_of = cluster or source.cluster or machines.fitted(source.trace)
+    return likeness.look_alike(source.trace, load=load, seed=seed, cluster=machines_of).source
 
 
 def read_cluster(path: str | Path) -> Cluster:

@@ -14,9 +14,11 @@ from sim.errors import ParameterError
 from sim.generate.aiturbo import AITurboWorkload
 from sim.generate.dlrover import DLRoverCheck, DLRoverWorkload
 from sim.generate.elastic import MOST_JOBS, MOST_SEED, BatchJobs, ElasticNodes
+from sim.generate.fit import figures
 from sim.generate.gavel import GavelPhysical, GavelWorkload
 from sim.generate.hadar import HadarEWorkload, HadarWorkload
 from sim.generate.history import with_history
+from sim.generate.like import Like
 from sim.generate.profiles import PROFILES, SizeGroup, WorkloadProfile
 from sim.generate.recurring import Recurring
 from sim.generate.workload import generate
@@ -30,6 +32,7 @@ __all__ = [
     "Workload",
     "WorkloadProfile",
     "canonical",
+    "figures",
     "generate",
     "with_history",
     "workload",
@@ -150,6 +153,7 @@ WORKLOADS: Final[Mapping[str, type[Workload]]] = {
     "aiturbo": AITurboWorkload,
     "dlrover": DLRoverWorkload,
     "dlrover-check": DLRoverCheck,
+    "like": Like,
 } | {name: _look_alike(name) for name in PROFILES}
 """Name -> what is made."""
 

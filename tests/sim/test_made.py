@@ -305,6 +305,7 @@ def test_profiles_are_workloads_too() -> None:
         "aiturbo",
         "dlrover",
         "dlrover-check",
+        "like",
     }
     assert made("venus:jobs=50,load=0").span_s == pytest.approx(
         50 / PROFILES["venus"].jobs_per_day * 86_400, abs=1

@@ -81,7 +81,7 @@ def trace_spec(args: argparse.Namespace) -> TraceSpec:
     TrainyardError
         If a choice is unknown, or there is no file that it could apply to.
     """
-    needless = _reading_choices(args) if args.trace.startswith(READY) else []
+    needless = reading_choices(args) if args.trace.startswith(READY) else []
     if needless:
         raise UsageError(
             f"{needless[0]} says how a file is read, but {args.trace} is read already. Leave it"
@@ -98,7 +98,7 @@ def trace_spec(args: argparse.Namespace) -> TraceSpec:
     return TraceSpec.of(args.trace, fmt=args.format or "", read=given)
 
 
-def _reading_choices(args: argparse.Namespace) -> list[str]:
+def reading_choices(args: argparse.Namespace) -> list[str]:
     """Return the arguments that say how a file is read, as they were written."""
     return [
         f"--{name.replace('_', '-')}"
@@ -123,7 +123,7 @@ def study_of(args: argparse.Namespace) -> tuple[Study, Source]:
             "--scenario holds cluster, allocators and models already; change them with --set, e.g."
             " --set cluster=16x8:v100."
         )
-    if not args.trace and (given := _reading_choices(args)):
+    if not args.trace and (given := reading_choices(args)):
         raise UsageError(
             f"{given[0]} says how a file is read, so it needs --trace FILE; the scenario keeps its"
             " own choices."

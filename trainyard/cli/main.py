@@ -14,19 +14,22 @@ from typing import Final, NoReturn, TypeVar
 
 from sim.errors import ContractError, InfeasiblePlan, TrainyardError
 from sim.generate import PROFILES, generate, with_history
-from sim.params import ParamInfo
+from sim.params import ParamInfo, Spec
 from sim.trace import Trace
 from trainyard.cli.app import add_app
-from trainyard.cli.given import UsageError, cluster_of, trace_spec
+from trainyard.cli.given import UsageError, cluster_of, read_text, reading_choices, trace_spec
 from trainyard.cli.plan import add_plan
 from trainyard.cli.replay import add_replay
 from trainyard.cli.report import add_report
 from trainyard.cli.run import command_run
 from trainyard.cli.runs import add_compare, add_runs
 from trainyard.cli.sweep import StoppedError, add_sweep
+from trainyard.clusters.machines import fitted
 from trainyard.study import catalog
+from trainyard.study.document import MAX_BYTES
 from trainyard.study.scenario import MADE, READY, TraceSpec
 from trainyard.text import plural
+from trainyard.traces import likeness
 from trainyard.traces.samples import SAMPLES, write_sample, write_trace
 from trainyard.traces.sources import FILE_LIMIT_MB, Source, load_files, load_source
 from views.report.page import offline_html
@@ -237,13 +240,26 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
         help=f"one of {', '.join(PROFILES)}, a sample or a made workload",
     )
     parser.add_argument("--profile", metavar="PROFILE", help="the same as the first argument")
+    parser.add_argument(
+        "--like",
+        metavar="TRACE|FIGURES.json",
+        help="jobs like those of a trace, or of the figures that were fitted to one",
+    )
+    parser.add_argument(
+        "--figures",
+        metavar="FILE.json",
+        help="write the fitted figures, which hold no name, id or date",
+    )
     parser.add_argument("--jobs", metavar="N", type=int, help="number of jobs (default 1000)")
     parser.add_argument("--seed", metavar="N", type=int, help="same seed, same file (default 0)")
     parser.add_argument(
         "--load",
         metavar="L",
         type=float,
-        help="GPU-seconds asked for over those there are (default 0.9)",
+        help=(
+            "GPU-seconds asked for over those there are (default 0.9); with --like how many times"
+            " the jobs (default 1)"
+        ),
     )
     parser.add_argument("--days", metavar="D", type=float, help="from first to last submission")
     parser.add_argument(
@@ -257,9 +273,9 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         metavar="FILE|DIR",
-        required=True,
         help="FILE.csv or FILE.parquet; a folder for a sample",
     )
+    _add_reading(parser)
 
 
 def _add_convert(parser: argparse.ArgumentParser) -> None:
@@ -291,6 +307,13 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
 
 
 def _generate(args: argparse.Namespace) -> None:
+    if args.like or args.figures:
+        _generate_like(args)
+        return
+    if given := reading_choices(args):
+        raise UsageError(f"{given[0]} says how a trace is read, so it goes with --like TRACE.")
+    if not args.out:
+        raise UsageError("Nothing to write to: give --out FILE.csv or FILE.parquet.")
     what = args.what or args.profile
     if args.profile and args.profile != what:
         raise UsageError(
@@ -317,10 +340,63 @@ def _generate(args: argparse.Namespace) -> None:
     trace = load_source(TraceSpec(what)).trace if what.startswith(MADE) else _look_alike(what, args)
     _folder_of(out)
     _writing(out, lambda: write_trace(trace, out))
+    _say_written(out, trace)
+
+
+def _say_written(out: Path, trace: Trace) -> None:
     print(
         f"{out}: {plural(len(trace), 'job')} over {trace.span_s / 86_400:.1f} days,"
         f" {trace.gpu_seconds / 3600:,.0f} GPU-hours"
     )
+
+
+def _generate_like(args: argparse.Namespace) -> None:
+    needless = [f"--{name}" for name in ("jobs", "days", "history") if getattr(args, name)]
+    if not args.like or args.what or args.profile or needless:
+        extra = args.what or (needless or ["--profile" if args.profile else "--figures"])[0]
+        raise UsageError(
+            f"{extra} does not fit here: a look-alike is made by --like TRACE with --load, --seed,"
+            " --cluster, --figures and --out."
+        )
+    if not args.out and not args.figures:
+        raise UsageError("Nothing to write: give --out FILE.csv, --figures FILE.json, or both.")
+    if args.out:
+        _table_name(Path(args.out))
+    load, seed = 1.0 if args.load is None else args.load, args.seed or 0
+    cluster = cluster_of(args.cluster) if args.cluster else None
+    known = _figures_in(args.like)
+    if known is None:
+        args.trace = args.like
+        source = load_source(trace_spec(args), max_mb=args.max_mb)
+        machines = cluster or source.cluster or fitted(source.trace)
+        spec = likeness.look_alike(source.trace, load=load, seed=seed, cluster=machines)
+        print(likeness.fit_sentence(likeness.how_like(source.trace, seed)))
+    else:
+        changes = {"load": args.load, "seed": args.seed} | (
+            {"cluster": likeness.short(cluster)} if cluster else {}
+        )
+        given = {name: value for name, value in changes.items() if value is not None}
+        spec = TraceSpec(f"{MADE}{Spec.of('like', **{**known.values, **given})}")
+    if args.figures:
+        path = Path(args.figures)
+        _folder_of(path)
+        _writing(path, lambda: path.write_text(likeness.document(spec), encoding="utf-8"))
+        print(f"{path}: the fitted figures, without names, ids and dates. {likeness.PRIVACY}")
+    if args.out:
+        out, trace = Path(args.out), load_source(spec).trace
+        _folder_of(out)
+        _writing(out, lambda: write_trace(trace, out))
+        _say_written(out, trace)
+
+
+def _figures_in(place: str) -> Spec | None:
+    """Return the figures that a file holds; None = it is a trace."""
+    if not place.lower().endswith(".json"):
+        return None
+    path = Path(place)
+    if not path.is_file() or path.stat().st_size > MAX_BYTES:
+        return None  # reading it as a trace says what is wrong
+    return likeness.figures_of(read_text(path, "a file of figures"))
 
 
 def _profile_choices(args: argparse.Namespace) -> list[str]:
