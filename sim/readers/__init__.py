@@ -22,7 +22,7 @@ from sim.readers.mapping import guess_mapping, missing
 from sim.readers.native import NATIVE, TABLE
 from sim.readers.parquet import parquet_head
 from sim.readers.philly_json import PHILLY_JSON
-from sim.readers.recipes import HEADLESS, JSON_FORMATS, formats, gathered, refuse
+from sim.readers.recipes import HEADLESS, JSON_FORMATS, formats, gathered, of_user, refuse
 from sim.readers.report import Import, Report
 from sim.readers.sacct import SACCT
 from sim.readers.slurm_db import SLURM_DB
@@ -134,7 +134,7 @@ def read(
     """
     name = name or _name_of(source)
     contents = open_all(source, name, options)
-    content = contents[0] if len(contents) == 1 else gathered(contents)
+    content = contents[0] if len(contents) == 1 else gathered(contents, options)
     del contents
     chosen = _choose(content, fmt, options)
     draft = chosen.load(content, options)
@@ -162,7 +162,7 @@ def peek(
         If it cannot be opened or is no table.
     """
     contents = open_all(source, name or _name_of(source), options)
-    content = contents[0] if len(contents) == 1 else gathered(contents)
+    content = contents[0] if len(contents) == 1 else gathered(contents, options)
     found = detect(content)
     headless = (
         found is SWF
@@ -193,6 +193,12 @@ def _name_of(source: Path | bytes | Mapping[str, Path | bytes]) -> str:
 
 
 def _choose(content: Content, fmt: str | None, options: ReadOptions) -> Format:
+    if options.recipe:
+        if fmt is not None:
+            raise TraceError(
+                f"{content.name}: choose either the format {fmt!r} or a recipe of your own."
+            )
+        return of_user(options.recipe)
     if fmt is not None:
         if fmt not in FORMATS:
             raise TraceError(

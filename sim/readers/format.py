@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -30,6 +31,11 @@ def size_text(size: float) -> str:
     return f"{size:,.0f} bytes"
 
 
+def digest_of(recipe: str) -> str:
+    """Return 12 hexadecimal digits that differ for different texts of recipes."""
+    return hashlib.sha256(recipe.encode("utf-8", "replace")).hexdigest()[:12]
+
+
 @dataclass(frozen=True)
 class ReadOptions:
     """What the user may choose when a trace is read.
@@ -51,6 +57,10 @@ class ReadOptions:
         Native column -> column of the table; overrides the guess for native and unknown tables.
     answers : mapping of str to str
         Answers to questions that a file leaves open: `Question.id` -> key of its options.
+    recipe : str
+        Text of a recipe of the user's own, by which the file is read; "" = by the formats known.
+    recipe_digest : str
+        `digest_of` that text, so that a text that was altered is found; "" = not checked.
     time_unit, duration_unit : {"s", "ms", "min", "h"}
         Units of numeric instants, and of durations and time limits, in native and unknown tables.
     max_bytes : int, bytes
@@ -70,6 +80,8 @@ class ReadOptions:
     since: Literal["submit", "eligible"] = "submit"
     mapping: Mapping[str, str] = field(default_factory=dict)
     answers: Mapping[str, str] = field(default_factory=dict)
+    recipe: str = ""
+    recipe_digest: str = ""
     time_unit: str = "s"
     duration_unit: str = "s"
     max_bytes: int = 2_000_000_000
@@ -90,6 +102,16 @@ class ReadOptions:
                     f"Reading a trace: {name} is {value!r}, but it must be one of"
                     f" {', '.join(allowed)}."
                 )
+        if self.recipe and self.mapping:
+            raise ParameterError(
+                "Reading a trace: the recipe says which column is which. Leave out the mapping, or"
+                " the recipe."
+            )
+        if self.recipe_digest not in ("", digest_of(self.recipe)):
+            raise ParameterError(
+                "Reading a trace: the recipe is not the one that was kept with the scenario"
+                f" ({digest_of(self.recipe)} instead of {self.recipe_digest}). Use the original."
+            )
         if self.zone is not None:
             try:
                 ZoneInfo(self.zone)

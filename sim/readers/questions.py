@@ -45,6 +45,10 @@ class OpenQuestionError(TraceError):
     """
 
     def __init__(self, name: str, questions: tuple[Question, ...]) -> None:
-        self.questions = questions
+        self.name, self.questions = name, questions
         first = questions[0]
         super().__init__(f"{name}: {first.text} Answer with one of: {', '.join(first.options)}.")
+
+    def __reduce__(self) -> tuple[type, tuple[str, tuple[Question, ...]]]:
+        """Return how another process makes it again."""
+        return OpenQuestionError, (self.name, self.questions)

@@ -14,6 +14,7 @@ from allocators import REGISTRY
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.params import Spec
+from sim.readers import FORMATS
 from trainyard.clusters.machines import fitted, read_cluster
 from trainyard.results.plainest import AUTO
 from trainyard.store import profiles
@@ -23,6 +24,7 @@ from trainyard.study.scenario import NEW_COSTS, READY, RIGID, Scenario, TraceSpe
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 from trainyard.text import plural
+from trainyard.traces.own_recipes import own_text
 from trainyard.traces.sources import Source, load_source
 
 ALL: Final = "all"
@@ -95,14 +97,24 @@ def trace_spec(args: argparse.Namespace) -> TraceSpec:
         raise UsageError("--map wants NATIVE=COLUMN, e.g. --map num_gpus=GPUs.")
     if pairs:
         given["mapping"] = {native: column for native, _, column in pairs}
-    return TraceSpec.of(args.trace, fmt=args.format or "", read=given)
+    fmt = args.format or ""
+    if args.recipe:
+        if fmt:
+            raise UsageError(
+                "--format and --recipe both say how to read the file. Keep one of them."
+            )
+        if args.recipe in FORMATS:
+            fmt = args.recipe
+        else:
+            given["recipe"] = own_text(args.recipe)
+    return TraceSpec.of(args.trace, fmt=fmt, read=given)
 
 
 def reading_choices(args: argparse.Namespace) -> list[str]:
     """Return the arguments that say how a file is read, as they were written."""
     return [
         f"--{name.replace('_', '-')}"
-        for name in ("format", *READ_CHOICES, "map")
+        for name in ("format", "recipe", *READ_CHOICES, "map")
         if getattr(args, name, None) is not None
     ]
 

@@ -19,6 +19,7 @@ from sim.trace import Trace
 from trainyard.cli.app import add_app
 from trainyard.cli.given import UsageError, cluster_of, read_text, reading_choices, trace_spec
 from trainyard.cli.plan import add_plan
+from trainyard.cli.recipes import add_recipes
 from trainyard.cli.replay import add_replay
 from trainyard.cli.report import add_report
 from trainyard.cli.run import command_run
@@ -118,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         ("report", _add_report, "write one HTML file with everything on a scenario"),
         ("generate", _add_generate, "make a look-alike workload, or a sample again"),
         ("convert", _add_convert, "write any trace in the native schema"),
+        ("recipes", add_recipes, "show, check and try recipes of trace formats"),
         ("list", _add_list, "show what can be chosen"),
     ):
         add(commands.add_parser(name, help=about, allow_abbrev=False))
@@ -185,6 +187,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 def _add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", metavar="F", help="read the file as this format; see: list formats"
+    )
+    parser.add_argument(
+        "--recipe", metavar="FILE|NAME", help="read the file by this recipe; see: recipes list"
     )
     reading = parser.add_argument_group("reading a file")
     reading.add_argument(

@@ -17,6 +17,7 @@ from sim.generate import canonical
 from sim.params import Spec
 from sim.perf.copies import FREE
 from sim.perf.profiled import Profiled
+from sim.readers.format import digest_of
 from sim.result import RESULTS_VERSION
 from trainyard.study import catalog, gpu_types
 from trainyard.study.document import canonical_json, finite, number, settings, whole
@@ -40,6 +41,8 @@ _READ: Final = {
     "since": "submit",
     "mapping": (),
     "answers": (),
+    "recipe": "",
+    "recipe_digest": "",
     "time_unit": "s",
     "duration_unit": "s",
 }
@@ -378,6 +381,9 @@ def _read_options(given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
         name: tuple(sorted(dict(value).items())) if _READ[name] == () else value
         for name, value in given.items()
     }
+    if recipe := plain.get("recipe"):
+        # The text says all, and its digest whether it still is what was read by.
+        plain.setdefault("recipe_digest", digest_of(str(recipe)))
     return tuple(sorted((name, value) for name, value in plain.items() if value != _READ[name]))
 
 

@@ -116,6 +116,7 @@ def take(
         "cpu_jobs": options.cpu_jobs,
         "unfinished": options.unfinished,
         "duration_unit": options.duration_unit,
+        **({"recipe": options.recipe} if options.recipe else {}),
     }
     digest = store.put_trace(trace, account)
     return TraceIntake(
@@ -133,7 +134,7 @@ def _sources(fmt: str, columns: Sequence[str], options: ReadOptions) -> dict[str
         }
     known = {
         native: next((source for source in sources if source in written), "")
-        for native, sources in FORMATS[fmt].sources.items()
+        for native, sources in (FORMATS[fmt].sources if fmt in FORMATS else {}).items()
     }
     return {native: written[source] for native, source in known.items() if source}
 

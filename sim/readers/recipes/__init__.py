@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import TraceError
+from sim.readers.apart import ApartError, apart
 from sim.readers.cells import UNIX
 from sim.readers.clean import unfinished
 from sim.readers.format import Draft, Format, ReadOptions
@@ -39,19 +40,39 @@ __all__ = [
     "shipped",
 ]
 
+MINE: Final = "mine/"
+"""Begins the names of formats that users made."""
 RUNNING: Final = "still running when the trace ends"
+
+
+@cache
+def _texts() -> dict[str, str]:
+    folder = resources.files(__package__).joinpath("formats")
+    return {
+        found.name: found.read_text(encoding="utf-8")
+        for found in folder.iterdir()
+        if found.name.endswith(".toml")
+    }
 
 
 @cache
 def shipped() -> tuple[Recipe, ...]:
     """Return the recipes of this package in order of their names."""
-    folder = resources.files(__package__).joinpath("formats")
-    texts = {
-        found.name: found.read_text(encoding="utf-8")
-        for found in folder.iterdir()
-        if found.name.endswith(".toml")
-    }
-    return tuple(parse(texts[name], name) for name in sorted(texts))
+    return tuple(parse(text, name) for name, text in sorted(_texts().items()))
+
+
+def shipped_text(name: str) -> str:
+    """Return the text of a recipe of this package.
+
+    Raises
+    ------
+    TraceError
+        If there is none of this name.
+    """
+    for where, text in _texts().items():
+        if parse(text, where).name == name:
+            return text
+    raise TraceError(f"There is no recipe {name!r}. 'recipes list' names those that there are.")
 
 
 JSON_FORMATS: Final = frozenset(
@@ -81,7 +102,7 @@ def recognised(sample: Sample) -> Recipe | None:
     return max(fitting, key=lambda recipe: recipe.weight, default=None)
 
 
-def gathered(contents: Sequence[Content]) -> Content:
+def gathered(contents: Sequence[Content], options: ReadOptions) -> Content:
     """Return several files that are given together as one, if they are the tables of one format.
 
     Raises
@@ -89,14 +110,15 @@ def gathered(contents: Sequence[Content]) -> Content:
     TraceError
         If no format is made of such files.
     """
-    names = ", ".join(content.name for content in contents)
+    first, *rest = contents
+    if options.recipe:  # a pattern of a user is tried where it may take long: in `load`
+        return replace(first, beside=tuple(rest))
     for recipe in shipped():
-        tables = assigned(recipe, contents) if recipe.tables else {}
-        if tables:
-            first, *rest = tables.values()
-            others = [one.name for one in contents if one not in tables.values()]
-            unused = (f"Not needed for {recipe.title}: {', '.join(others)}.",) if others else ()
-            return replace(first, guesses=(*first.guesses, *unused), beside=tuple(rest))
+        if recipe.tables and (tables := assigned(recipe, contents)):
+            first = next(iter(tables.values()))
+            rest = [one for one in contents if one is not first]
+            return replace(first, beside=tuple(rest))
+    names = ", ".join(content.name for content in contents)
     raise TraceError(
         f"{names}: these {len(contents)} files are not the tables of one trace. Choose one of them."
     )
@@ -120,6 +142,58 @@ def formats() -> tuple[Format, ...]:
     return tuple(_format(recipe) for recipe in shipped() if not recipe.refuse)
 
 
+def of_user(text: str) -> Format:
+    """Return the format of a recipe that a user wrote; a process of its own reads by it.
+
+    Raises
+    ------
+    TraceError
+        If the recipe is faulty.
+    """
+    recipe = parse(text, "the recipe")
+    name = f"{MINE}{recipe.name.removeprefix(MINE)}"
+
+    def load_apart(content: Content, options: ReadOptions) -> Draft:
+        # What a mapping can be is more than can be sent.
+        sent = replace(options, answers=dict(options.answers), mapping={})
+        try:
+            return apart(load_text, text, content, sent)
+        except ApartError as error:
+            raise TraceError(
+                f"{content.name}: reading by the recipe {name} was stopped, because {error}."
+                " Simplify its expressions, or cut a window out of the file."
+            ) from error
+
+    return Format(name, recipe.title, lambda sample: matches(recipe, sample), load_apart)
+
+
+def load_text(text: str, content: Content, options: ReadOptions) -> Draft:
+    """Read a file by the text of a recipe, as `load`."""
+    return load(parse(text, "the recipe"), content, options)
+
+
+def check(text: str, where: str) -> Recipe:
+    """Check the text of a recipe without any data, in a process of its own.
+
+    Raises
+    ------
+    TraceError
+        If it is faulty.
+    """
+    recipe = parse(text, where)
+    try:
+        apart(_check, text, where)
+    except (ApartError, engine.RecipeError) as error:
+        raise TraceError(f"{where}: {error}. Correct the recipe.") from error
+    return recipe
+
+
+def _check(text: str, where: str) -> None:
+    recipe = parse(text, where)
+    if not recipe.refuse:
+        engine.check(recipe)
+
+
 def _format(recipe: Recipe) -> Format:
     return Format(
         recipe.name,
@@ -139,15 +213,7 @@ def load(recipe: Recipe, content: Content, options: ReadOptions) -> Draft:
         If it is no file of this format, or the recipe fails.
     """
     zone = options.zone or recipe.zone
-    tables = assigned(recipe, (content, *content.beside))
-    for table in recipe.tables:
-        if table.name not in tables and not table.optional:
-            raise TraceError(
-                f"{content.name}: the table {table.title} is wanted too. Give the tables of"
-                f" {recipe.title} together: several files at once, or one zip archive of them."
-            )
-    if tables:
-        content = tables[recipe.tables[0].name]
+    content, tables, unused = _arranged(recipe, content)
     kind = TableSource if recipe.items is None else ItemSource
     source = kind(recipe, content, options)
     beside = Report(0)
@@ -159,6 +225,8 @@ def load(recipe: Recipe, content: Content, options: ReadOptions) -> Draft:
     report = source.finish()
     report.guesses += beside.guesses
     report.warnings += beside.warnings
+    if unused:
+        report.guess(f"Not needed for {recipe.title}: {', '.join(unused)}.")
     jobs = found[list(recipe.columns)].copy()
     if "status" in jobs:
         words = jobs["status"].fillna("").str.upper()
@@ -175,6 +243,26 @@ def load(recipe: Recipe, content: Content, options: ReadOptions) -> Draft:
             (report.warnings if rule.warn else report.guesses).append(told)
     jobs = _leave_out(recipe, jobs, found[engine.LEFT_OUT], report, options)
     return Draft(jobs, report, calendar, zone if source.naive else "UTC", raw=source.raw)
+
+
+def _arranged(recipe: Recipe, content: Content) -> tuple[Content, dict[str, Content], list[str]]:
+    """Return the file that holds the records, all tables of the recipe, and files not needed."""
+    tables = assigned(recipe, (content, *content.beside))
+    for table in recipe.tables:
+        if table.name not in tables and not table.optional:
+            raise TraceError(
+                f"{content.name}: the table {table.title} is wanted too. Give the tables of"
+                f" {recipe.title} together: several files at once, or one zip archive of them."
+            )
+    unused = [one.name for one in content.beside if one not in tables.values()]
+    if content.beside and not tables:
+        raise TraceError(
+            f"{content.name}: {recipe.title} is one file, but {len(unused) + 1} are given. Choose"
+            " one of them."
+        )
+    if tables:
+        content = tables[recipe.tables[0].name]
+    return content, tables, unused
 
 
 def _leave_out(

@@ -140,6 +140,19 @@ def run(
     return frame
 
 
+def check(recipe: Recipe) -> None:
+    """Check all expressions of a recipe without any data.
+
+    Raises
+    ------
+    TrainyardError
+        If one of them is not allowed, or calls a function with what that does not take.
+    """
+    kind = pa.string() if recipe.items is not None else pa.null()
+    rows = pa.table({ROW: pa.array([], pa.int64()), JSON: pa.array([], kind)})
+    run(recipe, rows.to_reader(), {JSON: JSON} if recipe.items is not None else {}, "UTC")
+
+
 def compiled(recipe: Recipe, database: DuckDBPyConnection, present: Mapping[str, str]) -> str:
     """Return the query of a recipe, all its expressions checked.
 
