@@ -25,7 +25,7 @@ from trainyard.study.metrics_shown import METRICS
 from trainyard.study.scenario import NEW_COSTS, RIGID, Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import bundle, likeness
-from trainyard.traces.sources import Source, load_source, load_trace
+from trainyard.traces.sources import Source, changed, load_source, load_trace
 from trainyard.what_if import explore, reasons, tables
 from views import registry
 from views.compared import ComparedRuns, compare_runs
@@ -33,7 +33,9 @@ from views.markup import text
 from views.report.page import offline_html
 
 
-def read_trace(source: str | Path | pd.DataFrame, fmt: str = "", **reading: Any) -> Source:
+def read_trace(
+    source: str | Path | pd.DataFrame, fmt: str = "", *, anonymise: bool = False, **reading: Any
+) -> Source:
     """Read the jobs of a file, a sample, a made workload, or a table.
 
     Parameters
@@ -43,6 +45,8 @@ def read_trace(source: str | Path | pd.DataFrame, fmt: str = "", **reading: Any)
         `submit_time_s`, `num_gpus` and `duration_s` at least.
     fmt : str
         Name of the format; "" = recognised by the content.
+    anonymise : bool
+        Whether ids, users, names of jobs, accounts, virtual clusters and partitions become numbers.
     **reading
         Choices of reading, e.g. ``time_unit="ms"`` or ``mapping={"num_gpus": "GPUs"}``.
 
@@ -57,8 +61,13 @@ def read_trace(source: str | Path | pd.DataFrame, fmt: str = "", **reading: Any)
         If it cannot be found or read; the sentence says what to do.
     """
     if isinstance(source, pd.DataFrame):
-        return Source(Trace.of(source), {})
-    return load_source(TraceSpec.of(str(source), fmt=fmt, read=reading))
+        found = Source(Trace.of(source), {})
+    else:
+        found = load_source(TraceSpec.of(str(source), fmt=fmt, read=reading))
+    if not anonymise:
+        return found
+    # The account of the file quotes its cells.
+    return Source(changed(found.trace, TraceSpec(anonymise=True)), {}, found.cluster)
 
 
 def look_alike(

@@ -297,7 +297,7 @@ def test_a_part_of_users_and_jobs_and_other_names(visit: Open) -> None:
     labelled(app.number_input, "One user in").set_value(2).run()
     labelled(app.number_input, "Random jobs").set_value(100).run()
     labelled(app.number_input, "Draw number").set_value(3).run()
-    labelled(app.toggle, "Anonymise users").set_value(True).run()
+    labelled(app.toggle, "Hide names and ids").set_value(True).run()
     sound(app)
     spec = study_of(app).base.trace
     assert (spec.every_user, spec.sample, spec.sample_seed, spec.anonymise) == (2, 100, 3, True)
@@ -305,14 +305,14 @@ def test_a_part_of_users_and_jobs_and_other_names(visit: Open) -> None:
     assert "cannot be replayed" in texts(app)
     labelled(app.number_input, "Random jobs").set_value(0).run()
     labelled(app.number_input, "One user in").set_value(1).run()
-    labelled(app.toggle, "Anonymise users").set_value(False).run()
+    labelled(app.toggle, "Hide names and ids").set_value(False).run()
     assert study_of(app).base.trace == TraceSpec("sample:week")
 
 
 def test_without_users_there_is_nothing_to_choose_of_them(visit: Open) -> None:
     app = give(visit("trace"), "mine.csv", GOOD)
     assert labelled(app.number_input, "One user in").disabled
-    assert labelled(app.toggle, "Anonymise users").disabled
+    assert not labelled(app.toggle, "Hide names and ids").disabled
 
 
 def test_an_address_with_unusual_values_opens(visit: Open, tiny: Study) -> None:

@@ -32,7 +32,7 @@ from trainyard.study.scenario import MADE, READY, TraceSpec
 from trainyard.text import plural
 from trainyard.traces import likeness
 from trainyard.traces.samples import SAMPLES, write_sample, write_trace
-from trainyard.traces.sources import FILE_LIMIT_MB, Source, load_files, load_source
+from trainyard.traces.sources import FILE_LIMIT_MB, Source, changed, load_files, load_source
 from views.report.page import offline_html
 
 T = TypeVar("T")
@@ -295,6 +295,11 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     _add_reading(parser)
     parser.add_argument("--out", metavar="FILE", required=True, help="FILE.csv or FILE.parquet")
     parser.add_argument(
+        "--anonymise",
+        action="store_true",
+        help="replace ids, users, names, accounts, virtual clusters and partitions by numbers",
+    )
+    parser.add_argument(
         "--report", metavar="FILE.csv", help="write every dropped or altered row with its reason"
     )
 
@@ -428,9 +433,15 @@ def _look_alike(profile: str, args: argparse.Namespace) -> Trace:
 def _convert(args: argparse.Namespace) -> None:
     out = Path(args.out)
     _table_name(out)
+    if args.anonymise and args.report:
+        raise UsageError(
+            "--report lists rows with the ids and cells of the file, so it does not go with"
+            " --anonymise. Leave one of them out."
+        )
     found = _to_convert(args)
+    trace = changed(found.trace, TraceSpec(anonymise=True)) if args.anonymise else found.trace
     _folder_of(out)
-    _writing(out, lambda: write_trace(found.trace, out))
+    _writing(out, lambda: write_trace(trace, out))
     account = found.account
     if args.report:
         report = Path(args.report)

@@ -89,7 +89,8 @@ class TraceSpec:
     sample_seed : int
         Another number draws other users and other jobs, and moves copies elsewhere.
     anonymise : bool
-        Users are called "user 1", "user 2", ... in the order of their first submission.
+        Ids, users, names of jobs, accounts, virtual clusters, partitions and the like become
+        numbers: "user 1", "user 2", ...; see `trainyard.traces.thinning.anonymised`.
     """
 
     source: str = "sample:week"
@@ -172,7 +173,9 @@ class TraceSpec:
 
     def matters(self) -> dict[str, Any]:
         """Return the changes without choices that change nothing: how a load of 1 is reached."""
-        return (replace(self, load_by="pace") if self.load == 1.0 else self).changes()
+        found = (replace(self, load_by="pace") if self.load == 1.0 else self).changes()
+        # The first release of this choice hid users only: its results name jobs by their ids.
+        return found | ({"anonymise": "all names"} if self.anonymise else {})
 
     def choices(self) -> dict[str, Any]:
         """Return how to read it, as `sim.readers.ReadOptions` takes it."""

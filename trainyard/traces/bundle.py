@@ -20,10 +20,11 @@ from sim.readers.source import DAMAGED, damaged_archive, open_source, opened_zip
 from sim.trace import COLUMNS, Trace
 from trainyard.store import Store
 from trainyard.study.document import MAX_BYTES, parse_json
+from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
 from trainyard.traces.intake import UNPACKED_BYTES, UPLOAD_MB
-from trainyard.traces.sources import load_source
+from trainyard.traces.sources import Source, load_source, load_trace
 
 SCENARIO: Final = "scenario.json"
 JOBS: Final = "trace.parquet"
@@ -58,7 +59,8 @@ def text(study: Study) -> str:
 
 
 def archive(study: Study, store: Store) -> bytes:
-    """Return a ZIP archive of a scenario and the jobs of its source, before window and load.
+    """Return a ZIP archive of a scenario and the jobs of its source, before window and load; where
+    names are hidden, of the jobs that are left after all changes.
 
     Raises
     ------
@@ -66,6 +68,12 @@ def archive(study: Study, store: Store) -> bytes:
         If the trace cannot be loaded.
     """
     source = load_source(study.base.trace, store)
+    if study.base.trace.anonymise:
+        # With its names the source would give away what is to be hidden, so that the jobs are
+        # written as they are after all changes.
+        source = Source(load_trace(study.base.trace, store), {})
+        known = TraceSpec(f"{_KEPT}{source.trace.digest}")
+        study = replace(study, base=replace(study.base, trace=known))
     about = source.trace.about | {"account": dict(source.account)}
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as file:

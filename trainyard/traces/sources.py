@@ -155,8 +155,8 @@ def load_trace(spec: TraceSpec, store: Store | None = None) -> Trace:
 
 
 def changed(trace: Trace, spec: TraceSpec) -> Trace:
-    """Cut the window out of a trace, thin out its users and jobs, bring it to its load, and rename
-    its users, in this order.
+    """Cut the window out of a trace, thin out its users and jobs, bring it to its load, and hide
+    its names, in this order.
 
     Raises
     ------
@@ -229,9 +229,11 @@ def _changed(trace: Trace, spec: TraceSpec) -> Trace:
                 f"{trace.name}: of {jobs:,} jobs a load of {spec.load:g} leaves none. Choose a"
                 " higher one."
             )
-    if spec.anonymise and "user" in frame:
-        frame = frame.assign(user=thinning.renamed(frame["user"]))
-    return Trace.of(frame.reset_index(drop=True), **trace.about)
+    about = trace.about
+    if spec.anonymise:
+        frame = thinning.anonymised(frame)
+        about["name"] = thinning.HIDDEN_NAME
+    return Trace.of(frame.reset_index(drop=True), **about)
 
 
 def _thinned(frame: pd.DataFrame, spec: TraceSpec, trace: Trace) -> pd.DataFrame:

@@ -1,11 +1,13 @@
 """Fewer or more jobs than a trace has: one user in n, some of the jobs, copies of all, drawn by a
-hash of their names; and users under other names.
+hash of their names; and jobs without names.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -136,14 +138,73 @@ def moved(frame: pd.DataFrame, submit_s: pd.Series) -> pd.DataFrame:
     return frame.assign(submit_time_s=submit_s, **kept)
 
 
-def renamed(users: pd.Series) -> pd.Series:
-    """Return the users as "user 1", "user 2", ... in the order in which they first submit; who has
-    no name keeps none.
+NUMBERED: Final = {
+    "user": "user",
+    "vc": "vc",
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "reservation": "reservation",
+    "name": "name",
+    "array": "array",
+    "constraint": "constraint",
+    "gres": "gres",
+}
+"""Columns whose texts are numbered where names are to be hidden -> the word before the number."""
+HIDDEN_NAME: Final = "Anonymised trace"
+"""What such a trace is called: the name of a file says where it comes from."""
+
+
+def anonymised(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the jobs without names: ids are numbers in order of submission, and every text that
+    a site chooses becomes a word and a number, "user 1", in the order in which it first occurs.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Jobs in the native schema, in order of submission.
+
+    Notes
+    -----
+    Equal texts stay equal. Dependencies name the new ids; the nodes on which jobs ran are left out.
+    Times, sizes, models, GPU types and outcomes stay.
     """
-    codes, _ = pd.factorize(users)
+    ids = [str(at) for at in range(1, len(frame) + 1)]
+    hidden = {
+        column: _numbered(frame[column], word)
+        for column, word in NUMBERED.items()
+        if column in frame
+    }
+    if "dependency" in frame:
+        number = dict(zip(frame["job_id"].astype("str"), ids, strict=True))
+        hidden["dependency"] = frame["dependency"].map(
+            lambda text: _WORD.sub(lambda found: _renamed(found[0], number), str(text)),
+            na_action="ignore",
+        )
+    kept = frame.drop(columns=[column for column in ("node_list",) if column in frame])
+    return kept.assign(job_id=ids, **hidden)
+
+
+_WORD: Final = re.compile(r"[^\s,:?&|()]+")
+
+
+def _renamed(word: str, number: Mapping[str, str]) -> str:
+    # What is no id says how to wait: afterok, singleton.
+    return number.get(word, word if word in _WAITS else "unknown")
+
+
+_WAITS: Final = ("after", "afterany", "afterok", "afternotok", "aftercorr", "singleton")
+
+
+def _numbered(values: pd.Series, word: str) -> pd.Series:
+    """Return texts as a word and a number, in the order in which they first occur; where there is
+    none, there is none.
+    """
+    texts = values.astype("object").where(values.notna() & (values.astype("str") != ""))
+    codes, _ = pd.factorize(texts)
     return pd.Series(
-        [None if code < 0 else f"user {code + 1}" for code in codes],
-        index=users.index,
+        [None if code < 0 else f"{word} {code + 1}" for code in codes],
+        index=values.index,
         dtype="object",
     )
 

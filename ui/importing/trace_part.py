@@ -31,8 +31,8 @@ _DRAW: Final = (
     "Another number draws other users and other jobs, and moves copies of jobs elsewhere."
 )
 _HIDDEN: Final = (
-    "Users are called user 1, user 2, ... in the order of their first job. Ids and names of jobs"
-    " stay."
+    "Ids, users, names of jobs, accounts, virtual clusters and partitions become numbers: user 1,"
+    " user 2, ... Times, sizes, models, GPU types and outcomes stay."
 )
 
 
@@ -76,12 +76,10 @@ def draw(session: state.Session, source: Source) -> None:
             )
         thin = _part(spec, source, grid, drawn=by == "jobs" and load != 1.0)
         with grid.cell():
-            named = source.trace.has("user")
             hidden = st.toggle(
-                "Anonymise users",
+                "Hide names and ids",
                 spec.anonymise,
                 key=state.widget("anonymise", spec.source),
-                disabled=not named,
                 help=_HIDDEN,
             )
         changed = intake.edited(spec, window, days, load=load, load_by=by, anonymise=hidden, **thin)
@@ -94,6 +92,13 @@ def draw(session: state.Session, source: Source) -> None:
             st.caption(
                 "The jobs in the server's store keep the names until they are deleted; results,"
                 " files and reports do not have them."
+            )
+        if changed.anonymise and any(
+            group.partitions for group in session.study.base.cluster.groups
+        ):
+            st.caption(
+                "The nodes of your cluster keep the names of their partitions or virtual clusters:"
+                " the policy Partition finds no nodes for jobs whose names are hidden."
             )
     if changed != spec:
         session.edit(start.with_trace(session.study, changed, server.store()))

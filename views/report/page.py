@@ -27,6 +27,7 @@ from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.text import plural
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import load_source
+from trainyard.traces.thinning import HIDDEN_NAME
 from views import ledger
 from views.charts import visible
 from views.charts.theme import PRINTED, RECOLOURED, Style
@@ -314,6 +315,9 @@ def _account(runs: Shown, store: Store) -> str:
         ("Format", str(found.get("title", found["format"]))),
         ("Rows", counts),
     )
+    if runs.study.base.trace.anonymise:
+        # The name of the file, and what was said of its cells, say where the jobs come from.
+        return section("Trace", described((*_jobs(runs, HIDDEN_NAME), *file[1:])) + reasons)
     about = described((*_jobs(runs, source.trace.name), *file))
     return section(
         "Trace",
@@ -350,7 +354,7 @@ def _taken(spec: TraceSpec) -> str:
             spec.sample > 0,
             f"{plural(spec.sample, 'job')} drawn at random (seed {spec.sample_seed})",
         ),
-        (spec.anonymise, "users renamed"),
+        (spec.anonymise, "names and ids replaced by numbers"),
     ]
     return ", ".join(one for applies, one in changes if applies) or "all jobs as recorded"
 

@@ -1,18 +1,25 @@
 from __future__ import annotations
 
+import io
+import zipfile
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import trainyard as ty
 from sim.errors import ParameterError, TraceError
-from sim.trace import Trace
+from sim.trace import CATEGORIES, TEXTS, Trace
+from trainyard.cli.main import main
+from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.settings import with_settings
+from trainyard.traces import bundle, start, thinning
 from trainyard.traces.sources import changed, load_trace
-from trainyard.traces.thinning import kept_jobs, kept_users, ranks, renamed
+from trainyard.traces.thinning import kept_jobs, kept_users, ranks
 
 USERS = pd.Series(["ann", "bob", None, "ann", "cy", "bob", "dee", None])
 
@@ -37,7 +44,8 @@ def test_the_draw_is_the_same_everywhere_and_another_seed_draws_others() -> None
 
 
 def test_users_are_numbered_in_the_order_of_their_first_job() -> None:
-    names = renamed(USERS)
+    frame = pd.DataFrame({"job_id": range(len(USERS)), "user": USERS})
+    names = thinning.anonymised(frame)["user"]
     assert list(names.fillna("-")) == [
         "user 1",
         "user 2",
@@ -242,3 +250,89 @@ def test_a_load_by_pace_is_not_written_and_one_of_1_has_the_key_of_the_trace_its
         for one in (by_jobs, scenario)
     )
     assert more.key("d" * 32) != pace.key("d" * 32)
+
+
+def named_jobs() -> Trace:
+    return Trace.of(
+        pd.DataFrame(
+            {
+                "job_id": ["prod-9", "prod-7", "prod-8"],
+                "submit_time_s": [0.0, 10.0, 20.0],
+                "num_gpus": 1,
+                "duration_s": [60.0, 70.0, 80.0],
+                "user": ["anna", None, "anna"],
+                "vc": ["lab-b", "lab-a", "lab-b"],
+                "partition": ["gpu-secret", "gpu-secret", None],
+                "name": ["train-x", "train-y", "train-x"],
+                "account": ["acct-q", "acct-q", "acct-r"],
+                "dependency": [None, "afterok:prod-9:prod-99", "singleton"],
+                "node_list": ["node-1", "node-2", "node-3"],
+                "model": ["ResNet-50", "ResNet-50", "ResNet-50"],
+            }
+        ),
+        name="acme-corp.csv",
+        epoch="2024-01-01T00:00:00",
+    )
+
+
+def test_hidden_names_are_numbers_and_equal_ones_stay_equal() -> None:
+    hidden = changed(named_jobs(), TraceSpec("x", anonymise=True))
+    frame = hidden.frame.astype("object").where(hidden.frame.notna(), None)
+    assert frame["job_id"].tolist() == ["1", "2", "3"]
+    assert frame["user"].tolist() == ["user 1", None, "user 1"]
+    assert frame["vc"].tolist() == ["vc 1", "vc 2", "vc 1"]
+    assert frame["partition"].tolist() == ["partition 1", "partition 1", None]
+    assert frame["name"].tolist() == ["name 1", "name 2", "name 1"]
+    assert frame["account"].tolist() == ["account 1", "account 1", "account 2"]
+    assert frame["dependency"].tolist() == [None, "afterok:1:unknown", "singleton"]
+    assert frame["model"].tolist() == ["ResNet-50"] * 3
+    assert frame["duration_s"].tolist() == [60.0, 70.0, 80.0]
+    assert not hidden.has("node_list")
+    assert (hidden.name, hidden.epoch) == ("Anonymised trace", "2024-01-01T00:00:00")
+
+
+def test_every_text_that_a_site_chooses_is_hidden() -> None:
+    # Models and GPU types decide how fast jobs run, outcomes and flags are words of the scheduler.
+    stay = {"status", "model", "gpu_type", "gpu_types_allowed", "exclusive", "durations_by_type"}
+    gone = {"node_list", "dependency", "job_id"}
+    assert {*CATEGORIES, *TEXTS} == stay | gone | thinning.NUMBERED.keys()
+
+
+def test_results_of_the_former_choice_are_not_taken_for_those_without_ids() -> None:
+    hidden = TraceSpec("sample:tiny", anonymise=True)
+    assert hidden.matters()["anonymise"] == "all names"
+    assert "anonymise" not in TraceSpec("sample:tiny").matters()
+    assert hidden.to_json()["anonymise"] is True
+
+
+def test_no_file_that_is_passed_on_holds_a_hidden_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "acme-corp.csv", tmp_path / "out.csv"
+    named_jobs().frame.to_csv(file, index=False)
+    assert main(["convert", str(file), "--anonymise", "--out", str(out)]) == 0
+    secret = ("prod-", "anna", "lab-", "secret", "train-", "acct", "node-")
+    assert not [name for name in secret if name in out.read_text()]
+    capsys.readouterr()
+    both = ["convert", str(file), "--anonymise", "--out", str(out), "--report", "rows.csv"]
+    assert main(both) == 2
+    assert "--report lists rows with the ids" in capsys.readouterr().err
+    frame = ty.read_trace(file, anonymise=True).to_frame()
+    assert frame["job_id"].tolist() == ["1", "2", "3"]
+
+
+def test_an_archive_of_hidden_names_holds_the_hidden_jobs(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    digest = store.put_trace(named_jobs(), {"format": "native", "file": "acme-corp.csv"})
+    spec = TraceSpec(f"store:{digest}", anonymise=True)
+    study = start.sample_study("tiny")
+    study = replace(study, base=replace(study.base, trace=spec))
+    data = bundle.archive(study, store)
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        text = b"".join(file.read(name) for name in ("scenario.json", "trace.json"))
+        jobs = pd.read_parquet(io.BytesIO(file.read("trace.parquet")))
+    assert jobs["user"].dropna().unique().tolist() == ["user 1"]
+    assert b"acme" not in text
+    opened = bundle.opened(data, "x.zip", study, Store(tmp_path / "elsewhere"))
+    assert not opened.study.base.trace.anonymise
+    assert len(load_trace(opened.study.base.trace, Store(tmp_path / "elsewhere"))) == 3
