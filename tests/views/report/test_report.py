@@ -231,8 +231,8 @@ def test_what_was_changed_is_said(store: Store) -> None:
     found = finished(replace(study, base=base, allocators=(Spec("fifo"),)), store)
     words = Page(offline_html(found, store, created=CREATED)).words
     assert (
-        "jobs submitted from 10 min to the end, load × 2, 5 jobs drawn at random (seed 0), users"
-        " renamed" in words
+        "jobs submitted from 10 min to the end, load × 2, 5 jobs drawn at random (seed 0), names"
+        " and ids replaced by numbers" in words
     )
     assert words[words.index("Measured") + 1] == "to s = 3600"
     assert words[words.index("Horizon") + 1] == "2 h"
