@@ -9,12 +9,12 @@ import streamlit as st
 from sim.trace import Trace
 from trainyard.clusters import machines
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces import intake, start
+from trainyard.traces import intake, likeness, start
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import Source, load_source, load_trace
 from ui import empty_states, figure, server, state, words
 from ui.choosing import scaling
-from ui.importing import trace_part, upload
+from ui.importing import beside, trace_part, upload
 from ui.layout import page
 from views import inputs
 
@@ -37,8 +37,10 @@ def body() -> None:
     with head:
         title = st.container()
         trace_part.draw(session, source)
-        trace_part.made_parameters(session)
-    trace = load_trace(session.study.base.trace, server.store())
+        trace = load_trace(session.study.base.trace, server.store())
+        if not likeness.is_look_alike(session.study.base.trace.source):
+            trace_part.made_parameters(session)
+        beside.look_alike(session, trace)
     facts = _profile(trace.digest, trace)
     with title:
         st.title(words.plain(_headline(session, source, trace, facts)), anchor=False)
@@ -48,6 +50,7 @@ def body() -> None:
         with grid.cell():
             figure.draw(view)
     upload.account(source.account, session.taken.get(session.study.base.trace.source))
+    beside.draw(session, trace)
     scaling.draw(session)
 
 

@@ -19,7 +19,7 @@ from trainyard.library import library
 from trainyard.results.differences import differences
 from trainyard.runs.pool import QueueFullError
 from trainyard.runs.queue import Submission
-from trainyard.study.scenario import Scenario
+from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
 from trainyard.traces.intake import TraceIntake
@@ -116,6 +116,8 @@ class Session:
     began : dict
         Key -> when the first report of a run was seen (seconds on the monotonic clock), and the
         share that was done then.
+    beside : TraceSpec or None
+        The trace that the Trace page sets beside the one in use.
     stopped_s : dict
         Key -> simulated seconds that a run had reached when it was cancelled.
     """
@@ -139,6 +141,7 @@ class Session:
     past: deque[Study] = field(default_factory=lambda: deque(maxlen=_MOST_STEPS))
     fresh: set[str] = field(default_factory=set)
     began: dict[str, tuple[float, float]] = field(default_factory=dict)
+    beside: TraceSpec | None = None
     stopped_s: dict[str, float] = field(default_factory=dict)
 
     def edit(self, study: Study) -> None:

@@ -23,10 +23,11 @@ from trainyard.store import Store, StoreError
 from trainyard.store.index import ShelvedRecipe
 from trainyard.study.branch import KIND as FROM_HERE
 from trainyard.study.branch import FromHere
-from trainyard.study.scenario import READY, Scenario
+from trainyard.study.scenario import MADE, READY, Scenario
 from trainyard.study.search import Question
 from trainyard.study.study import Study
 from trainyard.study.sweep import Sweep
+from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import Source, changed, forget, source_digest
 
 Recipe = Study | Sweep | Question | FromHere
@@ -92,6 +93,28 @@ def read(document: dict[str, Any]) -> Recipe:
         If it holds none.
     """
     return _KINDS.get(str(document.get("kind")), Study).from_json(document)  # type: ignore[attr-defined, no-any-return]
+
+
+def traces(store: Store, owner: str) -> dict[str, str]:
+    """Return the traces that a browser can choose from: samples, its uploads, and those of its
+    runs.
+
+    Returns
+    -------
+    dict
+        Source, as in `trainyard.study.scenario.TraceSpec` -> title.
+    """
+    mine = store.index.owned(owner)
+    kept = {f"store:{one.digest}": one.name for one in store.traces()}
+    found = {f"sample:{name}": sample.title for name, sample in SAMPLES.items()}
+    found |= {source: name for source, name in kept.items() if source.partition(":")[2] in mine}
+    for item in items(store, owner):
+        document = item.kept.document
+        base = dict(document.get("study", document)).get("base", {})
+        source = dict(base).get("trace", {}).get("source", "")
+        if isinstance(source, str) and (source in kept or source.startswith(MADE)):
+            found.setdefault(source, source_name(source, store))
+    return found
 
 
 def identity(recipe: Recipe) -> str:

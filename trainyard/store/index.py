@@ -343,6 +343,11 @@ class Index:
         with self._reading() as connection:
             return set(connection.scalars(sa.select(OWNERS.c.owner).where(OWNERS.c.trace == trace)))
 
+    def owned(self, owner: str) -> set[str]:
+        """Return the traces that a browser uploaded."""
+        with self._reading() as connection:
+            return set(connection.scalars(sa.select(OWNERS.c.trace).where(OWNERS.c.owner == owner)))
+
     def disown(self, owner: str, trace: str) -> None:
         """Take that right back."""
         with self._changing() as connection:

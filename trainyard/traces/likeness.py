@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from sim.cluster import KNOWN_TYPES, Cluster
 from sim.generate import figures
+from sim.generate.fit import LEAST_JOBS as FEWEST
+from sim.generate.like import Like
 from sim.params import Spec, spec_of
 from sim.trace import Trace
 from trainyard.study.scenario import MADE, TraceSpec
@@ -123,6 +125,17 @@ def _points(part: float) -> str:
 def is_look_alike(source: str) -> bool:
     """Tell whether a source is made by a generator that was fitted to a trace."""
     return source.startswith(f"{MADE}like:")
+
+
+def fitted_to(source: str, trace: Trace) -> bool:
+    """Tell whether a look-alike has the figures of this trace."""
+    if not is_look_alike(source) or len(trace) < FEWEST:
+        return False
+    params = Spec.parse(source.removeprefix(MADE)).values
+    own = Spec.parse(str(spec_of("like", figures(trace)))).values
+    return all(
+        params.get(name) == own.get(name) for name in {*params, *own} if name not in Like.FREE
+    )
 
 
 def short(cluster: Cluster) -> str:

@@ -2,7 +2,7 @@
 WebGL.
 """
 
-from views.charts.axes import TimeAxis, duration_text
+from views.charts.axes import TimeAxis, duration_text, log_duration
 from views.charts.gpu_types import (
     fairness_cdf,
     note_colours,
@@ -11,7 +11,16 @@ from views.charts.gpu_types import (
     type_shares,
     type_use,
 )
-from views.charts.inputs import arrivals, durations, example, heaviest, racks, sizes, speedup
+from views.charts.inputs import (
+    arrivals,
+    durations,
+    example,
+    heaviest,
+    overlay,
+    racks,
+    sizes,
+    speedup,
+)
 from views.charts.jobs import (
     PARTS,
     decomposition,
@@ -94,11 +103,13 @@ __all__ = [
     "linked_rows",
     "literal",
     "load",
+    "log_duration",
     "machines",
     "mix_map",
     "node_jobs",
     "note_colours",
     "note_lines",
+    "overlay",
     "parted",
     "policy_colours",
     "policy_style",

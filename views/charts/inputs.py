@@ -179,6 +179,49 @@ def heaviest(table: pd.DataFrame, title: str = "") -> go.Figure:
     return _small(drawn)
 
 
+def overlay(
+    table: pd.DataFrame, names: tuple[str, str], title: str, unit: str, axis: Mapping[str, Any]
+) -> go.Figure:
+    """Draw a share of jobs of two traces over each other.
+
+    Parameters
+    ----------
+    table : DataFrame
+        `x`, and shares from 0 to 1 in `first` and `second`.
+    names : (str, str)
+        What the traces are called in the legend.
+    title : str
+        What the shares are of.
+    unit : str
+        Ends the sentence of a point: "of jobs run at most %{x}".
+    axis : mapping
+        Properties of the x axis.
+    """
+    looks = ({"color": _JOBS, "width": 2.6}, {"color": AMBER, "width": LINE_PX, "dash": "dot"})
+    lines = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": table["x"].to_numpy(),
+            "y": table[column].to_numpy() * 100,
+            "name": literal(name),
+            "line": {"shape": "hv"} | look,
+            "hovertemplate": f"%{{y:.1f}} % {unit}",
+        }
+        for column, name, look in zip(("first", "second"), names, looks, strict=True)
+    ]
+    drawn = figure(
+        lines,
+        title,
+        _SMALL_PX - 24,
+        legend_px=24,
+        xaxis=dict(axis),
+        yaxis={"ticksuffix": " %", "nticks": 3, "rangemode": "tozero"},
+        hovermode="x unified",
+    )
+    return _small(drawn)
+
+
 def _small(drawn: go.Figure) -> go.Figure:
     """Return a figure for a row of four: 200 px high, with narrow margins."""
     return drawn.update_layout(

@@ -1,0 +1,146 @@
+"""A second trace beside the one in use, and jobs like those of a trace."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import streamlit as st
+
+from sim.errors import TrainyardError
+from sim.params import Spec
+from sim.trace import Trace
+from trainyard.library import library
+from trainyard.results.differences import source_name
+from trainyard.study.scenario import MADE, TraceSpec
+from trainyard.traces import likeness, start
+from trainyard.traces.likeness import Likeness
+from trainyard.traces.sources import load_trace
+from ui import browser_identity, figure, server, state, words
+from views import charts, two_traces
+
+_TITLE: Final = 60
+_LOAD: Final = (
+    "How many times the jobs in the same time: 2 = twice as many, every hour twice as busy."
+)
+_SEED: Final = "Another number draws other jobs from the same figures."
+
+
+def look_alike(session: state.Session, trace: Trace) -> None:
+    """Draw, folded, what makes jobs like those in use, without names; of such jobs their load and
+    their figures as a file.
+    """
+    spec = session.study.base.trace
+    made = likeness.is_look_alike(spec.source)
+    known = Spec.parse(spec.source.removeprefix(MADE)).values if made else {}
+    with st.popover("Look-alike", icon=":material/content_copy:", key="look_alike"):
+        st.markdown(
+            "**Jobs like those of a trace, without its names**"
+            if made
+            else "**Jobs like these, without names**"
+        )
+        with st.form(f"look_alike/{session.edition}", border=False):
+            fields = st.grid(2, min_column_width=150)
+            with fields.cell():
+                load = st.number_input(
+                    "Load ×", 0.05, 20.0, float(known.get("load", 1.0)), step=0.5, help=_LOAD
+                )
+            with fields.cell():
+                seed = st.number_input(
+                    "Draw number", 0, 9999, int(float(known.get("seed", 0))), help=_SEED
+                )
+            if st.form_submit_button("Make them", icon=":material/content_copy:"):
+                _make(session, trace, float(load), int(seed), known)
+        st.caption(f"Kept: {', '.join(likeness.KEPT)}.")
+        st.caption(f"Not kept: {', '.join(likeness.NOT_KEPT)}.")
+        st.caption(f":material/lock: {likeness.PRIVACY}")
+        if made:
+            st.download_button(
+                "Figures of these jobs (JSON)",
+                likeness.document(spec),
+                "trainyard-like.json",
+                "application/json",
+                on_click="ignore",
+                icon=":material/download:",
+                help="For `trainyard generate --like FILE`: the jobs again, without the trace.",
+            )
+
+
+def _make(
+    session: state.Session, trace: Trace, load: float, seed: int, known: dict[str, Any]
+) -> None:
+    cluster, before = session.study.base.cluster, session.study.base.trace
+    try:
+        if known:
+            changed = Spec.of("like", **{**known, "load": load, "seed": seed})
+            spec = TraceSpec(f"{MADE}{changed}")
+        else:
+            spec = likeness.look_alike(trace, load=load, seed=seed, cluster=cluster)
+            # What the jobs were made from is what they are best held against.
+            session.beside = before
+        study = start.with_cluster(start.with_trace(session.study, spec, server.store()), cluster)
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return
+    session.replace(study)
+    session.upload = None
+    st.rerun()
+
+
+def draw(session: state.Session, trace: Trace) -> None:
+    """Draw the choice of a second trace, and both side by side."""
+    own = session.study.base.trace
+    titles = library.traces(server.store(), browser_identity.owner())
+    specs = {source: TraceSpec(source) for source in titles if source != own.source}
+    if session.beside is not None and session.beside != own:
+        # As it was taken, with its window and load.
+        specs[session.beside.source] = session.beside
+        name = source_name(session.beside.source, server.store())
+        titles.setdefault(session.beside.source, name)
+    sources = list(specs)
+    now = session.beside.source if session.beside is not None else None
+    chosen = st.selectbox(
+        "Compare with another trace",
+        sources,
+        sources.index(now) if now in sources else None,
+        key=state.widget("beside", own.source),
+        format_func=lambda source: charts.visible(titles[source], _TITLE),
+        placeholder="choose a sample, an upload or a trace of your runs",
+        width=420,
+    )
+    session.beside = specs[chosen] if chosen is not None else None
+    if chosen is None:
+        return
+    try:
+        other = load_trace(specs[chosen], server.store())
+    except TrainyardError as error:
+        st.error(words.plain(str(error)), icon=":material/error:")
+        return
+    found = _compared(other.digest, trace.digest, other, trace)
+    names = trace.name, titles[chosen] if other.name == trace.name else other.name
+    first, second = (charts.visible(name, _TITLE) for name in names)
+    st.markdown(f"**{words.plain(likeness.sentence(found, first, second))}**")
+    if nearness := _nearness(own.source, other.digest, other):
+        st.caption(words.plain(nearness))
+    grid = st.grid(4, min_column_width=290, gap="small")
+    for view in two_traces.views(found, first, second):
+        with grid.cell():
+            figure.draw(view)
+    rows = found.table.rename(columns={"what": "", "first": first, "second": second})
+    st.dataframe(figure.readable(rows), hide_index=True, height="content")
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _nearness(source: str, other: str, _other: Trace) -> str:
+    """Return how near a look-alike comes to its trace at the load of that; "" = it is of another
+    trace.
+    """
+    del other
+    if not likeness.fitted_to(source, _other):
+        return ""
+    return f"At the load of the trace: {likeness.fit_sentence(likeness.how_like(_other))}"
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _compared(second: str, first: str, _other: Trace, _trace: Trace) -> Likeness:
+    del second, first
+    return likeness.compare(_trace, _other)

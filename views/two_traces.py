@@ -1,0 +1,66 @@
+"""Two traces side by side: shares of sizes, run times, gaps and hours of the day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pandas as pd
+
+from trainyard.traces.likeness import Likeness
+from views import charts
+from views.figure_view import FigureView
+
+_NAME: Final = 16
+"""Characters of a name in a legend: two of them stand beside each other in 330 pixels."""
+_SHOWN: Final = {
+    "gpus": ("GPUs per job, at most", "of jobs ask for at most %{x:,.0f}", "GPUs"),
+    "duration_s": ("Run time, at most", "of jobs run at most that long", "Seconds"),
+    "gap_s": ("Time between submissions, at most", "of jobs follow within that time", "Seconds"),
+    "hour": ("Jobs by hour of the day", "of jobs come in that hour", "Hour"),
+}
+
+
+def views(found: Likeness, first: str, second: str) -> Iterator[FigureView]:
+    """Describe two traces over each other, as far as there is something to see.
+
+    Parameters
+    ----------
+    found : Likeness
+        Both, side by side.
+    first, second : str
+        What they are called.
+    """
+    short = tuple(
+        name if len(name) <= _NAME else f"{name[: _NAME - 1]}…" for name in (first, second)
+    )
+    for name, (title, unit, column) in _SHOWN.items():
+        table = found.curves[name]
+        if table.empty:
+            continue
+        what = title if table.attrs.get("dated", True) else "Jobs by hour since the first"
+        gap = (table["first"] - table["second"]).abs()
+        at = int(gap.argmax())
+        finding = (
+            f"{what}: {first} {100 * table['first'].iloc[at]:.0f} % and {second}"
+            f" {100 * table['second'].iloc[at]:.0f} % where they differ most."
+        )
+        yield FigureView(
+            f"beside-{name}",
+            charts.overlay(table, (short[0], short[1]), what, unit, _axis(name, table)),
+            finding,
+            _rows(table, {"x": column, "first": first, "second": second}),
+        )
+
+
+def _rows(table: pd.DataFrame, names: dict[str, str]) -> Callable[[], pd.DataFrame]:
+    return lambda: table.rename(columns=names)
+
+
+def _axis(name: str, table: pd.DataFrame) -> dict[str, Any]:
+    low, high = float(table["x"].min()), float(table["x"].max())
+    if name == "hour":
+        return {"tickvals": [0, 6, 12, 18, 23]}
+    if name == "gpus":
+        return {"type": "log" if low >= 1 and high >= 16 else "linear", "nticks": 5}
+    return charts.log_duration(max(low, 1.0), max(high, 2.0))
