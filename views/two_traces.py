@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -11,8 +12,8 @@ from trainyard.traces.likeness import Likeness
 from views import charts
 from views.figure_view import FigureView
 
-_NAME: Final = 16
-"""Characters of a name in a legend: two of them stand beside each other in 330 pixels."""
+THIS, OTHER = "This trace", "The other"
+"""In legends: names of traces are longer than small figures have room for."""
 _SHOWN: Final = {
     "gpus": ("GPUs per job, at most", "of jobs ask for at most %{x:,.0f}", "GPUs"),
     "duration_s": ("Run time, at most", "of jobs run at most that long", "Seconds"),
@@ -31,9 +32,6 @@ def views(found: Likeness, first: str, second: str) -> Iterator[FigureView]:
     first, second : str
         What they are called.
     """
-    short = tuple(
-        name if len(name) <= _NAME else f"{name[: _NAME - 1]}…" for name in (first, second)
-    )
     for name, (title, unit, column) in _SHOWN.items():
         table = found.curves[name]
         if table.empty:
@@ -47,7 +45,7 @@ def views(found: Likeness, first: str, second: str) -> Iterator[FigureView]:
         )
         yield FigureView(
             f"beside-{name}",
-            charts.overlay(table, (short[0], short[1]), what, unit, _axis(name, table)),
+            charts.overlay(table, (THIS, OTHER), what, unit, _axis(name, table)),
             finding,
             _rows(table, {"x": column, "first": first, "second": second}),
         )
@@ -62,5 +60,9 @@ def _axis(name: str, table: pd.DataFrame) -> dict[str, Any]:
     if name == "hour":
         return {"tickvals": [0, 6, 12, 18, 23]}
     if name == "gpus":
-        return {"type": "log" if low >= 1 and high >= 16 else "linear", "nticks": 5}
+        if low < 1 or high < 16:
+            return {"type": "linear", "nticks": 5}
+        step = max(round(math.log2(high) / 5), 1)
+        ticks = [2**at for at in range(0, int(math.log2(high)) + 1, step)]
+        return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:,}" for tick in ticks]}
     return charts.log_duration(max(low, 1.0), max(high, 2.0))

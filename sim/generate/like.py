@@ -364,7 +364,7 @@ class Like:
                     known = np.array([*self.batches, 0.0])[at]
                     columns["batch_size"] = np.where(known > 0, known, np.nan)
         epoch = (_MONDAY + pd.Timedelta(self.begins, "h")).isoformat() if self.calendar else ""
-        name = f"Made: like a trace, {jobs:,} jobs, load {self.load:g}, seed {self.seed}"
+        name = f"Made: like a trace, load {self.load:g}, seed {self.seed}"
         return Trace.of(pd.DataFrame(columns), name=name, epoch=epoch)
 
     def _submissions(

@@ -38,7 +38,7 @@ def test_one_click_and_a_number_make_jobs_like_these(visit: Open) -> None:
     said = texts(app)
     # What the jobs were made from stands beside them.
     assert "At the load of the trace: Shares of jobs differ by at most" in said
-    assert "times the jobs per day" in said
+    assert "Largest difference: the pace, 343 jobs per day in Made: like a trace" in said
     assert len(app.get("plotly_chart")) >= 8
 
 
@@ -49,7 +49,9 @@ def test_another_trace_beside_the_one_in_use(visit: Open) -> None:
     box.set_value("sample:philly-like").run()
     sound(app)
     assert "Largest difference: " in texts(app)
-    table = next(one.value for one in app.dataframe if "Philly-like, 10,000 jobs" in one.value)
+    table = next(
+        one.value for one in app.dataframe if "The other: Philly-like, 10,000 jobs" in one.value
+    )
     assert table.iloc[0].tolist() == ["Jobs", "1,200", "10,000"]
     labelled(app.selectbox, "Compare with another trace").set_value(None).run()
     sound(app)

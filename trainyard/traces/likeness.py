@@ -25,6 +25,9 @@ CLOSE: Final = 0.05
 """Distributions whose largest distance is at most this are called alike."""
 STEADY: Final = 0.3
 """So much may the spread of hourly counts differ between traces that are called alike."""
+PACES: Final = math.log(1.25)
+"""Another pace beyond this is the largest difference of two traces that are alike else."""
+QUANTILES: Final = {"median": 0.5, "90 %": 0.9, "99 %": 0.99}
 LEAST_JOBS: Final = 1000
 """Of fewer jobs these distances are a matter of chance."""
 _HOUR_S: Final = 3600.0
@@ -293,9 +296,9 @@ def _table(
     for what, values, written in (
         ("GPUs per job", gpus, lambda value: f"{value:,.0f}"),
         ("Run time", run_s, time),
-        ("Time between submissions", gap_s, time),
+        ("Gap between jobs", gap_s, time),
     ):
-        for name, at in (("median", 0.5), ("90 % at most", 0.9), ("99 % at most", 0.99)):
+        for name, at in ((name, float(at)) for name, at in QUANTILES.items()):
             # A value that occurs, so that nobody asks for one and a half GPUs.
             found = [
                 written(float(np.quantile(one, at, method="lower"))) if len(one) else "–"
@@ -304,7 +307,7 @@ def _table(
             rows.append((f"{what}, {name}", found))
     rows.append(
         (
-            "Burstiness of hourly counts (variance / mean)",
+            "Burstiness of hours",
             ["–" if math.isnan(one) else f"{one:,.3g}" for one in bursts],
         )
     )
@@ -343,22 +346,27 @@ def sentence(found: Likeness, first: str, second: str) -> str:
     parts = {
         "sizes": (found.sizes, "GPUs per job"),
         "run times": (found.durations, "Run time"),
-        "gaps between submissions": (found.gaps, "Time between submissions"),
+        "gaps between jobs": (found.gaps, "Gap between jobs"),
     }
     what, (most, row) = max(parts.items(), key=lambda item: item[1][0])
     pace = ""
     if not math.isnan(found.pace) and abs(found.pace - 1) > CLOSE:
         pace = f" {second} has {factor(found.pace)} times the jobs per day."
+    if pace and abs(math.log(found.pace)) > PACES and most <= 2 * CLOSE:
+        one, two = rows["Jobs per day"]
+        return (
+            f"Largest difference: the pace, {one} jobs per day in {first} and {two} in {second};"
+            f" the shares of jobs by size, run time and gap differ by at most {_points(most)}."
+        )
     if most <= CLOSE:
         return (
             "Hardly any difference: the shares of jobs by size, run time and gap differ by at most"
             f" {_points(most)}.{pace}"
         )
-    quantiles = ("median", "90 % at most", "99 % at most")
-    pairs = {quantile: rows[f"{row}, {quantile}"] for quantile in quantiles}
+    pairs = {quantile: rows[f"{row}, {quantile}"] for quantile in QUANTILES}
     quantile = next((name for name, (one, two) in pairs.items() if one != two), "median")
     one, two = pairs[quantile]
-    name = "median" if quantile == "median" else quantile.removesuffix(" at most") + " have at most"
+    name = quantile if quantile == "median" else f"{quantile} have at most"
     return (
         f"Largest difference: {what}, {name} {one} in {first} and {two} in {second}; the shares of"
         f" jobs differ by up to {_points(most)}.{pace}"

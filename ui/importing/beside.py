@@ -17,6 +17,7 @@ from trainyard.traces.likeness import Likeness
 from trainyard.traces.sources import load_trace
 from ui import browser_identity, figure, server, state, words
 from views import charts, two_traces
+from views.two_traces import OTHER, THIS
 
 _TITLE: Final = 60
 _LOAD: Final = (
@@ -32,7 +33,7 @@ def look_alike(session: state.Session, trace: Trace) -> None:
     spec = session.study.base.trace
     made = likeness.is_look_alike(spec.source)
     known = Spec.parse(spec.source.removeprefix(MADE)).values if made else {}
-    with st.popover("Look-alike", icon=":material/content_copy:", key="look_alike"):
+    with st.popover("Look-alike", icon=":material/content_copy:", key=state.widget("look_alike")):
         st.markdown(
             "**Jobs like those of a trace, without its names**"
             if made
@@ -125,7 +126,9 @@ def draw(session: state.Session, trace: Trace) -> None:
     for view in two_traces.views(found, first, second):
         with grid.cell():
             figure.draw(view)
-    rows = found.table.rename(columns={"what": "", "first": first, "second": second})
+    rows = found.table.rename(
+        columns={"what": "", "first": f"{THIS}: {first}", "second": f"{OTHER}: {second}"}
+    )
     st.dataframe(figure.readable(rows), hide_index=True, height="content")
 
 

@@ -150,7 +150,8 @@ def choose_made(session: state.Session) -> None:
     """
     choices = {choice.name: choice for choice in catalog.workloads()}
     now = _made(session)
-    names = list(choices)
+    # Without the figures of a trace it is like none: the button Look-alike makes it.
+    names = [name for name in choices if name != "like" or (now is not None and now.name == name)]
     at = names.index(now.name) if now is not None else None
     chosen = st.selectbox(
         "Generate jobs",
@@ -159,7 +160,11 @@ def choose_made(session: state.Session) -> None:
         key=state.widget("made", now and now.name),
         format_func=lambda name: choices[name].title,
         placeholder="choose a workload",
-        help="\n".join(f"- {one.title}: {words.plain(one.help)}" for one in choices.values()),
+        help="\n".join(
+            f"- {one.title}: {words.plain(one.help)}"
+            for name, one in choices.items()
+            if name in names
+        ),
         width=280,
     )
     if chosen is None:

@@ -99,8 +99,13 @@ def test_another_pace_alone_is_no_other_pattern() -> None:
     found = likeness.compare(slow, fast)
     assert found.gaps == 0
     assert found.pace == pytest.approx(2)
-    assert likeness.sentence(found, "A", "B").endswith("B has 2.00 times the jobs per day.")
-    assert likeness.sentence(found, "A", "B").startswith("Hardly any difference")
+    assert likeness.sentence(found, "A", "B") == (
+        "Largest difference: the pace, 728 jobs per day in A and 1,456 in B; the shares of jobs by"
+        " size, run time and gap differ by at most 0.0 points."
+    )
+    little = likeness.compare(slow, trace([1] * 90, [9.0] * 90, 110))
+    assert likeness.sentence(little, "A", "B").endswith("B has 1.09 times the jobs per day.")
+    assert likeness.sentence(little, "A", "B").startswith("Hardly any difference")
 
 
 def test_the_source_carries_no_name_of_the_site() -> None:
