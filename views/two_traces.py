@@ -17,7 +17,7 @@ THIS, OTHER = "This trace", "The other"
 _SHOWN: Final = {
     "gpus": ("GPUs per job, at most", "of jobs ask for at most %{x:,.0f}", "GPUs"),
     "duration_s": ("Run time, at most", "of jobs run at most that long", "Seconds"),
-    "gap_s": ("Time between submissions, at most", "of jobs follow within that time", "Seconds"),
+    "gap_s": ("Gap between jobs, at most", "of jobs follow within that time", "Seconds"),
     "hour": ("Jobs by hour of the day", "of jobs come in that hour", "Hour"),
 }
 
