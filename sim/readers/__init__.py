@@ -27,7 +27,7 @@ from sim.readers.report import Import, Report
 from sim.readers.sacct import SACCT
 from sim.readers.slurm_db import SLURM_DB
 from sim.readers.sniff import Sample, distinct, plain
-from sim.readers.source import HEAD, Content, open_all
+from sim.readers.source import HEAD, Content, as_table, open_all
 from sim.readers.swf import SWF
 from sim.readers.table import read_table
 
@@ -136,8 +136,10 @@ def read(
     contents = open_all(source, name, options)
     content = contents[0] if len(contents) == 1 else gathered(contents, options)
     del contents
+    content = _as_table(content, fmt, options)
     chosen = _choose(content, fmt, options)
     draft = chosen.load(content, options)
+    draft.report.questions.extend(content.questions)
     # Checking takes memory of its own, and the file is not needed for it.
     del content
     return finish(draft, chosen, name, options)
@@ -163,6 +165,7 @@ def peek(
     """
     contents = open_all(source, name or _name_of(source), options)
     content = contents[0] if len(contents) == 1 else gathered(contents, options)
+    content = _as_table(content, None, options)
     found = detect(content)
     headless = (
         found is SWF
@@ -190,6 +193,14 @@ def _name_of(source: Path | bytes | Mapping[str, Path | bytes]) -> str:
     if isinstance(source, Mapping):
         return next(iter(source), "trace")
     return source.name if isinstance(source, Path) else "trace"
+
+
+def _as_table(content: Content, fmt: str | None, options: ReadOptions) -> Content:
+    """Return JSON that no format knows as a table of its objects."""
+    if content.sample.kind != "json" or options.recipe:
+        return content
+    unknown = fmt is None and (detect(content) is None or bool(options.mapping))
+    return as_table(content, options) if unknown or fmt == TABLE.name else content
 
 
 def _choose(content: Content, fmt: str | None, options: ReadOptions) -> Format:

@@ -17,14 +17,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol, TextIO
 
-from sim.errors import TraceError
+from sim.errors import ParameterError, TraceError
+from sim.readers.converted import (
+    FEATHER,
+    feather_as_parquet,
+    is_workbook,
+    objects_as_csv,
+    workbook_sheets,
+)
 from sim.readers.format import ReadOptions, size_text
+from sim.readers.questions import Question
 from sim.readers.sniff import Sample, sample_of
 
 CHUNK: Final = 1 << 20
 HEAD: Final = 1 << 16
 LONGEST_LINE: Final = 1 << 16
 """Characters of a line of a table; also how far one looks for a line's end."""
+SHEET: Final = "sheet"
+"""The question which sheet of a workbook holds the jobs."""
 MOST_FILES: Final = 100
 """Of one trace, or in one archive."""
 # Stands for a NUL byte, which the parsers would take for the end of a cell.
@@ -56,7 +66,9 @@ DAMAGED: Final = (
 )
 """What unpacking a damaged, locked or unknown archive raises."""
 _PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-ADVICE: Final = "Use a CSV, TSV, Parquet or JSON file, plain or packed with gzip or zip."
+ADVICE: Final = (
+    "Use a CSV, TSV, XLSX, Parquet, Feather or JSON file, plain or packed with gzip or zip."
+)
 
 
 class BinaryStream(Protocol):
@@ -84,6 +96,8 @@ class Content:
         Whether NUL bytes were found in a table; each is replaced by `DAMAGE`.
     beside : tuple of Content
         Further tables of the same trace.
+    questions : tuple of Question
+        What is open after unpacking: which sheet of a workbook.
     """
 
     name: str
@@ -92,6 +106,7 @@ class Content:
     guesses: tuple[str, ...] = ()
     damaged: bool = False
     beside: tuple[Content, ...] = ()
+    questions: tuple[Question, ...] = ()
 
     @property
     def text(self) -> str:
@@ -174,6 +189,8 @@ def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Conten
     data = source if isinstance(source, bytes) else _file_bytes(source, name, options)
     _check_size(len(data), name, options)
     for _ in range(3):
+        if is_workbook(data):
+            return _sheet(workbook_sheets(data, name, options), name, options)
         unpacked = _unpack(data, name, options)
         if unpacked is None:
             break
@@ -182,6 +199,8 @@ def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Conten
     if not beginning and not data.strip():
         raise TraceError(f"{name}: the file is empty. Choose another file.")
     _refuse_foreign(data, name)
+    if data.startswith(FEATHER):
+        data = feather_as_parquet(data, name)
     if data[:4] == b"PAR1":
         return Content(name, data, "")
     data, encoding, guesses = _text(data, name)
@@ -192,6 +211,44 @@ def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Conten
         data = data.replace(b"\x00", DAMAGE.encode())
     _check_lines(data, name, options)
     return Content(name, data, encoding, guesses, damaged)
+
+
+def _sheet(sheets: Mapping[str, bytes], name: str, options: ReadOptions) -> Content:
+    """Return the sheet that holds the jobs: the first one unless answered otherwise."""
+    first = next(iter(sheets))
+    chosen = options.answers.get(SHEET, first)
+    question = Question(
+        SHEET,
+        f"The workbook has {len(sheets)} sheets with tables; which one holds the jobs?",
+        {sheet: sheet for sheet in sheets},
+        first,
+    )
+    if chosen not in sheets:
+        raise ParameterError(f"The answer {SHEET} = {chosen!r} is not one of {', '.join(sheets)}.")
+    _check_lines(sheets[chosen], name, options)
+    open_question = len(sheets) > 1 and SHEET not in options.answers
+    told = (f"Read from the sheet {chosen!r}.",) if len(sheets) > 1 else ()
+    asked = (question,) if open_question else ()
+    return Content(name, sheets[chosen], "utf-8", told, questions=asked)
+
+
+def as_table(content: Content, options: ReadOptions) -> Content:
+    """Return JSON whose objects are rows as a table; anything else as it is.
+
+    Raises
+    ------
+    TraceError
+        If the table is too large.
+    """
+    if content.sample.kind != "json":
+        return content
+    data = objects_as_csv(content.text, content.name)
+    if data is None:
+        return content
+    _check_size(len(data), content.name, options)
+    _check_lines(data, content.name, options)
+    guesses = (*content.guesses, "The objects of the JSON are read as rows of a table.")
+    return replace(content, data=data, encoding="utf-8", guesses=guesses)
 
 
 def open_all(
@@ -228,7 +285,7 @@ def open_all(
         try:
             with opened_zip(data, name) as archive:
                 members = _members(archive)
-                if len(members) > 1:
+                if len(members) > 1 and not is_workbook(data):
                     return _opened_members(archive, members, name, options)
         except DAMAGED as error:
             raise damaged_archive(name, error) from error

@@ -19,8 +19,9 @@ from sim.readers.apart import ApartError, apart
 from sim.readers.cells import UNIX
 from sim.readers.clean import unfinished
 from sim.readers.format import Draft, Format, ReadOptions
+from sim.readers.items import paths_of
+from sim.readers.questions import OpenQuestionError
 from sim.readers.recipes import engine
-from sim.readers.recipes.items import paths_of
 from sim.readers.recipes.recipe import Recipe, parse
 from sim.readers.recipes.sources import ItemSource, TableSource, assigned, joined_rows
 from sim.readers.report import Report
@@ -219,7 +220,9 @@ def load(recipe: Recipe, content: Content, options: ReadOptions) -> Draft:
     beside = Report(0)
     others = joined_rows(recipe, tables, options, beside)
     try:
-        found = engine.run(recipe, source.rows(), source.present, zone, others)
+        found = engine.run(
+            recipe, source.rows(), source.present, zone, others, _answers(recipe, options)
+        )
     except engine.RecipeError as error:
         raise TraceError(f"{content.name}: {error}") from error
     report = source.finish()
@@ -241,8 +244,29 @@ def load(recipe: Recipe, content: Content, options: ReadOptions) -> Draft:
         if count:
             told = rule.text.replace("{n}", f"{count:,}")
             (report.warnings if rule.warn else report.guesses).append(told)
+    _ask(recipe, found, report, content.name, options)
     jobs = _leave_out(recipe, jobs, found[engine.LEFT_OUT], report, options)
     return Draft(jobs, report, calendar, zone if source.naive else "UTC", raw=source.raw)
+
+
+def _answers(recipe: Recipe, options: ReadOptions) -> dict[str, str]:
+    """Return what is taken for the answers to all questions of a recipe."""
+    asked = (ask.question for ask in recipe.asks)
+    return {one.id: options.answers.get(one.id, one.default) for one in asked}
+
+
+def _ask(
+    recipe: Recipe, found: pd.DataFrame, report: Report, name: str, options: ReadOptions
+) -> None:
+    lacking = []
+    for at, ask in enumerate(recipe.asks):
+        count = int(found[f"{engine.ASKED}{at}"].sum())
+        if count:
+            told = replace(ask.question, text=ask.question.text.replace("{n}", f"{count:,}"))
+            if not report.ask(told, options.answers):
+                lacking.append(told)
+    if lacking:
+        raise OpenQuestionError(name, tuple(lacking))
 
 
 def _arranged(recipe: Recipe, content: Content) -> tuple[Content, dict[str, Content], list[str]]:

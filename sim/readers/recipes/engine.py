@@ -37,6 +37,8 @@ SEAL: Final[Mapping[str, str]] = {
 }
 LEFT_OUT: Final = "left out"
 SAID: Final = "said "
+ASKED: Final = "asked "
+ANSWER: Final = "answer"
 ROW: Final = "row"
 JSON: Final = "j"
 _JOBS: Final = "jobs_read"
@@ -59,13 +61,17 @@ def macro_names() -> frozenset[str]:
 
 
 @contextmanager
-def sealed(zone: str) -> Iterator[DuckDBPyConnection]:
+def sealed(
+    zone: str, answers: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[DuckDBPyConnection]:
     """Open a database in memory that reaches nothing outside.
 
     Parameters
     ----------
     zone : str
         IANA name, of times without an offset.
+    answers : mapping of str to str
+        What the function ``answer`` returns.
     """
     # Imported on first use: most runs read no trace by a recipe.
     import duckdb  # noqa: PLC0415
@@ -73,6 +79,10 @@ def sealed(zone: str) -> Iterator[DuckDBPyConnection]:
     with duckdb.connect(":memory:", config={**SEAL}) as database:
         database.execute("SET TimeZone = 'UTC'")
         database.execute(f"CREATE MACRO zone() AS {_quoted(zone)}")
+        told = " ".join(
+            f"WHEN {_quoted(key)} THEN {_quoted(answer)}" for key, answer in answers.items()
+        )
+        database.execute(f"CREATE MACRO {ANSWER}(k) AS CASE k {told or 'WHEN NULL THEN NULL'} END")
         for made in _macros():
             database.execute(made)
         database.execute("SET lock_configuration = true")
@@ -99,6 +109,7 @@ def run(
     present: Mapping[str, str],
     zone: str,
     others: Mapping[str, pa.Table] = MappingProxyType({}),
+    answers: Mapping[str, str] = MappingProxyType({}),
 ) -> pd.DataFrame:
     """Evaluate a recipe.
 
@@ -115,19 +126,22 @@ def run(
     others : mapping of str to Table
         Name of a further source -> its rows of texts, under the names of the recipe; those that
         were not given are empty.
+    answers : mapping of str to str
+        To the questions of the recipe.
 
     Returns
     -------
     DataFrame
         Native columns; `LEFT_OUT` holds the place of the rule that leaves a row out, -1 = none;
-        `SAID` and a number, whether that sentence holds. The index holds the numbers of rows.
+        `SAID` and a number, whether that sentence holds; `ASKED` and a number, whether the row asks
+        that question. The index holds the numbers of rows.
 
     Raises
     ------
     TrainyardError
         If an expression is not allowed, fails, or takes too much time or memory.
     """
-    with sealed(zone) as database:
+    with sealed(zone, answers) as database:
         query = compiled(recipe, database, present)
         database.register(_JOBS, rows)
         for table in recipe.tables[1:]:
@@ -161,7 +175,7 @@ def compiled(recipe: Recipe, database: DuckDBPyConnection, present: Mapping[str,
     TraceError
         If one of them is not allowed.
     """
-    guard = Guard(lambda text: _tree(database, text), macro_names())
+    guard = Guard(lambda text: _tree(database, text), {*macro_names(), ANSWER})
     known = {ROW, *([JSON] if recipe.items is not None else recipe.known)}
     used: set[str] = set()
 
@@ -190,6 +204,10 @@ def compiled(recipe: Recipe, database: DuckDBPyConnection, present: Mapping[str,
     chosen += [
         f"coalesce({checked(rule.when, 'say')}, false) AS {_name(f'{SAID}{at}')}"
         for at, rule in enumerate(recipe.say)
+    ]
+    chosen += [
+        f"coalesce({checked(ask.when, 'ask')}, false) AS {_name(f'{ASKED}{at}')}"
+        for at, ask in enumerate(recipe.asks)
     ]
     taken = {name for join in recipe.joins for name in join.take}
     columns = sorted(used - recipe.let.keys() - taken - {ROW})

@@ -12,6 +12,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from sim.errors import TraceError
+from sim.readers.questions import Question
 from sim.trace import COLUMNS
 
 MOST_TEXT: Final = 64_000
@@ -33,11 +34,13 @@ _KEYS: Final = {
         "status",
         "leave_out",
         "say",
+        "ask",
         "refuse",
     },
     "recognise": {"columns", "without", "paths", "fields", "first_cell"},
     "leave_out": {"when", "reason"},
     "say": {"when", "text", "warn"},
+    "ask": {"id", "when", "text", "options", "default"},
     "source": {"title", "columns", "optional"},
     "join": {"table", "on", "on_other", "where", "take"},
 }
@@ -62,6 +65,23 @@ class Rule:
     when: str
     text: str
     warn: bool = False
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question that is asked where a row gives rise to it.
+
+    Parameters
+    ----------
+    when : str
+        Expression: which rows.
+    question : Question
+        Its text may hold ``{n}``, the number of those rows; its answer is ``answer('ID')`` in
+        expressions.
+    """
+
+    when: str
+    question: Question
 
 
 @dataclass(frozen=True)
@@ -145,6 +165,8 @@ class Recipe:
         job.
     joins : tuple of Join
         In the order in which they are made.
+    asks : tuple of Ask
+        What the file does not say.
     """
 
     name: str
@@ -165,6 +187,7 @@ class Recipe:
     refuse: str = ""
     tables: tuple[SourceTable, ...] = ()
     joins: tuple[Join, ...] = ()
+    asks: tuple[Ask, ...] = ()
 
     @property
     def weight(self) -> int:
@@ -251,6 +274,7 @@ def parse(text: str, where: str) -> Recipe:
         refuse=_text(raw, "refuse", where) if "refuse" in raw else "",
         tables=tables,
         joins=_joins(raw, where),
+        asks=_asks(raw, where),
     )
     _check_whole(recipe, where)
     return recipe
@@ -266,6 +290,7 @@ def _check_whole(recipe: Recipe, where: str) -> None:
             raise TraceError(f"{where}: {name!r} is no plain name; use small letters and _.")
     _check_joins(recipe, where)
     count = len(recipe.let) + len(recipe.columns) + len(recipe.leave_out) + len(recipe.say)
+    count += len(recipe.asks)
     count += sum(1 + len(join.on) + len(join.on_other) + len(join.take) for join in recipe.joins)
     if count > MOST_EXPRESSIONS:
         raise TraceError(f"{where}: {count} expressions are more than {MOST_EXPRESSIONS}.")
@@ -386,6 +411,25 @@ def _joins(raw: Mapping[str, Any], where: str) -> tuple[Join, ...]:
             )
         )
     return tuple(made)
+
+
+def _asks(raw: Mapping[str, Any], where: str) -> tuple[Ask, ...]:
+    listed = raw.get("ask", [])
+    if not isinstance(listed, list) or not all(isinstance(ask, dict) for ask in listed):
+        raise TraceError(f"{where}: write [[ask]] above each question.")
+    made: dict[str, Ask] = {}
+    for ask in listed:
+        _check_keys(ask, "ask", where)
+        key, place = _text(ask, "id", f"{where}, ask"), f"{where}, ask"
+        options = _expressions(ask, "options", place)
+        default = _text(ask, "default", place) if "default" in ask else ""
+        if key in made or not _IDENTIFIER.fullmatch(key):
+            raise TraceError(f"{place}: id {key!r} must be a new name of small letters and _.")
+        if not options or default not in ("", *options):
+            raise TraceError(f"{place} {key}: default must be one of the options.")
+        question = Question(key, _text(ask, "text", place), options, default)
+        made[key] = Ask(_text({"when": "true"} | dict(ask), "when", place), question)
+    return tuple(made.values())
 
 
 def _rules(raw: Mapping[str, Any], key: str, text: str, where: str) -> tuple[Rule, ...]:

@@ -14,8 +14,8 @@ import pyarrow as pa
 from sim.errors import TraceError
 from sim.readers.cells import OFFSET, text
 from sim.readers.format import ReadOptions
+from sim.readers.items import items
 from sim.readers.recipes.engine import JSON, ROW
-from sim.readers.recipes.items import items
 from sim.readers.recipes.recipe import Recipe, SourceTable
 from sim.readers.report import Report
 from sim.readers.source import Content

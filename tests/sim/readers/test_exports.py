@@ -399,7 +399,7 @@ BAD = {
         CASES["acme"][0].replace(b"10:00:10+08:00", b"10:00:10", 1),
         "Give every time an offset",
     ),
-    "constant": (json.dumps([RAY | {"x": float("nan")}]).encode(), "no known trace"),
+    "constant": (json.dumps([RAY | {"x": float("nan")}]).encode(), "NaN is no value of JSON"),
     "summary": (
         b"id,job_num,gpu_job_num,avg_run_time_gpu,avg_que_time_gpu\n1,2,3,4,5\n",
         "summary of clusters",

@@ -31,7 +31,8 @@ def items(text: str, key: str, name: str) -> Iterator[tuple[str, Any]]:
     text : str
         The file.
     key : str
-        Of the list in the outermost object; "" = the file is the list, or one object per line.
+        Of the list in the outermost object; "" = the file is the list, or one object per line, of
+        which the last may be cut off: its value is None.
     name : str
         For messages.
 
@@ -134,8 +135,16 @@ def _array(text: str, at: int, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _lines(text: str, at: int, name: str) -> Iterator[tuple[str, Any]]:
+    first = at
     while at < len(text):
-        value, end = _DECODER.raw_decode(text, at)
+        try:
+            value, end = _DECODER.raw_decode(text, at)
+        except json.JSONDecodeError:
+            if at == first or "\n" in text[at:].rstrip():
+                raise
+            # The file was cut off within its last line, which is a row that says nothing.
+            yield text[at:], None
+            return
         yield _checked(text, at, end, value, name)
         at = _skip(text, end)
 
