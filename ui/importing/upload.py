@@ -21,7 +21,10 @@ from trainyard.traces.sources import load_trace
 from ui import browser_identity, figure, received, server, state, words
 from views import charts
 
-TYPES: Final = ("csv", "tsv", "txt", "log", "json", "parquet", "swf", "trace", "gz", "zip")
+TYPES: Final = (
+    *("csv", "tsv", "txt", "log", "json", "jsonl", "xlsx", "parquet", "feather", "arrow"),
+    *("swf", "trace", "gz", "zip"),
+)
 ZONES: Final = (
     "",
     "UTC",
@@ -84,7 +87,7 @@ def about(session: state.Session) -> None:
     """Draw, folded, what is read, how to export from Slurm, and what becomes of a file."""
     with st.popover("Formats and privacy", icon=":material/info:", key="about_upload"):
         st.caption(
-            "CSV, TSV, Parquet, JSON, SWF, Gavel's .trace or Slurm's `sacct -P`; plain, .gz or"
+            "CSV, TSV, Excel, Parquet, Feather, JSON, SWF, Gavel's .trace or Slurm's `sacct -P`; plain, .gz or"
             f" .zip; up to {intake.UPLOAD_MB} MB and 2 million rows."
         )
         st.markdown("**Export from Slurm**")
