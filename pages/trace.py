@@ -14,7 +14,7 @@ from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import Source, load_source, load_trace
 from ui import empty_states, figure, server, state, words
 from ui.choosing import scaling
-from ui.importing import beside, trace_part, upload
+from ui.importing import beside, fitted_cluster, trace_part, upload
 from ui.layout import page
 from views import inputs
 
@@ -44,7 +44,7 @@ def body() -> None:
     facts = _profile(trace.digest, trace)
     with title:
         st.title(words.plain(_headline(session, source, trace, facts)), anchor=False)
-    _own_cluster(session, source)
+    fitted_cluster.draw(session, source)
     grid = st.grid(4, min_column_width=290, gap="small")
     for view in inputs.trace_views(facts):
         with grid.cell():
@@ -92,21 +92,6 @@ def _samples(session: state.Session) -> None:
         )
         session.upload = None
         st.rerun()
-
-
-def _own_cluster(session: state.Session, source: Source) -> None:
-    """Say that these jobs come with another cluster than the one in use."""
-    own, cluster = source.cluster, session.study.base.cluster
-    if own is None or own == cluster:
-        return
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(
-            f":material/dns: These jobs come with the cluster “{words.plain(own.name)}”, but"
-            f" “{words.plain(cluster.name)}” is in use."
-        )
-        if st.button("Take it", key="own_cluster", type="tertiary"):
-            session.replace(start.with_cluster(session.study, own))
-            st.rerun()
 
 
 if __name__ == "__main__":

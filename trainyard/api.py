@@ -24,7 +24,7 @@ from trainyard.study import catalog, gpu_types
 from trainyard.study.metrics_shown import METRICS
 from trainyard.study.scenario import NEW_COSTS, RIGID, Scenario, TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import bundle, likeness
+from trainyard.traces import bundle, fitting, likeness
 from trainyard.traces.sources import Source, changed, load_source, load_trace
 from trainyard.what_if import explore, reasons, tables
 from views import registry
@@ -118,22 +118,23 @@ def read_cluster(path: str | Path) -> Cluster:
     return machines.read_cluster(Path(path)).cluster
 
 
-def fit_cluster(trace: Source | Trace, load: float = 0.7) -> Cluster:
-    """Return a cluster on which these jobs ask for so much of the GPUs over their span.
+def fit_cluster(trace: Source | Trace, load: float | None = None) -> Cluster:
+    """Return a cluster for these jobs.
 
     Parameters
     ----------
     trace : Source or Trace
         The jobs.
-    load : float
-        GPU time asked for, over GPU time there is, up to 1.
+    load : float or None
+        GPU time asked for over their span, over GPU time there is, up to 1. None = the machines
+        that come with the jobs, else as many as the recording used at once, else a load of 0.85.
 
     Raises
     ------
     ParameterError
         If the load is not above 0 and up to 1.
     """
-    return machines.fitted(trace.trace if isinstance(trace, Source) else trace, load)
+    return fitting.cluster_for(trace, load).cluster
 
 
 def policies(trace: Source | Trace | None = None) -> pd.DataFrame:
@@ -191,7 +192,7 @@ def compare(  # noqa: PLR0913 - what a comparison is made of, all but the first 
     jobs = source.trace
     if isinstance(cluster, str):
         cluster = gpu_types.parsed(cluster)
-    nodes = cluster or source.cluster or fit_cluster(jobs)
+    nodes = cluster or fit_cluster(source)
     specs = tuple(Spec.parse(one) if isinstance(one, str) else one for one in allocators)
     if not specs:
         raise ParameterError("No policy is named. Name at least one, e.g. 'fifo'.")

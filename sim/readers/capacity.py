@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -80,10 +82,11 @@ def cluster_from_trace(
     gpus_per_node: int = 8,
     gpu_type: str = "v100",
     *,
+    types: Sequence[str] = (),
     by: str = "",
     load: float = 0.85,
 ) -> Cluster:
-    """Build one node group for each virtual cluster (or partition) of a trace.
+    """Build one node group for each virtual cluster (or partition) of a trace, and GPU type.
 
     Parameters
     ----------
@@ -95,6 +98,8 @@ def cluster_from_trace(
         GPUs of every node.
     gpu_type : str
         Type of every GPU.
+    types : sequence of str
+        GPU type of each job instead, as the groups shall have them.
     by : {"", "vc", "partition"}
         Which column makes groups; "" = vc where there is one, else partition, else one group for
         all.
@@ -111,18 +116,21 @@ def cluster_from_trace(
             f"A cluster cannot be built by {by!r} for load {load}. Group by vc or partition, with a"
             " load above 0."
         )
-    shape = NodeShape(gpus_per_node, gpu_type)
-    column = by or next((known for known in ("vc", "partition") if trace.has(known)), "vc")
-    homes = trace.texts(column)
+    home, homes = homes_of(trace, by)
+    kind, kinds = (
+        (np.zeros(len(trace), np.int64), [gpu_type])
+        if not len(types)
+        else _coded(pd.Series(list(types)))
+    )
     gpus, run_s, start_s = (
         trace.numbers("num_gpus"),
         trace.numbers("duration_s"),
         trace.numbers("start_time_s"),
     )
     groups = []
-    for code, home in enumerate(homes.categories):
-        mine = np.asarray(homes.codes) == code
-        if not mine.any():
+    for (at, name), (of, kind_name) in product(enumerate(homes), enumerate(kinds)):
+        mine = (home == at) & (kind == of)
+        if not mine.any() or (len(kinds) > 1 and not gpus[mine].any()):
             continue
         started = mine & np.isfinite(start_s)
         if started.any():
@@ -132,8 +140,26 @@ def cluster_from_trace(
                 load * max(trace.span_s, float(run_s[mine].max()))
             )
         most = max(needed, float(gpus[mine].max()), 1.0)
-        groups.append(shape.group(math.ceil(round(most / gpus_per_node, 9)), str(home)))
+        shape = NodeShape(gpus_per_node, kind_name)
+        group = shape.group(math.ceil(round(most / gpus_per_node, 9)), name)
+        if name and len(kinds) > 1:
+            group = replace(group, name=f"{name}-{kind_name}")
+        groups.append(group)
     return Cluster(tuple(groups), name=f"from {trace.name}")
+
+
+def homes_of(trace: Trace, by: str = "") -> tuple[NDArray[np.int64], list[str]]:
+    """Return the number of the virtual cluster (or partition) of each job, and their names; one
+    without a name where the trace knows none.
+    """
+    column = by or next((known for known in ("vc", "partition") if trace.has(known)), "vc")
+    found = trace.texts(column)
+    return np.asarray(found.codes, np.int64), [str(home) for home in found.categories]
+
+
+def _coded(names: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
+    codes, kinds = pd.factorize(names)
+    return np.asarray(codes, np.int64), [str(kind) for kind in kinds]
 
 
 def peak_gpus(

@@ -57,6 +57,21 @@ def test_a_trace_of_gavel_is_taken_under_the_name_that_it_has(visit: Open, name:
     assert "2 used + 0 left out = 2 read" in texts(app)
 
 
+def test_an_upload_gets_a_cluster_that_fits_with_one_click_back(visit: Open) -> None:
+    app = visit("trace")
+    before = study_of(app).base.cluster
+    give(app, "mine.csv", GOOD)
+    fits = study_of(app).base.cluster
+    assert fits.gpus == 8
+    assert "Cluster: Sized so that the jobs ask for 85 % of the GPU time" in texts(app)
+    app.button(key="cluster_before").click().run()
+    sound(app)
+    assert study_of(app).base.cluster == before
+    assert f"but “{before.name}” with {before.gpus} GPUs is in use" in texts(app)
+    app.button(key="own_cluster").click().run()
+    assert study_of(app).base.cluster == fits
+
+
 def test_an_upload_stays_when_the_page_is_left(visit: Open) -> None:
     app = give(visit("trace"), "mine.csv", GOOD)
     kept = source(app)

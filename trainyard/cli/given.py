@@ -15,7 +15,7 @@ from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.params import Spec
 from sim.readers import FORMATS
-from trainyard.clusters.machines import fitted, read_cluster
+from trainyard.clusters.machines import read_cluster
 from trainyard.results.plainest import AUTO
 from trainyard.store import profiles
 from trainyard.study import catalog, gpu_types
@@ -23,7 +23,7 @@ from trainyard.study.document import parse_json
 from trainyard.study.scenario import NEW_COSTS, READY, RIGID, Scenario, TraceSpec
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
-from trainyard.text import plural
+from trainyard.traces.fitting import cluster_for
 from trainyard.traces.own_recipes import own_text
 from trainyard.traces.sources import Source, load_source
 
@@ -208,12 +208,7 @@ def _settings(args: argparse.Namespace) -> list[str]:
 
 
 def _own_cluster(source: Source) -> Cluster:
-    if source.cluster is not None:
-        return source.cluster
-    built = fitted(source.trace)
-    sys.stderr.write(
-        "No --cluster is given, so one was built from the trace:"
-        f" {plural(len(built.nodes), 'node')} with 8 {built.groups[0].gpu_type} each,"
-        f" {plural(built.gpus, 'GPU')}.\n"
-    )
-    return built
+    cluster, how = cluster_for(source)
+    if source.cluster is None:
+        sys.stderr.write(f"No --cluster is given, so one was built from the trace. {how}\n")
+    return cluster

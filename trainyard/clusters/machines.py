@@ -24,7 +24,7 @@ from sim.perf.lookup import used_types
 from sim.perf.model import Fitting, Staffed
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
-from sim.readers.capacity import cluster_from_trace, cluster_from_vc_config
+from sim.readers.capacity import cluster_from_vc_config
 from sim.trace import Trace
 from trainyard.clusters.node_lists import (
     Imported,
@@ -37,6 +37,7 @@ from trainyard.study import gpu_types
 from trainyard.study.document import parse_json
 from trainyard.study.scenario import TraceSpec
 from trainyard.text import counted, plural
+from trainyard.traces.fitting import cluster_for
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import load_source
 
@@ -204,51 +205,13 @@ def presets(trace: Trace | None = None) -> tuple[ClusterPreset, ...]:
             )
         )
     if trace is not None:
-        column = (
-            "virtual clusters"
-            if trace.has("vc")
-            else "partitions"
-            if trace.has("partition")
-            else "peak use"
-        )
-        about = f"Sized from the trace's {column}, with 8 GPUs per node."
         try:
-            found.insert(0, ClusterPreset("From the trace", about, fitted(trace)))
-        except gpu_types.UnknownGpuTypeError as error:
-            found.insert(0, ClusterPreset("From the trace", about, error.cluster, error.names))
+            cluster, how = cluster_for(trace)
+            found.insert(0, ClusterPreset("From the trace", how, cluster))
         except ClusterError:
             pass  # a trace that asks for more than any cluster has leads to none to start from
     uniform = Cluster((NodeGroup(16, 8, "h100", rack_size=4),), name="128 x H100")
     return (*found, ClusterPreset(uniform.name, "16 nodes of 8 H100 in racks of 4.", uniform))
-
-
-def fitted(trace: Trace, load: float | None = None) -> Cluster:
-    """Return a cluster for the jobs of a trace, of nodes with 8 GPUs of the type they name most.
-
-    Parameters
-    ----------
-    trace : Trace
-        The jobs.
-    load : float or None
-        GPU time asked for, over GPU time there is, up to 1; None = sized by what the trace used.
-
-    Raises
-    ------
-    ParameterError
-        If the load is not above 0 and up to 1.
-    ClusterError
-        If the trace asks for more than any cluster has.
-    """
-    counts = pd.Series(trace.texts("gpu_type")).value_counts()
-    kind = next((str(name).lower() for name in counts.index if name), "v100")
-    if load is None:
-        return gpu_types.checked(cluster_from_trace(trace, gpu_type=kind))
-    if not 0 < load <= 1:
-        raise ParameterError(f"load = {load:g} is not above 0 and up to 1. Try 0.7.")
-    # Of few jobs submitted at once the longest run is the span.
-    span_s = max(trace.span_s, float(trace.numbers("duration_s").max()))
-    needed = max(trace.gpu_seconds / span_s / load, float(trace.numbers("num_gpus").max()))
-    return gpu_types.parsed(f"{max(math.ceil(needed / 8), 1)}x8:{kind}")
 
 
 def read_cluster(path: Path, epoch: str = "") -> Imported:

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from allocators import REGISTRY
 from sim.cluster import Cluster
-from sim.errors import ParameterError, TrainyardError
+from sim.errors import ClusterError, ParameterError, TrainyardError
 from sim.params import Spec
 from trainyard.store import Store, profiles
 from trainyard.study import catalog
 from trainyard.study.scenario import NEW_COSTS, Scenario, TraceSpec
 from trainyard.study.study import Study
+from trainyard.traces.fitting import cluster_for
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import load_source, load_trace
 
@@ -85,9 +86,11 @@ def trace_is_gone(study: Study, store: Store) -> bool:
 
 
 def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> Study:
-    """Return the study on other jobs; samples and made workloads bring their cluster, unless the
-    one that is there was made by the user. A recorded schedule that the jobs do not have is left
-    out, if there is another policy.
+    """Return the study on other jobs, on machines for them: samples and made workloads bring their
+    cluster, jobs of a file get one that fits (`trainyard.traces.fitting.cluster_for`). What the
+    user chose stays: with a sample any cluster of theirs, with a file the one they chose for
+    another file. A recorded schedule that the jobs do not have is left out, if there is another
+    policy.
 
     Raises
     ------
@@ -96,12 +99,7 @@ def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> St
     """
     cluster = study.base.cluster
     if trace.source != study.base.trace.source:
-        brought = load_source(trace, store).cluster
-        cluster = (
-            brought
-            if brought is not None and _is_ready(cluster, study.base.trace, store)
-            else cluster
-        )
+        cluster = _next_cluster(study, trace, store)
     made = replace(study, base=replace(study.base, trace=trace, cluster=cluster))
     if load_trace(trace, store).has("start_time_s"):
         return made
@@ -137,11 +135,27 @@ def with_fitting_conditions(study: Study, store: Store | None = None) -> Study:
     return study
 
 
+def _next_cluster(study: Study, trace: TraceSpec, store: Store | None) -> Cluster:
+    now, before = study.base.cluster, study.base.trace
+    ready, source = _is_ready(now, before, store), load_source(trace, store)
+    # A cluster that somebody made for a sample was not chosen for the jobs of a file.
+    if not ready and (source.cluster is not None or _of_a_file(before)):
+        return now
+    try:
+        return cluster_for(source).cluster
+    except ClusterError:
+        return now  # no cluster is large enough: the Trace page says so
+
+
+def _of_a_file(trace: TraceSpec) -> bool:
+    return not trace.source.startswith(("sample:", "made:"))
+
+
 def _is_ready(cluster: Cluster, trace: TraceSpec, store: Store | None) -> bool:
     """Tell whether a cluster came with its trace or with a sample, so that nobody loses by another
     one.
     """
-    # The clusters of samples too, because an upload keeps the one that was there.
+    # The clusters of samples too: with a file of which no cluster is large enough they stayed.
     return any(
         _brought(source, store) == cluster
         for source in (trace, *(TraceSpec(f"sample:{name}") for name in SAMPLES))
@@ -150,7 +164,7 @@ def _is_ready(cluster: Cluster, trace: TraceSpec, store: Store | None) -> bool:
 
 def _brought(trace: TraceSpec, store: Store | None) -> Cluster | None:
     try:
-        return load_source(trace, store).cluster
+        return cluster_for(load_source(trace, store)).cluster
     except TrainyardError:
         return None  # a trace that is gone is being replaced
 

@@ -1,0 +1,147 @@
+"""Which machines a trace is simulated on while nobody has chosen any: those that come with it, else
+as many as its jobs used or need.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from sim.cluster import Cluster, GpuType, known_type
+from sim.errors import ClusterError, ParameterError
+from sim.readers.capacity import cluster_from_trace, homes_of
+from sim.trace import Trace
+from trainyard.text import gpu_type, plural
+from trainyard.traces.sources import Source
+
+UNKNOWN: Final = "unknown"
+"""What GPUs are called where no job says on which it ran."""
+LOAD: Final = 0.85
+"""Share of the GPU time that jobs without recorded starts ask for."""
+_SIZES: Final = (2, 4, 8, 16)
+"""GPUs that a node may have; the size of most jobs on several GPUs is taken."""
+_USUAL: Final = 8
+
+
+class FittedCluster(NamedTuple):
+    """Machines for a trace.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The machines.
+    how : str
+        Where they come from, as a sentence.
+    """
+
+    cluster: Cluster
+    how: str
+
+
+def cluster_for(source: Source | Trace, load: float | None = None) -> FittedCluster:
+    """Return the cluster that the app, the Python API and the command line take for jobs to which
+    no cluster was given.
+
+    Parameters
+    ----------
+    source : Source or Trace
+        The jobs, with the machines that come with them, if any.
+    load : float or None
+        GPU time asked for, over GPU time there is, up to 1: one group of nodes of that size. None =
+        the machines that come with the jobs; else the most GPUs in use at once by the recorded
+        starts, for each virtual cluster and GPU type; without starts, a load of `LOAD`.
+
+    Raises
+    ------
+    ParameterError
+        If the load is not above 0 and up to 1.
+    ClusterError
+        If the jobs ask for more than any cluster has.
+    """
+    trace = source if isinstance(source, Trace) else source.trace
+    if load is not None:
+        return _by_load(trace, load)
+    own = None if isinstance(source, Trace) else source.cluster
+    if own is not None:
+        return FittedCluster(own, "It comes with these jobs.")
+    return _sized(trace)
+
+
+def types_of(trace: Trace) -> list[str]:
+    """Return for each job the GPU type of the nodes that it needs: the first that it asks for, else
+    the one that it ran on, else the type that most jobs name.
+    """
+    asked = [str(text).split("|")[0] for text in trace.texts("gpu_types_allowed")]
+    ran = [str(text) for text in trace.texts("gpu_type")]
+    named = [(one or other).lower() for one, other in zip(asked, ran, strict=True)]
+    on_gpus = trace.numbers("num_gpus") > 0
+    kinds, counts = np.unique(
+        [kind for kind, counts in zip(named, on_gpus, strict=True) if kind and counts] or [UNKNOWN],
+        return_counts=True,
+    )
+    usual = str(kinds[int(counts.argmax())])
+    return [kind or usual for kind in named]
+
+
+def node_size(trace: Trace) -> int:
+    """Return the GPUs of a node: the size of most jobs on several GPUs, if nodes have that."""
+    gpus = trace.numbers("num_gpus")
+    counts = [int((gpus == size).sum()) for size in _SIZES]
+    return _SIZES[counts.index(max(counts))] if any(counts) else _USUAL
+
+
+def _described(cluster: Cluster) -> Cluster:
+    """Return the cluster with a line for every type that nobody knows, so that it can be used: it
+    counts as a V100, which is called guessed wherever it matters.
+    """
+    known = tuple(known_type(kind.name) or GpuType(kind.name) for kind in cluster.types)
+    return Cluster(cluster.groups, known, cluster.changes, cluster.name)
+
+
+@lru_cache(maxsize=8)
+def _sized(trace: Trace) -> FittedCluster:
+    size = node_size(trace)
+    made = cluster_from_trace(trace, size, types=types_of(trace), load=LOAD)
+    recorded = bool(np.isfinite(trace.numbers("start_time_s")).any())
+    _, homes = homes_of(trace)
+    named = sum(1 for home in homes if home)
+    of = "virtual clusters" if trace.has("vc") else "partitions"
+    each = f" in each of {named} {of}" if named > 1 else ""
+    how = (
+        f"Sized by the most GPUs in use at once{each}, as recorded"
+        if recorded
+        else f"Sized so that the jobs{each} ask for {100 * LOAD:g} % of the GPU time, as no starts"
+        " are recorded"
+    )
+    return FittedCluster(_described(made), f"{how}. {_nodes(made, size)}")
+
+
+def _by_load(trace: Trace, load: float) -> FittedCluster:
+    if not 0 < load <= 1:
+        raise ParameterError(f"load = {load:g} is not above 0 and up to 1. Try 0.7.")
+    size = node_size(trace)
+    # Of few jobs submitted at once the longest run is the span.
+    span_s = max(trace.span_s, float(trace.numbers("duration_s").max()))
+    widest = float(trace.numbers("num_gpus").max())
+    needed = max(trace.gpu_seconds / span_s / load, widest)
+    kinds, counts = np.unique(types_of(trace), return_counts=True)
+    usual = str(kinds[int(counts.argmax())])
+    if not math.isfinite(needed):
+        raise ClusterError(f"{trace.name}: no cluster is large enough. Check the durations.")
+    made = Cluster.parse(f"{max(math.ceil(needed / size), 1)}x{size}:{usual}")
+    made = Cluster(made.groups, name=f"from {trace.name}")
+    how = f"Sized so that the jobs ask for {100 * load:g} % of the GPU time. {_nodes(made, size)}"
+    return FittedCluster(_described(made), how)
+
+
+def _nodes(cluster: Cluster, size: int) -> str:
+    kinds = [kind.name for kind in cluster.types]
+    nodes = f"{plural(len(cluster.nodes), 'node')} of {size}"
+    unnamed = [gpu_type(kind) for kind in kinds if kind != UNKNOWN and known_type(kind) is None]
+    if kinds == [UNKNOWN]:
+        return f"{nodes} GPUs of unknown type, which count as V100."
+    also = f"; no speed of {', '.join(unnamed)} is known, so V100 is guessed" if unnamed else ""
+    return f"{nodes} {', '.join(gpu_type(kind) for kind in kinds)}{also}."

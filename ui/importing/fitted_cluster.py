@@ -1,0 +1,59 @@
+"""On which machines the jobs of the trace are simulated while nobody has chosen any, beside the
+trace.
+"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from sim.cluster import Cluster
+from sim.errors import TrainyardError
+from trainyard.traces import start
+from trainyard.traces.fitting import cluster_for
+from trainyard.traces.sources import Source
+from ui import state, words
+
+
+def draw(session: state.Session, source: Source) -> None:
+    """Say on which machines these jobs are simulated and where those come from, with a way to those
+    that fit the jobs, and a way back.
+    """
+    cluster = session.study.base.cluster
+    try:
+        fitting = cluster_for(source)
+    except TrainyardError as error:
+        st.warning(words.plain(f"No cluster fits these jobs. {error}"), icon=":material/warning:")
+        return
+    if source.cluster is not None and fitting.cluster == cluster:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="trace_cluster"):
+        if fitting.cluster == cluster:
+            st.caption(f":material/dns: Cluster: {words.plain(fitting.how)}")
+            earlier = next(
+                (
+                    study.base.cluster
+                    for study in reversed(session.past)
+                    if study.base.cluster != cluster
+                ),
+                None,
+            )
+            if earlier is not None:
+                _offer(session, earlier, f"Back to {earlier.name}", "cluster_before")
+            st.page_link("pages/cluster.py", label="Change it", icon=":material/edit:")
+            return
+        own = (
+            f"These jobs come with the cluster “{fitting.cluster.name}”"
+            if source.cluster is not None
+            else f"A cluster that fits these jobs has {words.plural(fitting.cluster.gpus, 'GPU')}"
+        )
+        st.caption(
+            f":material/dns: {words.plain(own)}, but “{words.plain(cluster.name)}” with"
+            f" {words.plural(cluster.gpus, 'GPU')} is in use."
+        )
+        _offer(session, fitting.cluster, "Take it", "own_cluster")
+
+
+def _offer(session: state.Session, cluster: Cluster, label: str, key: str) -> None:
+    if st.button(words.plain(label), key=key, type="tertiary"):
+        session.replace(start.with_cluster(session.study, cluster))
+        st.rerun()
