@@ -103,7 +103,7 @@ def look_alike(
     if isinstance(trace, Trace):
         trace = Source(trace, {})
     source = trace if isinstance(trace, Source) else read_trace(trace)
-    machines_of = cluster or source.cluster or machines.fitted(source.trace)
+    machines_of = cluster or fit_cluster(source)
     return likeness.look_alike(source.trace, load=load, seed=seed, cluster=machines_of).source
 
 

@@ -25,12 +25,12 @@ from trainyard.cli.report import add_report
 from trainyard.cli.run import command_run
 from trainyard.cli.runs import add_compare, add_runs
 from trainyard.cli.sweep import StoppedError, add_sweep
-from trainyard.clusters.machines import fitted
 from trainyard.study import catalog
 from trainyard.study.document import MAX_BYTES
 from trainyard.study.scenario import MADE, READY, TraceSpec
 from trainyard.text import plural
 from trainyard.traces import likeness
+from trainyard.traces.fitting import cluster_for
 from trainyard.traces.samples import SAMPLES, write_sample, write_trace
 from trainyard.traces.sources import FILE_LIMIT_MB, Source, changed, load_files, load_source
 from views.report.page import offline_html
@@ -378,7 +378,7 @@ def _generate_like(args: argparse.Namespace) -> None:
     if known is None:
         args.trace = args.like
         source = load_source(trace_spec(args), max_mb=args.max_mb)
-        machines = cluster or source.cluster or fitted(source.trace)
+        machines = cluster or cluster_for(source).cluster
         spec = likeness.look_alike(source.trace, load=load, seed=seed, cluster=machines)
         print(likeness.fit_sentence(likeness.how_like(source.trace, seed)))
     else:
