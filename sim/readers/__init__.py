@@ -22,7 +22,16 @@ from sim.readers.mapping import guess_mapping, missing
 from sim.readers.native import NATIVE, TABLE
 from sim.readers.parquet import parquet_head
 from sim.readers.philly_json import PHILLY_JSON
-from sim.readers.recipes import HEADLESS, JSON_FORMATS, formats, gathered, of_user, refuse
+from sim.readers.recipes import (
+    HEADLESS,
+    JSON_FORMATS,
+    formats,
+    gathered,
+    of_user,
+    refuse,
+    shipped,
+    which,
+)
 from sim.readers.report import Import, Report
 from sim.readers.sacct import SACCT
 from sim.readers.slurm_db import SLURM_DB
@@ -62,6 +71,7 @@ _ORDER: Final = (
     TABLE,
 )
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType({fmt.name: fmt for fmt in _ORDER})
+RECIPES: Final = frozenset(recipe.name for recipe in shipped())
 HEAD_ROWS: Final = 20
 MOST_NAMED: Final = 12
 DEFAULTS: Final = ReadOptions()
@@ -222,6 +232,8 @@ def _choose(content: Content, fmt: str | None, options: ReadOptions) -> Format:
         return NATIVE if found is NATIVE else TABLE
     if found is None or found is TABLE:
         refuse(content)
+    elif (chosen := which(content, options)) is not None and found.name in RECIPES:
+        return FORMATS[chosen.name]
     if found is None:
         shape = (
             "this JSON is no known trace"

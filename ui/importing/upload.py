@@ -87,7 +87,8 @@ def about(session: state.Session) -> None:
     """Draw, folded, what is read, how to export from Slurm, and what becomes of a file."""
     with st.popover("Formats and privacy", icon=":material/info:", key="about_upload"):
         st.caption(
-            "CSV, TSV, Excel, Parquet, Feather, JSON, SWF, Gavel's .trace or Slurm's `sacct -P`; plain, .gz or"
+            "CSV, TSV, Excel, Parquet, Feather, JSON, SWF, Gavel's .trace or Slurm's `sacct -P`;"
+            " plain, .gz or"
             f" .zip; up to {intake.UPLOAD_MB} MB and 2 million rows."
         )
         st.markdown("**Export from Slurm**")

@@ -20,7 +20,7 @@ from sim.readers.cells import UNIX
 from sim.readers.clean import unfinished
 from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.items import paths_of
-from sim.readers.questions import OpenQuestionError
+from sim.readers.questions import OpenQuestionError, Question
 from sim.readers.recipes import engine
 from sim.readers.recipes.recipe import Recipe, parse
 from sim.readers.recipes.sources import ItemSource, TableSource, assigned, joined_rows
@@ -41,6 +41,8 @@ __all__ = [
     "shipped",
 ]
 
+FORMAT: Final = "format"
+"""The question by which format a file is read that fits several equally."""
 MINE: Final = "mine/"
 """Begins the names of formats that users made."""
 RUNNING: Final = "still running when the trace ends"
@@ -99,8 +101,49 @@ def matches(recipe: Recipe, sample: Sample) -> bool:
 
 def recognised(sample: Sample) -> Recipe | None:
     """Return the recipe that asks for most of those that recognise the beginning of a file."""
-    fitting = [recipe for recipe in shipped() if matches(recipe, sample)]
-    return max(fitting, key=lambda recipe: recipe.weight, default=None)
+    return next(iter(rivals(sample)), None)
+
+
+def rivals(sample: Sample, known: Sequence[Recipe] = ()) -> list[Recipe]:
+    """Return the recipes that recognise the beginning of a file and ask for most, in order of their
+    names: more than one only if it must be asked which is meant.
+    """
+    fitting = [recipe for recipe in known or shipped() if matches(recipe, sample)]
+    most = max((recipe.weight for recipe in fitting), default=0)
+    return [recipe for recipe in fitting if recipe.weight == most]
+
+
+def which(content: Content, options: ReadOptions, known: Sequence[Recipe] = ()) -> Recipe | None:
+    """Return the recipe by which a file is read.
+
+    Raises
+    ------
+    OpenQuestionError
+        If several fit equally, and the answer ``format`` does not say which; the question tells the
+        first job as each of them reads it.
+    """
+    equal = {recipe.name: recipe for recipe in rivals(content.sample, known)}
+    if len(equal) < 2:
+        return next(iter(equal.values()), None)
+    if (answer := options.answers.get(FORMAT)) in equal:
+        return equal[answer]
+    told = " ".join(
+        f"By {one.title} {_first_job(one, content, options)}." for one in equal.values()
+    )
+    text = f"The file fits {len(equal)} formats equally. {told} Which is it?"
+    titles = {name: one.title for name, one in equal.items()}
+    raise OpenQuestionError(content.name, (Question(FORMAT, text, titles),))
+
+
+def _first_job(recipe: Recipe, content: Content, options: ReadOptions) -> str:
+    try:
+        jobs = load(recipe, content, options).jobs
+    except TraceError:
+        return "it cannot be read"
+    if jobs.empty:
+        return "no job is left"
+    first = jobs.iloc[0]
+    return f"the first job takes {first['num_gpus']:g} GPUs for {first['duration_s']:,.0f} s"
 
 
 def gathered(contents: Sequence[Content], options: ReadOptions) -> Content:

@@ -45,6 +45,7 @@ _KEYS: Final = {
     "join": {"table", "on", "on_other", "where", "take"},
 }
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_\-/]*")
+_COLUMN: Final = re.compile(r"[a-z_][a-z0-9_.]*")
 _IDENTIFIER: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
 
@@ -286,7 +287,7 @@ def _check_whole(recipe: Recipe, where: str) -> None:
     if not recipe.weight:
         raise TraceError(f"{where}: recognise names no columns, paths or fields.")
     for name in (*recipe.let, *recipe.known):
-        if not _IDENTIFIER.fullmatch(name):
+        if not (_IDENTIFIER if name in recipe.let else _COLUMN).fullmatch(name):
             raise TraceError(f"{where}: {name!r} is no plain name; use small letters and _.")
     _check_joins(recipe, where)
     count = len(recipe.let) + len(recipe.columns) + len(recipe.leave_out) + len(recipe.say)

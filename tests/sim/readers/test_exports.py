@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from sim.errors import TraceError
+from sim.errors import ParameterError, TraceError
 from sim.readers import FORMATS, ReadOptions, peek, read, recipes
+from sim.readers.questions import OpenQuestionError
 from sim.readers.sniff import sample_of
+from sim.readers.source import open_source
 from tests.sim.readers.account import checked, reasons, row
 
 NEVER, RUNNING, CPU = (
@@ -161,6 +164,32 @@ QUEUE = [
     queued(6, ["PENDING"], tres_per_job="gres/gpu:1"),
 ]
 
+K8S_JOB = {
+    "kind": "Job",
+    "metadata": {"name": "k", "namespace": "ml", "creationTimestamp": DAY + "09:00:00Z"},
+    "spec": {"parallelism": 3, "template": {"spec": {"containers": [gpus(2)]}}},
+    "status": {"startTime": DAY + "09:00:05Z", "completionTime": DAY + "10:00:05Z"},
+}
+BROKEN = K8S_JOB | {
+    "metadata": K8S_JOB["metadata"] | {"name": "f"},
+    "status": {
+        "startTime": DAY + "09:00:10Z",
+        "conditions": [
+            {"type": "Failed", "status": "True", "lastTransitionTime": DAY + "09:10:10Z"}
+        ],
+    },
+}
+MLFLOW = {
+    "info": {
+        "run_id": "m1",
+        "status": "FINISHED",
+        "start_time": 1_772_442_000_000,
+        "end_time": 1_772_442_090_500,
+        "user_id": "ann",
+    },
+    "data": {"params": [{"key": "lr", "value": "1"}, {"key": "num_gpus", "value": "4"}]},
+}
+
 # Format, file, first job: id, submission, start, duration, GPUs, outcome; what was left out.
 Row = tuple[str, float, float, float, int, str]
 JSON: dict[str, tuple[bytes, list[Row], dict[str, int]]] = {
@@ -182,6 +211,19 @@ JSON: dict[str, tuple[bytes, list[Row], dict[str, int]]] = {
     "ray": (
         json.dumps([RAY, RAY | {"submission_id": "r2", "end_time": None}]).encode(),
         [("r1", 0, float("nan"), 90.5, 2, "cancelled")],
+        {RUNNING: 1},
+    ),
+    "k8s-jobs": (
+        packed("items", K8S_JOB, BROKEN, K8S_JOB | {"status": {}}),
+        [
+            ("ml/k", 0, float("nan"), 3600, 6, "completed"),
+            ("ml/f", 0, float("nan"), 600, 6, "failed"),
+        ],
+        {NEVER: 1},
+    ),
+    "mlflow-json": (
+        packed("runs", MLFLOW, MLFLOW | {"info": MLFLOW["info"] | {"status": "RUNNING"}}),
+        [("m1", 0, float("nan"), 90.5, 4, "completed")],
         {RUNNING: 1},
     ),
     "sacct-json": (
@@ -206,6 +248,28 @@ JSON: dict[str, tuple[bytes, list[Row], dict[str, int]]] = {
     ),
 }
 TABLES: dict[str, tuple[str, list[Row], dict[str, int]]] = {
+    "wandb": (
+        "Name,State,Notes,User,Tags,Created,Runtime,Sweep,GPU Count,GPU Type\n"
+        "sunny,finished,-,ann,,2026-03-02T09:00:00.000Z,90061,,2,NVIDIA A100\n"
+        "dusk,crashed,-,ann,,2026-03-02T09:00:10.000Z,60,,1,NVIDIA A100\n"
+        "dawn,running,-,ann,,2026-03-02T09:00:10.000Z,60,,1,NVIDIA A100\n",
+        [
+            ("sunny-1", 0, float("nan"), 90_061, 2, "completed"),
+            ("dusk-2", 10, float("nan"), 60, 1, "failed"),
+        ],
+        {RUNNING: 1},
+    ),
+    "mlflow": (
+        "run_id,experiment_id,status,artifact_uri,start_time,end_time,params.num_gpus\n"
+        "m1,0,FINISHED,x,2026-03-02 09:00:00.500000+00:00,2026-03-02 09:01:00.500000+00:00,4\n"
+        "m2,0,KILLED,x,2026-03-02 09:00:30.500000+00:00,2026-03-02 09:01:00.500000+00:00,1\n"
+        "m3,0,RUNNING,x,2026-03-02 09:00:30.500000+00:00,,1\n",
+        [
+            ("m1", 0, float("nan"), 60, 4, "completed"),
+            ("m2", 30, float("nan"), 30, 1, "cancelled"),
+        ],
+        {RUNNING: 1},
+    ),
     "acme": (
         "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,"
         "gpu_time\n"
@@ -302,10 +366,66 @@ def test_an_export(fmt: str) -> None:
         assert job.get("status", "") == outcome or (outcome == "" and pd.isna(job["status"]))
 
 
+RUNAI = (
+    "Workload,Type,Status,Project,Department,Creation time,Completion time,GPU compute request\n"
+    'w,Training,Completed,vision,lab,"03/02/2026, 09:00 AM","03/02/2026, 10:30 AM",2\n'
+    'v,Training,Running,vision,lab,"03/02/2026, 01:05 PM",-,1\n'
+)
+
+
+def test_a_fact_that_no_one_can_guess_is_asked() -> None:
+    with pytest.raises(OpenQuestionError, match="the wait for GPUs is in the time") as caught:
+        read(RUNAI.encode())
+    assert [(one.id, list(one.options)) for one in caught.value.questions] == [
+        ("wait", ["included"])
+    ]
+    got = read(RUNAI.encode(), options=ReadOptions(answers={"wait": "included"}))
+    job = got.trace.frame.iloc[0]
+    assert (got.fmt, got.used, job["duration_s"], job["num_gpus"]) == ("runai", 1, 5_400, 2)
+    assert reasons(got) == {RUNNING: 1}
+    with pytest.raises(ParameterError, match="not one of included"):
+        read(RUNAI.encode(), options=ReadOptions(answers={"wait": "x"}))
+
+
+@pytest.mark.parametrize("fmt", ["wandb", "mlflow", "mlflow-json"])
+def test_gpus_of_runs_are_asked_where_they_are_not_named(fmt: str) -> None:
+    data = CASES[fmt][0].replace(b"GPU Count", b"Cards").replace(b"num_gpus", b"depth")
+    with pytest.raises(OpenQuestionError, match="How many does each of them take"):
+        read(data)
+    got = read(data, options=ReadOptions(answers={"gpus_each": "8"}))
+    assert set(got.trace.frame["num_gpus"]) == {8}
+
+
+def test_the_start_of_kubernetes_jobs_is_asked() -> None:
+    data = CASES["k8s-jobs"][0]
+    assert [(one.id, one.default) for one in read(data).questions] == [("job_start", "unknown")]
+    got = read(data, options=ReadOptions(answers={"job_start": "taken_up"}))
+    assert got.questions == ()
+    assert row(got, "ml/k")["start_time_s"] == 5
+
+
+def test_of_two_recipes_that_fit_equally_one_is_asked_for() -> None:
+    data = CASES["wandb"][0]
+    content = open_source(data, "runs.csv", ReadOptions())
+    one = next(recipe for recipe in recipes.shipped() if recipe.name == "wandb")
+    minutes = replace(
+        one, name="other", title="Other", columns={**one.columns, "duration_s": "num(runtime) * 60"}
+    )
+    with pytest.raises(OpenQuestionError, match="fits 2 formats equally") as caught:
+        recipes.which(content, ReadOptions(), [one, minutes])
+    told = caught.value.questions[0]
+    assert "By Other the first job takes 2 GPUs for 5,403,660 s" in told.text
+    assert told.options == {"wandb": one.title, "other": "Other"}
+    for name, chosen in (("wandb", one), ("other", minutes)):
+        options = ReadOptions(answers={"format": name})
+        assert recipes.which(content, options, [one, minutes]) is chosen
+    assert recipes.which(content, ReadOptions()) is one
+
+
 def test_every_recipe_has_an_export() -> None:
     # Traces of several tables have tests of their own.
     single = {one.name for one in recipes.shipped() if not (one.refuse or one.tables)}
-    assert single == set(CASES)
+    assert single == {*CASES, "runai"}
 
 
 @pytest.mark.parametrize("fmt", CASES)
