@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -196,16 +197,26 @@ class Trace:
     from_zero : bool
         Whether the source's own clock stood at 0 at the first submission, too: some published
         simulators treat a clock at 0 in a way of its own.
+    doubts : tuple of (str, str)
+        Questions about its source that nobody has settled, by id and in words: what is concluded
+        from it has to say them, too.
     """
 
     frame: pd.DataFrame
     name: str = "trace"
     epoch: str = ""
     from_zero: bool = True
+    doubts: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(
-        cls, frame: pd.DataFrame, *, name: str = "trace", epoch: str = "", from_zero: bool = True
+        cls,
+        frame: pd.DataFrame,
+        *,
+        name: str = "trace",
+        epoch: str = "",
+        from_zero: bool = True,
+        doubts: Iterable[Sequence[str]] = (),
     ) -> Trace:
         """Check a table in the native schema and put it in order.
 
@@ -218,6 +229,8 @@ class Trace:
             when the clock is shifted.
         from_zero : bool
             Whether the table's second 0 is that of its source.
+        doubts : iterable of (str, str)
+            See the class.
 
         Returns
         -------
@@ -263,12 +276,15 @@ class Trace:
                     f"{name}: the first job is submitted {zero:g} s after {epoch}, which no"
                     " calendar holds. Correct submit_time_s."
                 ) from error
-        return cls(typed, name, epoch, from_zero and not zero)
+        settled = tuple((str(key), str(text)) for key, text in doubts)
+        return cls(typed, name, epoch, from_zero and not zero, settled)
 
     @property
     def about(self) -> dict[str, Any]:
         """All but the jobs, as `of` takes it: what goes with them where they are kept or sent."""
-        return {"name": self.name, "epoch": self.epoch, "from_zero": self.from_zero}
+        about: dict[str, Any] = {"name": self.name, "epoch": self.epoch}
+        about["from_zero"] = self.from_zero
+        return about | ({"doubts": self.doubts} if self.doubts else {})
 
     def __len__(self) -> int:
         """Return the number of jobs."""
@@ -305,7 +321,7 @@ class Trace:
 
     @cached_property
     def digest(self) -> str:
-        """The content hash, of the jobs and `from_zero`: name and epoch do not change a result."""
+        """The content hash, of the jobs and `from_zero`: nothing else changes a result."""
         mix = hashlib.blake2b(b"" if self.from_zero else b"later", digest_size=16)
         for column in self.frame.columns:
             values = self.frame[column]

@@ -10,6 +10,7 @@ import pandas as pd
 
 from sim.clock import LATEST_S
 from sim.errors import TraceError
+from sim.readers import plausible
 from sim.readers.cells import UNIX
 from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.report import Import, Report
@@ -55,8 +56,11 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
     jobs = jobs.assign(
         **{column: jobs[column].astype(np.float64) for column in NUMBERS if column in jobs}
     )
-    jobs = _drop_unusable(jobs, draft)
+    jobs = _drop_unreadable(jobs, draft)
     _refuse_milliseconds(jobs["submit_time_s"], name)
+    gate = plausible.Gate(report, options.answers)
+    jobs = plausible.units(jobs, draft, options, gate)
+    jobs = _drop_impossible(jobs, draft)
     if draft.calendar:
         jobs = report.drop(
             jobs,
@@ -68,23 +72,19 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
     jobs = report.drop(
         jobs, far, "the submission is decades away from most others", jobs["submit_time_s"]
     )
+    jobs = _not_ended(jobs, gate, options)
+    jobs = plausible.sizes(jobs, draft, fmt.name, gate)
     jobs = _drop_cpu_jobs(jobs, report, options)
-    before = float((jobs["num_gpus"] * jobs["duration_s"]).sum())
+    jobs = plausible.jobs_together(jobs, draft.attempts, gate)
+    jobs = _share_gpus(jobs, gate)
+    before = _work(jobs, jobs["num_gpus"])
     jobs = _whole(jobs, report)
-    after = float((jobs["num_gpus"] * jobs["duration_s"]).sum())
-    if after > before > 0:
-        grown = (
-            "Rounding fractions of a GPU up raises the work"
-            f" {_from_to(before / 3600, after / 3600)} GPU-hours ({after / before:.2f} times)"
-        )
-        if after > ROUNDING_WARNING * before:
-            report.warnings.append(f"{grown}: waiting times will be longer than with shared GPUs.")
-        else:
-            report.guesses.append(f"{grown}.")
+    after = _work(jobs, jobs["num_gpus"])
     jobs = _mend(jobs, report)
-    jobs = _settle_ids(jobs, report, draft.ids_repeat)
+    jobs = _settle_ids(jobs, gate, draft.ids_repeat)
     if jobs.empty:
         raise TraceError(_nothing_left(report, name))
+    plausible.left(name, gate)
     trace = _trace(jobs, draft, name)
     issues = report.issues(jobs.index)
     return Import(
@@ -99,6 +99,7 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
         before,
         after,
         tuple(report.questions),
+        tuple(report.offers),
     )
 
 
@@ -138,7 +139,9 @@ def unfinished(
         "still running when the trace ends: cut there",
         so_far_s.map("{:.0f} s".format),
     )
-    return jobs.assign(duration_s=jobs["duration_s"].where(~running, so_far_s))
+    jobs = jobs.assign(duration_s=jobs["duration_s"].where(~running, so_far_s))
+    # Said in the trace itself: read again from a table, such a job must not be left out.
+    return jobs.assign(status=jobs["status"].where(~running, "cut")) if "status" in jobs else jobs
 
 
 def _identify(draft: Draft) -> pd.DataFrame:
@@ -174,13 +177,20 @@ def _refuse_milliseconds(submit_s: pd.Series, name: str) -> None:
         )
 
 
-def _drop_unusable(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
+def _drop_unreadable(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
     report = draft.report
     for column, word in WORDS.items():
         cells = draft.raw.get(column, jobs[column])
         missing = jobs[column].isna()
         jobs = report.drop(jobs, missing, f"the {word} is missing or cannot be read", cells)
         jobs = report.drop(jobs, ~np.isfinite(jobs[column]), f"the {word} is infinite", cells)
+    return jobs
+
+
+def _drop_impossible(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
+    report = draft.report
+    for column, word in WORDS.items():
+        cells = draft.raw.get(column, jobs[column])
         jobs = report.drop(
             jobs, jobs[column].abs() > MOST[column], f"the {word} is too large to be real", cells
         )
@@ -195,6 +205,49 @@ def _drop_cpu_jobs(jobs: pd.DataFrame, report: Report, options: ReadOptions) -> 
         if options.cpu_jobs == "keep"
         else report.drop(jobs, jobs["num_gpus"] == 0, "no GPU: a CPU job")
     )
+
+
+def _not_ended(jobs: pd.DataFrame, gate: plausible.Gate, options: ReadOptions) -> pd.DataFrame:
+    """Leave out, or cut, what had not ended: formats that know such jobs have done so before."""
+    report = gate.report
+    running, pending = plausible.unended(jobs)
+    jobs = report.drop(jobs, pending, "the job had not started when the trace ends", "")
+    running = running.reindex(jobs.index)
+    if running.any():
+        jobs = unfinished(jobs, running, jobs["duration_s"], report, options)
+    known = sum(
+        len(part)
+        for part in report.parts
+        if part["reason"].iloc[0].startswith(("still running when", "the job had not started"))
+    )
+    plausible.history(known, gate)
+    return jobs
+
+
+def _share_gpus(jobs: pd.DataFrame, gate: plausible.Gate) -> pd.DataFrame:
+    """Say what rounding up fractions of a GPU adds, and ask if that is much."""
+    before, after = _work(jobs, jobs["num_gpus"]), _work(jobs, np.ceil(jobs["num_gpus"]))
+    if not after > before > 0:
+        return jobs
+    grown = (
+        "Rounding fractions of a GPU up raises the work"
+        f" {_from_to(before / 3600, after / 3600)} GPU-hours ({after / before:.2f} times)"
+    )
+    if after <= ROUNDING_WARNING * before:
+        gate.report.guesses.append(f"{grown}.")
+        return jobs
+    text = f"{grown}: waiting times will be longer than with shared GPUs."
+    part = np.ceil(jobs["num_gpus"]) != jobs["num_gpus"]
+    ways = {plausible.DROP: f"leave out the {int(part.sum()):,} jobs on parts of a GPU"}
+    if gate.ask("fractions", text, "round up", **ways) == plausible.DROP:
+        return gate.report.drop(jobs, part, f"{plausible.ANSWERED}part of a GPU", jobs["num_gpus"])
+    if "fractions" not in gate.answers:
+        gate.report.warnings.append(text)
+    return jobs
+
+
+def _work(jobs: pd.DataFrame, gpus: pd.Series) -> float:
+    return float((gpus * jobs["duration_s"]).sum())
 
 
 def _whole(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
@@ -283,11 +336,11 @@ def _mend_scaling(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
     return jobs
 
 
-def _settle_ids(jobs: pd.DataFrame, report: Report, repeat: bool) -> pd.DataFrame:
-    again = jobs["job_id"].duplicated()
+def _settle_ids(jobs: pd.DataFrame, gate: plausible.Gate, repeat: bool) -> pd.DataFrame:
+    report, again = gate.report, jobs["job_id"].duplicated()
     if not again.any():
         return jobs
-    if not repeat:
+    if not repeat and not plausible.collide(jobs.loc[again, "job_id"], gate):
         return report.drop(jobs, again, "an earlier row has the same id", jobs["job_id"])
     nth = jobs.groupby("job_id", sort=False).cumcount() + 1
     made = jobs["job_id"].where(~again, jobs["job_id"] + "#" + nth.astype("str"))
@@ -323,4 +376,10 @@ def _trace(jobs: pd.DataFrame, draft: Draft, name: str) -> Trace:
         if column in jobs and (column in REQUIRED or jobs[column].notna().any())
     ]
     epoch = pd.Timestamp(zero, unit="s", tz=draft.zone).isoformat() if draft.calendar else ""
-    return Trace.of(jobs.assign(**shifted)[kept], name=name, epoch=epoch, from_zero=not zero)
+    return Trace.of(
+        jobs.assign(**shifted)[kept],
+        name=name,
+        epoch=epoch,
+        from_zero=not zero,
+        doubts=draft.report.doubts,
+    )

@@ -142,6 +142,8 @@ class Draft:
         dropped.
     raw : mapping of str to Series
         Native column -> the cells it came from, for the details of the report.
+    attempts : bool
+        Durations add up several attempts: they are not the time from the first start to the end.
     """
 
     jobs: pd.DataFrame
@@ -150,6 +152,7 @@ class Draft:
     zone: str = "UTC"
     ids_repeat: bool = False
     raw: Mapping[str, pd.Series] = field(default_factory=dict)
+    attempts: bool = False
 
 
 @dataclass(frozen=True)

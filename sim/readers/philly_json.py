@@ -87,6 +87,7 @@ def load(content: Content, options: ReadOptions) -> Draft:
         calendar=submit.calendar,
         zone="UTC" if submit.aware else zone,
         raw={"submit_time_s": submitted},
+        attempts=True,
     )
 
 

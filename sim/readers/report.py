@@ -33,6 +33,8 @@ class Report:
     warnings: list[str] = field(default_factory=list)
     parts: list[pd.DataFrame] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
+    offers: list[Question] = field(default_factory=list)
+    doubts: list[tuple[str, str]] = field(default_factory=list)
 
     def drop(
         self, jobs: pd.DataFrame, bad: pd.Series, reason: str, detail: pd.Series | str = ""
@@ -63,11 +65,25 @@ class Report:
         ParameterError
             If the answer is not one of those offered.
         """
-        answer = answers.get(question.id)
-        if answer is None:
+        if question.id not in answers:
             self.questions.append(question)
-            return question.default
-        if answer not in question.options:
+        return self._answered(question, answers)
+
+    def offer(self, question: Question, answers: Mapping[str, str]) -> str:
+        """Return the answer to what may be chosen and need not be asked, or its default.
+
+        Raises
+        ------
+        ParameterError
+            If the answer is not one of those offered.
+        """
+        self.offers.append(question)
+        return self._answered(question, answers)
+
+    @staticmethod
+    def _answered(question: Question, answers: Mapping[str, str]) -> str:
+        answer = answers.get(question.id, question.default)
+        if question.id in answers and answer not in question.options:
             raise ParameterError(
                 f"The answer {question.id} = {answer!r} is not one of"
                 f" {', '.join(question.options)}."
@@ -132,6 +148,8 @@ class Import:
         Work before and after fractional GPU counts were rounded up; equal where none was.
     questions : tuple of Question
         Those without an answer; their defaults were taken.
+    offers : tuple of Question
+        What may be chosen, too: `warnings` say why.
     """
 
     trace: Trace
@@ -145,6 +163,7 @@ class Import:
     load_before_gpu_s: float = 0.0
     load_after_gpu_s: float = 0.0
     questions: tuple[Question, ...] = ()
+    offers: tuple[Question, ...] = ()
 
     @property
     def dropped(self) -> int:

@@ -344,7 +344,8 @@ class Store:
             frame = pd.read_parquet(BytesIO(self._files[TRACE].read(digest, "jobs.parquet")))
             name, epoch = str(row.manifest["name"]), str(row.manifest["epoch"])
             from_zero = bool(row.manifest.get("from_zero", True))
-            trace = Trace.of(frame, name=name, epoch=epoch, from_zero=from_zero)
+            doubts = row.manifest.get("doubts", ())
+            trace = Trace.of(frame, name=name, epoch=epoch, from_zero=from_zero, doubts=doubts)
         except FileNotFoundError as error:
             self.index.drop(TRACE, [digest])
             raise TraceError(gone) from error

@@ -165,8 +165,14 @@ def _jobs(data: bytes, description: bytes, name: str) -> tuple[Trace, dict[str, 
         name=title,
         epoch=epoch if _is_instant(epoch) else "",
         from_zero=bool(about.get("from_zero", True)),
+        doubts=_doubts(about.get("doubts")),
     )
     return trace, _account(about.get("account"))
+
+
+def _doubts(given: object) -> list[tuple[str, str]]:
+    pairs = given if isinstance(given, list) else []
+    return [(str(one[0])[:40], str(one[1])[:500]) for one in pairs[:50] if len(one) == 2]
 
 
 def _is_instant(text: str) -> bool:

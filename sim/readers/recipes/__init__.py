@@ -289,7 +289,14 @@ def load(recipe: Recipe, content: Content, options: ReadOptions) -> Draft:
             (report.warnings if rule.warn else report.guesses).append(told)
     _ask(recipe, found, report, content.name, options)
     jobs = _leave_out(recipe, jobs, found[engine.LEFT_OUT], report, options)
-    return Draft(jobs, report, calendar, zone if source.naive else "UTC", raw=source.raw)
+    return Draft(
+        jobs,
+        report,
+        calendar,
+        zone if source.naive else "UTC",
+        raw=source.raw,
+        attempts=recipe.attempts,
+    )
 
 
 def _answers(recipe: Recipe, options: ReadOptions) -> dict[str, str]:

@@ -24,6 +24,7 @@ _KEYS: Final = {
         "name",
         "title",
         "zone",
+        "attempts",
         "items",
         "optional",
         "recognise",
@@ -159,6 +160,8 @@ class Recipe:
         Word in upper case -> outcome.
     leave_out, say : tuple of Rule
         The first that holds leaves a row out.
+    attempts : bool
+        Whether durations add up several attempts of a job.
     refuse : str
         Why a file of this kind cannot be read, "" = it can.
     tables : tuple of SourceTable
@@ -185,6 +188,7 @@ class Recipe:
     status: Mapping[str, str] = field(default_factory=dict)
     leave_out: tuple[Rule, ...] = ()
     say: tuple[Rule, ...] = ()
+    attempts: bool = False
     refuse: str = ""
     tables: tuple[SourceTable, ...] = ()
     joins: tuple[Join, ...] = ()
@@ -272,6 +276,7 @@ def parse(text: str, where: str) -> Recipe:
         ),
         leave_out=_rules(raw, "leave_out", "reason", where),
         say=_rules(raw, "say", "text", where),
+        attempts=raw.get("attempts") is True,
         refuse=_text(raw, "refuse", where) if "refuse" in raw else "",
         tables=tables,
         joins=_joins(raw, where),
