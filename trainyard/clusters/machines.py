@@ -26,11 +26,14 @@ from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.readers.capacity import cluster_from_vc_config
 from sim.trace import Trace
+from trainyard.clusters.kubernetes import from_kubernetes, is_nodes
 from trainyard.clusters.node_lists import (
     Imported,
+    from_sinfo,
     from_slurm,
     from_slurm_json,
     from_table,
+    is_sinfo,
     is_slurm,
 )
 from trainyard.study import gpu_types
@@ -246,7 +249,7 @@ def read_cluster(path: Path, epoch: str = "") -> Imported:
     return found
 
 
-def import_cluster(name: str, content: bytes, epoch: str = "") -> Imported:
+def import_cluster(name: str, content: bytes, epoch: str = "", *, away: bool = False) -> Imported:
     """Read a cluster file of any kind that is known; its content decides, but that the suffix
     ``.json`` tells JSON from text.
 
@@ -256,11 +259,13 @@ def import_cluster(name: str, content: bytes, epoch: str = "") -> Imported:
         Of the file.
     content : bytes
         A description of ours, alone or within a scenario; Slurm's slurm.conf, or what ``scontrol
-        show node`` prints, as text or JSON; or a table: of nodes one by one or of kinds of nodes,
-        or of virtual clusters and their sizes.
+        show node`` or ``sinfo`` prints, as text or JSON; ``kubectl get nodes -o json``; or a
+        table: of nodes one by one or of kinds of nodes, or of virtual clusters and their sizes.
     epoch : str
         Instant of second 0 of the trace, for a table of daily sizes; "" = midnight of its first
         day.
+    away : bool
+        Whether nodes count that their own list calls down, drained, reserved or not ready.
 
     Raises
     ------
@@ -271,7 +276,9 @@ def import_cluster(name: str, content: bytes, epoch: str = "") -> Imported:
     if name.lower().endswith(".json"):
         data = parse_json(text, name)
         if isinstance(data.get("nodes"), list):
-            return from_slurm_json(data, name)
+            return from_slurm_json(data, name, away=away)
+        if is_nodes(data):
+            return from_kubernetes(data, name, away=away)
         return Imported(
             gpu_types.from_json(
                 data["cluster"]
@@ -280,7 +287,9 @@ def import_cluster(name: str, content: bytes, epoch: str = "") -> Imported:
             )
         )
     if is_slurm(text):
-        return from_slurm(text, name)
+        return from_slurm(text, name, away=away)
+    if is_sinfo(text):
+        return from_sinfo(text, name, away=away)
     return from_table(content, name) or Imported(
         cluster_from_vc_config(content, epoch=epoch, name=name)
     )

@@ -25,10 +25,10 @@ from trainyard.text import plural
 UNNAMED: Final = "gpu"
 """What GPUs are called of which nobody says what they are."""
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "name": ("name", "node", "nodename", "node_name", "hostname", "sn", "node_id"),
+    "name": ("name", "node", "nodename", "node_name", "hostname", "sn", "node_id", "machineid"),
     "nodes": ("nodes", "count"),
-    "gpus": ("gpus_per_node", "gpus", "gpu", "num_gpus", "gpu_capacity_num"),
-    "gpu_type": ("gpu_type", "type", "model", "gpu_model"),
+    "gpus": ("gpus_per_node", "gpus", "gpu", "num_gpus", "gpu_capacity_num", "number_of_gpus"),
+    "gpu_type": ("gpu_type", "type", "model", "gpu_model", "single_gpu_mem"),
     "cpus": ("cores", "cpus", "cpu", "cpu_num", "cpu_milli"),
     "mem_gb": ("memory_gb", "mem_gb", "memory_mib", "memory_mb", "realmemory"),
     "rack": ("rack_size",),
@@ -41,6 +41,9 @@ _SCALE: Final = {
     "memory_mb": 1 / 1024,
     "realmemory": 1 / 1024,
 }
+_PAI: Final = re.compile(rb"[0-9a-f]{24},\w*,\d+,\d+,\d+\r?\n")
+_PAI_HEADER: Final = b"name,gpu_type,cpus,memory_gb,gpus\n"
+"""Alibaba's pai_machine_spec has no header."""
 
 
 class Machine(NamedTuple):
@@ -104,6 +107,8 @@ def from_table(content: bytes, name: str) -> Imported | None:
     ClusterError
         If it is no table, or a cell cannot be used; names the row.
     """
+    if _PAI.match(content):
+        content = _PAI_HEADER + content
     try:
         table, report = read_table(
             open_source(content, name, ReadOptions(max_bytes=LARGEST_BYTES)), ReadOptions()
@@ -115,7 +120,7 @@ def from_table(content: bytes, name: str) -> Imported | None:
         for key, names in _COLUMNS.items()
     }
     found = {key: column for key, column in columns.items() if column}
-    if "gpus" not in found or not ("gpu_type" in found or "nodes" in found):
+    if "gpus" not in found or not {"gpu_type", "nodes", "name"} & found.keys():
         return None
     cells = table[list(found.values())].astype("str").to_dict("records")
     rows = [{key: str(row[column]).strip() for key, column in found.items()} for row in cells]
@@ -276,8 +281,13 @@ _LONGEST: Final = 1000
 _MOST_NAMED: Final = 20 * MOST_NODES
 """Hosts of all lists together; one may be named on several lines, and belong to several partitions.
 """
-_AWAY: Final = ("DOWN", "DRAIN", "FAIL", "MAINT", "NOT_RESPONDING", "POWER_DOWN", "POWERED_DOWN")
+_AWAY: Final = ("DOWN", "DRAIN", "FAIL", "MAINT", "NOT_RESPONDING", "RESERVED")
+"""How states of nodes begin that run no jobs; nodes that are switched off to save power do."""
 _ABSENT: Final = ("FUTURE",)
+_SINFO: Final = re.compile(
+    r"[^|\s]+\|[^|\s]*\|[^|]*\|\d+\+?\|\d+\+?\|(?i:idle|mix|alloc|comp|drain|down|fail|maint|resv"
+    r"|reserved|planned|unk|future|power|inval|boot|reboot)[^|]*(\|[^|]*)?"
+)
 
 
 def is_slurm(text: str) -> bool:
@@ -285,7 +295,7 @@ def is_slurm(text: str) -> bool:
     return re.search(r"^\s*NodeName=", text, re.MULTILINE | re.IGNORECASE) is not None
 
 
-def from_slurm(text: str, name: str) -> Imported:
+def from_slurm(text: str, name: str, *, away: bool = False) -> Imported:
     """Read what describes nodes in Slurm's own words.
 
     Parameters
@@ -294,6 +304,8 @@ def from_slurm(text: str, name: str) -> Imported:
         slurm.conf, or what ``scontrol show node`` prints.
     name : str
         Of the file.
+    away : bool
+        Whether nodes count that are down, drained, failed, reserved or in maintenance.
 
     Raises
     ------
@@ -313,7 +325,7 @@ def from_slurm(text: str, name: str) -> Imported:
     nodes = _nodes(records, name)
     members = _members(records, list(nodes), name)
     machines = []
-    for host, fields in nodes.items():
+    for host, fields in _present(nodes, name, away=away).items():
         own = fields.get("partitions", "")
         parts = (
             tuple(part for part in own.split(",") if part)
@@ -321,11 +333,58 @@ def from_slurm(text: str, name: str) -> Imported:
             else tuple(part for part, hosts in members.items() if host in hosts)
         )
         machines += _machines(host, fields, parts, name)
-    return grouped(machines, name, [*notes, *_remarks(nodes)])
+    return grouped(machines, name, [*notes, *_remarks(nodes, away=away)])
 
 
-def from_slurm_json(data: Mapping[str, Any], name: str) -> Imported:
-    """Read what ``scontrol show nodes --json`` prints.
+def is_sinfo(text: str) -> bool:
+    """Tell whether a text is what ``sinfo -N -h -o "%N|%P|%G|%c|%m|%T|%f"`` prints, with or without
+    the line of titles and the features.
+    """
+    lines = [line for line in text.splitlines()[:21] if line.strip()]
+    rows = lines[1:] if lines and lines[0].upper().startswith("NODELIST|") else lines
+    return bool(rows) and all(_SINFO.fullmatch(line.strip()) for line in rows)
+
+
+def from_sinfo(text: str, name: str, *, away: bool = False) -> Imported:
+    """Read what ``sinfo -N -h -o "%N|%P|%G|%c|%m|%T|%f"`` prints: one line per node and partition,
+    which become one node.
+
+    Parameters
+    ----------
+    text, name, away
+        As for `from_slurm`.
+
+    Raises
+    ------
+    ClusterError
+        If a line cannot be read, or no node is left.
+    """
+    nodes: dict[str, Fields] = {}
+    parts: dict[str, dict[str, None]] = {}
+    for at, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line.upper().startswith("NODELIST|"):
+            continue
+        if not _SINFO.fullmatch(line):
+            raise ClusterError(
+                f'{name}: line {at} is not what sinfo -N -h -o "%N|%P|%G|%c|%m|%T|%f" prints.'
+                " Export it again."
+            )
+        hosts, part, gres, cpus, memory, state, *_ = line.split("|")
+        fields = {"gres": gres, "cpus": cpus.rstrip("+"), "realmemory": memory.rstrip("+")}
+        for host in hosts_of(hosts, name):
+            nodes[host] = fields | {"state": state}
+            parts.setdefault(host, {})[part.rstrip("*")] = None
+    machines = [
+        machine
+        for host, fields in _present(nodes, name, away=away).items()
+        for machine in _machines(host, fields, tuple(parts[host]), name)
+    ]
+    return grouped(machines, name, _remarks(nodes, away=away))
+
+
+def from_slurm_json(data: Mapping[str, Any], name: str, *, away: bool = False) -> Imported:
+    """Read what ``scontrol show nodes --json`` and slurmrestd print; `away` as for `from_slurm`.
 
     Raises
     ------
@@ -349,10 +408,12 @@ def from_slurm_json(data: Mapping[str, Any], name: str) -> Imported:
         }
         host = str(node.get("name") or f"node{at + 1}")
         nodes[host] = fields
-        machines += _machines(
-            host, fields, tuple(map(str, parts)) if isinstance(parts, list) else (), name
-        )
-    return grouped(machines, name, _remarks(nodes))
+        if away or not _is_away(fields):
+            machines += _machines(
+                host, fields, tuple(map(str, parts)) if isinstance(parts, list) else (), name
+            )
+    _present(nodes, name, away=away)
+    return grouped(machines, name, _remarks(nodes, away=away))
 
 
 def hosts_of(text: str, name: str) -> list[str]:
@@ -553,14 +614,33 @@ def _is(fields: Fields, states: Iterable[str]) -> bool:
     return any(state in fields.get("state", "").upper() for state in states)
 
 
-def _remarks(nodes: Mapping[str, Fields]) -> list[str]:
-    absent, away = (
-        sum(_is(fields, states) for fields in nodes.values()) for states in (_ABSENT, _AWAY)
-    )
+def _is_away(fields: Fields) -> bool:
+    states = re.split(r"[+ ]", fields.get("state", "").upper())
+    return any(state.startswith(_AWAY) for state in states)
+
+
+def _present(nodes: Mapping[str, Fields], name: str, *, away: bool) -> dict[str, Fields]:
+    """Return the nodes that run jobs, and with `away` all."""
+    found = {host: fields for host, fields in nodes.items() if away or not _is_away(fields)}
+    if nodes and not found:
+        raise ClusterError(
+            f"{name}: all of its {plural(len(nodes), 'node')} are down, drained or reserved. Count"
+            " such nodes too, or export them again."
+        )
+    return found
+
+
+def _remarks(nodes: Mapping[str, Fields], *, away: bool) -> list[str]:
+    absent = sum(_is(fields, _ABSENT) for fields in nodes.values())
+    gone = sum(map(_is_away, nodes.values()))
     several = sum(len(_gpus(fields.get("gres", ""))) > 1 for fields in nodes.values())
     counts = [
         (absent, "in state FUTURE: left out, because there is no such machine yet"),
-        (away, "down or drained: taken all the same, as if they worked"),
+        (
+            gone,
+            "down, drained or reserved: "
+            + ("counted all the same, as if they worked" if away else "left out"),
+        ),
         (
             several,
             (

@@ -160,19 +160,32 @@ def _read(take: Callable[[], None]) -> None:
 
 
 def _import(trace: Trace | None) -> None:
+    away = st.toggle(
+        "Count nodes that are down",
+        key="cluster_away",
+        help="Also those that are drained, reserved, cordoned or not ready; else they are left out."
+        " Choose before the file.",
+    )
+    # Another choice empties the field: of a file that was read nothing is kept.
+    key = "cluster_file_away" if away else "cluster_file"
     file = st.file_uploader(
-        "slurm.conf, the output of scontrol, a CSV or a description (JSON)",
+        "slurm.conf, what scontrol, sinfo or kubectl prints, a CSV or a description (JSON)",
         _FILES,
-        key="cluster_file",
+        key=key,
         max_upload_size=5,
     )
-    st.code("scontrol show node > nodes.txt", language="bash")
+    st.code(
+        "scontrol show node > nodes.txt\nkubectl get nodes -o json > nodes.json", language="bash"
+    )
     st.caption(_TABLES)
     if file is None or st.session_state.get("taken_cluster") == file.file_id:
         return
     st.session_state["taken_cluster"] = file.file_id
     cluster, notes, unknown = machines.import_cluster(
-        file.name, received.taken(file, "cluster_file"), trace.epoch if trace is not None else ""
+        file.name,
+        received.taken(file, key),
+        trace.epoch if trace is not None else "",
+        away=away,
     )
     read = (
         f"Read {words.plural(len(cluster.nodes), 'node')} with"

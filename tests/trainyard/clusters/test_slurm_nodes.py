@@ -78,14 +78,17 @@ def test_what_scontrol_shows(one_line: bool) -> None:
     )
     made = from_slurm(text, "nodes.txt")
     assert made.cluster.groups == (
-        NodeGroup(2, 4, "a100", 64.0, 515000 / 1024, partitions=("gpu", "debug"), name="gpu"),
+        NodeGroup(1, 4, "a100", 64.0, 515000 / 1024, partitions=("gpu", "debug"), name="gpu"),
         NodeGroup(1, 0, "", 32.0, 125.0, name="cpu"),
         NodeGroup(1, 2, "h100", 32.0, 125.0, name="tres"),
     )
     assert made.notes == (
-        "1 node down or drained: taken all the same, as if they worked.",
+        "1 node down, drained or reserved: left out.",
         "The speed of GPU type h100, 4.2, is guessed: taken as twice an A100.",
     )
+    kept = from_slurm(text, "nodes.txt", away=True)
+    assert kept.cluster.groups[0].count == 2
+    assert "as if they worked" in kept.notes[0]
 
 
 @pytest.mark.parametrize(
