@@ -16,8 +16,6 @@ from sim.errors import TraceError
 from sim.readers.clean import finish
 from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.gavel import GAVEL
-from sim.readers.helios import HELIOS
-from sim.readers.lists import HELIOS_CSV, ITP, PHILLY_CSV
 from sim.readers.mapping import guess_mapping, missing
 from sim.readers.native import NATIVE, TABLE
 from sim.readers.parquet import parquet_head
@@ -59,12 +57,8 @@ __all__ = [
 _ORDER: Final = (
     NATIVE,
     PHILLY_JSON,
-    PHILLY_CSV,
-    HELIOS,
-    HELIOS_CSV,
     SACCT,
     SLURM_DB,
-    ITP,
     GAVEL,
     SWF,
     *formats(),

@@ -21,12 +21,12 @@ from sim.errors import ClusterError, TraceError
 from sim.limits import MOST_CHANGED, MOST_NODES, check_sizes
 from sim.readers.cells import OFFSET, numbers, parsed, text
 from sim.readers.format import ReadOptions
-from sim.readers.helios import ZONE
 from sim.readers.sniff import plain
 from sim.readers.source import open_source
 from sim.readers.table import read_table
 from sim.trace import Trace
 
+ZONE: Final = "Asia/Shanghai"
 LARGEST_BYTES: Final = 50_000_000
 _UNNAMED: Final = re.compile(r"(column_|unnamed).*")
 _HOMES: Final = ("vc", "vc_name", "virtual_cluster", "virtualcluster", "name", "queue", "partition")

@@ -94,6 +94,7 @@ def matches(recipe: Recipe, sample: Sample) -> bool:
         and bool(sample.delimiter)
         and not recipe.without & sample.keys
         and all(sample.keys & set(names) for names in recipe.required)
+        and (not recipe.exact or len(sample.keys) == len(recipe.required))
         and (not recipe.fields or len(sample.cells) in recipe.fields)
         and re.fullmatch(recipe.first_cell, sample.cells[0]) is not None
     )

@@ -38,7 +38,7 @@ _KEYS: Final = {
         "ask",
         "refuse",
     },
-    "recognise": {"columns", "without", "paths", "fields", "first_cell"},
+    "recognise": {"columns", "exact", "without", "paths", "fields", "first_cell"},
     "leave_out": {"when", "reason"},
     "say": {"when", "text", "warn"},
     "ask": {"id", "when", "text", "options", "default"},
@@ -146,6 +146,8 @@ class Recipe:
         Columns that a table must have, each with the other names it goes by.
     optional : frozenset of str
         Columns that it may have; read as empty where it has not.
+    exact : bool
+        Whether a table may have no other columns than the required ones.
     without : frozenset of str
         Columns of which it may have none.
     paths : frozenset of str
@@ -179,6 +181,7 @@ class Recipe:
     items: str | None = None
     required: tuple[tuple[str, ...], ...] = ()
     optional: frozenset[str] = frozenset()
+    exact: bool = False
     without: frozenset[str] = frozenset()
     paths: frozenset[str] = frozenset()
     fields: frozenset[int] = frozenset()
@@ -265,6 +268,7 @@ def parse(text: str, where: str) -> Recipe:
         items=raw.get("items") if isinstance(raw.get("items"), str) else None,
         required=tuple(tuple(one.split("|")) for one in _texts(recognise, "columns", where)),
         optional=frozenset(_texts(raw, "optional", where)),
+        exact=recognise.get("exact") is True,
         without=frozenset(_texts(recognise, "without", where)),
         paths=frozenset(_texts(recognise, "paths", where)),
         fields=frozenset(_counts(recognise, where) or (len(one.columns) for one in tables)),

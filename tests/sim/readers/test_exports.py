@@ -317,10 +317,28 @@ TABLES: dict[str, tuple[str, list[Row], dict[str, int]]] = {
         [("0", 0, float("nan"), 500, 4, "")],
         {},
     ),
+    "helios": (
+        "job_id,user,vc,gpu_num,cpu_num,state,submit_time,start_time,end_time,duration\n"
+        "1,u,v,8,64,COMPLETED,2020-04-01 00:00:10,2020-04-01 00:00:40,2020-04-01 01:00:40,3600\n"
+        "2,u,v,1,8,CANCELLED,2020-04-01 00:00:20,,,\n"
+        "3,u,v,1,8,RUNNING,2020-04-01 00:00:30,2020-04-01 00:00:50,,\n",
+        [("1", 0, 30, 3600, 8, "completed")],
+        {NEVER: 1, RUNNING: 1},
+    ),
+    "helios-list": (
+        "job_id,arrival_s,service_sec,gpu_count\n4#93,1195252.0,40.0,1\n5#105,1196826.0,172800.0,16\n",
+        [("4#93", 0, float("nan"), 40, 1, ""), ("5#105", 1574, float("nan"), 172800, 16, "")],
+        {},
+    ),
     "hydra": (
         ",job_name,norm_job_submit_time,ddl,A100,V100,GTX2080Ti\n"
         "0,j0,0,inf,1020.0,1540.0,2595.0\n1,j1,60,4000,10,20,30\n",
         [("j0", 0, float("nan"), 1540, 1, ""), ("j1", 60, float("nan"), 20, 1, "")],
+        {},
+    ),
+    "itp": (
+        "job_id,submission_time,duration,num_gpu\n965d744f,1932025,2429,64\n",
+        [("965d744f", 0, float("nan"), 2429, 64, "")],
         {},
     ),
     "openb": (
@@ -330,6 +348,16 @@ TABLES: dict[str, tuple[str, list[Row], dict[str, int]]] = {
         "p1,6000,12288,1,460,,LS,Pending,5,1000,\np2,6000,12288,0,0,,BE,Succeeded,5,1000,7\n",
         [("p0", 0, 10, 990, 8, "completed")],
         {NEVER: 1, CPU: 1},
+    ),
+    "philly-csv": (
+        "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-07 01:11:39,60.0,8,480.0,ee\n",
+        [("row-1", 0, float("nan"), 60, 8, "")],
+        {},
+    ),
+    "tiresias": (
+        "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n0,2,30,606,vgg19,164,30\n",
+        [("0", 0, float("nan"), 164, 2, "")],
+        {},
     ),
     "rubick": (
         "name,submission_time,duration,application,num_gpus,num_cpus,bandwidth,exec_plan,steps,is_sla\n"
