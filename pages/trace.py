@@ -45,7 +45,8 @@ def body() -> None:
     with title:
         st.title(words.plain(_headline(session, source, trace, facts)), anchor=False)
     fitted_cluster.draw(session, source)
-    grid = st.grid(4, min_column_width=290, gap="small")
+    with st.container(key="small_figures"):
+        grid = st.grid(4, min_column_width=290, gap="small")
     for view in inputs.trace_views(facts):
         with grid.cell():
             figure.draw(view)

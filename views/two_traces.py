@@ -14,6 +14,8 @@ from views.figure_view import FigureView
 
 THIS, OTHER = "This trace", "The other"
 """In legends: names of traces are longer than small figures have room for."""
+_MARKS: Final = 5.0
+"""Labels of durations for which a small figure has room."""
 _SHOWN: Final = {
     "gpus": ("GPUs per job, at most", "of jobs ask for at most %{x:,.0f}", "GPUs"),
     "duration_s": ("Run time, at most", "of jobs run at most that long", "Seconds"),
@@ -65,4 +67,4 @@ def _axis(name: str, table: pd.DataFrame) -> dict[str, Any]:
         step = max(round(math.log2(high) / 5), 1)
         ticks = [2**at for at in range(0, int(math.log2(high)) + 1, step)]
         return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:,}" for tick in ticks]}
-    return charts.log_duration(max(low, 1.0), max(high, 2.0))
+    return charts.log_duration(max(low, 1.0), max(high, 2.0), _MARKS)

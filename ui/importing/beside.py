@@ -122,7 +122,8 @@ def draw(session: state.Session, trace: Trace) -> None:
     st.markdown(f"**{words.plain(likeness.sentence(found, first, second))}**")
     if nearness := _nearness(own.source, other.digest, other):
         st.caption(words.plain(nearness))
-    grid = st.grid(4, min_column_width=290, gap="small")
+    with st.container(key="small_figures_beside"):
+        grid = st.grid(4, min_column_width=290, gap="small")
     for view in two_traces.views(found, first, second):
         with grid.cell():
             figure.draw(view)

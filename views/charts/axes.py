@@ -136,9 +136,9 @@ def _mark(seconds: float) -> str:
     return f"{days} day" if days == "1" else f"{days} days"
 
 
-def log_duration(low_s: float, high_s: float) -> dict[str, Any]:
+def log_duration(low_s: float, high_s: float, most: float = _MOST_MARKS) -> dict[str, Any]:
     """Return the properties of a log axis from `low_s` to `high_s` seconds, labelled in seconds,
-    minutes, hours and days.
+    minutes, hours and days; no two of the labels are nearer than one part of `most` of the axis.
     """
     low = max(low_s, 1e-3)
     high = max(high_s, low * 1.01)
@@ -147,7 +147,7 @@ def log_duration(low_s: float, high_s: float) -> dict[str, Any]:
         marks = [at for at in candidates if low / 1.001 <= at <= high * 1.001]
         if len(marks) >= _FEWEST_MARKS:
             break
-    marks = _apart(marks, math.log(high / low) / _MOST_MARKS)
+    marks = _apart(marks, math.log(high / low) / most)
     return {
         "type": "log",
         "range": [math.log10(low), math.log10(high)],

@@ -48,6 +48,9 @@ _RACK: Final = re.compile(r"^(.*)/r(\d+)$")
 """How a rack of a group of nodes is called."""
 _RACK_LABELS: Final = 24
 _LANE_PX: Final = 21
+_TICKS: Final = 4
+_CLASSES: Final = 6
+"""Labels of time and of sizes below one of four figures in a row."""
 _SMALL_PX: Final = 124
 """Of the data of one of four figures in a row."""
 _SPEEDUP_PX: Final = 210
@@ -69,12 +72,15 @@ def arrivals(table: pd.DataFrame, x: TimeAxis, title: str = "Jobs per hour") -> 
     }
     y = {"rangemode": "tozero", "tickformat": ",", "nticks": 4}
     lines = [trace, x.heading(t)]
-    time = x.layout() | {"nticks": 5}
+    time = x.layout()
+    # Narrow as the figure is, more labels would be turned, and then lie on each other.
+    every = -(-len(time["tickvals"]) // _TICKS)
+    time |= {name: time[name][::every] for name in ("tickvals", "ticktext")} | {"tickangle": 0}
     drawn = figure(lines, title, _SMALL_PX, hovermode="x unified", xaxis=time, yaxis=y)
     return _small(drawn)
 
 
-def sizes(table: pd.DataFrame, title: str = "GPUs asked for") -> go.Figure:
+def sizes(table: pd.DataFrame, title: str = "GPUs asked for, share of") -> go.Figure:
     """Draw the share of jobs and of GPU-hours by GPUs asked, from `gpus` (labels), `jobs`,
     `gpu_hours`.
     """
@@ -89,7 +95,7 @@ def sizes(table: pd.DataFrame, title: str = "GPUs asked for") -> go.Figure:
                 "type": "bar",
                 "x": table["gpus"].str.replace("-", "–").to_numpy(),
                 "y": values / max(values.sum(), 1e-12) * 100,
-                "name": f"share of {name}",
+                "name": name,
                 "marker": {
                     "color": colour,
                     "pattern": {
@@ -109,7 +115,11 @@ def sizes(table: pd.DataFrame, title: str = "GPUs asked for") -> go.Figure:
         legend_px=24,
         barmode="group",
         bargap=0.25,
-        xaxis={"type": "category"},
+        xaxis={
+            "type": "category",
+            "tickangle": 0,
+            "tickvals": list(range(0, len(table), -(-len(table) // _CLASSES))),
+        },
         yaxis={"ticksuffix": " %", "nticks": 3},
         hovermode="x unified",
     )

@@ -1,0 +1,91 @@
+"""Trace in a browser: a look-alike and a second trace by keys alone, at every width, in light and
+dark, and with names that try to be markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.measuring import low_contrast, misplaced
+from tests.browser.waiting import idle
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+Visit = Callable[..., Page]
+_FITS = (
+    "() => [document.documentElement, document.querySelector('[data-testid=stMain]')].every(part =>"
+    " part.scrollWidth <= part.clientWidth)"
+)
+HOSTILE = "<img src=x onerror=window.hacked=1>" + "n" * 200
+
+
+def twice(page: Page) -> None:
+    """Make twice the load by keys alone."""
+    page.get_by_role("button", name="Look-alike").focus()
+    page.keyboard.press("Enter")
+    load = page.get_by_role("spinbutton", name="Load ×").last
+    expect(load).to_be_visible()
+    load.focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("2")
+    page.get_by_role("button", name="Make them").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text(
+        re.compile(r"^Made: like a trace, load 2, seed 0: 2,400 jobs")
+    )
+    expect(page.get_by_text("At the load of the trace: ")).to_be_visible()
+    idle(page)
+
+
+def _stops(page: Page) -> set[str]:
+    """Return the names of what the Tab key reaches first."""
+    found = set()
+    for _ in range(45):
+        page.keyboard.press("Tab")
+        found.add(
+            page.evaluate("document.activeElement.getAttribute('aria-label')?.slice(0, 40) ?? ''")
+        )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1440, "light"), (1440, "dark"), (800, "light"), (390, "dark")]
+)
+def test_two_traces_beside_each_other_fit(app: str, visit: Visit, width: int, scheme: str) -> None:
+    page = visit(f"{app}/trace", width=width, color_scheme=scheme)
+    idle(page)
+    twice(page)
+    # The choices have made way for what they made.
+    expect(page.get_by_role("button", name="Make them")).to_be_hidden()
+    expect(page.locator(".js-plotly-plot")).to_have_count(8)
+    page.wait_for_function(_FITS)
+    assert low_contrast(page) == []
+    assert misplaced(page) == []
+    assert not _stops(page) & {"Zoom", "Pan", "Reset axes"}
+    # Reloading keeps the jobs, because the address holds their figures.
+    address = page.url
+    page.goto(address)
+    expect(page.locator("h1")).to_have_text(re.compile("^Made: like a trace, load 2"))
+
+
+def test_names_of_a_dropped_file_are_text(app: str, visit: Visit) -> None:
+    rows = [f"{at},{60 * at},{1 + at % 2},{100 + at},{HOSTILE}" for at in range(60)]
+    text = "\n".join(["job_id,submit_time_s,num_gpus,duration_s,user", *rows])
+    file: Any = {"name": "<b>bold $x$.csv", "mimeType": "text/csv", "buffer": text.encode()}
+    page = visit(f"{app}/trace")
+    idle(page)
+    page.locator("input[type=file]").first.set_input_files(file)
+    expect(page.locator("h1")).to_contain_text("<b>bold $x$.csv: 60 jobs")
+    box = page.get_by_role("combobox", name=re.compile("Compare with another trace"))
+    box.click()
+    page.get_by_role("option", name="Twelve jobs by hand").click()
+    expect(page.get_by_text("Largest difference: ")).to_be_visible()
+    idle(page)
+    assert page.evaluate("window.hacked") is None
+    assert low_contrast(page) == []
+    page.wait_for_function(_FITS)
+    assert misplaced(page) == []
