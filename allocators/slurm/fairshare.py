@@ -1,0 +1,203 @@
+"""Fair share: how much users and accounts have used, and what priority follows (Slurm's
+priority/multifactor, classic and Fair Tree).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+from allocators.slurm.config import Associations
+
+ROOT = "root"
+
+
+@dataclass
+class Share:
+    """An account or a user in the tree.
+
+    Attributes
+    ----------
+    shares : int or None
+        None = the parent's own standing counts.
+    usage : float
+        Decayed billing units x seconds.
+    normal : float
+        Part of the cluster that the shares stand for.
+    effective : float
+        Classic: the usage that counts, of all usage.
+    factor : float
+        0 to 1; 1 = nothing used.
+    """
+
+    name: str
+    is_user: bool
+    shares: int | None
+    parent: Share | None = None
+    children: list[Share] = field(default_factory=list)
+    usage: float = 0.0
+    normal: float = 1.0
+    effective: float = 0.0
+    factor: float = 1.0
+
+
+class FairShare:
+    """The tree of associations with its usage.
+
+    Parameters
+    ----------
+    associations : Associations
+        From `sacctmgr`; users that are in none get one of their own at their first job.
+    half_life_s : float, seconds
+        After which used time counts half; inf = never forgotten.
+    dampening : float
+        Of the classic factor.
+    tree : bool
+        Fair Tree instead of the classic factor.
+
+    Notes
+    -----
+    Classic: at each renewal the effective usage is computed from what is stored, then usage decays,
+    then the usage of running jobs is added: priorities lag one period behind. Fair Tree has no lag.
+    """
+
+    def __init__(
+        self, associations: Associations, half_life_s: float, dampening: float, *, tree: bool
+    ) -> None:
+        self._keep = 1.0 - 0.693 / half_life_s if 0 < half_life_s < inf else 1.0
+        self._dampening, self._tree = dampening, tree
+        self._root = Share(ROOT, False, 1)
+        self._accounts = {ROOT: self._root}
+        self._users: dict[tuple[str, str], Share] = {}
+        # The user root has a share of its own beside the accounts.
+        self._attach(Share(ROOT, True, 1), self._root)
+        waiting = [entry for entry in associations.entries if not entry.user]
+        while waiting:
+            for entry in [entry for entry in waiting if entry.parent in self._accounts]:
+                made = Share(entry.account, False, entry.shares)
+                self._attach(made, self._accounts[entry.parent])
+                self._accounts[entry.account] = made
+                waiting.remove(entry)
+        for entry in associations.entries:
+            if entry.user:
+                self._add_user(entry.account, entry.user, entry.shares)
+        self._normalise()
+
+    def of(self, account: str, user: str) -> Share:
+        """Return the association of a user; one that is not described gets one share."""
+        found = self._users.get((account, user))
+        if found is None:
+            if account not in self._accounts:
+                made = Share(account, False, 1)
+                self._attach(made, self._root)
+                self._accounts[account] = made
+            found = self._add_user(account, user, 1)
+            self._normalise()
+        return found
+
+    def renew(self, elapsed_s: float, running: list[tuple[Share, float, float]]) -> None:
+        """Decay, book what is running, and compute the factors.
+
+        Parameters
+        ----------
+        elapsed_s : float, seconds
+            Since the last renewal.
+        running : list of (Share, float, float)
+            User, seconds run since the last renewal or the start, and billing units.
+        """
+        if not self._tree:
+            self._classic()
+        self._decay(self._root, self._keep**elapsed_s)
+        for share, ran_s, billing in running:
+            self.book(share, ran_s * self._keep**ran_s * billing)
+        if self._tree:
+            self._rank()
+
+    def book(self, share: Share, used: float) -> None:
+        """Add usage to a user and to all accounts above."""
+        at: Share | None = share
+        while at is not None:
+            at.usage += used
+            at = at.parent
+
+    def _add_user(self, account: str, user: str, shares: int | None) -> Share:
+        made = Share(user, True, shares)
+        self._attach(made, self._accounts[account])
+        self._users[account, user] = made
+        return made
+
+    def _attach(self, child: Share, parent: Share) -> None:
+        child.parent = parent
+        parent.children.append(child)
+
+    def _normalise(self) -> None:
+        def below(parent: Share) -> None:
+            total = sum([child.shares or 0 for child in parent.children])
+            for child in parent.children:
+                part = 1.0 if child.shares is None else child.shares / total if total else 0.0
+                child.normal = parent.normal * part
+                below(child)
+
+        below(self._root)
+
+    def _decay(self, at: Share, keep: float) -> None:
+        at.usage *= keep
+        for child in at.children:
+            self._decay(child, keep)
+
+    def _classic(self) -> None:
+        whole = self._root.usage
+
+        def below(parent: Share) -> None:
+            total = sum([child.shares or 0 for child in parent.children])
+            for child in parent.children:
+                used = child.usage / whole if whole else 0.0
+                if child.shares is None:
+                    child.effective = parent.effective
+                elif parent is self._root:
+                    child.effective = used
+                else:
+                    part = child.shares / total if total else 0.0
+                    child.effective = used + (parent.effective - used) * part
+                if not child.normal:
+                    child.factor = 0.0
+                elif not whole:
+                    child.factor = 1.0
+                else:
+                    child.factor = 2.0 ** -(child.effective / child.normal / self._dampening)
+                below(child)
+
+        below(self._root)
+
+    def _rank(self) -> None:
+        count = len(self._users) + 1
+        left = count
+
+        def level(child: Share, siblings: list[Share]) -> float:
+            shares = sum([one.shares or 0 for one in siblings])
+            used = sum([one.usage for one in siblings])
+            if not child.usage:
+                return inf
+            return ((child.shares or 0) / shares if shares else 0.0) / (child.usage / used)
+
+        def below(groups: list[list[Share]], tied_first: bool) -> None:
+            nonlocal left
+            found = [(level(child, siblings), child) for siblings in groups for child in siblings]
+            found.sort(key=lambda item: (-item[0], not item[1].is_user))
+            rank, before, at = left, None, 0
+            while at < len(found):
+                value, child = found[at]
+                if child.is_user:
+                    if not (value == before or (at == 0 and tied_first)):
+                        rank = left
+                    child.factor = rank / count
+                    left -= 1
+                    before, at = value, at + 1
+                    continue
+                end = at
+                while end < len(found) and found[end][0] == value:
+                    end += 1
+                below([one.children for _, one in found[at:end]], value == before)
+                before, at = value, end
+
+        below([self._root.children], tied_first=False)
