@@ -23,6 +23,7 @@ from allocators.queue.rounds import Rounds
 from allocators.queue.sjf import Sjf
 from allocators.queue.srtf import Srtf
 from allocators.queue.wrappers import Partition, Switch
+from allocators.slurm.policy import Slurm
 from sim.contract import Allocator, ParameterError, Spec, build
 
 REGISTRY: Final[dict[str, type[Allocator]]] = {
@@ -30,6 +31,7 @@ REGISTRY: Final[dict[str, type[Allocator]]] = {
     "recorded": Recorded,
     "sjf": Sjf,
     "easy": Easy,
+    "slurm": Slurm,
     "srtf": Srtf,
     "las": Las,
     "mip_elastic": MipElastic,

@@ -52,6 +52,7 @@ ELSEWHERE: Final = frozenset(
 FAMILIES: Final = {
     "queue": "jobs that keep their size",
     "elastic": "jobs that are resized",
+    "slurm": "a scheduler as sites run it",
     "gavel": "several GPU types",
     "hadar": "several GPU types",
     "parameter_server": "workers and parameter servers, CPUs and GPUs",

@@ -55,7 +55,7 @@ FLOORS = {
     "allocators": (
         {"placement", "nesting", "timeshare", "reasons"},
         {"toolkit"},
-        {"queue", "elastic", "gavel", "hadar", "parameter_server"},
+        {"queue", "elastic", "gavel", "hadar", "parameter_server", "slurm"},
         {"registry"},
     ),
     "trainyard": (

@@ -1,0 +1,1 @@
+"""Slurm as sites run it."""

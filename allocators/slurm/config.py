@@ -1,4 +1,4 @@
-"""What a site wrote down: ``slurm.conf``, ``topology.conf`` and the associations of ``sacctmgr``."""
+"""What a site wrote down: ``slurm.conf``, ``topology.conf``, associations of ``sacctmgr``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, NamedTuple
 
-from sim.errors import ParameterError
+from sim.contract import ParameterError
 
 UNLIMITED: Final = frozenset({"unlimited", "infinite", "none", "-1", ""})
 MOST_HOSTS: Final = 100_000
 _RANGE: Final = re.compile(r"\[([^\]]*)\]")
 _PAIR: Final = re.compile(r"([\w.]+)\s*=\s*(\"[^\"]*\"|\S+)")
-_OPTION: Final = re.compile(r"(?:^|[,=])(\w+)(?:=([^,]*))?")
+_OPTION: Final = re.compile(r"(?:^|[,=])\s*([a-z]\w*)(?:=([^,]*))?", re.IGNORECASE)
 _HISTORIC: Final[Mapping[str, str]] = {"max_job_bf": "bf_max_job_test"}
 _TOPOLOGIES: Final[Mapping[str, bool]] = {
     "": False,
@@ -56,6 +56,8 @@ def hosts(text: str) -> tuple[str, ...]:
     ParameterError
         If a range is not closed, runs backwards or has more than `MOST_HOSTS` names.
     """
+    if re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]*\])*", text) is None:
+        raise ParameterError(f"The host list {text!r:.60} has a range that is not closed.")
     found: list[str] = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         made = [""]
@@ -64,8 +66,6 @@ def hosts(text: str) -> tuple[str, ...]:
             made = [name + end for name in made for end in ends]
             if len(made) > MOST_HOSTS:
                 raise ParameterError(f"The host list {text!r:.60} has over {MOST_HOSTS:,} names.")
-        if any("[" in name or "]" in name for name in made):
-            raise ParameterError(f"The host list {text!r:.60} has a range that is not closed.")
         found += made
     return tuple(found)
 
@@ -462,8 +462,8 @@ def _shares(pairs: Mapping[str, str], number: int) -> int | None:
 
 def _refuse_rings(entries: Sequence[Association]) -> None:
     above = {entry.account: entry.parent for entry in entries if not entry.user}
-    for account in above:
-        seen, at = {account}, above[account]
+    for account, parent in above.items():
+        seen, at = {account}, parent
         while at in above:
             if at in seen:
                 raise ParameterError(f"sacctmgr: the account {at} is its own parent.")

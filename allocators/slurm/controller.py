@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil, floor, inf
 
 from allocators.slurm.fairshare import FairShare
-from allocators.slurm.state import Job, Mask, Nodes, Placement
+from allocators.slurm.state import Job, Mask, Nodes, Placement, mask_of
 
 FIRST_STEP_S = 30
 """Width of the first step in which ends of running jobs are gathered; it doubles."""
@@ -145,6 +145,7 @@ class Controller:
         self._known: dict[tuple[object, Mask], tuple[float, Placement]] = {}
         """(shape, nodes) -> when and where; until something starts, ends or is overdue."""
         self._started: list[Job] = []
+        self._no_room: set[int] = set()
         sizes = [
             cpus if cpus < inf else gpus for cpus, gpus in zip(nodes.cpus, nodes.gpus, strict=True)
         ]
@@ -154,7 +155,7 @@ class Controller:
     # ----------------------------------------------------------------------------------------------
 
     def catch_up(self, now_s: float) -> None:
-        """Renew priorities as often as was due before now; first of all that happens at an instant."""
+        """Renew priorities as often as was due before now; called before all else at an instant."""
         while self._next_priority_s < now_s:
             self._renew(self._next_priority_s)
 
@@ -173,18 +174,33 @@ class Controller:
         ):
             self._try(now_s, job, nodes)
 
+    def adopt(self, now_s: float, job: Job, held: Placement) -> None:
+        """Take over a job that runs already; what is free knows it."""
+        job.share = self._fair.of(job.account, job.user)
+        job.start_s = job.booked_s = now_s
+        job.hold(held)
+        self.running[job.id] = job
+
+    def put_back(self, job: Job) -> None:
+        """Undo a start of this instant that had no room; it is tried again once some is freed."""
+        del self.running[job.id]
+        self.nodes.take(job, job.held, -1)
+        self._known.clear()
+        self.waiting[job.id] = job
+        self._no_room.add(job.id)
+
     def end(self, now_s: float, job_id: int) -> None:
         """Free what a job held, whether it is done or was stopped."""
         job = self.running.pop(job_id)
         self.nodes.take(job, job.held, -1)
+        self._known.clear()
         self._fair.book(job.share, (now_s - job.booked_s) * job.billing)
-        self._note_change(now_s)
-        self._to_do = True
+        self._freed(now_s)
 
     def follow_nodes(self, now_s: float) -> None:
         """Take note that nodes came, went or hold something else than jobs of this controller."""
-        self._note_change(now_s)
-        self._to_do = True
+        self._known.clear()
+        self._freed(now_s)
 
     def tick(self, now_s: float) -> list[Job]:
         """Do what is due, and return the jobs that started since the last tick."""
@@ -217,14 +233,21 @@ class Controller:
 
     def queue(self) -> list[Job]:
         """Return the waiting jobs in the order in which they are looked at."""
-        return sorted(self.waiting.values(), key=self.rank)
+        jobs = self.waiting.values()
+        if self._no_room:
+            return sorted([job for job in jobs if job.id not in self._no_room], key=self.rank)
+        return sorted(jobs, key=self.rank)
 
     def rank(self, job: Job) -> tuple[int, int, int]:
         """Return what the queue is sorted by."""
         return (-self.partitions[job.partition].tier, -job.priority, job.id)
 
+    def _freed(self, now_s: float) -> None:
+        self._no_room.clear()
+        self._note_change(now_s)
+        self._to_do = True
+
     def _note_change(self, now_s: float) -> None:
-        self._known.clear()
         self._all_passed = False
         if not self._changed:
             # Without a change the daemon looks again each second.
@@ -258,10 +281,9 @@ class Controller:
         self._fair.renew(now_s - self._renewed_s, running)
         self._renewed_s = now_s
         self._next_priority_s = max(self._next_priority_s + self._rules.period_s, now_s)
-        before = self.queue()
-        for job in before:
+        for job in self.waiting.values():
             self._prioritise(now_s, job)
-        if before:
+        if self.waiting:
             self._note_change(now_s)
 
     # -- starting
@@ -276,8 +298,9 @@ class Controller:
     def _start(self, now_s: float, job: Job, held: Placement) -> None:
         del self.waiting[job.id]
         job.start_s = job.booked_s = now_s
-        job.held = held
+        job.hold(held)
         self.nodes.take(job, held)
+        self._known.clear()
         self.running[job.id] = job
         self._started.append(job)
         self._note_change(now_s)
@@ -326,11 +349,16 @@ class Controller:
         """Start a job now, or keep nodes for it; tell whether it started."""
         limit_s = min(job.limit_s, YEAR_S)
         mine = self.partitions[job.partition].nodes & self.nodes.up
+        known, shape = self._known, job.shape
         later_s = now_s
         while True:
             from_s = later_s
-            free, later_s = table.free(from_s, from_s + limit_s)
-            start_s, held = self._earliest(now_s, job, mine & free, ends)
+            kept, later_s = table.kept(from_s, from_s + limit_s)
+            available = mine & ~kept
+            found = known.get((shape, available))
+            if found is None:
+                found = known[shape, available] = self._earliest(job, available, ends)
+            start_s, held = found
             start_s = max(start_s, from_s)
             if start_s == inf or (later_s and start_s > later_s):
                 if not later_s:
@@ -342,44 +370,29 @@ class Controller:
             if start_s > now_s + self._rules.window_s:
                 return False
             begin_s, end_s = self._rounded(start_s), self._rounded(start_s + limit_s)
-            nodes = sum([1 << node for node, _ in held])
+            nodes = mask_of(held)
             if table.is_free(begin_s, end_s, nodes):
                 table.keep(begin_s, end_s, nodes)
                 return False
             later_s = start_s
 
     def _rounded(self, at_s: float) -> float:
-        clock = self._timers.clock_s
-        return floor((at_s + clock) / self._rules.resolution_s) * self._rules.resolution_s - clock
+        clock, step = self._timers.clock_s, self._rules.resolution_s
+        return floor((at_s + clock) / step) * step - clock
 
     def _earliest(
-        self,
-        now_s: float,
-        job: Job,
-        available: int,
-        ends: Sequence[tuple[float, int, Job]],
+        self, job: Job, available: Mask, ends: Sequence[tuple[float, int, Job]]
     ) -> tuple[float, Placement]:
-        """Return when and where a job could start if only running jobs end, at their limits."""
-        if not any((available & mask).bit_count() >= job.needed_nodes for mask in job.allowed):
+        """Return when and where a job could start if only running jobs end, at their limits; -inf
+        = now, inf = never.
+        """
+        if max([(available & mask).bit_count() for mask in job.allowed]) < job.needed_nodes:
             return inf, ()
-        key = (job.shape, available)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._look_ahead(job, available, ends)
-        return max(known[0], now_s), known[1]
-
-    def _look_ahead(
-        self, job: Job, available: int, ends: Sequence[tuple[float, int, Job]]
-    ) -> tuple[float, Placement]:
         held = self.nodes.select(job, available)
         if held:
             return -inf, held
         ahead = self.nodes.copy()
-        listed = [
-            (end_s, other)
-            for end_s, _, other in ends
-            if any(available >> node & 1 for node, _ in other.held)
-        ]
+        listed = [(end_s, other) for end_s, _, other in ends if available & other.on]
         if not listed:
             return inf, ()
         clock, width = self._timers.clock_s, float(FIRST_STEP_S)
@@ -407,20 +420,21 @@ class Timeline:
     def __init__(self, begin_s: float) -> None:
         self._begins, self._kept = [begin_s], [0]
 
-    def free(self, from_s: float, to_s: float) -> tuple[Mask, float]:
-        """Return the nodes that nobody keeps in a span, both ends included, and the end of the
-        first row after which one of the others becomes free; 0 = there is none.
+    def kept(self, from_s: float, to_s: float) -> tuple[Mask, float]:
+        """Return the nodes that somebody keeps in a span, both ends included, and the end of the
+        first row after which one of them becomes free; 0 = there is none.
         """
-        first = max(bisect_right(self._begins, from_s) - 1, 0)
-        last = bisect_right(self._begins, to_s)
+        rows = self._kept
+        row = first = bisect_right(self._begins, from_s) - 1
         kept = 0
-        for row in range(first, last):
-            kept |= self._kept[row]
+        for row in range(first, bisect_right(self._begins, to_s)):
+            kept |= rows[row]
         if kept:
-            for row in range(first, len(self._kept) - 1):
-                if self._kept[row] & kept & ~self._kept[row + 1]:
-                    return ~kept, self._begins[row + 1]
-        return ~kept, 0.0
+            # Nothing is kept in the last row.
+            for row in range(first, len(rows) - 1):
+                if rows[row] & kept & ~rows[row + 1]:
+                    return kept, self._begins[row + 1]
+        return kept, 0.0
 
     def is_free(self, from_s: float, to_s: float, nodes: Mask) -> bool:
         """Tell whether nobody keeps these nodes in a span without its end."""

@@ -4,10 +4,11 @@ priority/multifactor, classic and Fair Tree).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from allocators.slurm.config import Associations
+from allocators.slurm.config import Association
 
 ROOT = "root"
 
@@ -46,8 +47,8 @@ class FairShare:
 
     Parameters
     ----------
-    associations : Associations
-        From `sacctmgr`; users that are in none get one of their own at their first job.
+    associations : sequence of Association
+        Accounts and users; users that are in none get one of their own at their first job.
     half_life_s : float, seconds
         After which used time counts half; inf = never forgotten.
     dampening : float
@@ -62,23 +63,28 @@ class FairShare:
     """
 
     def __init__(
-        self, associations: Associations, half_life_s: float, dampening: float, *, tree: bool
+        self,
+        associations: Sequence[Association],
+        half_life_s: float,
+        dampening: float,
+        *,
+        tree: bool,
     ) -> None:
         self._keep = 1.0 - 0.693 / half_life_s if 0 < half_life_s < inf else 1.0
         self._dampening, self._tree = dampening, tree
-        self._root = Share(ROOT, False, 1)
+        self._root = Share(ROOT, is_user=False, shares=1)
         self._accounts = {ROOT: self._root}
         self._users: dict[tuple[str, str], Share] = {}
         # The user root has a share of its own beside the accounts.
-        self._attach(Share(ROOT, True, 1), self._root)
-        waiting = [entry for entry in associations.entries if not entry.user]
+        self._attach(Share(ROOT, is_user=True, shares=1), self._root)
+        waiting = [entry for entry in associations if not entry.user]
         while waiting:
             for entry in [entry for entry in waiting if entry.parent in self._accounts]:
-                made = Share(entry.account, False, entry.shares)
+                made = Share(entry.account, is_user=False, shares=entry.shares)
                 self._attach(made, self._accounts[entry.parent])
                 self._accounts[entry.account] = made
                 waiting.remove(entry)
-        for entry in associations.entries:
+        for entry in associations:
             if entry.user:
                 self._add_user(entry.account, entry.user, entry.shares)
         self._normalise()
@@ -88,7 +94,7 @@ class FairShare:
         found = self._users.get((account, user))
         if found is None:
             if account not in self._accounts:
-                made = Share(account, False, 1)
+                made = Share(account, is_user=False, shares=1)
                 self._attach(made, self._root)
                 self._accounts[account] = made
             found = self._add_user(account, user, 1)
@@ -121,7 +127,7 @@ class FairShare:
             at = at.parent
 
     def _add_user(self, account: str, user: str, shares: int | None) -> Share:
-        made = Share(user, True, shares)
+        made = Share(user, is_user=True, shares=shares)
         self._attach(made, self._accounts[account])
         self._users[account, user] = made
         return made

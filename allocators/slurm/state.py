@@ -14,6 +14,8 @@ Placement = tuple[tuple[int, int], ...]
 Mask = int
 """A set of nodes: bit i = node i."""
 _LITTLE = 1e-9
+_MANY = 1_000_000
+"""Tasks on a node of which nothing limits them."""
 
 
 @dataclass(eq=False)
@@ -62,6 +64,8 @@ class Job:
     start_s: float = inf
     booked_s: float = 0.0
     held: Placement = ()
+    on: Mask = 0
+    """The nodes of `held`."""
     shape: tuple[Any, ...] = field(init=False)
     """What decides where it fits."""
     needed_nodes: int = field(init=False)
@@ -76,10 +80,19 @@ class Job:
         spread = ceil(self.tasks / self.per_node) if self.per_node else 1
         self.needed_nodes = max(self.nodes, spread, 1)
 
+    def hold(self, held: Placement) -> None:
+        """Note where it runs."""
+        self.held, self.on = held, mask_of(held)
+
     @property
     def billing(self) -> float:
         """What a second of it counts: its cores, or its GPUs where it names no cores."""
         return self.tasks * (self.cpus or self.gpus)
+
+
+def mask_of(held: Placement) -> Mask:
+    """Return the nodes of a placement."""
+    return sum([1 << node for node, _ in held])
 
 
 class Switch(NamedTuple):
@@ -137,7 +150,7 @@ class Nodes:
 
     def usable(self, job: Job, node: int) -> int:
         """Return how many tasks of a job a node can take."""
-        tasks = float(min(job.tasks, job.per_node or job.tasks))
+        tasks = float(job.per_node or _MANY)
         if job.gpus or job.node_gpus:
             gpus = self.gpus[node] - job.node_gpus
             if gpus < 0:
