@@ -34,7 +34,6 @@ from sim.engine.simulator import Simulator
 from sim.trace import Trace
 from tests.shared import shared
 
-
 # -- what sites write
 # --------------------------------------------------------------------------------------------------
 
