@@ -287,3 +287,11 @@ def test_what_a_scheduler_says_of_jobs_is_kept_exactly(store: Store) -> None:
     kept = store.get_trace(store.put_trace(trace))
     assert kept.digest == trace.digest
     pd.testing.assert_frame_equal(kept.frame, trace.frame)
+
+
+def test_doubts_about_a_trace_are_kept_and_change_no_digest(store: Store) -> None:
+    jobs = {"job_id": ["1"], "submit_time_s": [0.0], "num_gpus": [1], "duration_s": [1.0]}
+    plain_one = Trace.of(pd.DataFrame(jobs))
+    trace = Trace.of(pd.DataFrame(jobs), doubts=[("cut", "Cut.")])
+    assert trace.digest == plain_one.digest
+    assert store.get_trace(store.put_trace(trace)).doubts == (("cut", "Cut."),)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,8 @@ from trainyard.results.trust import Explained
 from trainyard.results.ways_out import WayOut
 from trainyard.study.metrics_shown import METRICS
 from trainyard.text import BY_UNIT, MANY, as_many
+
+State = Literal["sound", "doubtful", "not meaningful"]
 
 
 class _Phrase(NamedTuple):
@@ -119,6 +121,8 @@ class Headline:
     load : float
         GPU-hours asked over those of the cluster, see `trainyard.clusters.machines.offered_load`;
         NaN = not known.
+    doubts : tuple of str
+        What reading the trace has left in doubt.
     """
 
     verdict: Verdict
@@ -127,6 +131,23 @@ class Headline:
     also: tuple[str, ...] = ()
     advice: tuple[WayOut, ...] = ()
     load: float = math.nan
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> State:
+        """How far to believe it: the same word in the app, on the command line, in Python and in
+        the report.
+        """
+        if self.withheld or self.verdict == "nothing":
+            return "not meaningful"
+        sound = self.verdict in ("clear", "undecided") and not self.doubts
+        return "sound" if sound else "doubtful"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is not sound, the gravest first; none if it is."""
+        limited = () if self.verdict in ("clear", "undecided") else (self.text,)
+        return () if self.state == "sound" else (*limited, *self.doubts)
 
     @property
     def withheld(self) -> bool:
@@ -143,6 +164,8 @@ class Headline:
         advice = [way.to_json() for way in self.advice]
         load = self.load if math.isfinite(self.load) else None
         return {
+            "state": self.state,
+            "reasons": list(self.reasons),
             "verdict": self.verdict,
             "text": self.text,
             "also": list(self.also),
@@ -259,6 +282,10 @@ def _common(
     load = setting.load
     if not any(one.completed for one in outcomes):
         return Headline("nothing", _nothing(outcomes), load=load)
+    if why := meaning.doubted(outcomes, setting.trace):
+        return Headline(
+            "doubted", f"No comparison: {why}", advice=ways_out.hint("doubted"), load=load
+        )
     if why := meaning.overload(outcomes, load):
         return Headline(
             "overload",
@@ -315,10 +342,20 @@ def _on(
     first += [limit for limit, concerns in cut if concerns]
     also = [limit.sentence for limit, concerns in cut if not concerns]
     also += [limit.sentence for limit in limits if limit.verdict == "clear"]
+    doubts = tuple(text for _, text in meaning.doubts(setting.trace))
     if not first:
+        claim = _claim(goal, told, subject)
+        but = f" But of the trace this is in doubt: {doubts[0]}" if doubts else ""
+        also += doubts[1:]
         return Headline(
-            "clear", _claim(goal, told, subject), subject.label, tuple(also), load=setting.load
+            "clear",
+            claim + but,
+            subject.label,
+            tuple(also),
+            load=setting.load,
+            doubts=doubts,
         )
+    also += doubts
     also = [limit.sentence for limit in first[1:]] + also
     text = f"{first[0].sentence} {_second(first[0].verdict, goal, told, subject)}".strip()
     return Headline(
@@ -328,6 +365,7 @@ def _on(
         tuple(also),
         _advice(first[0], told, setting),
         setting.load,
+        doubts,
     )
 
 

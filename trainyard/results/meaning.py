@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from sim.cluster import Cluster
+from sim.readers.plausible import GRAVE
 from sim.trace import Trace
 from trainyard.clusters.machines import offered_load
 from trainyard.results.compare import CLEAR, Floats, Mask, Outcome, of_jobs, percent
@@ -25,6 +26,7 @@ from trainyard.text import duration, plural
 
 Verdict = Literal[
     "nothing",
+    "doubted",
     "overload",
     "idle",
     "unexplained",
@@ -40,10 +42,12 @@ Verdict = Literal[
     "clear",
 ]
 WITHHELD: Final[frozenset[Verdict]] = frozenset(
-    {"overload", "idle", "unexplained", "untested", "few"}
+    {"doubted", "overload", "idle", "unexplained", "untested", "few"}
 )
 """Verdicts under which no difference is shown at all, in no table either."""
 
+IMPOSSIBLE: Final = 0.5
+"""Share of the jobs that fit nowhere, above which the others say nothing of the trace."""
 OVERLOAD: Final = 1.2
 FULL: Final = 1.0
 """Load above which no policy can be judged, and above which queues grow as long as jobs come."""
@@ -185,6 +189,31 @@ def overload(outcomes: Sequence[Outcome], load: float) -> str:
             " policy"
         )
     return ""
+
+
+def doubted(outcomes: Sequence[Outcome], trace: Trace | None) -> str:
+    """Return why nothing can be concluded from such jobs on these machines; "" = something can.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        Of all policies.
+    trace : Trace or None
+        A doubt about its units, or about a job with most of the work, outweighs every result.
+    """
+    grave = [text for key, text in doubts(trace) if key in GRAVE]
+    if grave:
+        return f"it is open whether the trace is read right. {grave[0]}"
+    outcome = outcomes[0].jobs[0]["outcome"]
+    share = float((outcome == "impossible").mean())
+    if share > IMPOSSIBLE:
+        return f"{percent(share)} of the jobs fit nowhere on this cluster."
+    return ""
+
+
+def doubts(trace: Trace | None) -> tuple[tuple[str, str], ...]:
+    """Return what reading a trace has left in doubt, by id and in words."""
+    return () if trace is None else trace.doubts
 
 
 class _Backlog(NamedTuple):

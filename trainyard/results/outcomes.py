@@ -50,7 +50,7 @@ __all__ = [
 BEYOND: Final = "used GPUs this cluster does not have"
 """Remark beside a recorded schedule that does not fit on the cluster."""
 _KINDS: Final = ("queue", "utilisation", "capacity", "states", "allocation")
-_UNTOLD: Final = ("overload", "unexplained", "untested")
+_UNTOLD: Final = ("doubted", "overload", "unexplained", "untested")
 """Verdicts under which it is not even said who gains."""
 _FORMULA: Final = r"[=+\-@\t\r]"
 

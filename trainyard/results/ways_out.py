@@ -215,6 +215,10 @@ def _smaller(cluster: Cluster, share: float, largest: int) -> Cluster:
 
 
 TEXTS: Final[Mapping[str, str]] = {
+    "doubted": (
+        "Read the trace again with an answer to the question, or choose a cluster that holds its"
+        " jobs."
+    ),
     "carried": "Compare medians, or take a trace with more jobs.",
     "blocked": "Take a longer trace, or one without such jobs.",
     "few": "Take a trace with more jobs, or a longer part of it.",

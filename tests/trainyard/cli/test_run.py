@@ -66,12 +66,15 @@ def process(*arguments: str, **more: Any) -> subprocess.Popen[str]:
     )
 
 
+HEADLINE = ["state", "reasons", "verdict", "text", "also", "advice", "load"]
+
+
 def test_json_has_exactly_the_promised_keys(call: Call) -> None:
     code, out, err = call(*RUN, "--allocator", "fifo:backfill=first_fit", "--seed", "3", "--json")
     assert (code, err) == (0, "")
     document = json.loads(out)
     assert list(document) == ["trace", "headline", "assumptions", "runs", "skipped"]
-    assert list(document["headline"]) == ["verdict", "text", "also", "advice", "load"]
+    assert list(document["headline"]) == HEADLINE
     assert document["headline"]["verdict"] == "idle"  # twice the GPUs that these jobs need
     assert document["assumptions"] == document["skipped"] == []
     assert [list(one) for one in document["runs"]] == [
@@ -239,6 +242,8 @@ def test_the_headline_of_a_clear_difference(call: Call, tmp_path: Path) -> None:
     )
     told = json.loads(call(*days, "--json")[1])["headline"]
     assert told == {
+        "state": "sound",
+        "reasons": [],
         "verdict": "clear",
         "text": out.splitlines()[-1],
         "also": [],

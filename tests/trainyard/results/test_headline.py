@@ -491,7 +491,7 @@ def test_nothing_is_said_to_be_worse_than_a_recording_that_had_more_gpus() -> No
 def test_it_is_plain_values_for_json() -> None:
     told = headline([hours("A", (10.0,) * 4), hours("B", (5.0,) * 4)], setting=Setting(load=67.2))
     document = json.loads(json.dumps(told.to_json(), allow_nan=False))
-    assert list(document) == ["verdict", "text", "also", "advice", "load"]
+    assert list(document) == ["state", "reasons", "verdict", "text", "also", "advice", "load"]
     assert document["load"] == 67.2
     assert document["advice"][1] == {
         "name": "enough_gpus",
@@ -507,3 +507,54 @@ def test_no_sentence_says_best(goal: str) -> None:
         "best"
         not in headline([hours("A", (10.0, 20.0) * 2), hours("B", (5.0,) * 4)], goal=goal).text
     )
+
+
+def doubtful(*doubts: tuple[str, str]) -> Trace:
+    jobs = {"job_id": ["1"], "submit_time_s": [0.0], "num_gpus": [1], "duration_s": [1.0]}
+    return Trace.of(pd.DataFrame(jobs), doubts=doubts)
+
+
+PAIR = [hours("A", (10.0,) * 4), hours("B", (6.0,) * 4)]
+
+
+def test_a_sound_comparison_says_so() -> None:
+    found = said(PAIR, trace=doubtful())
+    assert (found.state, found.reasons) == ("sound", ())
+    assert found.to_json()["state"] == "sound"
+
+
+def test_a_doubt_about_the_trace_stands_behind_the_claim() -> None:
+    cut = "9 jobs have exactly the longest duration, 172,800 s: they were cut there in the source."
+    found = said(PAIR, trace=doubtful(("cut", cut), ("left", "More.")))
+    assert found.text.startswith("With B the average job is done in 6 h instead of 10 h; ")
+    assert found.text.endswith(f". But of the trace this is in doubt: {cut}")
+    assert (found.verdict, found.state, found.reasons) == ("clear", "doubtful", (cut, "More."))
+    assert found.also == ("More.",)
+
+
+def test_a_trace_whose_unit_is_in_doubt_is_not_compared() -> None:
+    for key in ("span", "thousand", "work"):
+        found = said(PAIR, trace=doubtful(("cut", "Cut."), (key, "Are they milliseconds?")))
+        assert found.withheld
+        assert found.text == (
+            "No comparison: it is open whether the trace is read right. Are they milliseconds?"
+        )
+        assert "%" not in found.text
+        assert found.state == "not meaningful"
+        assert found.to_json()["reasons"] == [found.text]
+
+
+def test_jobs_most_of_which_fit_nowhere_are_not_compared() -> None:
+    def fitting(one: Outcome, share: float) -> Outcome:
+        (jobs,) = one.jobs
+        odd = jobs["outcome"].astype("str").where(np.arange(len(jobs)) >= share * len(jobs))
+        return replace(one, jobs=(jobs.assign(outcome=odd.fillna("impossible")),))
+
+    found = said([fitting(one, 0.6) for one in PAIR])
+    assert found.text == "No comparison: 60 % of the jobs fit nowhere on this cluster."
+    assert said([fitting(one, 0.5) for one in PAIR]).verdict != "doubted"
+
+
+def test_a_limited_headline_is_doubtful_and_no_difference_at_all_is_sound() -> None:
+    assert said(PAIR, random=True).state == "doubtful"
+    assert said([PAIR[0], hours("C", (10.0,) * 4)]).state == "sound"
