@@ -296,6 +296,101 @@ def _json_trace(rng: random.Random) -> bytes:
     return _json(document)
 
 
+_ONE: Final[Mapping[str, Any]] = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
+_META: Final[Mapping[str, Any]] = {
+    "name": "a",
+    "namespace": "ml",
+    "creationTimestamp": "2026-03-02T09:00:00Z",
+}
+_EXPORTS: Final[Mapping[str, Any]] = {
+    "items": [
+        {
+            "kind": kind,
+            "metadata": _META,
+            "spec": {
+                "containers": [_ONE],
+                "parallelism": 2,
+                "template": {"spec": {"containers": [_ONE]}},
+            },
+            "status": {
+                "phase": "Succeeded",
+                "startTime": "2026-03-02T09:00:05Z",
+                "completionTime": "2026-03-02T10:00:05Z",
+                "containerStatuses": [
+                    {"state": {"terminated": {"finishedAt": "2026-03-02T10:00:00Z"}}}
+                ],
+                "conditions": [
+                    {"type": "PodScheduled", "status": "True", "lastTransitionTime": "soon"}
+                ],
+            },
+        }
+        for kind in ("Pod", "Job")
+    ],
+    "jobs": [
+        {
+            "job_id": 1,
+            "user": "ann",
+            "state": {"current": ["COMPLETED"]},
+            "time": {"submission": 1000, "start": 1010, "end": 1110, "elapsed": 100},
+            "tres": {"allocated": [{"type": "gres", "name": "gpu", "count": 4}]},
+        }
+    ],
+    "runs": [
+        {
+            "info": {"run_id": "m", "status": "FINISHED", "start_time": 1e12, "end_time": 2e12},
+            "data": {"params": [{"key": "num_gpus", "value": "4"}]},
+        }
+    ],
+}
+_ANY: Final[Mapping[str, Any]] = {
+    "id": "a",
+    "submitted_at": "2026-03-02T09:00:00Z",
+    "gpus": 2,
+    "duration": 90.5,
+    "config": {"seed": 1, "tags": ["x"]},
+}
+_TABLES: Final = (
+    "{0},i1,u1,Terminated,1000.0,2000.0\n",
+    "{0},worker,2,Terminated,1010.0,1900.0,600.0,30,50.0,T4\n",
+    "{0},worker,x,w,i1,Terminated,1020.0,1800.0,m\n",
+)
+_RUNS: Final = (
+    "Name,State,User,Created,Runtime,Sweep,GPU Count\nx,finished,a,2026-03-02T09:00:00Z,61,,2\n",
+    "run_id,experiment_id,status,artifact_uri,start_time,end_time,params.gpus\n"
+    "m,0,FINISHED,x,2026-03-02 09:00:00,2026-03-02 09:01:00,4\n",
+    "Workload,Status,Creation time,Completion time,GPU compute request\n"
+    'w,Completed,"03/02/2026, 09:00 AM","03/02/2026, 10:30 AM",2\n',
+)
+
+
+def _objects(rng: random.Random) -> bytes:
+    """Return JSON that a recipe knows, or whose objects are rows."""
+    if rng.random() < 0.5:
+        key = rng.choice(list(_EXPORTS))
+        one = rng.choice(_EXPORTS[key])
+        listed = [replaced(rng, one) if rng.random() < 0.7 else one for _ in range(4)]
+        return _json({key: listed})
+    rows = [replaced(rng, dict(_ANY)) if rng.random() < 0.5 else _ANY for _ in range(5)]
+    if rng.random() < 0.5:
+        return b"\n".join(map(_json, rows))
+    return _json(rows if rng.random() < 0.5 else {"data": rows, "more": rng.choice(VALUES)})
+
+
+def _tables(rng: random.Random) -> bytes:
+    """Return the tables of one trace in one archive, or the runs of an experiment tracker."""
+    if rng.random() < 0.5:
+        return _edited(rng, rng.choice(_RUNS).encode())
+    chosen = rng.sample(_TABLES, rng.randint(1, 3))
+    files = {
+        f"{at}.csv": damaged(
+            rng,
+            _edited(rng, "".join(row.format(job * 24) for job in "abc").encode()),
+        )
+        for at, row in enumerate(chosen)
+    }
+    return zipped(files, rng)
+
+
 def _json(document: Any) -> bytes:
     return json.dumps(document).encode("utf-8", "replace")
 
@@ -323,6 +418,8 @@ def trace(rng: random.Random) -> bytes:
         _json_trace,
         _blanks,
         _gavel,
+        _objects,
+        _tables,
         lambda rng: _edited(rng, rng.choice(_real())[1]),
     )
     return packed(rng, damaged(rng, rng.choice(makers)(rng)))

@@ -45,7 +45,7 @@ from trainyard.store.store import plain
 from trainyard.study.document import canonical_json
 from trainyard.study.study import Study
 from trainyard.traces import bundle, intake, start
-from trainyard.traces.thinning import renamed
+from trainyard.traces.thinning import anonymised
 
 MOST_S: Final = 5.0
 MOST_MB: Final = 1000.0
@@ -128,6 +128,7 @@ class Pages:
                 "cpu_jobs": rng.choice(("keep", "drop")),
                 "unfinished": rng.choice(("cut", "drop")),
                 "since": rng.choice(("submit", "eligible")),
+                "answers": {"gpus_each": "4", "wait": "included", "job_start": "taken_up"},
             }
         fmt = rng.choice(list(FORMATS)) if rng.random() < 0.05 else ""
         columns = intake.written(found) if found is not None else ()
@@ -142,8 +143,7 @@ class Pages:
         machines.presets(trace)
         machines.offered_load(trace, self._study.base.cluster)
         machines.unschedulable(trace, self._study.base.cluster, self._perf).sentences()
-        if trace.has("user"):
-            renamed(trace.frame["user"])
+        anonymised(trace.frame)
 
     def cluster(self, rng: random.Random) -> None:
         """Drop a file on the Cluster page."""
