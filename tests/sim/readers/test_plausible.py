@@ -415,3 +415,17 @@ def test_a_million_jobs_are_checked_in_a_moment() -> None:
     jobs_together(table, False, Gate(Report(len(table)), {}))
     # Ten times what it takes: only another order of growth fails here.
     assert time.process_time() - began < 3.0
+
+
+def test_formats_fill_what_they_know_beyond_times_and_sizes() -> None:
+    def frame(path: str) -> pd.DataFrame:
+        return read(shared(path)).trace.frame
+
+    queue = frame("traces/slurm_json/25.11_slurm-jobs.json")
+    facts = ["account", "qos", "node_list", "nodes", "nice", "requeues"]
+    assert queue[facts].iloc[0].tolist() == ["optic", "normal", "gpu1", 1, 0, 0]
+    types = frame("traces/hydra_hetero_deadline/20_ddl.csv")["durations_by_type"]
+    assert types[0] == "a100=1020.0|v100=1540.0|gtx2080ti=2595.0"
+    pods = frame("traces/alibaba_gpu_v2023_openb/openb_pod_list_default.csv")
+    assert pods["gpu_fraction"].dropna().iloc[0] == 0.46
+    assert set(pods.loc[pods["num_gpus"] > 1, "gpu_fraction"].dropna()) == set()
