@@ -72,6 +72,25 @@ def test_an_upload_gets_a_cluster_that_fits_with_one_click_back(visit: Open) -> 
     assert study_of(app).base.cluster == fits
 
 
+def test_a_file_of_machines_becomes_the_cluster_and_the_jobs_stay(visit: Open) -> None:
+    app = visit("trace")
+    before = source(app)
+    give(
+        app,
+        "nodes.txt",
+        b"gpu-1|all*|gpu:a100:4|64|515000|idle|\ngpu-2|all*|gpu:a100:4|64|515000|down*|\n",
+    )
+    sound(app)
+    assert source(app) == before
+    assert study_of(app).base.cluster.gpus == 4
+    assert "nodes.txt describes machines, not jobs: 1 node with 4 GPUs" in texts(app)
+    assert "1 node down, drained or reserved: left out." in texts(app)
+    # A type without a known speed is asked for on this page.
+    give(app, "list.csv", b"machineId,number of GPUs, single GPU mem\nm0,2, 12GB\nm1,8, 24GB\n")
+    assert "No speed known for ‘12gb’" in texts(app)
+    assert study_of(app).base.cluster.gpus == 4
+
+
 def test_an_upload_stays_when_the_page_is_left(visit: Open) -> None:
     app = give(visit("trace"), "mine.csv", GOOD)
     kept = source(app)

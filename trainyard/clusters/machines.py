@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sim.cluster import Cluster, GpuType, NodeGroup, known_type
 from sim.demand import GANG, SERVERS, TOGETHER, WORKERS, Demands, narrowed, pools_of
-from sim.errors import ClusterError, ParameterError
+from sim.errors import ClusterError, ParameterError, TrainyardError
 from sim.metrics import node_table
 from sim.metrics.usage import absences, node_gpus, up_s
 from sim.perf import PerfSpec
@@ -24,7 +24,10 @@ from sim.perf.lookup import used_types
 from sim.perf.model import Fitting, Staffed
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
+from sim.readers import ReadOptions, detect
 from sim.readers.capacity import cluster_from_vc_config
+from sim.readers.native import TABLE
+from sim.readers.source import open_source
 from sim.trace import Trace
 from trainyard.clusters.kubernetes import from_kubernetes, is_nodes
 from trainyard.clusters.node_lists import (
@@ -35,6 +38,7 @@ from trainyard.clusters.node_lists import (
     from_table,
     is_sinfo,
     is_slurm,
+    only_machines,
 )
 from trainyard.study import gpu_types
 from trainyard.study.document import parse_json
@@ -293,6 +297,28 @@ def import_cluster(name: str, content: bytes, epoch: str = "", *, away: bool = F
     return from_table(content, name) or Imported(
         cluster_from_vc_config(content, epoch=epoch, name=name)
     )
+
+
+def recognised(name: str, content: bytes, epoch: str = "") -> Imported | None:
+    """Return the cluster that a file describes which was given as a trace; None = it is no such
+    description, or it is a trace.
+
+    Parameters
+    ----------
+    name, content, epoch
+        As for `import_cluster`.
+    """
+    try:
+        opened = open_source(content, name, ReadOptions(max_bytes=_MOST_BYTES))
+        found = detect(opened)
+        # Any table may hold jobs; one with a column that no list of machines has is taken for one.
+        if found is not None and not (
+            found is TABLE and (only_machines(opened.sample.cells) or is_sinfo(opened.text))
+        ):
+            return None
+        return import_cluster(name, content, epoch)
+    except TrainyardError:
+        return None  # what is wrong with it is said where it is read as a trace
 
 
 def totals(cluster: Cluster) -> Totals:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +16,7 @@ from sim.limits import MOST_NODES
 from sim.readers.capacity import LARGEST_BYTES
 from sim.readers.format import ReadOptions
 from sim.readers.slurm_fields import SCALE_GB
+from sim.readers.sniff import plain
 from sim.readers.source import ADVICE, open_source
 from sim.readers.table import read_table
 from trainyard.clusters.prices import known_like, speed_from
@@ -130,6 +131,19 @@ def from_table(content: bytes, name: str) -> Imported | None:
     lost = report.issues(table.index)["reason"].value_counts()
     notes = [f"{plural(int(count), 'row')} left out: {reason}." for reason, count in lost.items()]
     return grouped([machine for machine in machines if machine.nodes], name, notes)
+
+
+def only_machines(cells: Sequence[str]) -> bool:
+    """Tell whether the first row of a table names nothing but what is said of machines: their
+    columns, a virtual cluster and its nodes, or one line of PAI's machines.
+    """
+    known = {column for names in _COLUMNS.values() for column in names} | {""}
+    names = [plain(cell) for cell in cells]
+    return (
+        (len(set(names)) == len(names) and len(names) > 2 and set(names) <= known)
+        or names in (["", "num"], ["vc", "node_num"], ["vc", "nodes"])
+        or _PAI.match(",".join(cells).encode() + b"\n") is not None
+    )
 
 
 def _of_machines(sentence: str) -> str:
@@ -445,10 +459,10 @@ def _unfolded(part: str, name: str) -> list[str]:
             " Correct it."
         )
     made = [""]
-    for plain, inside in re.findall(r"([^\[\]]+)|\[([^\]]*)\]", part):
+    for outside, inside in re.findall(r"([^\[\]]+)|\[([^\]]*)\]", part):
         ends = (
-            [plain]
-            if plain
+            [outside]
+            if outside
             else [
                 number
                 for piece in inside.split(",")

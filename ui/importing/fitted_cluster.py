@@ -4,20 +4,47 @@ trace.
 
 from __future__ import annotations
 
+from typing import Final
+
 import streamlit as st
 
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
+from trainyard.clusters import machines
 from trainyard.traces import start
 from trainyard.traces.fitting import cluster_for
-from trainyard.traces.sources import Source
-from ui import state, words
+from trainyard.traces.sources import Source, load_source
+from ui import server, state, words
+from ui.choosing import gpu_types
+
+LARGEST: Final = 5_000_000
+"""Bytes of a file that may describe a cluster."""
+
+
+def take_file(session: state.Session, name: str, data: bytes) -> None:
+    """Make the machines that a file describes those of the scenario, and draw the page anew;
+    nothing if it describes none.
+    """
+    try:
+        epoch = load_source(session.study.base.trace, server.store()).trace.epoch
+    except TrainyardError:
+        epoch = ""  # the trace is gone; machines need none
+    found = machines.recognised(name, data, epoch)
+    if found is None:
+        return
+    cluster, notes, unknown = found
+    read = (
+        f"{name} describes machines, not jobs: {words.plural(len(cluster.nodes), 'node')} with"
+        f" {words.plural(cluster.gpus, 'GPU')}. They are the cluster now; the jobs stay."
+    )
+    gpu_types.take(cluster, unknown, " ".join([read, *notes]))
 
 
 def draw(session: state.Session, source: Source) -> None:
     """Say on which machines these jobs are simulated and where those come from, with a way to those
     that fit the jobs, and a way back.
     """
+    gpu_types.ask()
     cluster = session.study.base.cluster
     try:
         fitting = cluster_for(source)

@@ -19,6 +19,7 @@ from trainyard.traces import intake, start
 from trainyard.traces.intake import TraceIntake
 from trainyard.traces.sources import load_trace
 from ui import browser_identity, figure, received, server, state, words
+from ui.importing import fitted_cluster
 from views import charts
 
 TYPES: Final = (
@@ -107,6 +108,8 @@ def _receive(session: state.Session, file: Any) -> None:
         file.name,
         received.taken(file, "trace_file"),
     )
+    if len(data) <= fitted_cluster.LARGEST:
+        fitted_cluster.take_file(session, name, data)
     try:
         session.upload = state.Upload(name, received.OnDisk(data), len(data))
         read({}, data)

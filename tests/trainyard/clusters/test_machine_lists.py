@@ -10,7 +10,7 @@ import pytest
 from sim.cluster import NodeGroup
 from sim.errors import ClusterError
 from tests.shared import shared
-from trainyard.clusters.machines import import_cluster
+from trainyard.clusters.machines import import_cluster, recognised
 
 SINFO = """\
 gpu-1|batch*|gpu:a100:4(S:0-1),nvme:1|64|515000|idle|avx
@@ -138,3 +138,21 @@ def test_machines_of_the_published_traces() -> None:
             row["field"],
             int(float(row["value"])),
         )
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "gpus"),
+    [
+        ("sn,cpu_milli,memory_mib,gpu,model", "n0,64000,262144,2,P100", 2),
+        ("machineId,number of GPUs, single GPU mem", "m0,2, 12GB", 2),
+        ("vc,node num", "a,4", 32),
+        ("name,gpus,gpu_type,when", "a,4,a100,3", 0),
+        ("name,submit_time_s,gpus,duration_s", "a,0,4,60", 0),
+        ("gpus,nodes", "4,2", 0),
+    ],
+)
+def test_a_table_is_taken_for_machines_only_if_it_says_nothing_else(
+    head: str, row: str, gpus: int
+) -> None:
+    found = recognised("x.csv", f"{head}\n{row}\n".encode())
+    assert (found.cluster.gpus if found else 0) == gpus
