@@ -17,7 +17,7 @@ from sim.readers.clean import finish
 from sim.readers.format import Draft, Format, ReadOptions
 from sim.readers.gavel import GAVEL
 from sim.readers.mapping import guess_mapping, missing
-from sim.readers.native import NATIVE, TABLE
+from sim.readers.native import NATIVE
 from sim.readers.parquet import parquet_head
 from sim.readers.philly_json import PHILLY_JSON
 from sim.readers.recipes import (
@@ -37,6 +37,7 @@ from sim.readers.sniff import Sample, distinct, plain
 from sim.readers.source import HEAD, Content, as_table, open_all
 from sim.readers.swf import SWF
 from sim.readers.table import read_table
+from sim.readers.unknown import TABLE
 
 __all__ = [
     "FORMATS",
@@ -179,7 +180,7 @@ def peek(
     )
     head = pd.DataFrame() if headless else _head(content, options)
     columns = tuple(map(str, head.columns))
-    mapping = guess_mapping(columns, options.mapping)
+    mapping = guess_mapping(head if len(head) else columns, options.mapping)
     cells = {plain(cell): cell.strip("\"' ") for cell in reversed(content.sample.cells)}
     written = {column: cells.get(column, column) for column in columns}
     return Peek(
@@ -264,9 +265,9 @@ def _head(content: Content, options: ReadOptions) -> pd.DataFrame:
     whole = len(beginning_of_text) < HEAD
     lines = beginning_of_text.splitlines(keepends=True)
     lines = (lines if whole else lines[:-1])[: HEAD_ROWS + 1]
-    beginning = Content(content.name, "".join(lines).encode(), "utf-8", damaged=content.damaged)
+    part = Content(content.name, "".join(lines).encode(), "utf-8", damaged=content.damaged)
     return (
-        read_table(beginning, options)[0]
+        read_table(part, options)[0]
         if len(lines) > 1
         else pd.DataFrame(columns=distinct(map(plain, content.sample.cells)))
     )

@@ -100,6 +100,8 @@ def finish(draft: Draft, fmt: Format, name: str, options: ReadOptions) -> Import
         after,
         tuple(report.questions),
         tuple(report.offers),
+        tuple(report.answered),
+        draft.columns,
     )
 
 

@@ -65,6 +65,8 @@ class Rows:
         The column in which the separator may occur.
     comment : str
         Lines that begin with it are left alone; with a pattern only.
+    as_written : bool
+        Whether commas of figures are kept, which else become points where semicolons separate.
     """
 
     content: Content
@@ -77,6 +79,7 @@ class Rows:
     pattern: bool = False
     overflow: str = ""
     comment: str = ""
+    as_written: bool = False
     read: int = 0
     _lost: dict[int, tuple[str, str, str]] = field(default_factory=dict)
     _comma: bool = False
@@ -249,7 +252,7 @@ class Rows:
         columns = [batch.column(str(at)) for at in self._kept]
         for name, column in zip(self.names, columns, strict=True):
             self._check_length(name, column, numbers)
-        if self.separator == ";" and not self.records:
+        if self.separator == ";" and not (self.records or self.as_written):
             columns = [self._pointed(column) for column in columns]
         yield pa.record_batch([pa.array(numbers, pa.int64()), *columns], [ROW, *self.names])
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sim.readers.source import Content
 
 SECONDS: Final[Mapping[str, float]] = MappingProxyType(
-    {"s": 1.0, "ms": 0.001, "min": 60.0, "h": 3600.0}
+    {"s": 1.0, "ms": 0.001, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 )
 
 
@@ -61,8 +61,9 @@ class ReadOptions:
         Text of a recipe of the user's own, by which the file is read; "" = by the formats known.
     recipe_digest : str
         `digest_of` that text, so that a text that was altered is found; "" = not checked.
-    time_unit, duration_unit : {"s", "ms", "min", "h"}
-        Units of numeric instants, and of durations and time limits, in native and unknown tables.
+    time_unit, duration_unit : {"", "s", "ms", "min", "h", "d"}
+        Units of numeric instants, and of durations and time limits, in native and unknown tables;
+        "" = as the file says, asked where it does not (seconds in native tables).
     max_bytes : int, bytes
         Largest size after unpacking.
     max_rows : int
@@ -82,8 +83,8 @@ class ReadOptions:
     answers: Mapping[str, str] = field(default_factory=dict)
     recipe: str = ""
     recipe_digest: str = ""
-    time_unit: str = "s"
-    duration_unit: str = "s"
+    time_unit: str = ""
+    duration_unit: str = ""
     max_bytes: int = 2_000_000_000
     max_rows: int = 2_000_000
 
@@ -93,14 +94,14 @@ class ReadOptions:
             "cpu_jobs": (self.cpu_jobs, ("drop", "keep")),
             "unfinished": (self.unfinished, ("drop", "cut")),
             "since": (self.since, ("submit", "eligible")),
-            "time_unit": (self.time_unit, tuple(SECONDS)),
-            "duration_unit": (self.duration_unit, tuple(SECONDS)),
+            "time_unit": (self.time_unit, ("", *SECONDS)),
+            "duration_unit": (self.duration_unit, ("", *SECONDS)),
         }
         for name, (value, allowed) in choices.items():
             if value not in allowed:
                 raise ParameterError(
                     f"Reading a trace: {name} is {value!r}, but it must be one of"
-                    f" {', '.join(allowed)}."
+                    f" {', '.join(filter(None, allowed))}."
                 )
         if self.recipe and self.mapping:
             raise ParameterError(
@@ -144,6 +145,9 @@ class Draft:
         Native column -> the cells it came from, for the details of the report.
     attempts : bool
         Durations add up several attempts: they are not the time from the first start to the end.
+    columns : mapping of str to str
+        Native column -> plain name of the column that it was read from, where that was guessed or
+        mapped.
     """
 
     jobs: pd.DataFrame
@@ -153,6 +157,7 @@ class Draft:
     ids_repeat: bool = False
     raw: Mapping[str, pd.Series] = field(default_factory=dict)
     attempts: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,136 +1,118 @@
-"""Which column of an unknown table probably means what."""
+"""Which column of an unknown table probably means what: by its name in six languages, and only
+where its cells fit.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
-from sim.readers.sniff import plain
-from sim.trace import COLUMNS, REQUIRED
+import pandas as pd
 
-# Names seen in public traces and exports, the most telling first.
+from sim.readers.sniff import plain
+from sim.readers.values import Column, column_of
+from sim.readers.words import bare, known_words, words
+from sim.trace import COLUMNS, INSTANTS, NUMBERS, REQUIRED
+
+YES_NO: Final = ("preemptible", "requeue")
+LENGTHS: Final = ("duration_s", "time_limit_s")
+TIMES_SIGN: Final = "*"
+"""Between the two columns of a product: ``nodes*gpus_per_node``."""
+PER: Final = {"nodes": "per_node", "workers": "per_worker"}
+_GROUPS: Final = ("user", "vc")
+_NO_GROUP: Final = ("time", "queue", "delay", "mem", "wait", "dauer")
+_MOST_GROUPS: Final = 1000
+_BRACKETS: Final = re.compile(r"[(\[（【]([^)\]）】]*)[)\]）】]")
+
+
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
-    "job_id": ("job_id", "jobid", "id", "job", "job_name", "uuid", "jobidraw"),
-    "submit_time_s": (
-        "submit_time_s",
-        "submit_time",
-        "submission_time",
-        "submitted_time",
-        "submitted",
-        "submitted_at",
-        "queued_at",
-        "created_at",
-        "submit",
-        "arrival_time",
-        "arrival_s",
-        "arrival",
-        "timestamp",
-        "time",
-    ),
-    "num_gpus": (
-        "num_gpus",
-        "num_gpu",
-        "gpu_num",
-        "gpus",
-        "gpu_count",
-        "n_gpus",
-        "ngpus",
-        "gpu",
-        "num_replicas",
-    ),
-    "duration_s": (
-        "duration_s",
-        "duration",
-        "run_time",
-        "runtime",
-        "service_sec",
-        "service_time",
-        "elapsed",
-        "elapsedraw",
-        "run_time_s",
-        "runtime_s",
-        "took",
-    ),
-    "start_time_s": ("start_time_s", "start_time", "start", "started_at", "started"),
-    "end_time_s": (
-        "end_time_s",
-        "end_time",
-        "end",
-        "finish_time",
-        "finished_at",
-        "finished",
-        "ended_at",
-        "ended",
-        "completed_at",
-    ),
-    "status": ("status", "state", "new_status"),
-    "user": ("user", "user_id", "username", "user_name", "id_user", "account", "owner", "who"),
-    "vc": ("vc", "virtual_cluster", "cluster", "queue", "tenant", "organization"),
-    "name": ("name", "jobname", "job_title"),
-    "model": ("model", "model_name", "application"),
-    "batch_size": ("batch_size", "batchsize"),
-    "total_steps": ("total_steps",),
-    "gpu_type": ("gpu_type", "gpu_model"),
-    "gpu_types_allowed": ("gpu_types_allowed",),
-    "min_gpus": ("min_gpus", "min_num_gpus"),
-    "max_gpus": ("max_gpus", "max_num_gpus"),
-    "min_batch": ("min_batch", "min_batch_size", "min_bsz"),
-    "max_batch": ("max_batch", "max_batch_size", "max_bsz"),
-    "scaling_exponent": ("scaling_exponent",),
-    "serial_fraction": ("serial_fraction",),
-    "spread_slowdown": ("spread_slowdown",),
-    "cpus": ("cpus", "num_cpus", "cpu_num", "ncpus", "num_cpu"),
-    "mem_gb": ("mem_gb", "memory_gb"),
-    "workers": ("workers",),
-    "servers": ("servers",),
-    "worker_cpus": ("worker_cpus",),
-    "worker_mem_gb": ("worker_mem_gb",),
-    "server_cpus": ("server_cpus",),
-    "server_mem_gb": ("server_mem_gb",),
-    "asynchronous": ("asynchronous",),
-    "worker_mem_need_gb": ("worker_mem_need_gb",),
-    "server_mem_need_gb": ("server_mem_need_gb",),
-    "server_mem_growth_gb": ("server_mem_growth_gb",),
-    "predictable_after": ("predictable_after",),
-    "time_limit_s": ("time_limit_s", "time_limit", "wall_time", "walltime"),
-    "deadline_s": ("deadline_s", "deadline", "ddl"),
-    "priority": ("priority",),
-    "partition": ("partition",),
-    "preemptible": ("preemptible",),
-    "nodes": ("nodes", "num_nodes", "node_num", "nnodes", "reqnodes"),
-    "tasks": ("tasks", "ntasks"),
-    "tasks_per_node": ("tasks_per_node", "ntasks_per_node"),
-    "cpus_per_task": ("cpus_per_task",),
-    "mem_per_node_gb": ("mem_per_node_gb",),
-    "mem_per_cpu_gb": ("mem_per_cpu_gb",),
-    "gpu_fraction": ("gpu_fraction",),
-    "gpu_mem_gb": ("gpu_mem_gb", "gpu_memory_gb"),
-    "begin_s": ("begin_s", "begin_time"),
-    "nice": ("nice",),
-    "requeue": ("requeue",),
-    "requeues": ("requeues", "restarts", "restart_cnt"),
-    "account": ("account",),
-    "qos": ("qos",),
-    "constraint": ("constraint", "constraints", "features"),
-    "gres": ("gres", "tres_per_node"),
-    "exclusive": ("exclusive",),
-    "reservation": ("reservation",),
-    "dependency": ("dependency", "dependencies"),
-    "array": ("array", "array_job_id"),
-    "durations_by_type": ("durations_by_type",),
-    "node_list": ("node_list", "nodelist"),
+    native: tuple(words()["facts"][native]) for native in COLUMNS
 }
+"""Native column -> names seen in public traces and exports, the most telling first."""
+
+
+@dataclass(frozen=True)
+class Name:
+    """What the name of a column says.
+
+    Parameters
+    ----------
+    forms : tuple of (str, int)
+        The bare name without its unit, and shorter ones without words that say nothing; with how
+        well a match by each counts.
+    unit : str
+        "s", "ms", "min", "h", "d", "%", "" = it says none.
+    utc : bool
+        Whether it says that times are of UTC.
+    """
+
+    forms: tuple[tuple[str, int], ...]
+    unit: str
+    utc: bool
+
+
+@cache
+def name_of(column: str) -> Name:
+    """Read the name of a column: ``Dauer (h)`` is a ``dauer`` in hours."""
+    units = known_words("units")
+    inside = [bare(text) for text in _BRACKETS.findall(column)]
+    unit = next((units[text][0] for text in inside if text in units), "")
+    if not unit and any("%" in text for text in _BRACKETS.findall(column)):
+        unit = "%"
+    left = _BRACKETS.sub(" ", column)
+    forms = {bare(left): 3}
+    parts = [part for part in re.split(r"[\s_.\-/]+", left) if part]
+    if not unit and len(parts) > 1 and bare(parts[-1]) in units and "日" not in parts[-1]:
+        unit = units[bare(parts[-1])][0]
+        kept = parts[:-2] if bare(parts[-2]) in ("in", "en") and len(parts) > 2 else parts[:-1]
+        forms[bare("_".join(kept))] = 3
+    whole = bare(left)
+    if not unit and whole not in known_words("facts"):
+        # durationMs, 运行时长秒: only words of two letters or more, or in Chinese, are units there.
+        for word, (key, _) in units.items():
+            rest = whole.removesuffix(word)
+            long = len(word) > 1 or not word.isascii()
+            if rest != whole and long and rest in known_words("facts"):
+                unit, forms[rest] = key, 3
+    for form in list(forms):
+        for shorter in _without_fillers(form):
+            forms.setdefault(shorter, 2)
+    utc = any(text in ("utc", "gmt") for text in (*inside, *map(bare, parts)))
+    return Name(tuple(forms.items()), unit, utc)
+
+
+def _without_fillers(form: str) -> set[str]:
+    found: set[str] = set()
+    queue = [form]
+    before, after = (
+        [bare(word) for word in words()["fillers"][key]] for key in ("before", "after")
+    )
+    while queue:
+        one = queue.pop()
+        shorter = {
+            *(one.removeprefix(word) for word in before),
+            *(one.removesuffix(word) for word in after),
+        } - {one, *found}
+        # What is left of `job_time` could be anything.
+        kept = {text for text in shorter if len(text) > 1 and text not in ("time", "timestamp")}
+        found |= kept
+        queue += kept
+    return found
 
 
 def guess_mapping(
-    columns: Iterable[str], chosen: Mapping[str, str] | None = None
+    columns: Iterable[str] | pd.DataFrame, chosen: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Guess which column means what.
 
     Parameters
     ----------
-    columns : iterable of str
-        Names of the table, as written or plain.
+    columns : iterable of str or DataFrame
+        Names of the table, as written or plain; of a table with cells, a column is only taken
+        where most of its cells fit the fact.
     chosen : mapping or None
         Native -> source, as the user set it; kept, and its sources are not guessed for anything
         else. "" = leave this one out.
@@ -138,22 +120,106 @@ def guess_mapping(
     Returns
     -------
     dict
-        Native column -> plain source column; no source occurs twice.
+        Native column -> plain source column; no source occurs twice. GPUs may be a product of two,
+        ``nodes*gpus_per_node``.
     """
-    present = list(dict.fromkeys(plain(str(column)) for column in columns))
-    fixed = {native: plain(source) for native, source in (chosen or {}).items()}
-    taken = set(fixed.values())
+    cells = columns if isinstance(columns, pd.DataFrame) else None
+    written = list(dict.fromkeys(str(column) for column in columns))
+    present = list(dict.fromkeys(plain(column) for column in written))
+    fixed = {native: plain_source(source, present) for native, source in (chosen or {}).items()}
+    taken = {part for source in fixed.values() for part in source.split(TIMES_SIGN)} | set(
+        fixed.values()
+    )
     mapping = {native: source for native, source in fixed.items() if source}
-    for native in COLUMNS:
-        if native in fixed:
+    ranked = sorted(
+        (score, COLUMNS.index(native), place, at, native, source)
+        for at, source in enumerate(present)
+        for native, (score, place) in _facts_of(source).items()
+    )
+    for *_, native, source in ranked:
+        if native in mapping or native in fixed or source in taken:
             continue
-        found = next(
-            (alias for alias in ALIASES[native] if alias in present and alias not in taken), None
-        )
-        if found:
-            mapping[native] = found
-            taken.add(found)
-    return mapping
+        if cells is not None and not fits(native, source, column_of(cells[source])):
+            continue
+        mapping[native] = source
+        taken.add(source)
+    if "num_gpus" not in mapping and "num_gpus" not in fixed:
+        # The nodes of a job are a fact of their own, too.
+        mapping |= _product(present, taken - {mapping.get("nodes", "")})
+    return {native: mapping[native] for native in (*COLUMNS, *mapping) if native in mapping}
+
+
+def plain_source(source: str, present: Iterable[str]) -> str:
+    """Return the plain name of a column, or of both columns of a product."""
+    whole = plain(source)
+    if whole in present or TIMES_SIGN not in source:
+        return whole
+    return TIMES_SIGN.join(plain(part) for part in source.split(TIMES_SIGN))
+
+
+def _facts_of(source: str) -> dict[str, tuple[int, int]]:
+    """Return the facts that a name may stand for, each with its rank; less is better."""
+    found: dict[str, tuple[int, int]] = {}
+    for form, score in name_of(source).forms:
+        for native, at in _facts().get(form, ()):
+            # `gpu_time` is no number of GPUs and `queue_time` no queue: only instants may lose a
+            # word for time.
+            if score == 3 or native in INSTANTS or not source.endswith(("time", "date")):
+                found[native] = min(found.get(native, (9, 0)), (3 - score, at))
+    return found
+
+
+@cache
+def _facts() -> Mapping[str, list[tuple[str, int]]]:
+    """Return bare name -> facts that it stands for, each with its place in their list."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for native, listed in ALIASES.items():
+        for at, alias in enumerate(listed):
+            found.setdefault(bare(alias), []).append((native, at))
+    return found
+
+
+def factor(present: Iterable[str], kind: str, table: pd.DataFrame | None = None) -> str:
+    """Return the column that holds a factor of the number of GPUs ("nodes", "workers", "per_node",
+    "per_worker"), "" if there is none.
+    """
+    names = {bare(name) for name in words()["factors"][kind]}
+    for source in present:
+        if any(form in names for form, _ in name_of(source).forms) and (
+            table is None or column_of(table[source]).numbers
+        ):
+            return source
+    return ""
+
+
+def _product(present: list[str], taken: set[str]) -> dict[str, str]:
+    for many, each in PER.items():
+        pair = factor(present, many), factor(present, each)
+        if all(pair) and not taken & set(pair):
+            return {"num_gpus": TIMES_SIGN.join(pair)}
+    return {}
+
+
+def fits(native: str, source: str, column: Column) -> bool:
+    """Tell whether the cells of a column could be a fact of jobs."""
+    kinds = {
+        **dict.fromkeys(INSTANTS, column.moments),
+        **dict.fromkeys(LENGTHS, column.lengths),
+        "num_gpus": column.gpus,
+    }
+    if column.empty:
+        return True
+    if native in kinds:
+        return column.numbers or kinds[native]
+    if native in NUMBERS:
+        return column.numbers or native in YES_NO
+    if native == "gpu_type":
+        return not column.numbers
+    if native in _GROUPS and (column.numbers or column.moments or column.lengths):
+        # Seconds in a queue are no queue, and numbers without end are no users.
+        few = column.numbers and column.distinct <= _MOST_GROUPS
+        return few and not any(word in source for word in _NO_GROUP)
+    return True
 
 
 def missing(mapping: Mapping[str, str]) -> tuple[str, ...]:

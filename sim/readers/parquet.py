@@ -25,6 +25,8 @@ from sim.readers.source import Content
 from sim.readers.table import check_rows
 
 BATCH: Final = 20_000
+SECONDS_KNOWN: Final = "seconds"
+"""Attribute of a table: its columns that are lengths of time by their type, in seconds."""
 _PER_S: Final = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 TEXT: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 
@@ -65,8 +67,14 @@ def read_parquet(
         frame = pd.DataFrame(columns, index=pd.RangeIndex(file.metadata.num_rows))
         nested = [plain(field.name) for field in file.schema_arrow if _is_nested(field)]
         names = list(dict.fromkeys([*(key for _, key in flat), *nested]))
+        kinds = [field.type for field in file.schema_arrow if not _is_nested(field)]
+        spans = [
+            key for (_, key), kind in zip(flat, kinds, strict=True) if pa.types.is_duration(kind)
+        ]
     frame.index = pd.RangeIndex(1, len(frame) + 1)
-    return named(frame, names), Report(len(frame))
+    frame = named(frame, names)
+    frame.attrs[SECONDS_KNOWN] = spans
+    return frame, Report(len(frame))
 
 
 def parquet_head(content: Content, options: ReadOptions, rows: int) -> pd.DataFrame:
@@ -97,6 +105,18 @@ def parquet_head(content: Content, options: ReadOptions, rows: int) -> pd.DataFr
             else {key: _shown(values) for key, values in zip(keys, _columns(batch), strict=True)}
         )
     return pd.DataFrame(shown, columns=pd.Index(keys, dtype="str"), dtype="str")
+
+
+def column_names(content: Content) -> list[str]:
+    """Return the plain names of the flat columns of a file.
+
+    Raises
+    ------
+    TraceError
+        If it is damaged.
+    """
+    with _opened(content) as file:
+        return [key for _, key in _flat(file)]
 
 
 @contextmanager

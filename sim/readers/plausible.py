@@ -182,9 +182,9 @@ def _long(
     if middle > 60 * DAY_S:
         smaller = {"s": 1.0, "ms": 1e-3}
         ways = {
-            unit: factor / SECONDS[options.duration_unit]
+            unit: factor / SECONDS[options.duration_unit or "s"]
             for unit, factor in smaller.items()
-            if factor < SECONDS[options.duration_unit]
+            if factor < SECONDS[options.duration_unit or "s"]
         }
         names = {"s": "they are seconds", "ms": "they are milliseconds"}
         text = f"Half of the jobs run for {_length(middle)} or more. Is the unit right?"

@@ -35,6 +35,7 @@ class Report:
     questions: list[Question] = field(default_factory=list)
     offers: list[Question] = field(default_factory=list)
     doubts: list[tuple[str, str]] = field(default_factory=list)
+    answered: list[tuple[Question, str]] = field(default_factory=list)
 
     def drop(
         self, jobs: pd.DataFrame, bad: pd.Series, reason: str, detail: pd.Series | str = ""
@@ -80,14 +81,15 @@ class Report:
         self.offers.append(question)
         return self._answered(question, answers)
 
-    @staticmethod
-    def _answered(question: Question, answers: Mapping[str, str]) -> str:
+    def _answered(self, question: Question, answers: Mapping[str, str]) -> str:
         answer = answers.get(question.id, question.default)
         if question.id in answers and answer not in question.options:
             raise ParameterError(
                 f"The answer {question.id} = {answer!r} is not one of"
                 f" {', '.join(question.options)}."
             )
+        if question.id in answers:
+            self.answered.append((question, answer))
         return answer
 
     def issues(self, used: pd.Index) -> pd.DataFrame:
@@ -150,6 +152,11 @@ class Import:
         Those without an answer; their defaults were taken.
     offers : tuple of Question
         What may be chosen, too: `warnings` say why.
+    answered : tuple of (Question, str)
+        Those with an answer of the user.
+    columns : mapping of str to str
+        Native column -> plain name of the column that it was read from, where that was guessed or
+        mapped.
     """
 
     trace: Trace
@@ -164,6 +171,8 @@ class Import:
     load_after_gpu_s: float = 0.0
     questions: tuple[Question, ...] = ()
     offers: tuple[Question, ...] = ()
+    answered: tuple[tuple[Question, str], ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def dropped(self) -> int:

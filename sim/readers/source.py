@@ -7,6 +7,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import re
 import struct
 import zipfile
 import zlib
@@ -27,10 +28,17 @@ from sim.readers.converted import (
 )
 from sim.readers.format import ReadOptions, size_text
 from sim.readers.questions import Question
-from sim.readers.sniff import Sample, sample_of
+from sim.readers.sniff import DELIMITERS, Sample, sample_of
 
 CHUNK: Final = 1 << 20
 HEAD: Final = 1 << 16
+TITLE_LINES: Final = 60
+TITLES: Final = 10
+SHORTEST_TABLE: Final = 4
+FEWEST_COLUMNS: Final = 3
+"""A title is up to so many lines above a table of at least so many lines and columns, which shows
+in the first of them.
+"""
 LONGEST_LINE: Final = 1 << 16
 """Characters of a line of a table; also how far one looks for a line's end."""
 SHEET: Final = "sheet"
@@ -206,6 +214,8 @@ def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Conten
     data, encoding, guesses = _text(data, name)
     if beginning[:1] in (b"[", b"{"):
         return Content(name, data, encoding, guesses)
+    data, above = _table_begins(data, encoding)
+    guesses += above
     damaged = b"\x00" in data
     if damaged:
         data = data.replace(b"\x00", DAMAGE.encode())
@@ -476,6 +486,13 @@ def _text(data: bytes, name: str) -> tuple[bytes, str, tuple[str, ...]]:
         for at in range(0, len(data), CHUNK):
             decoder.decode(data[at : at + CHUNK], at + CHUNK >= len(data))
     except UnicodeDecodeError:
+        if (asian := _asian(head)) is not None:
+            encoding, language = asian
+            return (
+                data.decode(encoding, "replace").encode("utf-8"),
+                "utf-8",
+                (f"The text is not UTF-8; it is read as {language} ({encoding}).",),
+            )
         return (
             data,
             "latin-1",
@@ -487,3 +504,48 @@ def _text(data: bytes, name: str) -> tuple[bytes, str, tuple[str, ...]]:
             ),
         )
     return data, "utf-8", ()
+
+
+def _asian(head: bytes) -> tuple[str, str] | None:
+    """Return the encoding of a Chinese or Japanese text that is not UTF-8, None for all others."""
+    whole = head[: head.rfind(b"\n") + 1] or head
+    runs = re.findall(rb"[\x80-\xff]+", whole)
+    try:
+        # Letters with accents stand alone; characters of Chinese take two bytes each.
+        if sum(len(run) % 2 == 0 for run in runs) >= 0.9 * len(runs):
+            whole.decode("gb18030")
+            return "gb18030", "Chinese"
+    except UnicodeDecodeError:
+        pass
+    try:
+        kana = re.search("[\u3040-\u30ff]", whole.decode("cp932"))
+    except UnicodeDecodeError:
+        return None
+    return ("cp932", "Japanese") if kana else None
+
+
+def _table_begins(data: bytes, encoding: str) -> tuple[bytes, tuple[str, ...]]:
+    """Cut off what stands above the header of a table: ``sep=;`` and lines of a title."""
+    head = data[:HEAD].decode(encoding, "ignore").removeprefix("\ufeff")
+    lines = head.splitlines(keepends=True)[:TITLE_LINES]
+    if lines and lines[0].strip().lower() in [f"sep={mark}" for mark in (*DELIMITERS, "\\t")]:
+        return _without(data, 1), ()
+    if len(lines) < SHORTEST_TABLE or lines[0].lstrip().startswith(";"):
+        return data, ()
+    widths = [len(sample_of(line).cells) if line.strip() else 0 for line in lines]
+    below = [width for width in widths if width > 1]
+    usual = max(set(below), key=below.count) if below else 0
+    first = widths.index(usual) if usual in widths else 0
+    # A title has one field, or a few; what is as wide as most lines is the header.
+    titled = 0 < first <= TITLES and all(width <= 1 for width in widths[:first])
+    if not titled or below.count(usual) < 0.8 * len(below) or usual < FEWEST_COLUMNS:
+        return data, ()
+    said = f"The first {first} lines are a title: the header is line {first + 1}."
+    return _without(data, first), (said.replace("first 1 lines are", "first line is"),)
+
+
+def _without(data: bytes, lines: int) -> bytes:
+    at = 0
+    for _ in range(lines):
+        at = data.find(b"\n", at) + 1
+    return data[at:]

@@ -16,7 +16,11 @@ from sim.readers.source import Content
 
 
 def read_table(
-    content: Content, options: ReadOptions, wanted: Collection[str] | None = None
+    content: Content,
+    options: ReadOptions,
+    wanted: Collection[str] | None = None,
+    *,
+    as_written: bool = False,
 ) -> tuple[pd.DataFrame, Report]:
     """Read a table with a header.
 
@@ -29,6 +33,8 @@ def read_table(
     wanted : collection of str or None
         `plain` names of the columns that are read, None = all; others come back empty, so that they
         can be named but take no memory.
+    as_written : bool
+        Whether commas of figures are kept, which else become points where semicolons separate.
 
     Returns
     -------
@@ -42,7 +48,7 @@ def read_table(
     TraceError
         If there is a single column, no row, more rows than the limit, or a cell that is too long.
     """
-    rows = table_rows(content, options, wanted)
+    rows = replace(table_rows(content, options, wanted), as_written=as_written)
     frame = named(rows.frame(), rows.header)
     check_rows(rows.read, content.name, options)
     return frame, rows.report()

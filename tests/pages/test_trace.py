@@ -192,10 +192,12 @@ def test_reading_choices_read_the_file_again(visit: Open) -> None:
     app = give(visit("trace"), "mine.csv", GOOD)
     units = labelled(app.selectbox, "Unit of durations")
     assert units.options == [
+        "as the file says",
         "seconds: median 15 min",
         "milliseconds: median 0.9 s",
         "minutes: median 15 h",
         "hours: median 37.5 days",
+        "days: median 900 days",
     ]
     units.set_value("min")
     press(app, "Read again")

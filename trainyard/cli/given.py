@@ -15,6 +15,7 @@ from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.params import Spec
 from sim.readers import FORMATS
+from trainyard.cli.questions import settled
 from trainyard.clusters.machines import read_cluster
 from trainyard.results.plainest import AUTO
 from trainyard.store import profiles
@@ -97,6 +98,11 @@ def trace_spec(args: argparse.Namespace) -> TraceSpec:
         raise UsageError("--map wants NATIVE=COLUMN, e.g. --map num_gpus=GPUs.")
     if pairs:
         given["mapping"] = {native: column for native, _, column in pairs}
+    answers = [pair.partition("=") for pair in args.answer or ()]
+    if any(not (name and equals and value) for name, equals, value in answers):
+        raise UsageError("--answer wants ID=VALUE, e.g. --answer duration_unit=h.")
+    if answers:
+        given["answers"] = {name: value for name, _, value in answers}
     fmt = args.format or ""
     if args.recipe:
         if fmt:
@@ -114,7 +120,7 @@ def reading_choices(args: argparse.Namespace) -> list[str]:
     """Return the arguments that say how a file is read, as they were written."""
     return [
         f"--{name.replace('_', '-')}"
-        for name in ("format", "recipe", *READ_CHOICES, "map")
+        for name in ("format", "recipe", *READ_CHOICES, "map", "answer")
         if getattr(args, name, None) is not None
     ]
 
@@ -144,7 +150,9 @@ def study_of(args: argparse.Namespace) -> tuple[Study, Source]:
     if args.trace:
         place = document["base"] if isinstance(document.get("base"), dict) else document
         kept = place.get("trace")
-        found = trace_spec(args).to_json()
+        found = settled(trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb))[
+            0
+        ].to_json()
         place["trace"] = {
             **(kept if isinstance(kept, dict) else {}),
             **{key: found[key] for key in ("source", "fmt", "read")},
@@ -167,8 +175,9 @@ def _study_of_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
     specs = _policies(args.allocator)
     for spec in specs:
         catalog.canonical("allocator", spec)
-    where = trace_spec(args)
-    source = load_source(where, max_mb=args.max_mb)
+    where, source = settled(
+        trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb)
+    )
     cluster = cluster_of(args.cluster, source.trace.epoch) if args.cluster else _own_cluster(source)
     perf = profiles.from_file(Spec.parse(args.perf)) if args.perf not in (None, AUTO) else RIGID
     study = Study(Scenario(where, cluster, specs[0], perf, overheads=NEW_COSTS), specs)

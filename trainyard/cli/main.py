@@ -19,6 +19,7 @@ from sim.trace import Trace
 from trainyard.cli.app import add_app
 from trainyard.cli.given import UsageError, cluster_of, read_text, reading_choices, trace_spec
 from trainyard.cli.plan import add_plan
+from trainyard.cli.questions import add_answers, settled
 from trainyard.cli.recipes import add_recipes
 from trainyard.cli.replay import add_replay
 from trainyard.cli.report import add_report
@@ -201,10 +202,10 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     )
     reading.add_argument("--since", choices=("submit", "eligible"), help="when a Slurm job enters")
     reading.add_argument(
-        "--time-unit", choices=("s", "ms", "min", "h"), help="unit of numeric times"
+        "--time-unit", choices=("s", "ms", "min", "h", "d"), help="unit of numeric times"
     )
     reading.add_argument(
-        "--duration-unit", choices=("s", "ms", "min", "h"), help="unit of durations"
+        "--duration-unit", choices=("s", "ms", "min", "h", "d"), help="unit of durations"
     )
     reading.add_argument(
         "--map",
@@ -212,6 +213,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="which column is which, e.g. num_gpus=GPUs",
     )
+    add_answers(reading)
     reading.add_argument(
         "--max-mb",
         metavar="MB",
@@ -377,7 +379,9 @@ def _generate_like(args: argparse.Namespace) -> None:
     known = _figures_in(args.like)
     if known is None:
         args.trace = args.like
-        source = load_source(trace_spec(args), max_mb=args.max_mb)
+        _, source = settled(
+            trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb)
+        )
         machines = cluster or cluster_for(source).cluster
         spec = likeness.look_alike(source.trace, load=load, seed=seed, cluster=machines)
         print(likeness.fit_sentence(likeness.how_like(source.trace, seed)))
@@ -466,12 +470,16 @@ def _to_convert(args: argparse.Namespace) -> Source:
         raise UsageError("Nothing to convert: name a file, sample:NAME or made:NAME.")
     if len(places) == 1:
         args.trace = places[0]
-        return load_source(trace_spec(args), max_mb=args.max_mb)
+        return settled(trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb))[
+            1
+        ]
     if ready := next((place for place in places if place.startswith(READY)), ""):
         raise UsageError(f"{ready} is a trace by itself. Convert it alone.")
     args.trace = places[0]
     spec = trace_spec(args)
-    return load_files(places, spec.fmt, spec.choices(), max_mb=args.max_mb)
+    return settled(
+        spec, args, lambda one: load_files(places, one.fmt, one.choices(), max_mb=args.max_mb)
+    )[1]
 
 
 def _list(args: argparse.Namespace) -> None:

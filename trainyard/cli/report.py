@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trainyard.cli.given import UsageError, read_text, trace_spec
+from trainyard.cli.questions import settled
 from trainyard.cli.run import Bar
 from trainyard.results import outcomes
 from trainyard.results.outcomes import Shown
@@ -22,6 +23,7 @@ from trainyard.study.document import parse_json
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 from trainyard.text import plural
+from trainyard.traces.sources import load_source
 
 Write = Callable[[Shown, Store, datetime], str]
 """Makes the text of the report; handed in, because this layer knows nothing of figures."""
@@ -103,7 +105,7 @@ def _study(args: argparse.Namespace) -> Study:
     study = Study.from_json(profiles.localised(with_settings(document, args.set or ())))
     if not args.trace:
         return study
-    found = trace_spec(args)
+    found, _ = settled(trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb))
     return replace(
         study,
         base=replace(

@@ -43,8 +43,8 @@ _READ: Final = {
     "answers": (),
     "recipe": "",
     "recipe_digest": "",
-    "time_unit": "s",
-    "duration_unit": "s",
+    "time_unit": "",
+    "duration_unit": "",
 }
 LOADS_BY: Final = ("pace", "jobs")
 """How a load is reached: the same jobs at another pace, or fewer or more jobs in the same time."""

@@ -22,6 +22,7 @@ from sim.errors import TraceError
 from sim.generate import workload
 from sim.readers import Import, ReadOptions, read
 from sim.readers.format import size_text
+from sim.readers.questions import Question
 from sim.trace import Trace
 from trainyard.store import Store
 from trainyard.study.scenario import MADE, TraceSpec
@@ -99,6 +100,19 @@ def account_of(imported: Import) -> dict[str, Any]:
         "warnings": list(imported.warnings),
         "load_before_gpu_s": imported.load_before_gpu_s,
         "load_after_gpu_s": imported.load_after_gpu_s,
+        "questions": [asked(question, answer) for question, answer in imported.answered]
+        + [asked(question, "") for question in imported.questions],
+    }
+
+
+def asked(question: Question, answer: str) -> dict[str, Any]:
+    """Return a question as plain values; `answer` "" = open, read with the default."""
+    return {
+        "id": question.id,
+        "text": question.text,
+        "options": dict(question.options),
+        "default": question.default,
+        "answer": answer,
     }
 
 

@@ -42,7 +42,13 @@ RULES: Final = {
     "cpu_jobs": {"drop": "leave out", "keep": "keep"},
     "unfinished": {"drop": "leave out", "cut": "cut at the end of the trace"},
 }
-_UNITS: Final = {"s": "seconds", "ms": "milliseconds", "min": "minutes", "h": "hours"}
+_UNITS: Final = {
+    "s": "seconds",
+    "ms": "milliseconds",
+    "min": "minutes",
+    "h": "hours",
+    "d": "days",
+}
 _SINCE: Final = {"submit": "submission", "eligible": "when it became eligible"}
 _COMMON: Final = (
     "job_id",
@@ -375,10 +381,14 @@ def _choice_widgets(upload: state.Upload) -> dict[str, Any]:
     # became eligible.
     if known in intake.MAPPED:
         with grid.cell():
-            made["time_unit"] = _pick("Unit of numeric times", _UNITS, was.get("time_unit", "s"))
+            made["time_unit"] = _pick(
+                "Unit of numeric times", {"": "as the file says"} | _UNITS, was.get("time_unit", "")
+            )
         with grid.cell():
             made["duration_unit"] = _pick(
-                "Unit of durations", _durations(upload), was.get("duration_unit", "s")
+                "Unit of durations",
+                {"": "as the file says"} | _durations(upload),
+                was.get("duration_unit", ""),
             )
     if known in ("", "sacct", "slurm-db"):
         with grid.cell():
@@ -397,7 +407,7 @@ def _durations(upload: state.Upload) -> dict[str, str]:
     """Return the units of durations, each with what the median would be: the wrong one looks
     absurd.
     """
-    found, unit = look(), str(upload.choices.get("duration_unit", "s"))
+    found, unit = look(), str(upload.choices.get("duration_unit") or "s")
     if upload.fault:
         median_s = (
             intake.median_s(found, upload.choices.get("mapping"), unit)

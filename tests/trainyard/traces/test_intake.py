@@ -177,6 +177,7 @@ def test_the_wrong_unit_looks_absurd() -> None:
         "ms": 900.0,
         "min": 54_000_000.0,
         "h": 3_240_000_000.0,
+        "d": 77_760_000_000.0,
     }
     assert math.isnan(intake.median_s(found, {"duration_s": "nowhere"}, "s"))
 
