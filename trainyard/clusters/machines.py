@@ -26,8 +26,8 @@ from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.readers import ReadOptions, detect
 from sim.readers.capacity import cluster_from_vc_config
-from sim.readers.native import TABLE
 from sim.readers.source import open_source
+from sim.readers.unknown import TABLE
 from sim.trace import Trace
 from trainyard.clusters.kubernetes import from_kubernetes, is_nodes
 from trainyard.clusters.node_lists import (
