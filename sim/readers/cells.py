@@ -8,6 +8,8 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sim.errors import TraceError
 
@@ -77,7 +79,13 @@ def numbers(values: pd.Series) -> pd.Series:
     if pd.api.types.is_bool_dtype(values.dtype) or pd.api.types.is_numeric_dtype(values.dtype):
         return values.astype(np.float64)
     stripped = values.astype("str").fillna("").str.strip()
-    return pd.to_numeric(stripped, errors="coerce").astype(np.float64)
+    cells = pa.array(stripped, pa.large_string())
+    try:
+        # Takes a fraction of the time, and stops at the first cell that is no number.
+        found = pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells).cast("float64")
+    except pa.ArrowInvalid:
+        return pd.to_numeric(stripped, errors="coerce").astype(np.float64)
+    return pd.Series(found.to_numpy(zero_copy_only=False), index=values.index)
 
 
 def booleans(values: pd.Series) -> pd.Series:
