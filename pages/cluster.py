@@ -89,7 +89,7 @@ def _fit(trace: Trace, cluster: Cluster) -> None:
         return
     if found.sentences():
         cluster_editor.never(found)
-    else:
+    if not (found.jobs or found.unless_resized):
         st.caption(
             f":material/check: Every one of the {words.plural(len(trace), 'job')} fits on the empty"
             " cluster."

@@ -29,6 +29,7 @@ from sim.readers.capacity import cluster_from_vc_config
 from sim.readers.source import open_source
 from sim.readers.unknown import TABLE
 from sim.trace import Trace
+from trainyard.clusters import doubts
 from trainyard.clusters.kubernetes import from_kubernetes, is_nodes
 from trainyard.clusters.node_lists import (
     Imported,
@@ -365,6 +366,8 @@ class Hopeless(NamedTuple):
         What is to be said of GPU types of the trace that mean nothing here.
     unless_mixed : int
         Of `jobs` those that a policy can start which lets a gang span GPU types.
+    doubts : tuple of str
+        What makes comparisons doubtful, see `trainyard.clusters.doubts`.
     """
 
     jobs: int
@@ -374,6 +377,7 @@ class Hopeless(NamedTuple):
     never: NDArray[np.bool_]
     types: tuple[str, ...] = ()
     unless_mixed: int = 0
+    doubts: tuple[str, ...] = ()
 
     def sentences(self) -> tuple[str, ...]:
         """Return it in words, for before a run."""
@@ -397,7 +401,7 @@ class Hopeless(NamedTuple):
                 f"{plural(self.unless_resized, 'job')} {more}: only a policy that resizes jobs can"
                 " start them, on fewer GPUs."
             )
-        return (*sentences, *self.types)
+        return (*sentences, *self.types, *self.doubts)
 
 
 def unschedulable(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> Hopeless:
@@ -454,6 +458,7 @@ def unschedulable(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) 
         never,
         types,
         mixing,
+        tuple(doubts.found(trace, cluster).values()),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from trainyard.clusters.doubts import CONCURRENCY
 from trainyard.results import meaning, ways_out
 from trainyard.results.compare import (
     Interval,
@@ -122,7 +123,7 @@ class Headline:
         GPU-hours asked over those of the cluster, see `trainyard.clusters.machines.offered_load`;
         NaN = not known.
     doubts : tuple of str
-        What reading the trace has left in doubt.
+        What reading the trace has left in doubt, and what is in doubt of it on this cluster.
     """
 
     verdict: Verdict
@@ -342,10 +343,17 @@ def _on(
     first += [limit for limit, concerns in cut if concerns]
     also = [limit.sentence for limit, concerns in cut if not concerns]
     also += [limit.sentence for limit in limits if limit.verdict == "clear"]
-    doubts = tuple(text for _, text in meaning.doubts(setting.trace))
+    of_trace = tuple(text for _, text in meaning.doubts(setting.trace))
+    # What the recording used says nothing of policies that are simulated.
+    doubts = of_trace + tuple(
+        text
+        for key, text in setting.doubts.items()
+        if key != CONCURRENCY or told.base.replays or subject.replays
+    )
     if not first:
         claim = _claim(goal, told, subject)
-        but = f" But of the trace this is in doubt: {doubts[0]}" if doubts else ""
+        of = "trace" if of_trace else "cluster"
+        but = f" But of the {of} this is in doubt: {doubts[0]}" if doubts else ""
         also += doubts[1:]
         return Headline(
             "clear",

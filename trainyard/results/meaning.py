@@ -16,6 +16,7 @@ import pandas as pd
 from sim.cluster import Cluster
 from sim.readers.plausible import GRAVE
 from sim.trace import Trace
+from trainyard.clusters import doubts as of_machines
 from trainyard.clusters.machines import offered_load
 from trainyard.results.compare import CLEAR, Floats, Mask, Outcome, of_jobs, percent
 from trainyard.results.trust import Explained, explained
@@ -106,6 +107,8 @@ class Setting:
     asked : str
         Label of the baseline that was asked for, where it cannot run and another one stands in; ""
         = it is there.
+    doubts : mapping of str
+        What is in doubt of these jobs on these machines, by id; see `trainyard.clusters.doubts`.
     """
 
     trace: Trace | None = None
@@ -115,6 +118,7 @@ class Setting:
     random: bool = False
     references: Mapping[str, int] = field(default_factory=dict)
     asked: str = ""
+    doubts: Mapping[str, str] = field(default_factory=dict)
 
 
 UNKNOWN: Final = Setting()
@@ -145,6 +149,7 @@ def setting(study: Study, trace: Trace, outcomes: Mapping[int, Outcome]) -> Sett
         references={
             one.label: at for at, one in outcomes.items() if is_reference(study.allocators[at])
         },
+        doubts=of_machines.found(trace, base.cluster),
     )
 
 

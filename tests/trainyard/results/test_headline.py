@@ -558,3 +558,13 @@ def test_jobs_most_of_which_fit_nowhere_are_not_compared() -> None:
 def test_a_limited_headline_is_doubtful_and_no_difference_at_all_is_sound() -> None:
     assert said(PAIR, random=True).state == "doubtful"
     assert said([PAIR[0], hours("C", (10.0,) * 4)]).state == "sound"
+
+
+def test_a_doubt_about_the_cluster_stands_behind_the_claim() -> None:
+    found = said(PAIR, doubts={"fits": "9 jobs fit nowhere.", "concurrency": "It used more."})
+    assert found.text.endswith(". But of the cluster this is in doubt: 9 jobs fit nowhere.")
+    # What the recording used concerns who is compared with it only.
+    assert (found.state, found.reasons) == ("doubtful", ("9 jobs fit nowhere.",))
+    history = hours("history", (11.0,) * 4, replays=True)
+    told = said([history, *PAIR], doubts={"concurrency": "It used more."})
+    assert told.reasons[1:] == ("It used more.",)
