@@ -8,12 +8,18 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sim.cluster import Cluster
+from sim.cluster import Cluster, known_type
+from sim.perf.lookup import used_types
 from sim.readers.capacity import peak_gpus
 from sim.trace import Trace
+from trainyard.text import gpu_type, plural
+from trainyard.text import share as of_all
 
 CONCURRENCY: Final = "concurrency"
+SHARE: Final = 0.05
+"""Part of all GPU time above which such jobs, or such GPU types, are in the way of a comparison."""
 
 
 @lru_cache(maxsize=8)
@@ -33,13 +39,87 @@ def concurrency(trace: Trace, cluster: Cluster) -> str:
     )
 
 
-def found(trace: Trace, cluster: Cluster) -> dict[str, str]:
+def fits(trace: Trace, never: NDArray[np.bool_]) -> str:
+    """Return that jobs which can never start hold more than `SHARE` of all GPU time; "" = they do
+    not.
+
+    Parameters
+    ----------
+    trace : Trace
+        The jobs.
+    never : array of bool of shape (jobs,)
+        Those that are larger than the cluster, or want types that it lacks.
+    """
+    asked = _gpu_s(trace)
+    share = float(asked[never].sum() / asked.sum()) if asked.any() else 0.0
+    if share <= SHARE:
+        return ""
+    return (
+        f"Jobs that can never start on this cluster hold {of_all(share)} of all GPU time"
+        f" ({int(never.sum()):,} of {plural(len(trace), 'job')}): the results are of the others."
+    )
+
+
+@lru_cache(maxsize=8)
+def unknown(trace: Trace, cluster: Cluster) -> str:
+    """Return which GPU types without a known speed hold more than `SHARE` of all GPU time; "" =
+    none, or speeds do not matter.
+
+    Notes
+    -----
+    Speeds matter where a cluster has several types, or jobs were recorded on one that it lacks. A
+    type is known if the catalogue has its speed, or somebody gave it one other than 1, which
+    stands for a guess.
+    """
+    asked, recorded = _gpu_s(trace), trace.texts("gpu_type")
+    there = set(used_types(cluster))
+    codes = np.asarray(recorded.codes, np.int64)
+    held = np.bincount(codes[codes >= 0], asked[codes >= 0], len(recorded.categories))
+    shares = {
+        str(kind): float(gpu_s / asked.sum())
+        for kind, gpu_s in zip(recorded.categories, held, strict=True)
+        if kind and gpu_s > 0
+    }
+    if len(there) <= 1 and set(shares) <= there:
+        return ""
+    given = {kind.name for kind in cluster.types if kind.speed != 1.0}
+    strange = {
+        kind: share
+        for kind, share in shares.items()
+        if kind not in given and known_type(kind) is None
+    }
+    if sum(strange.values()) <= SHARE:
+        return ""
+    listed = ", ".join(
+        gpu_type(kind[:40]) for kind in sorted(strange, key=lambda one: -strange[one])
+    )
+    return (
+        f"No speed of {listed} is known, and {of_all(sum(strange.values()))} of all GPU time was"
+        " recorded there: run times on other types are guessed."
+    )
+
+
+def found(
+    trace: Trace, cluster: Cluster, never: NDArray[np.bool_], *, measured: bool = False
+) -> dict[str, str]:
     """Return what is in doubt, by id, in sentences that every front end shows.
 
     Parameters
     ----------
     trace, cluster : Trace, Cluster
         Jobs and machines.
+    never : array of bool of shape (jobs,)
+        Jobs that can never start there.
+    measured : bool
+        Whether run times come from measurements on each type, so that speeds do not matter.
     """
-    said = {CONCURRENCY: concurrency(trace, cluster)}
+    said = {
+        "fits": fits(trace, never),
+        "unknown": "" if measured else unknown(trace, cluster),
+        CONCURRENCY: concurrency(trace, cluster),
+    }
     return {key: text for key, text in said.items() if text}
+
+
+def _gpu_s(trace: Trace) -> NDArray[np.float64]:
+    return np.asarray(trace.numbers("num_gpus") * trace.numbers("duration_s"), np.float64)

@@ -458,7 +458,7 @@ def unschedulable(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) 
         never,
         types,
         mixing,
-        tuple(doubts.found(trace, cluster).values()),
+        tuple(doubts.found(trace, cluster, never, measured=isinstance(perf, Profiled)).values()),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from sim.cluster import Cluster
+from sim.perf.profiled import Profiled
 from sim.readers.plausible import GRAVE
 from sim.trace import Trace
 from trainyard.clusters import doubts as of_machines
@@ -139,6 +140,12 @@ def setting(study: Study, trace: Trace, outcomes: Mapping[int, Outcome]) -> Sett
     first = next(iter(outcomes.values())).jobs[0]
     fits = ~np.asarray(first["outcome"] == "impossible")
     base = study.base
+    impossible = [
+        np.asarray(one.jobs[0]["outcome"] == "impossible")
+        for one in outcomes.values()
+        if not one.replays
+    ]
+    never = np.logical_and.reduce(impossible) if impossible else np.zeros(len(trace), bool)
     reference = str(base.perf.values.get("reference", ""))
     return Setting(
         trace=trace,
@@ -149,7 +156,9 @@ def setting(study: Study, trace: Trace, outcomes: Mapping[int, Outcome]) -> Sett
         references={
             one.label: at for at, one in outcomes.items() if is_reference(study.allocators[at])
         },
-        doubts=of_machines.found(trace, base.cluster),
+        doubts=of_machines.found(
+            trace, base.cluster, never, measured=catalog.is_model(base.perf, Profiled)
+        ),
     )
 
 

@@ -395,3 +395,15 @@ def test_what_is_random(change: dict[str, Spec], random: bool) -> None:
     # An error of estimators is nothing to policies that do not ask for sizes.
     blind = Study(replace(changed.base, cluster=Cluster.parse("1x8:v100")), (Spec("fifo"),))
     assert setting(blind, trace, done).random is (random and changed.base.estimator == EXACT)
+
+
+def test_the_setting_holds_what_is_in_doubt_of_jobs_that_fit_nowhere() -> None:
+    study = start.sample_study("tiny")
+    trace = load_trace(study.base.trace)
+    rows = [(0.0, 0.0, 1.0, 1.0)] * len(trace)
+    none = ran("0", [(0.0, NAN, NAN, 0.0)] * len(trace), ended="impossible")
+    assert setting(study, trace, {0: none, 1: ran("1", rows)}).doubts == {}
+    # A recorded schedule holds what the cluster cannot.
+    told = setting(study, trace, {0: none, 1: replace(ran("1", rows), replays=True)}).doubts
+    assert list(told) == ["fits"]
+    assert "hold 100.0 % of all GPU time" in told["fits"]
