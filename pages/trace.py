@@ -44,13 +44,15 @@ def body() -> None:
     facts = _profile(trace.digest, trace)
     with title:
         st.title(words.plain(_headline(session, source, trace, facts)), anchor=False)
+    taken = session.taken.get(session.study.base.trace.source)
+    upload.ask(source.account, taken)
     fitted_cluster.draw(session, source)
     with st.container(key="small_figures"):
         grid = st.grid(4, min_column_width=290, gap="small")
     for view in inputs.trace_views(facts):
         with grid.cell():
             figure.draw(view)
-    upload.account(source.account, session.taken.get(session.study.base.trace.source))
+    upload.account(source.account, taken)
     beside.draw(session, trace)
     scaling.draw(session)
 

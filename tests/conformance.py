@@ -31,6 +31,8 @@ from sim.result import RunResult
 from sim.trace import Trace
 
 CLAIRVOYANT = {"remaining_work", "rates"}
+DRAWN = {"slurm"}
+"""Policies that draw from `View.rng` under their defaults: phases of clocks."""
 RESTARTS = Overheads(restart_s=60)
 STRAGGLING = Conditions(
     ParameterServer(slow="3:0:inf:0.6;5:20000:60000:0.5"),

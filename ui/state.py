@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -65,6 +65,9 @@ class Upload:
         Why it could not be read.
     choices : mapping
         How it was read.
+    asked : sequence of mapping
+        Questions without whose answers it cannot be read, as `trainyard.traces.sources.asked`
+        writes them.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Upload:
     size: int
     fault: str = ""
     choices: Mapping[str, Any] = field(default_factory=dict)
+    asked: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(eq=False)

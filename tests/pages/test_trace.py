@@ -378,3 +378,26 @@ def test_window_and_load_change_the_trace(visit: Open) -> None:
     next(item for item in app.number_input if item.label == "Draw number").set_value(3).run()
     sound(app)
     assert study_of(app).base.trace == replace(spec, load_by="jobs", sample_seed=3)
+
+
+# A list without a unit: 20 min if seconds, 14 days if minutes.
+LIST = "id,submitted,gpus,duration\n" + "\n".join(
+    f"j{at},2026-03-{1 + at % 9:02d} 0{at % 9}:00:00,{1 + at % 4},{1200 + at}" for at in range(30)
+)
+
+
+def test_what_a_file_leaves_open_is_asked_above_its_account(visit: Open) -> None:
+    app = give(visit("trace"), "list.csv", LIST.encode())
+    sound(app)
+    assert "open.**" in texts(app)
+    asked = [one for one in app.radio if one.key.startswith("question/")]
+    unit = next(one for one in asked if "duration_unit" in one.key)
+    first = source(app)
+    unit.set_value("min")
+    next(one for one in app.button if one.label == "Read with these answers").click()
+    app.run()
+    sound(app)
+    assert source(app) != first
+    assert "open.**" not in texts(app)
+    answered = [one for one in app.radio if one.key.endswith("duration_unit")]
+    assert [one.value for one in answered] == ["min"]

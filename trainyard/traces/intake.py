@@ -12,15 +12,16 @@ from typing import Any, Final
 import pandas as pd
 
 from sim import metrics
-from sim.errors import TraceError
+from sim.errors import TraceError, TrainyardError
 from sim.readers import FORMATS, Import, Peek, ReadOptions, peek, read
 from sim.readers.format import SECONDS
-from sim.readers.mapping import guess_mapping, missing
+from sim.readers.mapping import missing
+from sim.readers.questions import OpenQuestionError
 from sim.readers.sniff import plain
 from sim.trace import COLUMNS, REQUIRED, Trace
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces.sources import account_of
+from trainyard.traces.sources import account_of, asked
 
 UPLOAD_MB: Final = 200
 UNPACKED_BYTES: Final = 500_000_000
@@ -108,7 +109,7 @@ def take(
         "file": name,
         "columns": {
             native: source
-            for native, source in _sources(imported.fmt, columns, options).items()
+            for native, source in _sources(imported, columns).items()
             if trace.has(native)
         },
         "fields": [column for column in COLUMNS if trace.has(column)],
@@ -124,14 +125,23 @@ def take(
     )
 
 
-def _sources(fmt: str, columns: Sequence[str], options: ReadOptions) -> dict[str, str]:
+def asked_by(error: TrainyardError) -> tuple[dict[str, Any], ...]:
+    """Return the questions without whose answers a file cannot be read; () = something else is
+    wrong with it.
+    """
+    return (
+        tuple(asked(question, "") for question in error.questions)
+        if isinstance(error, OpenQuestionError)
+        else ()
+    )
+
+
+def _sources(imported: Import, columns: Sequence[str]) -> dict[str, str]:
     """Return which column of a file, as it writes them, is read for what."""
     written = {plain(column): column for column in reversed(columns)}
+    fmt = imported.fmt
     if fmt in MAPPED:
-        return {
-            native: written.get(source, source)
-            for native, source in guess_mapping(columns, options.mapping).items()
-        }
+        return {native: written.get(source, source) for native, source in imported.columns.items()}
     known = {
         native: next((source for source in sources if source in written), "")
         for native, sources in (FORMATS[fmt].sources if fmt in FORMATS else {}).items()

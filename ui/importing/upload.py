@@ -19,7 +19,7 @@ from trainyard.traces import intake, start
 from trainyard.traces.intake import TraceIntake
 from trainyard.traces.sources import load_trace
 from ui import browser_identity, figure, received, server, state, words
-from ui.importing import fitted_cluster
+from ui.importing import fitted_cluster, questions
 from views import charts
 
 TYPES: Final = (
@@ -121,7 +121,7 @@ def _receive(session: state.Session, file: Any) -> None:
         read({}, data)
     except TrainyardError as error:
         session.upload = state.Upload(name, None, len(data), str(error))
-    if session.upload.fault and look() is None:
+    if session.upload.fault and not session.upload.asked and look() is None:
         # No choice of how to read it would help.
         session.upload.kept = None
     size = len(data)
@@ -180,6 +180,8 @@ def fault() -> None:
     with st.container(key="upload_fault"):
         st.error(words.plain(upload.fault), icon=":material/error:")
         st.caption("The trace that was loaded before is still in use.")
+        if upload.asked:
+            questions.draw(upload.asked, _answered, upload.name)
         if upload.kept is not None:
             _mapping(
                 "Which column means what",
@@ -247,11 +249,18 @@ def read(choices: dict[str, Any], data: bytes = b"") -> None:
             )
             study = start.with_trace(session.study, taken.spec, server.store())
     except TrainyardError as error:
-        upload.fault, upload.choices = str(error), choices
+        upload.fault, upload.choices, upload.asked = str(error), choices, intake.asked_by(error)
         return
-    upload.fault, upload.choices = "", choices
+    upload.fault, upload.choices, upload.asked = "", choices, ()
     session.taken = {taken.spec.source: taken}
     session.edit(study)
+
+
+def _answered(answers: dict[str, str]) -> None:
+    """Read the file of this session again with answers to what it leaves open."""
+    upload = state.session().upload
+    if upload is not None:
+        read({**upload.choices, "answers": answers})
 
 
 def _rule(chosen: intake.Rule) -> None:
@@ -452,6 +461,16 @@ def _limits() -> str:
     )
 
 
+def ask(facts: Mapping[str, Any], taken: TraceIntake | None) -> None:
+    """Draw what the file in use leaves open; arguments as of `account`."""
+    facts = facts if taken is None else taken.account
+    questions.draw(
+        facts.get("questions", ()),
+        _answered if taken is not None and _at_hand() else None,
+        str(facts.get("file", "")),
+    )
+
+
 def account(facts: Mapping[str, Any], taken: TraceIntake | None) -> None:
     """Draw the account of the trace in use, with ways to change it while its file is at hand.
 
@@ -468,6 +487,7 @@ def account(facts: Mapping[str, Any], taken: TraceIntake | None) -> None:
     if taken is not None:
         # The store keeps the account of the first reading that led to these jobs.
         facts = taken.account
+    at_hand = taken is not None and _at_hand()
     with st.container(border=True, key="account"):
         with st.container(horizontal=True, vertical_alignment="center"):
             title = words.plain(facts.get("title", facts["format"]))
@@ -476,7 +496,7 @@ def account(facts: Mapping[str, Any], taken: TraceIntake | None) -> None:
                 f" {facts['used']:,} used + {facts['dropped']:,} left out ="
                 f" {facts['read']:,} read"
             )
-            if taken is not None and _at_hand():
+            if at_hand:
                 _choices("Format, time zone, units")
                 _mapping("Columns")
         if facts["guesses"]:

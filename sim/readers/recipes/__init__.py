@@ -5,7 +5,7 @@ job; this package reads a file by it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -18,8 +18,9 @@ from sim.errors import TraceError
 from sim.readers.apart import ApartError, apart
 from sim.readers.cells import UNIX
 from sim.readers.clean import unfinished
-from sim.readers.format import Draft, Format, ReadOptions
+from sim.readers.format import SECONDS, Draft, Format, ReadOptions
 from sim.readers.items import paths_of
+from sim.readers.mapping import LENGTHS
 from sim.readers.questions import OpenQuestionError, Question
 from sim.readers.recipes import engine
 from sim.readers.recipes.recipe import Recipe, parse
@@ -27,6 +28,7 @@ from sim.readers.recipes.sources import ItemSource, TableSource, assigned, joine
 from sim.readers.report import Report
 from sim.readers.sniff import Sample
 from sim.readers.source import Content
+from sim.trace import INSTANTS
 
 __all__ = [
     "HEADLESS",
@@ -279,6 +281,7 @@ def load(recipe: Recipe, content: Content, options: ReadOptions) -> Draft:
         words = jobs["status"].fillna("").str.upper()
         outcomes = {word: recipe.status.get(word, word.lower()) for word in words.unique()}
         jobs["status"] = words.map(outcomes)
+    _in_units(jobs, source.raw, options)
     times = jobs.get("submit_time_s", pd.Series(dtype="float64"))
     calendar = bool(times.notna().any()) and UNIX[0] <= float(times.median()) <= UNIX[1]
     if source.naive:
@@ -338,6 +341,16 @@ def _arranged(recipe: Recipe, content: Content) -> tuple[Content, dict[str, Cont
     if tables:
         content = tables[recipe.tables[0].name]
     return content, tables, unused
+
+
+def _in_units(jobs: pd.DataFrame, raw: Mapping[str, pd.Series], options: ReadOptions) -> None:
+    """Bring numbers to seconds where the user says that the file counts in something else."""
+    units = dict.fromkeys(INSTANTS, options.time_unit)
+    units |= dict.fromkeys(LENGTHS, options.duration_unit)
+    for name, unit in units.items():
+        if unit and name in jobs and name in raw:
+            plain_numbers = pd.to_numeric(raw[name], errors="coerce").notna()
+            jobs[name] *= np.where(plain_numbers.reindex(jobs.index), SECONDS[unit], 1.0)
 
 
 def _leave_out(

@@ -92,11 +92,13 @@ def test_which_sheet_is_asked() -> None:
     data = workbook(Notes=[["hello"]], Jobs=TABLE, Old=other)
     got = read(data)
     assert facts(data) == TRUTH
-    assert [(one.id, list(one.options), one.default) for one in got.questions] == [
+    # The sheet does not say in which unit its durations are.
+    assert [(one.id, list(one.options), one.default) for one in got.questions][1:] == [
         ("sheet", ["Jobs", "Old"], "Jobs")
     ]
+    answers = {"sheet": "Old", "duration_unit": "s"}
     assert facts(data, answers={"sheet": "Old"}) == [[0, 1, 5]]
-    assert read(data, options=ReadOptions(answers={"sheet": "Old"})).questions == ()
+    assert read(data, options=ReadOptions(answers=answers)).questions == ()
     with pytest.raises(ParameterError, match="not one of Jobs, Old"):
         facts(data, answers={"sheet": "Notes"})
 
