@@ -5,12 +5,12 @@ kept on the disk.
 from __future__ import annotations
 
 import tempfile
-from io import BytesIO
 from typing import Any
 
 import streamlit as st
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from trainyard.store import StoreError
 from trainyard.store.files import made
@@ -31,8 +31,9 @@ def taken(file: Any, key: str) -> bytes:
     if context is not None and isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
         context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
     # The state of the widget has a copy until the next run of the page.
-    for copy in (file, st.session_state.get(key)):
-        if isinstance(copy, BytesIO):
+    held = st.session_state.get(key)
+    for copy in (file, *(held if isinstance(held, list) else [held])):
+        if isinstance(copy, UploadedFile) and copy.file_id == file.file_id:
             copy.truncate(0)
     return data
 

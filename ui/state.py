@@ -68,6 +68,11 @@ class Upload:
     asked : sequence of mapping
         Questions without whose answers it cannot be read, as `trainyard.traces.sources.asked`
         writes them.
+    unused : tuple of str
+        Why other files of the same drop are not used.
+    machines : (str, bytes) or None
+        Name and content of the file of the same drop that describes the cluster, until the jobs are
+        read.
     """
 
     name: str
@@ -76,6 +81,8 @@ class Upload:
     fault: str = ""
     choices: Mapping[str, Any] = field(default_factory=dict)
     asked: Sequence[Mapping[str, Any]] = ()
+    unused: tuple[str, ...] = ()
+    machines: tuple[str, bytes] | None = None
 
 
 @dataclass(eq=False)

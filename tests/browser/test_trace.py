@@ -89,3 +89,30 @@ def test_names_of_a_dropped_file_are_text(app: str, visit: Visit) -> None:
     assert low_contrast(page) == []
     page.wait_for_function(_FITS)
     assert misplaced(page) == []
+
+
+def test_jobs_and_machines_in_one_drop(app: str, visit: Visit) -> None:
+    jobs = "job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,60,2,1200\n"
+    files: Any = [
+        {"name": name, "mimeType": "text/csv", "buffer": text.encode()}
+        for name, text in (
+            ("jobs.csv", jobs),
+            ("other.csv", jobs.replace("1200", "1300")),
+            ("nodes.txt", "gpu-1|all*|gpu:a100:4|64|515000|idle|\n"),
+            ("paper.csv", "%PDF-1.7"),
+        )
+    ]
+    page = visit(f"{app}/trace")
+    idle(page)
+    field = page.locator(".st-key-trace_file input[type=file]")
+    field.set_input_files(files)
+    page.locator(".st-key-which_trace").get_by_text("other.csv").click()
+    page.get_by_role("button", name="Use this trace").click()
+    expect(
+        page.get_by_text("The jobs are from other.csv, the cluster from nodes.txt")
+    ).to_be_visible()
+    expect(page.get_by_text("paper.csv: ")).to_be_visible()
+    expect(page.locator("h1")).to_contain_text("other.csv: 2 jobs")
+    # What is added later is a drop of its own.
+    field.set_input_files(files[:1])
+    expect(page.locator("h1")).to_contain_text("jobs.csv: 2 jobs")

@@ -8,6 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.pages.conftest import FakePool, Open, sound, study_of, texts
+from tests.sim.readers.test_several_tables import FILES
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import intake
@@ -401,3 +402,65 @@ def test_what_a_file_leaves_open_is_asked_above_its_account(visit: Open) -> None
     assert "open.**" not in texts(app)
     answered = [one for one in app.radio if one.key.endswith("duration_unit")]
     assert [one.value for one in answered] == ["min"]
+
+
+NODES = b"gpu-1|all*|gpu:a100:4|64|515000|idle|\n"
+
+
+def drop(app: AppTest, **files: bytes) -> AppTest:
+    given = [(name.replace("_", "."), data, "text/csv") for name, data in files.items()]
+    return app.file_uploader(key="trace_file").set_value(given).run()
+
+
+def test_jobs_and_machines_of_one_drop_are_taken_together(visit: Open) -> None:
+    app = drop(visit("trace"), nodes_txt=NODES, mine_csv=GOOD, paper_csv=b"%PDF-1.7")
+    sound(app)
+    assert "2 used + 2 left out = 4 read" in texts(app)
+    assert study_of(app).base.cluster.gpus == 4
+    assert "The jobs are from mine.csv, the cluster from nodes.txt: 1 node with 4 GPUs" in texts(
+        app
+    )
+    assert [one.value for one in app.warning if "paper.csv" in one.value]
+
+
+def test_tables_of_one_drop_are_joined_and_can_be_read_again(visit: Open) -> None:
+    app = drop(visit("trace"), **{name.replace(".", "_"): data for name, data in FILES.items()})
+    sound(app)
+    assert "2 used + 2 left out = 4 read" in texts(app)
+    next(button for button in app.button if button.label == "Read again").click().run()
+    sound(app)
+    assert "2 used + 2 left out = 4 read" in texts(app)
+
+
+def test_of_two_traces_the_one_that_is_meant_is_asked(visit: Open) -> None:
+    app = visit("trace")
+    before = source(app)
+    drop(app, good_csv=GOOD, slurm_txt=SACCT, nodes_txt=NODES)
+    assert source(app) == before
+    assert app.radio(key="which_trace").options == ["good.csv", "slurm.txt"]
+    app.radio(key="which_trace").set_value("slurm.txt").run()
+    app.button(key="use_which").click().run()
+    sound(app)
+    assert "1 used + 0 left out = 1 read" in texts(app)
+    assert study_of(app).base.cluster.gpus == 4
+    assert not any(radio.key == "which_trace" for radio in app.radio)
+
+
+def test_each_bad_file_of_a_drop_is_named_and_the_old_trace_stays(visit: Open) -> None:
+    app = visit("trace")
+    before = source(app)
+    drop(app, paper_csv=b"%PDF-1.7", empty_csv=b"")
+    assert sorted(error.value.partition(":")[0] for error in app.error) == [
+        "empty.csv",
+        "paper.csv",
+    ]
+    assert source(app) == before
+    app.file_uploader(key="trace_file").set_value(None).run()
+    assert not app.error
+
+
+def test_of_two_lists_of_machines_none_is_guessed(visit: Open) -> None:
+    app = drop(visit("trace"), a_txt=NODES, b_txt=NODES.replace(b"gpu-1", b"gpu-2"), m_csv=GOOD)
+    sound(app)
+    assert "a.txt, b.txt: each of these describes machines" in app.warning[0].value
+    assert study_of(app).base.cluster.gpus == 8

@@ -4,8 +4,6 @@ trace.
 
 from __future__ import annotations
 
-from typing import Final
-
 import streamlit as st
 
 from sim.cluster import Cluster
@@ -17,13 +15,10 @@ from trainyard.traces.sources import Source, load_source
 from ui import server, state, words
 from ui.choosing import gpu_types
 
-LARGEST: Final = 5_000_000
-"""Bytes of a file that may describe a cluster."""
 
-
-def take_file(session: state.Session, name: str, data: bytes) -> None:
+def take_file(session: state.Session, name: str, data: bytes, jobs: str = "") -> None:
     """Make the machines that a file describes those of the scenario, and draw the page anew;
-    nothing if it describes none.
+    nothing if it describes none. `jobs` = the file of the same drop that the jobs are from.
     """
     try:
         epoch = load_source(session.study.base.trace, server.store()).trace.epoch
@@ -33,9 +28,12 @@ def take_file(session: state.Session, name: str, data: bytes) -> None:
     if found is None:
         return
     cluster, notes, unknown = found
+    size = f"{words.plural(len(cluster.nodes), 'node')} with {words.plural(cluster.gpus, 'GPU')}"
     read = (
-        f"{name} describes machines, not jobs: {words.plural(len(cluster.nodes), 'node')} with"
-        f" {words.plural(cluster.gpus, 'GPU')}. They are the cluster now; the jobs stay."
+        f"The jobs are from {jobs}, the cluster from {name}: {size}."
+        if jobs
+        else f"{name} describes machines, not jobs: {size}. They are the cluster now; the jobs"
+        " stay."
     )
     gpu_types.take(cluster, unknown, " ".join([read, *notes]))
 

@@ -12,6 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from sim.errors import TrainyardError
+from trainyard.clusters import drops
 from trainyard.runs.disconnects import tidy
 from trainyard.study import catalog
 from trainyard.study.scenario import TraceSpec
@@ -64,30 +65,36 @@ _COMMON: Final = (
 _SACCT: Final = """sacct -P -a -X -S 2026-03-01 -E 2026-04-01 \\
   --format=JobID,User,Account,Partition,State,Submit,Eligible,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,ReqTRES > month.txt"""  # noqa: E501
 _WIDTHS: Final = (1, 1, 5, 1)
+_OPEN: Final = "open_drop"
 _DONE: Final = {"dropped": "left out", "altered": "altered"}
 
 
 def receive() -> None:
-    """Draw the drop field, and take over a file as soon as it arrives."""
+    """Draw the drop field, and take over files as soon as they arrive; those that arrive together
+    are one drop.
+    """
     session = state.session()
     with st.container(width=420):
-        file = st.file_uploader(
+        files = st.file_uploader(
             "Drop a trace here",
             list(TYPES),
+            accept_multiple_files=True,
             key="trace_file",
             max_upload_size=intake.UPLOAD_MB,
             help=_limits(),
         )
-    if (
-        st.session_state.get("trace_file") is None
-        and session.upload is not None
-        and session.upload.fault
-    ):
-        # The file was taken out of the field, perhaps by another one that Streamlit refuses with a
-        # sentence of its own.
-        session.upload = None
-    if file is not None and st.session_state.get("taken_file") != file.file_id:
-        _receive(session, file)
+    # Files that were taken over are gone from what the field returns, not from its state.
+    if not st.session_state.get("trace_file"):
+        # They were taken out of the field.
+        st.session_state.pop(_OPEN, None)
+        if session.upload is not None and session.upload.fault:
+            session.upload = None
+        elif session.upload is not None:
+            session.upload.unused = ()
+    known = st.session_state.get("taken_file", frozenset())
+    if new := [file for file in files if file.file_id not in known]:
+        st.session_state["taken_file"] = known | {file.file_id for file in new}
+        _receive(session, new)
 
 
 def about(session: state.Session) -> None:
@@ -108,25 +115,98 @@ def about(session: state.Session) -> None:
         _privacy(session)
 
 
-def _receive(session: state.Session, file: Any) -> None:
-    st.session_state["taken_file"], name, data = (
-        file.file_id,
-        file.name,
-        received.taken(file, "trace_file"),
-    )
-    if len(data) <= fitted_cluster.LARGEST:
-        fitted_cluster.take_file(session, name, data)
+def _receive(session: state.Session, new: list[Any]) -> None:
+    st.session_state.pop(_OPEN, None)
+    files: dict[str, bytes] = {}
+    for file in new:
+        name = file.name if file.name not in files else f"{file.name} ({len(files) + 1})"
+        files[name] = received.taken(file, "trace_file")
+    size = sum(map(len, files.values()))
     try:
-        session.upload = state.Upload(name, received.OnDisk(data), len(data))
-        read({}, data)
+        if len(files) == 1:
+            _receive_one(session, *files.popitem())
+        else:
+            _receive_several(session, files)
     except TrainyardError as error:
-        session.upload = state.Upload(name, None, len(data), str(error))
-    if session.upload.fault and not session.upload.asked and look() is None:
+        session.upload = state.Upload(", ".join(files), None, size, str(error))
+    finally:
+        # A new cluster ends this run of the page.
+        files.clear()
+        tidy(size)
+
+
+def _receive_one(session: state.Session, name: str, data: bytes) -> None:
+    if len(data) <= drops.LARGEST:
+        fitted_cluster.take_file(session, name, data)
+    _take(session, name, data)
+
+
+def _receive_several(session: state.Session, files: Mapping[str, bytes]) -> None:
+    """Take over the trace among several files with its machines, or ask which trace is meant."""
+    found = drops.sort_out(files)
+    unused = found.refused
+    if len(found.machines) > 1:
+        unused += (
+            f"{', '.join(found.machines)}: each of these describes machines, so none of them is"
+            " used. Drop the one that is meant.",
+        )
+    only = found.machines[0] if len(found.machines) == 1 else ""
+    machines = (only, files[only]) if only else None
+    if len(found.traces) == 1:
+        _take(session, *drops.packed(found.traces[0], files), unused, machines)
+    elif found.traces:
+        made = dict(drops.packed(names, files) for names in found.traces)
+        kept = {name: received.OnDisk(data) for name, data in made.items()}
+        st.session_state[_OPEN] = (kept, unused, machines)
+    else:
+        if unused:
+            told = ", ".join(files)
+            session.upload = state.Upload(told, None, 0, unused[0], unused=unused[1:])
+        if machines is not None:
+            fitted_cluster.take_file(session, *machines)
+
+
+def _take(
+    session: state.Session,
+    name: str,
+    data: bytes,
+    unused: tuple[str, ...] = (),
+    machines: tuple[str, bytes] | None = None,
+) -> None:
+    """Make a file the one of this session, and its jobs the trace if they can be read."""
+    st.session_state.pop("looked", None)
+    try:
+        kept = received.OnDisk(data)
+    except TrainyardError as error:
+        session.upload = state.Upload(name, None, len(data), str(error), unused=unused)
+        return
+    session.upload = upload = state.Upload(name, kept, len(data), unused=unused, machines=machines)
+    read({}, data)
+    if upload.fault and not upload.asked and look() is None:
         # No choice of how to read it would help.
-        session.upload.kept = None
-    size = len(data)
-    del data
-    tidy(size)
+        upload.kept = None
+
+
+def _which() -> None:
+    """Ask which trace of a drop is meant; nothing if that is clear."""
+    if (found := st.session_state.get(_OPEN)) is None:
+        return
+    kept, unused, machines = found
+    with st.container(border=True, key="which_trace_box"):
+        chosen = st.radio(
+            f"These are {len(kept)} traces that do not belong together. Which one do you want?",
+            list(kept),
+            None,
+            format_func=words.plain,
+            key="which_trace",
+        )
+        use = st.button("Use this trace", key="use_which", disabled=chosen is None)
+        if use and chosen is not None:
+            del st.session_state[_OPEN]
+            _take(state.session(), chosen, kept[chosen].read(), unused, machines)
+            st.rerun()
+    for sentence in unused:
+        st.warning(words.plain(sentence), icon=":material/warning:")
 
 
 def _privacy(session: state.Session) -> None:
@@ -171,12 +251,17 @@ def _forget(session: state.Session, name: str, digest: str) -> None:
 
 
 def fault() -> None:
-    """Say why the last file could not be read, and draw what may help."""
+    """Say why files of the last drop could not be read, and draw what may help."""
+    _which()
     upload = state.session().upload
-    if upload is None or not upload.fault:
+    if upload is None or _OPEN in st.session_state:
         return
-    # style.css hides this while the field itself refuses another file for its size, of which the
-    # server hears nothing.
+    tell = st.error if upload.fault else st.warning
+    icon = ":material/error:" if upload.fault else ":material/warning:"
+    for sentence in upload.unused:
+        tell(words.plain(sentence), icon=icon)
+    if not upload.fault:
+        return
     with st.container(key="upload_fault"):
         st.error(words.plain(upload.fault), icon=":material/error:")
         st.caption("The trace that was loaded before is still in use.")
@@ -254,6 +339,9 @@ def read(choices: dict[str, Any], data: bytes = b"") -> None:
     upload.fault, upload.choices, upload.asked = "", choices, ()
     session.taken = {taken.spec.source: taken}
     session.edit(study)
+    if upload.machines is not None:
+        machines, upload.machines = upload.machines, None
+        fitted_cluster.take_file(session, *machines, jobs=upload.name)
 
 
 def _answered(answers: dict[str, str]) -> None:
@@ -457,7 +545,8 @@ def _zone_name(name: str) -> str:
 def _limits() -> str:
     return (
         "The format is recognised by content, not by name: native columns, Philly, Helios, Slurm,"
-        " SWF, Microsoft ITP, or any table whose columns you name."
+        " SWF, Microsoft ITP, or any table whose columns you name. Several files at once may be"
+        " the tables of one trace, or jobs with a list of their machines."
     )
 
 
