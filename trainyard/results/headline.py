@@ -301,7 +301,7 @@ def _common(
     if (
         idle is not None
         and idle.verdict == "idle"
-        and meaning.against_recording(base, found) is None
+        and meaning.against_recording(base, found, setting) is None
     ):
         return Headline(
             "idle",
@@ -317,7 +317,7 @@ def _general(
 ) -> list[Limit]:
     """Return the limits that do not depend on the goal, the gravest first."""
     limits = (
-        meaning.against_recording(base, found),
+        meaning.against_recording(base, found, setting),
         meaning.few(outcomes),
         meaning.full(setting.load),
         meaning.one_draw(outcomes, random=setting.random),

@@ -20,7 +20,7 @@ from sim.trace import Trace
 from trainyard.clusters import doubts as of_machines
 from trainyard.clusters.machines import offered_load
 from trainyard.results.compare import CLEAR, Floats, Mask, Outcome, of_jobs, percent
-from trainyard.results.trust import Explained, explained
+from trainyard.results.trust import Explained, explained, waited_for_gpus
 from trainyard.results.ways_out import is_reference, references
 from trainyard.study import catalog
 from trainyard.study.study import Study
@@ -69,6 +69,10 @@ FEWEST_IN_GROUP: Final = 10
 CUT: Final = 0.02
 """Share of jobs not completed, above which their number stands first."""
 FEWEST_DRAWS: Final = 3
+SHORT: Final = 0.5
+"""Share of the recorded waiting time in which GPUs were short, below which a recording is no
+yardstick.
+"""
 CARRIED: Final = 0.4
 CARRIERS: Final = 0.02
 MOST_CARRIERS: Final = 10
@@ -305,9 +309,16 @@ def _means(one: Outcome, others: Sequence[Outcome]) -> tuple[float, float]:
     return float(np.concatenate(waits).mean()), float(np.concatenate(held).mean())
 
 
-def against_recording(base: Outcome, found: Explained | None) -> Limit | None:
+def against_recording(
+    base: Outcome, found: Explained | None, setting: Setting = UNKNOWN
+) -> Limit | None:
     """Return why nothing can be credited against a recorded schedule; None = it can, or the
     baseline is none.
+
+    Notes
+    -----
+    Under FIFO jobs wait beside free GPUs, too, behind a larger one. So waits while GPUs were free
+    count against a recording only where no reference policy explains it.
     """
     if not base.replays:
         return None
@@ -320,6 +331,14 @@ def against_recording(base: Outcome, found: Explained | None) -> Limit | None:
         )
     if found.holds:
         return None
+    if setting.trace is not None and setting.cluster is not None:
+        short = waited_for_gpus(setting.trace, setting.cluster)
+        if short < SHORT:
+            return Limit(
+                "unexplained",
+                f"Most recorded waits happened while GPUs were free ({percent(1 - short)}): quotas,"
+                " holds or missing jobs, not the policy. The recording is shown, not compared.",
+            )
     return Limit(
         "unexplained",
         f"No gain over {base.label} can be claimed: the model does not explain the recording."

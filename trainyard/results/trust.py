@@ -6,13 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sim.cluster import Cluster
 from sim.metrics import size_class
+from sim.metrics.usage import absences, node_gpus
 from sim.result import RunResult
 from sim.trace import Trace
 from trainyard.results.compare import Outcome
@@ -146,6 +149,49 @@ def explained(trace: Trace, outcomes: Sequence[Outcome]) -> Explained | None:
                 )
             )
     return min(found, key=lambda one: abs(one.simulated_s - one.recorded_s), default=None)
+
+
+@lru_cache(maxsize=8)
+def waited_for_gpus(trace: Trace, cluster: Cluster) -> float:
+    """Return the share of all recorded waiting time for GPUs in which fewer of a cluster were free
+    than the waiting job asked for; NaN = no starts are recorded, or jobs waited less than a minute
+    on average.
+
+    Parameters
+    ----------
+    trace, cluster : Trace, Cluster
+        The jobs as they were run, and the machines as described.
+
+    Notes
+    -----
+    Free are the GPUs of the nodes that are there, less those of the jobs that run by their recorded
+    start and duration, whatever their type or partition: jobs that wait for a part of the cluster
+    wait for a quota.
+    """
+    submit_s, start_s, run_s, gpus = (
+        trace.numbers(name) for name in ("submit_time_s", "start_time_s", "duration_s", "num_gpus")
+    )
+    known = np.isfinite(start_s) & (gpus > 0)
+    submit_s, start_s, run_s, gpus = (one[known] for one in (submit_s, start_s, run_s, gpus))
+    waits = np.maximum(start_s - submit_s, 0.0)
+    if not len(waits) or waits.mean() < _MINUTE_S:
+        return float("nan")
+    node, gone_s, back_s = absences(cluster, float(start_s.max()))
+    away = node_gpus(cluster)[node]
+    at_s = np.concatenate(([submit_s.min()], start_s, start_s + run_s, gone_s, back_s))
+    change = np.concatenate(([0.0], gpus, -gpus, away, -away))
+    order = np.argsort(at_s, kind="stable")
+    at_s, free = at_s[order], cluster.gpus - np.cumsum(change[order])
+    lengths = np.diff(at_s)
+    short_s = 0.0
+    for asked in np.unique(gpus[waits > 0]):
+        passed_s = np.concatenate(([0.0], np.cumsum(lengths * (free[:-1] < asked))))
+        mine = (gpus == asked) & (waits > 0)
+        between = np.interp(start_s[mine], at_s, passed_s) - np.interp(
+            submit_s[mine], at_s, passed_s
+        )
+        short_s += float(between.sum())
+    return short_s / float(waits.sum())
 
 
 def untold(trace: Trace) -> str:

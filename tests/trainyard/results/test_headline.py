@@ -568,3 +568,30 @@ def test_a_doubt_about_the_cluster_stands_behind_the_claim() -> None:
     history = hours("history", (11.0,) * 4, replays=True)
     told = said([history, *PAIR], doubts={"concurrency": "It used more."})
     assert told.reasons[1:] == ("It used more.",)
+
+
+def test_a_recording_whose_jobs_waited_while_gpus_were_free_is_not_compared() -> None:
+    history, fifo, other = (
+        replace(one, jobs=tuple(frame.assign(gpus=1) for frame in one.jobs))
+        for one in (
+            hours("history", (20.0,) * 4, replays=True),
+            hours("FIFO", (10.0,) * 4),
+            hours("B", (5.0,) * 4),
+        )
+    )
+
+    def told(waits_h: float, cluster: str = "1x8:v100") -> Headline:
+        known: dict[str, Any] = {"trace": recorded(waits_h), "references": {"FIFO": 1}}
+        return said([history, fifo, other], cluster=Cluster.parse(cluster), **known)
+
+    # Each of 40 waits for 5 h, and half of that under FIFO. The last 32 find all GPUs taken when
+    # they were about to start: 5,280 of 720,000 s.
+    found = told(5.0)
+    assert found.text == (
+        "Most recorded waits happened while GPUs were free (99 %): quotas, holds or missing jobs,"
+        " not the policy. The recording is shown, not compared."
+    )
+    assert (found.verdict, found.state) == ("unexplained", "not meaningful")
+    assert found.advice[0].name == "change_baseline"
+    # Where FIFO explains the recording, it waits beside free GPUs as FIFO does.
+    assert told(2.6).verdict != "unexplained"
