@@ -381,6 +381,12 @@ def test_window_and_load_change_the_trace(visit: Open) -> None:
     assert study_of(app).base.trace == replace(spec, load_by="jobs", sample_seed=3)
 
 
+def test_a_name_without_an_ending_is_taken(visit: Open) -> None:
+    app = give(visit("trace"), "cluster_job_log", GOOD)
+    sound(app)
+    assert "2 used + 2 left out = 4 read" in texts(app)
+
+
 # A list without a unit: 20 min if seconds, 14 days if minutes.
 LIST = "id,submitted,gpus,duration\n" + "\n".join(
     f"j{at},2026-03-{1 + at % 9:02d} 0{at % 9}:00:00,{1 + at % 4},{1200 + at}" for at in range(30)

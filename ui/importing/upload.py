@@ -23,10 +23,6 @@ from ui import browser_identity, figure, received, server, state, words
 from ui.importing import fitted_cluster, questions
 from views import charts
 
-TYPES: Final = (
-    *("csv", "tsv", "txt", "log", "json", "jsonl", "xlsx", "parquet", "feather", "arrow"),
-    *("swf", "trace", "gz", "zip"),
-)
 ZONES: Final = (
     "",
     "UTC",
@@ -77,7 +73,8 @@ def receive() -> None:
     with st.container(width=420):
         files = st.file_uploader(
             "Drop a trace here",
-            list(TYPES),
+            # Of any name: Philly's log has no ending, and content tells what a file is.
+            None,
             accept_multiple_files=True,
             key="trace_file",
             max_upload_size=intake.UPLOAD_MB,
