@@ -64,7 +64,7 @@ def test_an_upload_gets_a_cluster_that_fits_with_one_click_back(visit: Open) -> 
     give(app, "mine.csv", GOOD)
     fits = study_of(app).base.cluster
     assert fits.gpus == 8
-    assert "Cluster: Sized so that the jobs ask for 85 % of the GPU time" in texts(app)
+    assert "Cluster: Sized so that the jobs ask for at most 85 % of the GPU time" in texts(app)
     app.button(key="cluster_before").click().run()
     sound(app)
     assert study_of(app).base.cluster == before

@@ -26,6 +26,7 @@ from trainyard.cli.report import add_report
 from trainyard.cli.run import command_run
 from trainyard.cli.runs import add_compare, add_runs
 from trainyard.cli.sweep import StoppedError, add_sweep
+from trainyard.clusters.drops import sort_out
 from trainyard.study import catalog
 from trainyard.study.document import MAX_BYTES
 from trainyard.study.scenario import MADE, READY, TraceSpec
@@ -475,11 +476,41 @@ def _to_convert(args: argparse.Namespace) -> Source:
         ]
     if ready := next((place for place in places if place.startswith(READY)), ""):
         raise UsageError(f"{ready} is a trace by itself. Convert it alone.")
+    if not (args.format or args.recipe):
+        places = _jobs_among(places)
     args.trace = places[0]
     spec = trace_spec(args)
     return settled(
         spec, args, lambda one: load_files(places, one.fmt, one.choices(), max_mb=args.max_mb)
     )[1]
+
+
+def _jobs_among(places: Sequence[str]) -> list[str]:
+    """Return those of several files that are the tables of one trace; say what the others are.
+
+    Raises
+    ------
+    TrainyardError
+        If none of them holds jobs, or several are traces of their own.
+    """
+    try:
+        files = {place: Path(place).read_bytes() for place in dict.fromkeys(places)}
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename}: this file cannot be read ({error.strerror})."
+        ) from error
+    found = sort_out(files)
+    sys.stderr.writelines(f"{sentence}\n" for sentence in found.refused)
+    sys.stderr.writelines(
+        f"{name} describes machines, not jobs: give it as --cluster of a run.\n"
+        for name in found.machines
+    )
+    if len(found.traces) > 1:
+        named = "; ".join(" + ".join(names) for names in found.traces)
+        raise UsageError(f"These are traces of their own: {named}. Convert one at a time.")
+    if not found.traces:
+        raise UsageError("None of these files holds jobs, so nothing was converted.")
+    return list(found.traces[0])
 
 
 def _list(args: argparse.Namespace) -> None:

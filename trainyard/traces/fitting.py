@@ -113,8 +113,8 @@ def _sized(trace: Trace) -> FittedCluster:
     how = (
         f"Sized by the most GPUs in use at once{each}, as recorded"
         if recorded
-        else f"Sized so that the jobs{each} ask for {100 * LOAD:g} % of the GPU time, as no starts"
-        " are recorded"
+        else f"Sized so that the jobs{each} ask for at most {100 * LOAD:g} % of the GPU time, as no"
+        " starts are recorded"
     )
     return FittedCluster(_described(made), f"{how}. {_nodes(made, size)}")
 
@@ -133,8 +133,8 @@ def _by_load(trace: Trace, load: float) -> FittedCluster:
         raise ClusterError(f"{trace.name}: no cluster is large enough. Check the durations.")
     made = Cluster.parse(f"{max(math.ceil(needed / size), 1)}x{size}:{usual}")
     made = Cluster(made.groups, name=f"from {trace.name}")
-    how = f"Sized so that the jobs ask for {100 * load:g} % of the GPU time. {_nodes(made, size)}"
-    return FittedCluster(_described(made), how)
+    how = f"Sized so that the jobs ask for at most {100 * load:g} % of the GPU time."
+    return FittedCluster(_described(made), f"{how} {_nodes(made, size)}")
 
 
 def _nodes(cluster: Cluster, size: int) -> str:

@@ -724,6 +724,25 @@ def test_convert_writes_what_reads_back_the_same(call: Call, tmp_path: Path) -> 
     assert len(set(digests)) == 1
 
 
+def test_convert_of_several_files_takes_the_jobs_among_them(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "nodes.txt").write_text(
+        "NodeName=n1 CPUs=8 RealMemory=64000 Gres=gpu:v100:4\n", encoding="utf-8"
+    )
+    (tmp_path / "paper.txt").write_text("nothing of this kind\n", encoding="utf-8")
+    code, out, err = call("convert", "jobs.csv", "nodes.txt", "paper.txt", "--out", "o.csv")
+    assert code == 0
+    assert "rows read" in out
+    assert "nodes.txt describes machines, not jobs" in err
+    assert "paper.txt" in err
+    (tmp_path / "other.csv").write_bytes((tmp_path / "jobs.csv").read_bytes())
+    code, _, err = call("convert", "jobs.csv", "other.csv", "--out", "o.csv")
+    assert code == 2
+    assert "These are traces of their own: jobs.csv; other.csv." in err
+    code, _, err = call("convert", "nodes.txt", "gone.csv", "--out", "o.csv")
+    assert code == 2
+    assert "gone.csv: this file cannot be read" in err
+
+
 def test_convert_of_a_sample_has_an_empty_report(call: Call, tmp_path: Path) -> None:
     assert (
         call("convert", "--trace", "sample:tiny", "--out", "t.csv", "--report", "left.csv")[0] == 0
