@@ -403,7 +403,7 @@ def distances(folder: Path, seeds: int, **changed: float | bool) -> tuple[float,
 
 @pytest.mark.slow
 def test_the_waits_of_a_real_slurm_are_reproduced_whatever_its_clocks(micro: Path) -> None:
-    # Over 20 seeds: 766 s (446 to 1,003) and -390 s (-1,338 to 321); of the record's first 300 jobs.
+    # Over 20 seeds: 766 s (446 to 1,003) and -390 s (-1,338 to 321).
     error_s, bias_s = distances(micro, 10)
     assert error_s <= 1100
     assert abs(bias_s) <= 500
