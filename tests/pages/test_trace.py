@@ -68,7 +68,7 @@ def test_an_upload_gets_a_cluster_that_fits_with_one_click_back(visit: Open) -> 
     app.button(key="cluster_before").click().run()
     sound(app)
     assert study_of(app).base.cluster == before
-    assert f"but “{before.name}” with {before.gpus} GPUs is in use" in texts(app)
+    assert f"Cluster: {before.name}, {before.gpus} GPUs. One that fits these jobs has" in texts(app)
     app.button(key="own_cluster").click().run()
     assert study_of(app).base.cluster == fits
 

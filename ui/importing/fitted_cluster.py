@@ -69,11 +69,11 @@ def draw(session: state.Session, source: Source) -> None:
         own = (
             f"These jobs come with the cluster “{fitting.cluster.name}”"
             if source.cluster is not None
-            else f"A cluster that fits these jobs has {words.plural(fitting.cluster.gpus, 'GPU')}"
+            else f"One that fits these jobs has {words.plural(fitting.cluster.gpus, 'GPU')}"
         )
         st.caption(
-            f":material/dns: {words.plain(own)}, but “{words.plain(cluster.name)}” with"
-            f" {words.plural(cluster.gpus, 'GPU')} is in use."
+            f":material/dns: Cluster: {words.plain(cluster.name)},"
+            f" {words.plural(cluster.gpus, 'GPU')}. {words.plain(own)}."
         )
         _offer(session, fitting.cluster, "Take it", "own_cluster")
 
