@@ -37,7 +37,7 @@ def test_only_the_uploader_deletes(app: str, browser: Browser, store: Path) -> N
         ready(page)
         give(page, "mine.csv", JOBS.encode())
         bar = page.locator(".st-key-bar")
-        expect(bar.get_by_text("mine.csv")).to_be_visible()
+        expect(bar.get_by_text("mine.csv", exact=True)).to_be_visible()
         delete = page.get_by_role("button", name="Delete the jobs and their results")
         page.get_by_role("button", name="Formats and privacy").click()
         expect(delete).to_be_visible()
@@ -51,7 +51,7 @@ def test_only_the_uploader_deletes(app: str, browser: Browser, store: Path) -> N
         expect(visitor.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible(
             timeout=60_000
         )
-        expect(visitor.locator(".st-key-bar").get_by_text("mine.csv")).to_be_visible()
+        expect(visitor.locator(".st-key-bar").get_by_text("mine.csv", exact=True)).to_be_visible()
         visitor.goto(link.replace("/compare", "/trace"))
         visitor.get_by_role("button", name="Formats and privacy").click()
         expect(visitor.get_by_text("was uploaded in another browser")).to_be_visible()
@@ -85,7 +85,7 @@ def test_a_click_too_many_and_wrong_files(app: str, visit: Callable[..., Page]) 
     twice = {"name": "twice.csv", "mimeType": "text/csv", "buffer": JOBS.encode()}
     field.locator("input[type=file]").set_input_files(twice)
     field.locator("input[type=file]").set_input_files(twice)
-    expect(page.locator(".st-key-bar").get_by_text("twice.csv")).to_be_visible()
+    expect(page.locator(".st-key-bar").get_by_text("twice.csv", exact=True)).to_be_visible()
     expect(fault).to_have_count(0)
     # Milliseconds are asked back, and the form below the sentence has the answer.
     late = JOBS.replace(",600", ",600,x").replace("duration_s", "duration_s,note")
@@ -100,7 +100,7 @@ def test_a_click_too_many_and_wrong_files(app: str, visit: Callable[..., Page]) 
     page.get_by_label("Unit of numeric times").click()
     page.get_by_role("option", name="milliseconds").click()
     page.get_by_role("button", name="Read again").click()
-    expect(page.locator(".st-key-bar").get_by_text("ms.csv")).to_be_visible()
+    expect(page.locator(".st-key-bar").get_by_text("ms.csv", exact=True)).to_be_visible()
     expect(fault).to_have_count(0)
     # Of a file that nobody can read nothing is kept, and there is nothing to choose.
     give(page, "paper.csv", b"%PDF-1.7" + b"\x00" * 2_000_000)

@@ -113,7 +113,7 @@ def test_a_scenario_travels_with_its_jobs(app: str, visit: Visit, tmp_path: Path
     page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(
         {"name": "twelve.csv", "mimeType": "text/csv", "buffer": jobs.encode()}
     )
-    expect(page.locator(".st-key-bar").get_by_text("twelve.csv")).to_be_visible()
+    expect(page.locator(".st-key-bar").get_by_text("twelve.csv", exact=True)).to_be_visible()
     page.locator(".st-key-share button").click()
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Scenario file, with its jobs").click()
@@ -129,7 +129,7 @@ def test_a_scenario_travels_with_its_jobs(app: str, visit: Visit, tmp_path: Path
     expect(bar.get_by_text("A week on two GPU types")).to_be_visible()
     page.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(saved)
     expect(page.get_by_text("mine.zip is open with 12 jobs")).to_be_visible()
-    expect(bar.get_by_text("twelve.csv")).to_be_visible()
+    expect(bar.get_by_text("twelve.csv", exact=True)).to_be_visible()
 
 
 def test_undo_takes_a_change_back_where_it_was_made(app: str, visit: Visit) -> None:

@@ -116,8 +116,12 @@ def _receive(session: state.Session, new: list[Any]) -> None:
     st.session_state.pop(_OPEN, None)
     files: dict[str, bytes] = {}
     for file in new:
+        data = received.taken(file, "trace_file")
         name = file.name if file.name not in files else f"{file.name} ({len(files) + 1})"
-        files[name] = received.taken(file, "trace_file")
+        # A hasty second drop of the same file is the same file.
+        if files.get(file.name) != data:
+            files[name] = data
+        del data
     size = sum(map(len, files.values()))
     try:
         if len(files) == 1:
