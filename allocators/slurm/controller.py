@@ -156,6 +156,10 @@ class Controller:
 
     def catch_up(self, now_s: float) -> None:
         """Renew priorities as often as was due before now; called before all else at an instant."""
+        if not self.running and not self.waiting:
+            # While nobody uses anything, one decay over all periods is the same.
+            behind = ceil((now_s - self._next_priority_s) / self._rules.period_s) - 1
+            self._next_priority_s += max(behind, 0) * self._rules.period_s
         while self._next_priority_s < now_s:
             self._renew(self._next_priority_s)
 

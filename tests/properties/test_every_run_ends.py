@@ -302,6 +302,8 @@ def shortest_s(allocator: Allocator, chosen: Spec) -> float:
         periods = [period / 10 for period in periods]
     if any(word in text for word in ("hadar", "gavel")):
         periods.append(360.0)
+    if "slurm" in text:  # priorities are renewed every 300 s, plans follow
+        periods.append(150.0)
     if "dlrover" in text:
         periods.append(60.0)
     return min(periods)

@@ -311,6 +311,12 @@ TABLES: dict[str, tuple[str, list[Row], dict[str, int]]] = {
         [("i0", 0, float("nan"), 500, 1, ""), ("i1", 100, 110, 100, 1, "")],
         {RUNNING: 1},
     ),
+    "elasticflow": (
+        "job_id,submission_time,num_iteration,model_name,deadline,batch_size,num_gpu,duration\n"
+        "a,100,7,vgg16,900,256,4,500\n",
+        [("a", 0, float("nan"), 500, 4, "")],
+        {},
+    ),
     "elasticflow-old": (
         "job_id,submit_time,real_iteration,model_name,ddl,batch_size,num_gpu,real_duration,duration,"
         "iteration\n0,100,7,vgg16,900,256,4,600,500,7\n",

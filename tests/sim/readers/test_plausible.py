@@ -384,7 +384,11 @@ def test_milliseconds_of_a_published_trace_are_never_read_as_seconds_unasked() -
     assert mended.trace.gpu_seconds == pytest.approx(right.gpu_seconds)
 
 
-EXPECTED = {"openb_pod_list_default.csv": {"fractions"}, "spot_longest200.csv": {"long", "same"}}
+EXPECTED = {
+    "openb_pod_list_default.csv": {"fractions"},
+    "spot_longest200.csv": {"long", "same"},
+    "tf_job.csv": {"duration_unit"},
+}
 
 
 @pytest.mark.slow
