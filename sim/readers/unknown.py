@@ -423,9 +423,10 @@ class _Typing:
         self._clock = replace(self._options, zone=zone)
         times: dict[str, Instants] = {}
         submitted = None
+        needed = "start_time_s" if self._plan.started else "submit_time_s"
         for native in natives:
             read = self._instants(native, columns[native], dates.get(native), order, submitted)
-            if read.seconds.notna().any() or native == "submit_time_s":
+            if read.seconds.notna().any() or native == needed:
                 times[native] = read
             if native == "submit_time_s" and read.calendar:
                 submitted = read.seconds

@@ -424,3 +424,10 @@ def test_full_width_figures_and_midnight_as_24() -> None:
     frame = answered(text, {}).trace.frame
     assert frame["submit_time_s"].tolist() == [0, 5]
     assert frame["num_gpus"].tolist() == [2, 1]
+
+
+def test_starts_that_stand_for_submissions_and_cannot_be_read() -> None:
+    content = b"id,started,gpus,duration_s\na,soon,1,60\nb,later,2,60\n"
+    options = ReadOptions(mapping={"submit_time_s": "started", "start_time_s": "started"})
+    with pytest.raises(TraceError):
+        read(content, name="x.csv", options=options)
