@@ -8,9 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from allocators.slurm.config import Association
-
 ROOT = "root"
+
+
+@dataclass(frozen=True)
+class Association:
+    """An account, or a user of one (`user` not empty); `shares` = None takes the parent's."""
+
+    account: str
+    user: str
+    parent: str
+    shares: int | None = 1
 
 
 @dataclass

@@ -15,8 +15,15 @@ import pandas as pd
 import pytest
 
 from allocators import make
-from allocators.slurm.config import (
-    Association,
+from allocators.slurm.controller import Controller, Partition, Rules, Timeline, Timers
+from allocators.slurm.fairshare import Association, FairShare
+from allocators.slurm.state import Job, Nodes, Switch
+from sim.cluster import Cluster
+from sim.contract import ParameterError, Spec
+from sim.engine.simulator import Simulator
+from sim.trace import Trace
+from tests.shared import shared
+from trainyard.clusters.slurm_files import (
     SlurmConfig,
     gres_of,
     hosts,
@@ -25,25 +32,9 @@ from allocators.slurm.config import (
     read_topology,
     seconds,
 )
-from allocators.slurm.controller import Controller, Partition, Rules, Timeline, Timers
-from allocators.slurm.fairshare import FairShare
-from allocators.slurm.state import Job, Nodes, Switch
-from sim.cluster import Cluster
-from sim.contract import ParameterError, Spec
-from sim.engine.simulator import Simulator
-from sim.trace import Trace
-from tests.shared import shared
 
 # -- what sites write
 # --------------------------------------------------------------------------------------------------
-
-
-def test_host_lists() -> None:
-    assert hosts("n[1-3,7],b1") == ("n1", "n2", "n3", "n7", "b1")
-    assert hosts("r[1-2]n[08-10]") == ("r1n08", "r1n09", "r1n10", "r2n08", "r2n09", "r2n10")
-    for wrong in ("n[3-1]", "n[1-", "n[a-b]", "n[1-999999]"):
-        with pytest.raises(ParameterError):
-            hosts(wrong)
 
 
 def test_times() -> None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, NamedTuple
 
-from sim.contract import ParameterError
+from allocators.slurm.fairshare import Association
+from sim.errors import ParameterError
+from trainyard.clusters.node_lists import hosts_of
 
 UNLIMITED: Final = frozenset({"unlimited", "infinite", "none", "-1", ""})
-MOST_HOSTS: Final = 100_000
-_RANGE: Final = re.compile(r"\[([^\]]*)\]")
 _PAIR: Final = re.compile(r"([\w.]+)\s*=\s*(\"[^\"]*\"|\S+)")
 _OPTION: Final = re.compile(r"(?:^|[,=])\s*([a-z]\w*)(?:=([^,]*))?", re.IGNORECASE)
 _HISTORIC: Final[Mapping[str, str]] = {"max_job_bf": "bf_max_job_test"}
@@ -49,38 +49,14 @@ def lines(text: str) -> Iterator[Line]:
 
 
 def hosts(text: str) -> tuple[str, ...]:
-    """Return the names behind a host list: ``n[1-2,05],b1`` is n1, n2, n05, b1.
+    """Return the names behind a host list.
 
     Raises
     ------
-    ParameterError
-        If a range is not closed, runs backwards or has more than `MOST_HOSTS` names.
+    ClusterError
+        If it is none.
     """
-    if re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]*\])*", text) is None:
-        raise ParameterError(f"The host list {text!r:.60} has a range that is not closed.")
-    found: list[str] = []
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
-        made = [""]
-        for at, piece in enumerate(_RANGE.split(part)):
-            ends = _numbers(piece, text) if at % 2 else [piece]
-            made = [name + end for name in made for end in ends]
-            if len(made) > MOST_HOSTS:
-                raise ParameterError(f"The host list {text!r:.60} has over {MOST_HOSTS:,} names.")
-        found += made
-    return tuple(found)
-
-
-def _numbers(text: str, whole: str) -> list[str]:
-    made: list[str] = []
-    for part in text.split(","):
-        low, dash, high = part.partition("-")
-        high = high if dash else low
-        if not (low.isdigit() and high.isdigit() and int(low) <= int(high)):
-            raise ParameterError(f"The host list {whole!r:.60} has a range that makes no sense.")
-        if int(high) - int(low) >= MOST_HOSTS:
-            raise ParameterError(f"The host list {whole!r:.60} has over {MOST_HOSTS:,} names.")
-        made += [str(at).zfill(len(low)) for at in range(int(low), int(high) + 1)]
-    return made
+    return tuple(hosts_of(text, "slurm.conf")) if text else ()
 
 
 def seconds(text: str) -> float:
@@ -167,12 +143,6 @@ class SlurmConfig:
     def time_s(self, key: str, usual: str) -> float:
         """Return a time of the file in seconds."""
         return seconds(self.values.get(key.lower(), usual))
-
-    def flags(self, key: str) -> frozenset[str]:
-        """Return a comma list of the file in upper case."""
-        return frozenset(
-            word.strip().upper() for word in self.values.get(key.lower(), "").split(",") if word
-        )
 
     @property
     def by_priority(self) -> bool:
@@ -371,16 +341,6 @@ def read_topology(text: str) -> tuple[Switch, ...]:
             )
         )
     return tuple(found)
-
-
-@dataclass(frozen=True)
-class Association:
-    """An account, or a user of one (`user` not empty); `shares` = None takes the parent's."""
-
-    account: str
-    user: str
-    parent: str
-    shares: int | None = 1
 
 
 @dataclass(frozen=True)
